@@ -1,8 +1,9 @@
-//! Shows what it would change if a Gateway's fleet, which is there already, became the controller's, and agrees to that: for
-//! whoever calls it, and with their rights.
+//! Shows the changes that adopting a Gateway's existing fleet would make, and agrees to them. Runs
+//! with the rights of the caller.
 //!
-//! The controller itself says what would be written; this module reads what there is, and writes nothing but the annotation of the
-//! Gateway that agrees, or of the GatewayClass whose Gateways are served together.
+//! The controller itself publishes the intended objects. This module reads the existing ones, and
+//! writes only the annotation that agrees: on the Gateway, or on the GatewayClass of Gateways that
+//! are served together.
 
 use std::fmt;
 
@@ -23,7 +24,7 @@ const FLEET_CONDITION: &str = "projectsesame.io/Fleet";
 /// Field manager of the annotation.
 const MANAGER: &str = "sesame-controller-fleet";
 
-/// Reason why there is no answer.
+/// Reason for a failed comparison.
 #[derive(Debug, Error)]
 pub(crate) enum AdoptError {
     /// Something cannot be read or written.
@@ -42,7 +43,7 @@ pub(crate) enum AdoptError {
     Preview {
         /// The ConfigMap.
         what: String,
-        /// Fault in words.
+        /// The fault.
         why: String,
     },
     #[error("there is nothing to adopt for Gateway {0}")]
@@ -84,7 +85,7 @@ impl FleetOwner {
         }
     }
 
-    /// Reads it; none if it is not there.
+    /// Reads it, or returns `None` if it does not exist.
     async fn read(self, client: &Client) -> Result<Option<(Self, Received)>, AdoptError> {
         let (api, name) = self.api(client);
         let read = api.get_opt(name).await;
@@ -101,17 +102,17 @@ pub(crate) enum FleetLook {
     There(FleetComparison),
 }
 
-/// A fleet that is there, beside the one that the controller would write.
+/// An existing fleet, compared with the one that the controller would write.
 pub(crate) struct FleetComparison {
     pub(crate) objects: Vec<ObjectFate>,
-    /// Agreement with all that is adopted; none if something is somebody else's.
+    /// Agreement with the whole adoption, or `None` if an object has another owner.
     pub(crate) consent: Option<String>,
     /// True if the controller has seen the same.
     pub(crate) is_current: bool,
 }
 
 impl FleetComparison {
-    /// Returns true if Pods are made anew.
+    /// Returns true if the adoption recreates Pods.
     pub(crate) fn restarts_pods(&self) -> bool {
         let mut fates = self.objects.iter().map(|object| &object.fate);
         fates.any(Fate::restarts_pods)
@@ -201,7 +202,7 @@ async fn incomplete_of_class(client: &Client, class: &str) -> Result<Option<Stri
     Ok(members.find_map(|gateway| incomplete(gateway.value())))
 }
 
-/// Returns the controller's reason why the fleet is not complete; none if it says nothing of the kind.
+/// Returns the controller's reason why the fleet is incomplete, or `None` if it reports none.
 fn incomplete(gateway: &Value) -> Option<String> {
     let conditions = gateway["status"]["conditions"].as_array()?;
     let of_fleet = |condition: &&Value| condition["type"] == FLEET_CONDITION;

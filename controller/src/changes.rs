@@ -1,7 +1,8 @@
-//! Changes on their way from the watches to the cluster, and the spans that tell of it. Without a collector nothing is noted.
+//! Changes on their way from the watches to the cluster, and their spans. Without a collector
+//! nothing is recorded.
 //!
-//! A change that is overtaken by the next one before it was written is a part of that one. Must never hold anything up: what is noted
-//! here is bounded by the number of Gateways.
+//! A change that is overtaken by the next one before it is written becomes part of that one. Must
+//! never delay anything. The number of Gateways bounds the memory.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -73,7 +74,8 @@ struct ChangeLog {
 
 #[derive(Default)]
 struct KnownChanges {
-    /// Revision of each Gateway after the last resolution; none before the first, which is no change.
+    /// Revision of each Gateway after the last resolution; `None` before the first, which does not
+    /// count as a change.
     revisions: Option<BTreeMap<NamespacedName, String>>,
     waiting: BTreeMap<NamespacedName, ResolvedChange>,
 }
@@ -104,8 +106,8 @@ impl Changes {
         self.0.is_some()
     }
 
-    /// Notes a resolution that began at `start` and has ended now, and what all Gateways are to be after it. Must come before whoever
-    /// writes it learns of it.
+    /// Records a resolution that began at `start` and has ended now, with the new revisions of all
+    /// Gateways. Call it before the publisher learns of the revisions.
     pub(crate) fn resolved(
         &self,
         seen: &mut SeenObjects,
@@ -170,8 +172,8 @@ impl Changes {
         }
     }
 
-    /// Sends the spans of a change that was written in these steps, the last of which is its manifest; `version` is what the API server
-    /// made of that.
+    /// Sends the spans of a change that took these steps, the last of which wrote its manifest.
+    /// `version` is the resulting version of the manifest in the API server.
     pub(crate) fn published(
         &self,
         gateway: &NamespacedName,

@@ -20,7 +20,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time that an answer, or the next part of it, may take. Watches end before.
 const READ_TIMEOUT: Duration = Duration::from_secs(55);
 
-/// Time between two looks at the files. Whoever replaces them leaves the old ones valid for much longer.
+/// Time between two looks at the files. Rotated credentials stay valid for much longer.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// Largest kubeconfig that is read.
@@ -132,7 +132,7 @@ pub(crate) async fn answer<T>(
         .unwrap_or_else(late)
 }
 
-/// Returns true if the wall clock went on by much less than the time that has `passed`.
+/// Returns true if the wall clock advanced by much less than the time that has `passed`.
 fn is_set_back(before: SystemTime, now: SystemTime, passed: Duration) -> bool {
     now + SET_BACK < before + passed
 }
@@ -140,7 +140,7 @@ fn is_set_back(before: SystemTime, now: SystemTime, passed: Duration) -> bool {
 /// Settings to connect with.
 struct ConnectionSettings {
     config: Config,
-    /// Digest that tells one set of settings from another.
+    /// Digest of the settings, to detect changes.
     fingerprint: u64,
     warnings: Vec<String>,
 }

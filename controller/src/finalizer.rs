@@ -113,7 +113,8 @@ impl Finalizer {
         })
     }
 
-    /// Replaces the finalizers of a class, unless somebody else has changed it meanwhile; returns the class as it is then.
+    /// Replaces the finalizers of a class unless it was changed concurrently, and returns the
+    /// stored class.
     async fn write(
         &self,
         name: &NamespacedName,

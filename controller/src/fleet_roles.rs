@@ -113,7 +113,7 @@ impl FleetRoles {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Fleets {
     of: BTreeMap<String, BTreeSet<NamespacedName>>,
-    /// Gateways of which nothing can be made now: they stay where they are.
+    /// Gateways that cannot be published now: their keys stay in the roles that have them.
     retained: BTreeSet<String>,
 }
 

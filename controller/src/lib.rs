@@ -1,9 +1,10 @@
 //! Resolves the Gateways of a cluster, and publishes them and their statuses.
 //!
-//! The flow is `watch` (what the cluster holds) → `engine` (resolves it, on a thread of its own) → `publish` (ConfigMaps and
-//! Secrets), `report` (statuses) and `provision` (a Service for each Gateway). They write only while `lead` says so.
-//! `configuration` says by which settings. `hosts` and `adopt` are apart: commands of an operator, about hosts
-//! outside the cluster and fleets that are there already.
+//! The flow is `watch` (the objects of the cluster) → `engine` (resolves them, on a separate
+//! thread) → `publish` (ConfigMaps and Secrets), `report` (statuses) and `provision` (a Service for
+//! each Gateway). They write only while `lead` holds the Lease. `configuration` provides the
+//! settings. `hosts` and `adopt` are separate: operator commands for hosts outside the cluster and
+//! for existing fleets.
 
 mod adopt;
 mod changes;

@@ -18,7 +18,8 @@ use sesame_gateway_api::api::{NamespacedName, OCG_BUNDLE_LABEL, SESAME_GROUP};
 use sesame_gateway_api::resolve::{OcgBundle, OcgBundles};
 use sesame_gateway_api::world::Kind;
 
-/// Time between two looks at the ConfigMaps: somebody may have changed one, or given the right to write it.
+/// Time between two looks at the ConfigMaps: one may have been edited, or the right to write
+/// granted.
 const LOOK: Duration = Duration::from_secs(30);
 /// Time that the API server may take for one answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -28,7 +29,7 @@ const CONTROLLER_ANNOTATION: &str = "projectsesame.io/controller";
 /// Everything that the task owns.
 pub(crate) struct OcgBundleWriter {
     pub(crate) replica: Replica,
-    /// Contents of ConfigMaps; none until that is known, and while nobody heeds the policies.
+    /// Contents of ConfigMaps; `None` until they are known, and while the policies are disabled.
     pub(crate) desired: watch::Receiver<Option<Arc<OcgBundles>>>,
 }
 
@@ -55,8 +56,8 @@ impl OcgBundleWriter {
         }
     }
 
-    /// Writes what differs, and deletes what no policy wants any more. Returns the last error; one ConfigMap does not keep others
-    /// from being written.
+    /// Writes differences, and deletes ConfigMaps without a policy. One failed ConfigMap does not
+    /// stop the others; returns the last error.
     async fn write(&self, desired: &OcgBundles) -> kube::Result<()> {
         let mut outcome = Ok(());
         let mut there: BTreeMap<NamespacedName, ConfigMap> = BTreeMap::new();
@@ -138,7 +139,8 @@ impl OcgBundleWriter {
         }
     }
 
-    /// Creates the ConfigMap, or replaces one of ours; one of the same name that is not ours is left, which its policy says.
+    /// Creates the ConfigMap, or replaces it if it is ours. A foreign one of the same name stays,
+    /// and the policy's status reports it.
     async fn put(
         &self,
         name: &NamespacedName,
@@ -162,7 +164,7 @@ impl OcgBundleWriter {
         if same {
             return Ok(());
         }
-        // Somebody else's write in between is looked at first.
+        // If another writer was faster, the write fails and the object is compared again.
         wanted.metadata.resource_version = before.metadata.resource_version;
         metrics.published(Kind::ConfigMap.as_str(), "update");
         let replaced = api.replace(&name.name, &parameters, &wanted);

@@ -21,7 +21,7 @@ pub(crate) struct Replica {
     pub(crate) namespace: String,
     /// Namespaces that are read.
     pub(crate) watched: WatchedNamespaces,
-    /// Name that GatewayClasses of ours have.
+    /// Controller name in GatewayClasses of this controller.
     pub(crate) controller_name: String,
     /// Name of this replica, unique among all.
     pub(crate) identity: String,
@@ -34,7 +34,7 @@ pub(crate) struct Replica {
     pub(crate) fleet_spans: Option<String>,
 }
 
-/// Namespaces whose objects are read. What is in others is as if it were not there.
+/// Namespaces whose objects are read. Objects in other namespaces count as missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WatchedNamespaces {
     /// All, also those to come.

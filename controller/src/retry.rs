@@ -23,8 +23,9 @@ impl Pauses {
         }
     }
 
-    /// Returns the pauses between attempts to read or watch: from a tenth of a second to three seconds. An API server
-    /// that has just started refuses what it has not read the rights for, so a second attempt is usual.
+    /// Returns the pauses between attempts to read or watch: from a tenth of a second to three
+    /// seconds. An API server that has just started denies requests until it has loaded the RBAC
+    /// rules, so a second attempt is usual.
     pub(crate) const fn of_reads() -> Self {
         Self::new(Duration::from_millis(100), Duration::from_secs(3))
     }

@@ -1,7 +1,7 @@
 //! Runs the controller's process: starts all of its parts, and ends them.
 //!
-//! The engine has a thread of its own; everything else is tasks that hand each other values over channels. Every replica
-//! does all but write.
+//! The engine has a dedicated thread; everything else is tasks that pass values over channels.
+//! Every replica does everything except writing.
 
 mod addresses;
 mod configuration;
@@ -64,7 +64,8 @@ pub(crate) struct ProcessSettings {
     pub(crate) kubeconfig: Option<PathBuf>,
     pub(crate) signing: Signing,
     pub(crate) listen: SocketAddr,
-    /// Address of metrics and the status page; without one, metrics are beside the probes.
+    /// Address of metrics and the status page. Without one, the address of the probes serves the
+    /// metrics.
     pub(crate) metrics: Option<MetricsAddress>,
     pub(crate) lease_duration: Duration,
     /// Collector of spans, if there is one.
@@ -89,7 +90,7 @@ pub(crate) fn run(settings: &ProcessSettings, revision: &'static str) -> Result<
         }
         Ok(())
     });
-    // The engine's thread may be in the middle of a resolution, whose outcome nobody waits for.
+    // The engine's thread may be in the middle of a resolution, whose result is no longer needed.
     runtime.shutdown_timeout(Duration::from_millis(100));
     outcome
 }
@@ -97,11 +98,11 @@ pub(crate) fn run(settings: &ProcessSettings, revision: &'static str) -> Result<
 /// Reason for ending everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// The process was told to stop.
+    /// The process received a signal to stop.
     Told,
-    /// Address or credentials of the API server have changed: everything begins anew.
+    /// Address or credentials of the API server have changed: everything restarts.
     Outdated,
-    /// The controller has another name, or follows other kinds: everything begins anew.
+    /// The controller's name or the followed kinds have changed: everything restarts.
     Renamed,
 }
 

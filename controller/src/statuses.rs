@@ -14,7 +14,7 @@ use sesame_gateway_api::resolve::settings::GatewaySettings;
 use sesame_gateway_api::status::{RouteStatus, Statuses};
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-/// Gateways with a problem that resolution does not know of, and the reason in words.
+/// Gateways with a problem that resolution does not know of, and the reason.
 pub(crate) type GatewayProblems = BTreeMap<NamespacedName, String>;
 
 /// Reports of the provisioner.
@@ -26,7 +26,7 @@ pub(crate) struct ProvisionReport {
     pub(crate) without_upstream: GatewayProblems,
     /// Gateways whose fleet is not as it should be.
     pub(crate) without_fleet: GatewayProblems,
-    /// Gateways whose fleet was managed once and runs on, and the DaemonSets in words.
+    /// Gateways whose fleet used to be managed and still runs, with the DaemonSets as text.
     pub(crate) released: GatewayProblems,
 }
 
@@ -45,7 +45,7 @@ pub(crate) type AddressesByGateway = Option<BTreeMap<NamespacedName, ServiceAddr
 /// A host as an endpoint of its Gateway's Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HostEndpoint {
-    /// Name of the Node whose address it is; none if it is no Node's.
+    /// Name of the Node that has the address, if any.
     pub(crate) node: Option<String>,
     /// True if the host is being drained: it serves, but not for long.
     pub(crate) draining: bool,
@@ -56,15 +56,16 @@ pub(crate) struct HostEndpoint {
 pub(crate) struct ServiceAddresses {
     /// IPs and hostnames, in the order of the Service.
     pub(crate) addresses: Vec<String>,
-    /// Reason in words why there is no address yet.
+    /// Reason why the address is missing.
     pub(crate) awaited: Option<String>,
-    /// Requested addresses that the Service does not have, each with the reason in words.
+    /// Requested addresses that the Service does not have, each with the reason.
     pub(crate) unusable: BTreeMap<String, String>,
     /// Remarks, such as ports that a load balancer cannot open.
     pub(crate) notes: Vec<String>,
 }
 
-/// Change of what the reporter compares: the statuses in the cluster, and those that resolution gave.
+/// Input of the reporter: changes of the statuses in the cluster, and of the statuses from
+/// resolution.
 #[derive(Debug)]
 pub(crate) struct StatusChange {
     /// Statuses as they are stored now; none for an object that is gone.
@@ -85,15 +86,15 @@ pub(crate) enum Resolved {
 /// Statuses of all objects after one resolution, without what hosts report.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ResolvedStatuses {
-    /// Statuses of all objects of ours.
+    /// Statuses of all objects of this controller.
     pub(crate) statuses: Statuses,
     /// Name under which a Gateway is published with others of its class; every other one is published under its own.
     pub(crate) merged: BTreeMap<NamespacedName, NamespacedName>,
     /// Revision that is to be published, by that name.
     pub(crate) revisions: BTreeMap<NamespacedName, String>,
-    /// Names of what cannot be published.
+    /// Names that cannot be published.
     pub(crate) unpublishable: GatewayProblems,
-    /// Names of those whose addresses are those of their Services.
+    /// Names of Gateways that take their addresses from their Services.
     pub(crate) by_service: BTreeSet<NamespacedName>,
     /// Expiry of each Gateway's certificates.
     pub(crate) expiries: BTreeMap<NamespacedName, Vec<Expiry>>,
@@ -119,7 +120,7 @@ impl ResolvedStatuses {
         self.merged.get(gateway).unwrap_or(gateway)
     }
 
-    /// Returns true if Gateways of ours are published under this name.
+    /// Returns true if a Gateway of this controller is published under this name.
     pub(crate) fn publishes(&self, name: &NamespacedName) -> bool {
         let alone = self.statuses.gateways.contains_key(name) && !self.merged.contains_key(name);
         alone || self.merged.values().any(|it| it == name)
@@ -162,7 +163,7 @@ impl ResolvedStatuses {
     }
 }
 
-/// Statuses of some routes that differ from those of the resolution before.
+/// Statuses of some routes that differ from the previous resolution.
 #[derive(Debug, Default)]
 pub(crate) struct RouteStatusUpdate {
     /// The statuses.

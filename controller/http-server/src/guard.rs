@@ -1,6 +1,8 @@
-//! Guards an address: TLS, certificates of clients and a bearer token, from files that are read again when they have changed.
+//! Guards an address with TLS, client certificates and a bearer token, from files that are reread
+//! when they change.
 //!
-//! It must never let anybody in because a file is missing or damaged, nor print what is in one.
+//! It must never admit a request because a file is missing or damaged, nor print the contents of
+//! one.
 
 use std::fs;
 use std::io;
@@ -23,7 +25,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Number of bytes that a token has at least and at most.
 const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=4096;
 
-/// Files that say who may ask. Without any of them, everybody may, in plain text.
+/// Files that decide about access. Without any of them, access is open and in plain text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GuardFiles {
     /// Certificate chain of the server, in PEM.
@@ -110,7 +112,7 @@ impl Guard {
         })
     }
 
-    /// Returns what a request with these headers gets instead of its answer; none if it may have that.
+    /// Returns the response that rejects a request with these headers, or `None` if it is admitted.
     pub fn refusal(&self, headers: &HeaderMap) -> Option<Response<Bytes>> {
         if self.admits(headers) {
             return None;
@@ -142,10 +144,10 @@ impl Guard {
         self.guarding().tls
     }
 
-    /// Returns what is in the files now; if there is a fault in them, what was there before.
+    /// Returns the current contents of the files, or the previous ones if they are faulty.
     fn guarding(&self) -> Guarding {
         let now = fingerprint(&self.files);
-        // What a thread that panicked has left behind is whole.
+        // A thread that panicked left the value intact.
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.fingerprint != now {
             match Guarding::read(&self.files) {

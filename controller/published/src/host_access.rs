@@ -1,19 +1,20 @@
-//! Names and rights of those who serve: of a host that joins from outside the cluster, and of a managed fleet. Pure.
+//! Names and rights of hosts that join from outside the cluster, and of managed fleets. Pure.
 //!
 //! For the host `edge-1`, all in Sesame's namespace:
 //!
 //! | object | name | purpose |
 //! |---|---|---|
 //! | ServiceAccount, Role, RoleBinding | `sesame-host.edge-1` | the host and its rights |
-//! | Secret without data | `sesame-host.edge-1` | created by the host when it joins; its tokens are bound to it and end with it |
+//! | Secret without data | `sesame-host.edge-1` | created by the joining host; its tokens are bound to it and end with it |
 //! | ServiceAccount, Role, RoleBinding | `sesame-invitation.edge-1` | the bearer of a join token, until the host has joined |
 //! | Role, RoleBinding | `sesame-host.edge-1.gateways` | keys of the host's Gateways; the controller writes the rules |
-//! | RoleBinding | `sesame-host.edge-1.fleet` | the rights of a fleet, where the host joins one |
+//! | RoleBinding | `sesame-host.edge-1.fleet` | the rights of a fleet, if the host joins one |
 //! | Role, RoleBinding | `sesame-managed.DIGEST` | keys of one Gateway, for the agents of its managed fleet |
-//! | RoleBinding | `sesame-managed.DIGEST.agents` | what the agents of all managed fleets may do |
+//! | RoleBinding | `sesame-managed.DIGEST.agents` | the common rights of all managed fleets' agents |
 //! | Role | `sesame-fleet.NAME` | keys of the fleet's Gateways; the controller writes the rules |
 //!
-//! `controller/deploy/hosts.yaml` has the two prefixes, the type of the Secret and its annotation too.
+//! `controller/deploy/hosts.yaml` repeats the two prefixes, the type of the Secret and its
+//! annotation.
 
 use std::collections::BTreeMap;
 
@@ -28,9 +29,9 @@ use crate::names::{MAX_KEY_SECRETS, gateway_id, key_secret_name};
 
 /// Label of these objects: `host`, `invitation`, `gateways` or `fleet`.
 pub const ACCESS_LABEL: &str = "projectsesame.io/access";
-/// Value of [`ACCESS_LABEL`] of what is a host's.
+/// Value of [`ACCESS_LABEL`] for the objects of a host.
 pub const ACCESS_HOST: &str = "host";
-/// Value of [`ACCESS_LABEL`] of what is an invitation's.
+/// Value of [`ACCESS_LABEL`] for the objects of an invitation.
 pub const ACCESS_INVITATION: &str = "invitation";
 /// Value of [`ACCESS_LABEL`] of a Role with the keys of the Gateways in its [`GATEWAYS_ANNOTATION`].
 pub const ACCESS_GATEWAYS: &str = "gateways";
@@ -126,7 +127,8 @@ pub fn host_secret(host: &str, account_uid: &str, now: &str) -> Secret {
     }
 }
 
-/// Returns the host's name as part of an object's name: a digest tells apart those that cannot be one as they are.
+/// Returns the host's name as part of an object's name. Names that do not fit get a digest that
+/// keeps them distinct.
 fn stem(host: &str) -> String {
     let looks_hashed = host.starts_with("x-");
     if host.len() <= MAX_PLAIN && is_dns_subdomain(host) && !looks_hashed {

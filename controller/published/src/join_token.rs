@@ -12,7 +12,7 @@ use sesame_gateway_api::api::NamespacedName;
 use crate::host_access::HostScope;
 use crate::names::is_host_name;
 
-/// Beginning of a join token: tells it from other secrets, and one form from the next.
+/// Prefix of a join token: distinguishes it from other secrets, and from other versions.
 const PREFIX: &str = "sesame-join-2.";
 /// Longest join token that is read: certificates of a few authorities fit many times.
 pub const MAX_JOIN_TOKEN_BYTES: usize = 256 << 10;
@@ -26,7 +26,7 @@ pub struct JoinToken {
     pub server: String,
     /// Certificates of the API server's authority, as PEM; empty if the host's own are to be used.
     pub authority: String,
-    /// Name in the API server's certificate, where it is another than that in the URL.
+    /// Name in the API server's certificate, if it differs from the host in the URL.
     pub server_name: Option<String>,
     /// Namespace in which everything is published.
     pub namespace: String,
@@ -52,7 +52,7 @@ impl fmt::Debug for JoinToken {
     }
 }
 
-/// Reason why a text is no join token.
+/// Reason why a text is not a join token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinTokenError {
     /// It is something else.
@@ -148,7 +148,7 @@ impl JoinToken {
             bearer,
         } = content;
         let check = |good: bool, field| good.then_some(()).ok_or(JoinTokenError::Field(field));
-        // Whoever is asked over plain HTTP could be anybody, and would get the credentials.
+        // Over plain HTTP the server is not authenticated and could steal the credentials.
         check(server.starts_with("https://"), "server")?;
         check(
             sesame_proto::dns_name::is_dns_label(&namespace),

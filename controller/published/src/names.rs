@@ -4,7 +4,7 @@
 //!
 //! | object | name | data |
 //! |---|---|---|
-//! | ConfigMap | `ns.name.manifest` | `manifest.pb`: the manifest; beside it a readable summary |
+//! | ConfigMap | `ns.name.manifest` | `manifest.pb`: the manifest; also a readable summary |
 //! | ConfigMap, immutable | `ns.name.config-<digest>` | `shard.pb.zst` |
 //! | ConfigMap | `ns.name.endpoints-<count>-<index>` | `shard.pb.zst`, replaced in place |
 //! | Secret | `ns.name.keys-<index>` | `keys.pb`: key pairs as `sesame_proto::keys` encodes them |

@@ -1,4 +1,5 @@
-//! The collector that spans go to: its address, the trust in it, and one request. Must never wait long, nor believe what it answers.
+//! The collector that receives spans: its address, its trust anchors, and one request. Must never
+//! wait long, nor rely on the response.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub enum CollectorError {
     /// A setting has no use.
     #[error("{0} is given without --spans-endpoint; name the collector, or leave it out")]
     NoEndpoint(&'static str),
-    /// The URL is not that of a collector.
+    /// The URL does not name a collector.
     #[error("--spans-endpoint {url:?}: {reason}; expected as in http://collector.example.com:4318")]
     Endpoint {
         /// The URL.
@@ -232,7 +233,7 @@ impl Collector {
     }
 }
 
-/// Sends a request on a connection of its own, and returns the status of the answer. What else is in it nobody reads.
+/// Sends a request on a new connection and returns the status of the response. The rest is ignored.
 async fn exchange(
     io: impl Read + Write + Unpin + Send,
     request: Request<Full<Bytes>>,

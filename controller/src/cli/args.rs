@@ -1,5 +1,6 @@
-//! Settings from arguments and environment, and where the configuration is. What it takes to reach the cluster and to answer
-//! probes is here alone; everything else is a field of the configuration, which an argument takes the place of.
+//! Settings from arguments and environment, and the location of the configuration. Only the
+//! connection to the cluster and the probes are set here alone. Everything else is a field of the
+//! configuration that an argument overrides.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -30,8 +31,8 @@ use sesame_spans::SpanArgs;
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 const DEFAULT_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8081);
-/// Hosts follow no change while no replica leads, so that this is short. It costs little: every replica is as far as the leader, and one
-/// that loses the Lease for want of an answer goes on with the next answer.
+/// Nothing is published without a leader, so this is short. It costs little: every replica is as up
+/// to date as the leader, and one that lost the Lease to a timeout resumes with the next response.
 const DEFAULT_LEASE_SECONDS: u64 = 6;
 /// Largest number of namespaces to name: each takes a watch of every kind.
 const MAX_NAMESPACES: usize = 100;
@@ -290,7 +291,7 @@ fn watched_namespaces(names: Vec<String>, own: &str) -> Result<WatchedNamespaces
     Ok(WatchedNamespaces::Only(names))
 }
 
-/// Reads the keys from a file that nobody else may have written.
+/// Reads the keys from a file that other users cannot have written.
 fn signing_keys(path: Option<&Path>) -> Result<Signing> {
     let Some(path) = path else {
         return Ok(Signing::default());

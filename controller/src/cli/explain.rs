@@ -1,4 +1,4 @@
-//! `sesame-controller explain`: where a request to a published Gateway goes, and why.
+//! `sesame-controller explain`: the route of a request to a published Gateway, and why.
 //!
 //! It reads the publication, with its caller's permissions, and writes nothing.
 

@@ -1,6 +1,11 @@
 //! The command line: arguments in, an exit code out.
 //!
-//! Exit codes: 0 after a signal to stop, 1 for a configuration that is not valid, a fleet that is to be adopted or a request that no route takes, 2 for a wrong call, 3 when the controller could not do its work.
+//! Exit codes:
+//!
+//! - 0 after a signal to stop;
+//! - 1 for an invalid configuration, a fleet to adopt, or a request that no route takes;
+//! - 2 for wrong usage;
+//! - 3 when the controller could not do its work.
 
 mod args;
 mod crds;
@@ -86,7 +91,8 @@ pub fn command() -> clap::Command {
 
 /// Parses the arguments and runs the command.
 ///
-/// `revision` is the commit of the sources; none if they were built outside of their repository.
+/// `revision` is the commit of the sources, or `None` if they were built outside of their
+/// repository.
 pub fn main(revision: Option<&'static str>) -> ExitCode {
     let revision = revision
         .filter(|known| !known.is_empty())

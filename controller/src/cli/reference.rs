@@ -1,4 +1,4 @@
-//! The table of fields in docs/configuration.md is what the types say.
+//! Checks that the table of fields in docs/configuration.md matches the types.
 
 use serde_json::Value;
 use sesame_published::configuration_definition;

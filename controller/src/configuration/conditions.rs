@@ -12,7 +12,8 @@ use sesame_gateway_api::status::{
 /// Longest message. Our schema allows more, but a reader needs less.
 const MAX_MESSAGE: usize = 4096;
 
-/// Returns the new `status` for a merge patch; none if the stored one says the same. `faults` are those of the object.
+/// Returns the new `status` for a merge patch, or `None` if the stored one is equal. `faults` are
+/// the faults of the object.
 pub(super) fn patch(
     object: &Value,
     faults: &[String],

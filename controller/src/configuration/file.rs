@@ -12,7 +12,8 @@ use sesame_gateway_api::world::AnyObject;
 
 /// Largest file; ours are a few lines.
 const MAX_BYTES: u64 = 64 * 1024;
-/// Time between two looks. Whoever replaces a mounted file does it by a link, which no watch of the file itself shows.
+/// Time between two looks. A mounted file is replaced through a symbolic link, which a watch of the
+/// file itself misses.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Reads the SesameConfiguration in a file; the error names the place.
@@ -43,7 +44,7 @@ fn parse(text: &str) -> Result<SesameConfiguration, String> {
     Ok((**configuration).clone())
 }
 
-/// Hands on each version until nobody wants to know.
+/// Passes on each version until the receivers are dropped.
 pub(super) async fn follow(follower: &ConfigurationFollower, path: &Path) {
     let from = path.display().to_string();
     let mut before: Option<Result<SesameConfiguration, String>> = None;

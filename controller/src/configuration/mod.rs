@@ -1,9 +1,11 @@
-//! The controller's own configuration: a SesameConfiguration in the cluster or in a file, under what flags and environment say.
+//! The controller's configuration: a SesameConfiguration in the cluster or in a file, overridden by
+//! flags and environment.
 //!
-//! `settings` makes the settings of it: pure. `file` and `object` follow it, and hand on each valid version; one that is not
-//! valid changes nothing, and is told. `object` also writes the conditions of every SesameConfiguration while this replica
-//! leads, made by `conditions`. Before there is a valid version nothing is served, and the probe for readiness says why.
-//! It must never end the process.
+//! `settings` derives the settings from it: pure. `file` and `object` follow it and pass on each
+//! valid version. An invalid one changes nothing and is reported. While this replica leads,
+//! `object` also writes the conditions of every SesameConfiguration, which come from `conditions`.
+//! Nothing is served before the first valid version, and the readiness probe gives the reason. It
+//! must never end the process.
 
 mod conditions;
 mod file;
@@ -57,7 +59,7 @@ impl ConfigurationFollower {
         }
     }
 
-    /// Takes a version of the configuration, or the reason why there is none that can be used: what was known stays then.
+    /// Applies a version of the configuration, or keeps the previous one if it is unusable.
     fn take(&self, found: Result<ControllerSettings, String>, from: &str) {
         match found {
             Ok(settings) => {

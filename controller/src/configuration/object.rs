@@ -66,7 +66,7 @@ impl StoredConfiguration {
 
 type Known = BTreeMap<NamespacedName, StoredConfiguration>;
 
-/// Follows the objects until nobody wants to know the settings.
+/// Follows the objects until the receivers of the settings are dropped.
 pub(super) async fn follow(follower: &ConfigurationFollower) {
     let apis = watched_apis(&follower.replica, Kind::SesameConfiguration, API_VERSION);
     let kind = Kind::SesameConfiguration.as_str();
@@ -185,7 +185,7 @@ async fn write_all(
             Ok(received) => {
                 known.insert(name, StoredConfiguration::of(received));
             }
-            // The watch tells what it is now.
+            // The watch delivers the newer version.
             Err(kube::Error::Api(refusal)) if matches!(refusal.code, 404 | 409) => {}
             Err(error) => {
                 tracing::warn!(%name, %error, "the status of a SesameConfiguration cannot be written and is tried again");

@@ -16,7 +16,7 @@ const LOST_AFTER: Duration = Duration::from_secs(180);
 /// Choice of the Gateways that are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SelectionRule {
-    /// All Gateways of all classes of ours.
+    /// All Gateways of all Sesame classes.
     Multiple,
     /// The oldest Gateway of the oldest class.
     Single,
@@ -29,13 +29,13 @@ pub(crate) enum SelectionRule {
 pub(crate) struct ControllerSettings {
     pub(crate) options: Options,
     pub(crate) selection: SelectionRule,
-    /// Networks where hosts may serve that are no Nodes.
+    /// Networks of hosts that are not Nodes.
     pub(crate) host_addresses: Vec<Network>,
     /// Silence after which a host is lost.
     pub(crate) host_lost: Duration,
 }
 
-/// Returns the settings, or everything that is wrong. Fields of `flags` take the place of those of the configuration.
+/// Returns the settings, or all faults. Fields of `flags` override the configuration.
 pub(crate) fn settings(
     flags: &SesameConfigurationSpec,
     configuration: Option<&SesameConfiguration>,
@@ -95,7 +95,7 @@ fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec)
         hosts,
         publishing,
         fleet,
-        // There are no flags for these.
+        // These have no flags.
         ports: _,
         edge: _,
         rotation: _,
@@ -108,14 +108,14 @@ fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec)
         mode,
         gateway_ref,
         allow_local_endpoints,
-        // There is no flag for it.
+        // It has no flag.
         extra_minimal_ocg: _,
     }) = gateway
     {
         let under = spec.gateway.get_or_insert_default();
         lay(controller_name.as_ref(), &mut under.controller_name);
         lay(mode.as_ref(), &mut under.mode);
-        // Whoever says how many are served does not mean the one that the configuration names.
+        // A flag for the mode also overrides the Gateway that the configuration names.
         if mode.is_some() || gateway_ref.is_some() {
             under.gateway_ref.clone_from(gateway_ref);
         }
@@ -137,7 +137,7 @@ fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec)
     if let Some(FleetImages { agent, envoy }) = images {
         let FleetSettings { images: under, .. } = spec.fleet.get_or_insert_default();
         let under = under.get_or_insert_default();
-        // These flags are for where no configuration names an image.
+        // These flags are defaults for images that the configuration does not set.
         for (image, under) in [(agent, &mut under.agent), (envoy, &mut under.envoy)] {
             *under = under.take().or_else(|| image.clone());
         }

@@ -1,4 +1,4 @@
-//! Holds what is known of the cluster: the world, and the objects that are still missing from it.
+//! Holds the known state of the cluster: the world, and the objects that are still missing from it.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +50,7 @@ pub(super) struct ClusterState {
     broken: BTreeMap<ObjectKey, String>,
     /// Kinds that were listed at least once.
     listed: BTreeSet<Kind>,
-    /// True once it is known what was published last.
+    /// True once the last publication was read.
     remembers: bool,
     /// True once the world was resolved.
     resolved: bool,
@@ -76,7 +76,7 @@ impl ClusterState {
             .all(|kind| read_singly(kind) || self.listed.contains(kind))
     }
 
-    /// Returns true if no object is missing, nor what was published last.
+    /// Returns true if no object is missing, and the last publication was read.
     pub(super) fn is_whole(&self) -> bool {
         self.remembers && self.is_listed() && self.referred.values().all(|read| *read)
     }
@@ -90,7 +90,7 @@ impl ClusterState {
         self.broken.len()
     }
 
-    /// Keeps what a resolution found good, for the next one.
+    /// Keeps the good results of a resolution for the next one.
     pub(super) fn keep(&mut self, PublishedBefore { keys, together }: PublishedBefore) {
         self.world.last_good.replace(keys);
         self.world.served_together = together;
@@ -139,7 +139,7 @@ impl ClusterState {
                 effect.world_changed |= self.world.definitions != definitions;
                 self.world.definitions = definitions;
             }
-            // The settings are compared by whoever has them.
+            // The engine compares the settings itself.
             Input::Configured => {}
             Input::Fetched { key, answer } => {
                 // An answer about an object that is no longer referred to is not wanted.
@@ -461,7 +461,7 @@ pub(super) mod tests {
             services(&mut state, WatchEvent::Applied(slice("app"))),
             none
         );
-        // A route that refers to it later finds what was learned meanwhile.
+        // A route that refers to it later finds the current slices.
         assert!(take(
             &mut state,
             Kind::HttpRoute,

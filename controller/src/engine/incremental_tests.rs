@@ -1,4 +1,4 @@
-//! Routes that are resolved with their neighbours alone get what a whole resolution gives them.
+//! Resolving routes with only their neighbours equals a whole resolution.
 
 #[path = "../../gateway-api/src/resolve/tests/any_routes.rs"]
 mod any_routes;

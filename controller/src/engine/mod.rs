@@ -1,10 +1,11 @@
-//! The engine: events of the watches in, publications and statuses out. One thread; all of its work is CPU-bound.
+//! The engine: events of the watches in, publications and statuses out. One thread; all of its work
+//! is CPU-bound.
 //!
-//! It resolves the world after a short quiet, and only a whole world: until every kind was listed once and
-//! every object referred to was read, and what was published last, there is nothing to publish, so that nothing is withdrawn because some object is
-//! not known yet. Endpoints change nothing but endpoint shards, so those are made anew without a resolution;
-//! a few changed routes are resolved with their neighbours alone. Both have the outcome of a whole resolution. The engine
-//! never waits for a write.
+//! It resolves the world after a short quiet period, and only a complete world. It waits until
+//! every kind was listed, every object referred to was read, and the last publication was read, so
+//! that a missing object never withdraws anything. Endpoints affect only endpoint shards, which are
+//! rebuilt without a resolution. A few changed routes are resolved with only their neighbours. Both
+//! equal a whole resolution. The engine never waits for a write.
 
 mod cluster_state;
 #[cfg(test)]
@@ -49,7 +50,7 @@ pub(crate) struct Engine {
     pub(crate) inputs: Receiver<Input>,
     /// Settings of the last resolution.
     pub(crate) settings: ControllerSettings,
-    /// Settings of the next one; an input tells that there are others.
+    /// Settings of the next resolution; an input announces a change.
     pub(crate) current: watch::Receiver<CurrentSettings>,
     pub(crate) references: watch::Sender<References>,
     pub(crate) desired: watch::Sender<Option<Arc<DesiredPublications>>>,
@@ -58,19 +59,20 @@ pub(crate) struct Engine {
     pub(crate) gateway_settings: watch::Sender<SettingsByGateway>,
     /// Wishes of the same Gateways for their Services.
     pub(crate) services: watch::Sender<ServiceRequests>,
-    /// CA certificates of Gateways that meshes take from ConfigMaps; none until the first resolution, and while nobody heeds them.
+    /// CA certificates of Gateways for meshes that read them from ConfigMaps. `None` until the
+    /// first resolution, and while the feature is disabled.
     pub(crate) ocg_bundles: watch::Sender<Option<Arc<OcgBundles>>>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) changes: Changes,
 }
 
-/// Values that the engine goes on from.
+/// State that the engine keeps between inputs.
 struct Memory {
     state: ClusterState,
     resolver: Resolver,
     publications: Publications,
     pending: Pending,
-    /// Objects that have changed since the last resolution, where somebody wants to know.
+    /// Objects that have changed since the last resolution, if spans are exported.
     seen: SeenObjects,
 }
 
@@ -136,7 +138,7 @@ impl Engine {
         memory.pending.note(effect, Instant::now());
     }
 
-    /// Publishes the endpoints that have changed, or has the world resolved if there is no fast path.
+    /// Publishes the changed endpoints, or requests a resolution if that is not enough.
     fn refresh(&self, memory: &mut Memory) {
         let Memory {
             state,
@@ -194,7 +196,7 @@ impl Engine {
         }
         if outcome.is_some() {
             state.note_resolved();
-            // Of what has changed no Gateway, nothing is told.
+            // Changes that affect no Gateway get no span.
             *seen = SeenObjects::default();
         }
         let change = StatusChange {
@@ -205,7 +207,7 @@ impl Engine {
         (!nothing).then_some(change)
     }
 
-    /// Has the objects read that the world refers to, and forgets those that it no longer refers to.
+    /// Requests the objects that the world refers to, and forgets unreferenced ones.
     fn want(&self, state: &mut ClusterState) {
         if !state.is_listed() {
             return;
@@ -217,7 +219,8 @@ impl Engine {
         }
     }
 
-    /// Resolves changed routes with their neighbours alone; none if it takes a whole resolution.
+    /// Resolves changed routes with only their neighbours, or returns `None` if it takes a whole
+    /// resolution.
     fn resolve_routes(
         &self,
         state: &ClusterState,
@@ -279,7 +282,7 @@ impl Engine {
             .iter()
             .filter(|(_, request)| request.gives_addresses);
         let by_service = by_service.map(|(name, _)| name.clone()).collect();
-        // Before the settings: whoever has those of a Gateway has its wishes.
+        // Before the settings, so that a Gateway with settings always has its Service request.
         replace(&self.services, Arc::new(services));
         let ocg_bundles = std::mem::take(&mut resolution.ocg_bundles);
         let heeded = self.settings.options.extra_minimal_ocg;

@@ -1,7 +1,8 @@
-//! Changes that are not yet part of the publications, and the time at which they will be. Pure: it is told the time.
+//! Changes that are not yet part of the publications, and the time at which they will be. Pure: the
+//! time is an argument.
 //!
-//! Endpoints of resolved Services have a fast path of their own. In a busy cluster they change all the time,
-//! so changes that arrive meanwhile are published together.
+//! Endpoints of resolved Services have a separate fast path. In a busy cluster they change all the
+//! time, so changes that arrive during its pause are published together.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -113,7 +114,8 @@ impl Pending {
         std::mem::take(&mut self.services)
     }
 
-    /// Notes that endpoints are published now. Most endpoints that change in a cluster are no Gateway's: nothing waits for those.
+    /// Records that endpoints are published now. Only these delay the next ones, because most
+    /// endpoint changes in a cluster concern Services without a Gateway.
     pub(super) fn offered(&mut self, now: Instant) {
         self.paused = Some(now + PAUSE);
     }
@@ -166,7 +168,7 @@ mod tests {
         );
         assert_eq!(pending.task(at(152)), Task::Refresh);
         assert_eq!(pending.take_services().len(), 2);
-        // Nobody has them: the next ones wait for nothing.
+        // Nothing was published, so the next ones do not wait.
         pending.note(endpoints_of("d"), at(160));
         assert_eq!(pending.task(at(162)), Task::Refresh);
     }

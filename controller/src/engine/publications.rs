@@ -15,7 +15,7 @@ use sesame_gateway_api::resolve::{Options, Resolution, ResolvedGateway, merged_n
 use sesame_gateway_api::world::{Kind, World};
 use sesame_published::names::{DEFAULT_FLEET, FLEET_LABEL, MANAGED_FLEET};
 
-/// The last publication of each Gateway, and what is needed to make the next one from it.
+/// The last publication of each Gateway, and the state that the next one builds on.
 #[derive(Debug, Default)]
 pub(super) struct Publications {
     splitters: BTreeMap<NamespacedName, Splitter>,
@@ -31,13 +31,13 @@ pub(super) enum Refresh {
     Same,
     /// These are desired now.
     Changed(DesiredPublications),
-    /// Nothing but a whole resolution can tell.
+    /// It takes a whole resolution to know.
     Whole,
 }
 
 impl Publications {
-    /// Builds the publication of each Gateway; what was published under other `names` stays. The second value holds the reason for
-    /// each that cannot be built.
+    /// Builds the publication of each Gateway. Other `names` keep their last publication. The
+    /// second value has the reason for each that cannot be built.
     pub(super) fn build(
         &mut self,
         gateways: Vec<ResolvedGateway>,
@@ -85,7 +85,8 @@ impl Publications {
         (desired, unpublishable)
     }
 
-    /// Changes the publications of these Gateways; none if only a whole resolution tells the outcome, which is to follow then.
+    /// Changes the publications of these Gateways, or returns `None` if it takes a whole
+    /// resolution, which must follow then.
     pub(super) fn change(
         &mut self,
         changed: &[(NamespacedName, GatewayDelta)],
@@ -117,7 +118,7 @@ impl Publications {
                     *publication = Arc::new(publication.with_endpoints(shards));
                     changed = true;
                 }
-                // A resolution tells which Gateway it is, and the reason.
+                // A resolution finds the Gateway and the reason.
                 Ok(RefreshedShards::Whole) | Err(_) => return Refresh::Whole,
             }
         }
@@ -129,7 +130,8 @@ impl Publications {
     }
 }
 
-/// Returns the names under which Gateways of ours are published, or were and may be again.
+/// Returns the names under which Gateways of Sesame classes are published, or were and may be
+/// again.
 pub(super) fn names(
     resolution: &Resolution,
     unserved: &BTreeSet<NamespacedName>,
@@ -144,7 +146,7 @@ pub(super) fn names(
     }
     let mut broken = state.broken(Kind::Gateway).peekable();
     if broken.peek().is_some() {
-        // Nobody knows which class they are of.
+        // Their classes are unknown.
         let classes = state.world().gateway_classes.iter();
         let ours = classes.filter(|it| it.spec.controller_name == options.controller_name);
         names.extend(ours.map(|class| merged_name(&class.metadata.name, options)));
@@ -153,8 +155,8 @@ pub(super) fn names(
     names
 }
 
-/// Returns the fleet in the Gateway's label, or else in the label of its class, or else the one of all such Gateways. Gateways that are
-/// served together have the name of their class.
+/// Returns the fleet from the label of the Gateway or of its class, or else the default (managed or
+/// not). Gateways that are served together are published under the name of their class.
 fn fleet(world: &World, name: &NamespacedName, is_managed: bool) -> String {
     let gateway = world.gateways.get(&name.namespace, &name.name);
     let class = gateway.map_or(&name.name, |gateway| &gateway.spec.gateway_class_name);

@@ -1,4 +1,4 @@
-//! Endpoints that are current without a resolution are those of a resolution.
+//! Endpoints that are refreshed without a resolution equal the endpoints of a resolution.
 
 #[path = "../../gateway-api/src/resolve/tests/any_slices.rs"]
 mod any_slices;

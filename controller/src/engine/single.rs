@@ -10,7 +10,8 @@ use sesame_gateway_api::status::{
 };
 use sesame_gateway_api::world::World;
 
-/// Resolves the world. The second value holds the Gateways that are not served for the sake of another one of their class.
+/// Resolves the world. The second value holds the Gateways that give way to another one of their
+/// class.
 pub(super) fn all(
     world: &World,
     resolver: &mut Resolver,
@@ -21,8 +22,8 @@ pub(super) fn all(
     (resolution, unserved)
 }
 
-/// Resolves the world as if there were no other class and no other Gateway of ours, and says so in their statuses. The
-/// second value holds the Gateways that are not served.
+/// Resolves the world as if there were only one class and one Gateway, and explains it in the
+/// statuses of the others. The second value holds the Gateways that are not served.
 pub(super) fn resolve(
     world: &World,
     resolver: &mut Resolver,
@@ -90,7 +91,7 @@ pub(super) fn resolve(
     (resolution, unserved)
 }
 
-/// Returns the class whose Gateways count: that of the Gateway that is named, or the oldest.
+/// Returns the class whose Gateways count: the named Gateway's, or the oldest.
 fn served_class<'w>(
     world: &World,
     classes: &[&'w GatewayClass],
@@ -106,7 +107,7 @@ fn served_class<'w>(
     class_of_named.or_else(oldest).copied()
 }
 
-/// Returns the reason why a Gateway of ours is not served; `served` is the one that is.
+/// Returns the reason why a Gateway is not served; `served` is the one that is.
 fn why_unserved(
     named: Option<&NamespacedName>,
     served: Option<&NamespacedName>,

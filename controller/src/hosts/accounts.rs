@@ -16,7 +16,7 @@ use sesame_published::names::FLEET_LABEL;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// The ServiceAccount of a host. Everything else of the host belongs to it, so that it goes with it.
+/// The ServiceAccount of a host. It owns everything else of the host, so deleting it deletes all.
 pub(super) fn host(name: &str, scope: &HostScope) -> ServiceAccount {
     let mut metadata = metadata(&host_account(name), ACCESS_HOST, name, None);
     let (annotation, value) = match scope {
@@ -62,7 +62,7 @@ pub(super) fn fleet_part(name: &str, fleet: &str, owner: &ServiceAccount) -> Rol
     binding(metadata, &fleet_role(fleet), &host_account(name), owner)
 }
 
-/// The ServiceAccount of an invitation, which goes with the host's.
+/// The ServiceAccount of an invitation, which is deleted with the host's.
 pub(super) fn invitation(name: &str, expires: &str, owner: &ServiceAccount) -> ServiceAccount {
     let account_name = invitation_account(name);
     let mut metadata = metadata(&account_name, ACCESS_INVITATION, name, Some(owner));

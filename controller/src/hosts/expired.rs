@@ -1,6 +1,7 @@
-//! Removes invitations that expired long ago, which nobody can use any more.
+//! Removes invitations that expired long ago.
 //!
-//! Whoever invites hosts does this, with rights that they have anyway; the running controller may delete no account.
+//! The command that invites hosts does this, because its caller has the rights anyway. The running
+//! controller may not delete accounts.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
@@ -28,7 +29,7 @@ pub(crate) async fn remove_expired(cluster: &Cluster) -> Result<Vec<String>, Hos
     let invitations: Vec<ObjectMeta> = found.items.into_iter().map(|one| one.metadata).collect();
     let hosts = expired(&invitations, Timestamp::now());
     for host in &hosts {
-        // A host that joined and could not end its invitation goes on.
+        // Keep a host that joined but could not delete its invitation.
         if has_joined(cluster, host).await? {
             remove_invitation(cluster, host).await?;
         } else {

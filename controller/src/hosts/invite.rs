@@ -81,7 +81,7 @@ pub(crate) async fn invite(cluster: &Cluster, wanted: &Invitation) -> Result<Inv
     let account_uid = owner.metadata.uid.unwrap_or_default();
     let followed = policy::wait_until_followed(cluster, host, &account_uid, &bearer);
     if let Err(error) = followed.await {
-        // Objects that stay are of no use to anybody, expire, and are replaced by the next invitation.
+        // Objects that remain are useless, expire, and are replaced by the next invitation.
         let _ = remove(cluster, host).await;
         return Err(error);
     }

@@ -106,7 +106,8 @@ impl Elector {
 
     /// Takes the next step; returns true if the Lease is ours now.
     async fn step(&self, api: &Api<Lease>, known: &mut Known) -> kube::Result<bool> {
-        // A holder writes what it wrote last, which is one request and not two. It fails if anybody else has written since.
+        // The holder replaces the object that it wrote last: one request and not two. It fails if
+        // another writer was faster.
         if let Some(lease) = known.ours.take() {
             let lease = self.lease(lease.spec, lease.metadata);
             match api.replace(NAME, &PostParams::default(), &lease).await {

@@ -57,7 +57,8 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Returns true once it is known which objects there are, but for those of fleets that nobody may watch.
+    /// Returns true once all existing objects are known, except kinds of fleets that must not be
+    /// watched.
     pub(super) fn is_complete(&self) -> bool {
         let known = |kind| match kind {
             WatchedKind::Owned(owned) if self.inventory.unwatched.contains(&owned) => true,
@@ -97,7 +98,8 @@ impl Cache {
             ..
         } = &mut self.inventory;
         match (event, watched) {
-            // There are no fleets where they are not allowed, and no routes where they are not known. Everything else has to be seen.
+            // Fleets are optional without permission to watch them, and routes without their
+            // definitions. Everything else is required.
             (Err(why), WatchedKind::Owned(kind)) if is_optional(kind) => {
                 unwatched.insert(kind);
                 if why == Unwatched::NotServed {
@@ -172,7 +174,7 @@ impl Cache {
         }
     }
 
-    /// Forgets a Gateway that is gone; what is left of it is still known to be ours.
+    /// Forgets a deleted Gateway, but not that its remaining objects are ours.
     fn forget(&mut self, gateway: &NamespacedName) {
         let gone = self.inventory.gateways.remove(gateway);
         self.note_gone(gone);
@@ -210,7 +212,7 @@ fn is_later(one: &str, other: &str) -> bool {
     number(one) > number(other)
 }
 
-/// Returns what is known of an object that arrived.
+/// Returns the relevant parts of an object that arrived.
 pub(super) fn existing(kind: OwnedKind, received: &Received) -> ExistingObject {
     let managed = received.kept.managed.as_ref();
     ExistingObject::new(kind, received.version(), received.value().clone(), managed)

@@ -188,7 +188,7 @@ fn a_fleet_that_is_not_managed_any_more_is_nobodys_and_stays_when_its_gateway_go
     );
     assert_eq!(report.released.len(), 1);
 
-    // Back again: they are nobody's, so somebody has to agree first.
+    // Managed again: they have no owner, so adoption needs an agreement.
     all.insert(basis("edge").gateway, managed());
     let OwnedPlan { writes, report } = plan(&inventory, names.iter(), &all);
     assert!(only_tells(&writes), "{writes:?}");

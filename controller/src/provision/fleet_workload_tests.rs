@@ -40,7 +40,7 @@ fn settings(workload: FleetWorkload) -> GatewaySettings {
     settings
 }
 
-/// Gateway, and what there is in the cluster.
+/// A Gateway, and the objects in the cluster.
 struct Room(Inventory);
 
 impl Room {
@@ -131,7 +131,7 @@ fn a_deployment_has_pods_behind_the_service_and_a_budget() {
     }
 }
 
-/// Pod Security calls them `restricted`; the API server itself judges that in other tests.
+/// Pod Security calls such Pods `restricted`; other tests ask the API server itself.
 #[test]
 fn the_pods_have_nothing_of_their_node_and_only_the_agent_has_a_token() {
     let mut room = Room::new();

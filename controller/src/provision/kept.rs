@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::fleet::POD_LABEL_VALUE;
 
-/// Annotation with the names of the labels and annotations that we wrote. It distinguishes obsolete
-/// ones of ours from foreign ones.
+/// Annotation with the names of the labels and annotations that Sesame wrote. It distinguishes
+/// obsolete ones from foreign ones.
 pub(super) const WRITTEN_ANNOTATION: &str = "projectsesame.io/written";
 /// Fields of a Service that others fill in where we do not.
 const FILLED_IN: [&str; 2] = ["loadBalancerClass", "loadBalancerIP"];

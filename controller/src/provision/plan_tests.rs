@@ -56,9 +56,9 @@ fn settled(bases: &[Basis]) -> BTreeMap<OwnedKey, ExistingObject> {
     let all = bases.iter().flat_map(plain);
     all.map(|object| {
         let mut value = object.value;
-        // What the API adds.
+        // The API server adds this.
         value["metadata"]["generation"] = json!(1);
-        // And what it leaves out in lists.
+        // And it omits these in lists.
         value["apiVersion"].take();
         value["kind"].take();
         let existing = ExistingObject::new(object.key.0, "7", value, None);
@@ -174,7 +174,7 @@ fn what_is_there_is_not_written_and_what_differs_is() {
     }
     assert!(writes(&bare, &there).is_empty());
 
-    // A label that is no longer wanted, and a field that somebody has changed.
+    // An obsolete label, and a field that was edited.
     let fewer = [basis(|gateway| {
         gateway["spec"]["infrastructure"]["labels"] = json!({});
     })];
@@ -204,7 +204,7 @@ fn what_belongs_to_no_gateway_of_ours_is_deleted_once_that_is_known() {
     };
     // It has another class now.
     assert_eq!(deletes(&known(&mine, &there)), 3);
-    // It is gone, and we have seen it; or we have not, and nobody says whose these are.
+    // If the Gateway is gone without our having seen it, the owner of these objects is unknown.
     let mut gone = known(&[], &there);
     assert_eq!(deletes(&gone), 0);
     gone.gone.insert("u".to_owned());
@@ -270,7 +270,7 @@ fn of_two_gateways_that_want_one_name_the_first_keeps_it_and_the_other_is_told()
     let why = "Service web/web-int-sesame is of Gateway web/web-int";
     assert!(without_service[&young.gateway].ends_with(why));
     assert_eq!(without_service.len(), 1);
-    // Once somebody has it, nothing is written any more, whoever is older.
+    // Once one of them has it, nothing is written any more, even if the other is older.
     for holder in [&young, &old] {
         let there = settled(std::slice::from_ref(holder));
         let (writes, without_service) = planned(&both, &there);
@@ -324,7 +324,7 @@ fn a_service_that_gets_an_address_is_made_anew_and_one_that_is_not_wanted_goes()
     let (writes, _) = planned_with(&known, &published(PublishingType::None));
     assert_eq!(writes.len(), 3, "{writes:?}");
     assert!(service(&writes));
-    // Nobody knows what one should have whose parameters are wrong.
+    // With invalid parameters, the intended objects are unknown.
     let planned = plan(&known, known.gateways.keys(), &BTreeMap::new());
     assert_eq!(planned, OwnedPlan::default());
 }

@@ -37,7 +37,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSES: Pauses = Pauses::new(PAUSE, Duration::from_secs(60));
 /// Pauses between attempts at a write of an object that changes all the time, as a DaemonSet in a roll-out does.
 const CONFLICT_PAUSES: Pauses = Pauses::new(Duration::from_millis(200), Duration::from_secs(2));
-/// Time from the moment when nobody is to be sent to Pods any more to the end of their workload: every node has to learn of that.
+/// Time between removing Pods from routing and deleting their workload: every node has to learn of
+/// it.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Pause before a watch of a kind that was not served is started again.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -65,11 +66,11 @@ struct FailedWrite {
 /// Reason why a write did nothing.
 #[derive(Debug)]
 enum WriteFailure {
-    /// The name is taken by somebody else's object, for this reason.
+    /// Another owner's object has the name, for this reason.
     Taken(String),
     /// The API server refuses it, for this reason.
     Refused(String),
-    /// The object has changed meanwhile.
+    /// The object has changed since it was read.
     Changed,
     /// Something that may pass.
     Other(String),
@@ -151,7 +152,7 @@ impl Provisioner {
         }
     }
 
-    /// Plans, and carries out the writes that are due; returns what is told of Gateways.
+    /// Plans, carries out the writes that are due, and returns the report on Gateways.
     async fn carry_out<'a>(
         &self,
         ours: impl Iterator<Item = &'a NamespacedName>,
@@ -220,7 +221,8 @@ impl Provisioner {
         })
     }
 
-    /// Returns the namespaces of Gateways, as far as they are watched, for a kind beside them.
+    /// Returns the watched namespaces of Gateways, for a kind whose objects live in the same
+    /// namespace.
     fn apis(&self, kind: OwnedKind) -> Vec<Api<Received>> {
         let resource = kind.resource();
         let client = || self.replica.client.clone();
@@ -308,7 +310,7 @@ impl Provisioner {
     }
 }
 
-/// Returns the next attempt at a write that failed, and what is told until then.
+/// Returns the next attempt at a failed write, with the message to report until then.
 fn after(
     key: &OwnedKey,
     gateway: Option<NamespacedName>,

@@ -62,7 +62,7 @@ fn port_name(transport: &str, port: u16) -> String {
     format!("{}-{port}", transport.to_lowercase())
 }
 
-/// Returns `spec` of the Service, or `None` if there is no Service.
+/// Returns `spec` of the Service, or `None` if it is disabled or has no ports to open.
 fn specification(basis: &Basis, settings: &GatewaySettings) -> Option<Value> {
     let publishing = &settings.publishing;
     let type_ = settings.publishing_type();

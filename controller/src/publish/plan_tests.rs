@@ -180,14 +180,14 @@ fn readers_of_either_manifest_find_their_endpoints_and_shards() {
     assert!(
         matches!(manifest.as_slice(), [ObjectWrite::Replace(object)] if object.part == Part::Manifest)
     );
-    // Nothing of the revision before goes while somebody may be reading it.
+    // Nothing of the previous revision is deleted while hosts may be reading it.
     assert!(
         !change.steps[2]
             .iter()
             .any(|write| matches!(write, ObjectWrite::Delete { .. }))
     );
 
-    // Cut off after any number of writes, the rest is done by whoever comes next, and the end is the same.
+    // After an interruption at any write, the next leader does the rest, with the same result.
     let mut whole = published.clone();
     carry_out(&mut whole, &next);
     let all: Vec<&ObjectWrite> = change.steps.iter().flatten().collect();

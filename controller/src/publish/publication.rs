@@ -26,8 +26,8 @@ pub(crate) struct Publication {
 }
 
 impl Publication {
-    /// Makes the objects. The error says what is too large, in words for the Gateway's status. `splitter` is the
-    /// Gateway's own.
+    /// Builds the objects. The error describes the oversized part, for the Gateway's status.
+    /// `splitter` is the Gateway's own.
     pub(crate) fn new(
         resolved: ResolvedGateway,
         fleet: &str,
@@ -66,7 +66,8 @@ impl Publication {
         Self::of(owner, secrets, sharded, summary, &[])
     }
 
-    /// Returns the publication after these changes; none if only the whole Gateway tells. `splitter` is the Gateway's own.
+    /// Returns the publication after these changes, or `None` if it has to be rebuilt from the
+    /// whole Gateway. `splitter` is the Gateway's own.
     pub(crate) fn with_changes(
         &self,
         delta: &GatewayDelta,
@@ -142,7 +143,7 @@ impl Publication {
         })
     }
 
-    /// Returns the same publication with these endpoint shards in place of those with their names.
+    /// Returns the same publication with these endpoint shards, which replace their namesakes.
     pub(crate) fn with_endpoints(&self, shards: Vec<Shard>) -> Self {
         let mut publication = self.clone();
         for Shard { name, bytes } in shards {

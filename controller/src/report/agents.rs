@@ -114,8 +114,8 @@ impl Agents {
         self.listed && self.nodes.listed()
     }
 
-    /// Applies an event of a watch. [`Self::sum_up`] handles the consequences, because events come
-    /// in bursts.
+    /// Applies an event of a watch. [`Self::sum_up`] handles the consequences, because events
+    /// arrive in bursts.
     pub(super) fn take(&mut self, event: FleetEvent, now: Moment) {
         match event {
             FleetEvent::Agents(Ok(event)) => {

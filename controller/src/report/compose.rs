@@ -16,7 +16,8 @@ use sesame_gateway_api::status::{
 };
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-/// Number of expiring certificates that a condition names: its message has an end, and nobody reads more.
+/// Maximum number of expiring certificates in a condition: its message is bounded and must stay
+/// readable.
 const MAX_EXPIRING: usize = 20;
 
 /// Status of one of the kinds whose status the controller writes.
@@ -29,7 +30,7 @@ pub(super) enum Status {
     Policy(PolicyStatus),
 }
 
-/// Reports of everybody but resolution.
+/// All reports except the results of resolution.
 pub(super) struct Reports<'a> {
     pub(super) fleets: &'a BTreeMap<NamespacedName, FleetSummary>,
     /// Gateways that the publisher cannot publish.
@@ -47,7 +48,7 @@ impl Reports<'_> {
         by_service && self.of_services.is_none()
     }
 
-    /// Returns what is reported of the Gateway; none if there is no report.
+    /// Returns the combined report on the Gateway, or `None` without one.
     fn of_gateway(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> Option<Programmed> {
         let fleet = self.fleets.get(&key.name);
         let of_hosts = fleet.map(|fleet| programmed(fleet, key));
@@ -66,7 +67,7 @@ impl Reports<'_> {
         let nowhere = all.hosts_ready > 0
             && fleet.is_some_and(|fleet| fleet.endpoints.is_empty() && !fleet.pods);
         all.awaited = match awaited {
-            // Nobody has looked at it since it is to have an address.
+            // The provisioner has not handled the request yet.
             None if addresses.is_empty() => Some("its Service is still to be made".to_owned()),
             None if nowhere => Some("no host reported an address".to_owned()),
             awaited => awaited,
@@ -78,7 +79,7 @@ impl Reports<'_> {
     }
 }
 
-/// Returns the status of the object; none if the object is not ours.
+/// Returns the status of the object, or `None` if the object is not ours.
 pub(super) fn compose(
     key: &ObjectKey,
     resolved: &ResolvedStatuses,
@@ -148,7 +149,7 @@ fn policy(resolved: &PolicyStatus, now: Timestamp) -> Status {
     Status::Policy(status)
 }
 
-/// Returns what the hosts of a Gateway report about this object, with remarks on some of them.
+/// Returns the reports of a Gateway's hosts on this object, with remarks on some of them.
 fn programmed(fleet: &FleetSummary, key: &ObjectKey) -> Programmed {
     let FleetSummary {
         programmed,
@@ -195,8 +196,8 @@ fn find(conditions: &mut [Condition], type_: ConditionType) -> Option<&mut Condi
     all.find(|condition| condition.type_ == type_)
 }
 
-/// Adds the conditions that the Gateway lacks a Service or a fleet, or has one that is nobody's, none of which changes what it
-/// routes. `name` is the one under which it is published.
+/// Adds the conditions for a missing Service or fleet, or for a fleet without an owner. They do not
+/// affect routing. `name` is the one under which the Gateway is published.
 fn tell_provisioned(
     conditions: &mut Vec<Condition>,
     provisioned: &ProvisionReport,
@@ -205,7 +206,7 @@ fn tell_provisioned(
     let ProvisionReport {
         without_service,
         without_fleet,
-        // It is told with the addresses.
+        // It is reported with the addresses.
         without_upstream: _,
         released,
     } = provisioned;
@@ -233,7 +234,7 @@ fn tell_provisioned(
     );
 }
 
-/// Adds the certificates that expire soon, or have expired. Expiry is no reason for the condition to be False.
+/// Adds the certificates that expire soon, or have expired. Expiry never makes the condition False.
 fn tell_expiry(conditions: &mut [Condition], warnings: &[Warning]) {
     if let Some(condition) = find(conditions, ConditionType::ResolvedRefs) {
         for warning in warnings.iter().take(MAX_EXPIRING) {
@@ -243,7 +244,7 @@ fn tell_expiry(conditions: &mut [Condition], warnings: &[Warning]) {
     }
 }
 
-/// Adds what there is to say of the certificates of an object's listeners.
+/// Adds conditions about the certificates of an object's listeners.
 fn tell_listeners(
     key: &ObjectKey,
     listeners: &mut [ListenerStatus],

@@ -164,7 +164,7 @@ impl Events {
         all_told
     }
 
-    /// Returns the silence after which a host is lost. Fails while there are no settings.
+    /// Returns the silence after which a host is lost. Fails until the first valid settings.
     fn host_lost(&self) -> Result<Duration, String> {
         let current = self.current.borrow();
         let known = current.as_ref();

@@ -39,7 +39,7 @@ pub(super) struct FleetSummary {
     pub(super) foreign_addresses: Vec<String>,
     /// Hosts that serve, whatever they serve, by address.
     pub(super) endpoints: BTreeMap<IpAddr, HostEndpoint>,
-    /// True if Pods serve, to which Kubernetes leads: they are no endpoints here.
+    /// True if Pods serve. Kubernetes routes to them, so they are not endpoints here.
     pub(super) pods: bool,
     /// Hosts that refuse the newest revision, and serve an older one, with the reason of each.
     pub(super) behind: Vec<(String, String)>,
@@ -48,8 +48,8 @@ pub(super) struct FleetSummary {
 }
 
 impl FleetSummary {
-    /// Notes addresses that the host may not have, up to a limit for all hosts. Those of Pods are passed over, because nobody is
-    /// sent to a Pod by its report.
+    /// Records addresses that the host must not claim, up to a limit for all hosts. Pods are
+    /// skipped, because the addresses in their reports do not receive traffic.
     fn note_foreign(&mut self, foreign: &BTreeSet<IpAddr>, host: &str) {
         if is_pod(host) {
             return;
@@ -233,8 +233,8 @@ fn has_ended(agent: &GatewayAgent) -> bool {
     status.is_some_and(|status| status.state == AgentState::Down)
 }
 
-/// Returns the agents that are to be forgotten: those of Gateways that are not ours, those dead for a day, and Pods that have ended
-/// or are lost, whose names nothing will have again.
+/// Returns the agents to forget: agents of Gateways that are not ours, agents dead for a day, and
+/// Pods that have ended or are lost, whose names are never used again.
 pub(super) fn stale<'a>(
     agents: impl Iterator<Item = (&'a String, &'a GatewayAgent)>,
     is_ours: impl Fn(&NamespacedName) -> bool,
@@ -267,7 +267,7 @@ pub(super) fn says_the_same(before: &GatewayAgent, now: &GatewayAgent) -> bool {
 /// Returns the Gateway that an agent reports about.
 pub(super) fn gateway_of(agent: &GatewayAgent) -> NamespacedName {
     let text = agent.spec.gateway.as_str();
-    // What is no name is the name of nothing.
+    // An invalid name matches no Gateway.
     let (namespace, name) = text.split_once('/').unwrap_or(("", text));
     NamespacedName::new(namespace, name)
 }
@@ -302,7 +302,7 @@ impl<'a, K: Ord> Reasons<'a, K> {
         reasons.entry(reason).or_default().insert(host);
     }
 
-    /// Returns the reasons in words, with the hosts unless all of them give the same.
+    /// Describes the reasons, with the hosts unless all of them give the same reason.
     fn describe(self, heard: u32) -> BTreeMap<K, String> {
         let describe = |reasons: BTreeMap<&str, BTreeSet<&str>>| {
             let each: Vec<String> = reasons

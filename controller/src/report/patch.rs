@@ -129,7 +129,7 @@ impl SharedList {
         let is_ours = |entry: &&Value| entry["controllerName"] == controller_name;
         let (old, foreign): (Vec<&Value>, Vec<&Value>) =
             entries.into_iter().flatten().partition(is_ours);
-        // If there is no room for all, existing entries win: a name must not push out another
+        // If there is not enough room, existing entries win: a name must not push out another
         // entry.
         let room = self.most.saturating_sub(foreign.len());
         let known = |entry: &OwnEntry<'_>| old.iter().any(|before| before[self.of] == entry.of);

@@ -298,7 +298,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever an object holds, a watch of reports goes on, and little is kept.
+        /// Whatever an object holds, a watch of reports continues, and little is kept.
         #[test]
         fn anything_is_read_or_skipped_and_little_of_it_kept(object in anything(), status in anything()) {
             let _ = trimmed(object);

@@ -160,7 +160,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_replica_whose_objects_are_not_to_be_had_says_why_it_is_not_ready() {
-        // Nobody reads the first; of the second, the reader is gone.
+        // The first request is never answered; the receiver of the second is dropped.
         let (silent, _unread) = mpsc::channel(1);
         let (gone, _) = mpsc::channel(1);
         for asks in [silent, gone] {

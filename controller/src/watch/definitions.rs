@@ -1,4 +1,5 @@
-//! Reads of which release of the Gateway API the installed definitions are. Never guesses: what cannot be read is tried again.
+//! Detects the release of the installed Gateway API definitions. Never guesses: failed reads are
+//! retried.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
@@ -58,8 +59,8 @@ pub(super) enum UnreadCertificates {
     Forbidden,
 }
 
-/// Returns the newest version of `ClusterTrustBundle` that can be read. Who may list it is asked by listing: the answer holds for
-/// every way in which rights are granted.
+/// Returns the newest readable version of `ClusterTrustBundle`. It checks the rights with a list
+/// request, which covers every way of granting them.
 pub(super) async fn readable_certificates(
     client: &Client,
 ) -> kube::Result<Result<&'static str, UnreadCertificates>> {

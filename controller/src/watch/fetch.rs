@@ -1,5 +1,5 @@
-//! Reads the Secrets and ConfigMaps that are referred to, and no others; first of all what was published last, which
-//! goes on being served where a Secret or a Gateway's settings are broken.
+//! Reads the Secrets and ConfigMaps that are referred to, and no others. It starts with the last
+//! publication, which stays in use while a Secret or a Gateway's settings are broken.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(crate) enum FetchOutcome {
 pub(crate) enum Touched {
     /// Something happened to this object.
     Object(ObjectKey),
-    /// The kind was listed anew: any object may have changed.
+    /// The kind was relisted: any object may have changed.
     Kind(Kind),
 }
 
@@ -110,7 +110,7 @@ impl Fetcher {
                     *again = true;
                     continue;
                 }
-                // What is in other namespaces is as if it were not there.
+                // Objects in other namespaces count as missing.
                 if !self.replica.watched.holds(&key.name.namespace) {
                     let answer = FetchOutcome::Missing;
                     if self.inputs.send(Input::Fetched { key, answer }).is_err() {
@@ -125,8 +125,8 @@ impl Fetcher {
     }
 }
 
-/// Reads an object until there is an answer. An API server that is just starting forbids everything for a moment: that is no
-/// answer until it has lasted.
+/// Reads an object until there is an answer. An API server that is just starting forbids everything
+/// for a moment, so only a repeated refusal counts.
 async fn read(replica: Replica, key: ObjectKey, delay: Duration) -> (ObjectKey, FetchOutcome) {
     tokio::time::sleep(delay).await;
     let resource = api_resource(key.kind, "v1");

@@ -18,11 +18,12 @@ use crate::retry::Pauses;
 use crate::serve::Metrics;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Seconds that one watch lasts. An API server that is frozen, or a network that swallows everything, looks like one where
-/// nothing happens: only that it ends a watch in time tells the difference.
+/// Seconds that one watch lasts. A frozen API server, or a network that drops everything, looks
+/// like a quiet one. The only difference is that a live server ends a watch in time.
 const WATCH_SECONDS: u32 = 45;
 
-/// Pause before objects are listed anew because the API server has forgotten where their watch was.
+/// Pause before objects are relisted because the API server has forgotten the position of their
+/// watch.
 const FORGOTTEN: Duration = Duration::from_millis(100);
 
 /// Returns the settings that all watches share.
@@ -41,7 +42,7 @@ pub(crate) enum WatchEvent<T> {
     Deleted(T),
 }
 
-/// Reason why there are no events of a watch.
+/// Reason why a kind cannot be watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unwatched {
     /// The API server does not serve the kind.
@@ -50,7 +51,7 @@ pub(crate) enum Unwatched {
     Forbidden,
 }
 
-/// Objects of a kind, to be watched for as long as anybody wants to know.
+/// Objects of a kind, watched as long as there is a receiver.
 pub(crate) struct ObjectWatch<K> {
     apis: Vec<Api<K>>,
     config: Config,
@@ -68,7 +69,7 @@ where
         Self::of_all(replica, kind, vec![api], config)
     }
 
-    /// Returns the objects of several namespaces, as those of one.
+    /// Watches the objects of several namespaces as one collection.
     pub(crate) fn of_all(
         replica: &Replica,
         kind: &'static str,
@@ -84,8 +85,9 @@ where
         }
     }
 
-    /// Passes on what happens until `take` returns false. Failures are counted, logged and waited out; what was known stays
-    /// meanwhile. `pause` is for a kind that is not served, `keep` is as for [`follow`].
+    /// Passes on events until `take` returns false. Failures are counted, logged and retried, and
+    /// known objects stay until then. `pause` is for a kind that is not served; `keep` is the same
+    /// as for [`follow`].
     pub(crate) async fn run<T>(
         self,
         pause: Duration,
@@ -112,11 +114,11 @@ where
     }
 }
 
-/// Passes on the events of the watches of a kind, as those of one, until `take` returns false, or the kind is not served;
-/// returns true for the latter.
+/// Merges the watches of a kind and passes on their events until `take` returns false or the kind
+/// is not served. Returns true for the latter.
 ///
-/// `keep` makes of each object what is worth keeping, at once, so that no two lists of whole objects are in memory.
-/// Errors are handed to `fail` and waited out, each by its own watch.
+/// `keep` extracts the needed parts of each object at once, so that two lists of whole objects are
+/// never in memory. Errors go to `fail`, and each watch retries by itself.
 pub(crate) async fn follow<K: kube::Resource + OfName + Debug, T>(
     watches: Vec<impl Stream<Item = Result<Event<K>, Error>>>,
     keep: impl Fn(K) -> T,
@@ -167,8 +169,8 @@ pub(crate) async fn follow<K: kube::Resource + OfName + Debug, T>(
     false
 }
 
-/// Passes on everything but that the API server has forgotten where a watch was, as one does that was restarted: the watch lists anew
-/// then, and should not wait for it as long as for one that is away.
+/// Drops the error that the API server has forgotten the position of a watch, as a restarted one
+/// does. The watch then relists, and should not back off as long as for an unreachable server.
 fn forgotten_passed_over<K>(
     watch: impl Stream<Item = Result<Event<K>, Error>>,
 ) -> impl Stream<Item = Result<Event<K>, Error>> {

@@ -110,7 +110,7 @@ impl Watches {
                 tokio::time::sleep(LOOK_AGAIN).await;
                 continue;
             };
-            // Whoever removes a definition from now on removes its objects, and means it.
+            // From now on, removing a definition intentionally removes its objects.
             needed = false;
             self.awaited
                 .send_if_modified(|all| all.remove(&kind).is_some());
@@ -225,7 +225,7 @@ impl Watches {
         Ok((*version).to_owned())
     }
 
-    /// Asks the API server until it answers. `what` is told while it does not.
+    /// Asks the API server until it answers. Failures are recorded under `what`.
     async fn ask<T, F>(&self, kind: Kind, what: &str, question: impl Fn() -> F) -> T
     where
         F: Future<Output = kube::Result<T>>,

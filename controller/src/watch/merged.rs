@@ -1,6 +1,6 @@
-//! Several watches of one kind, one for each namespace, as one. Pure.
+//! Merges several watches of one kind, one for each namespace. Pure.
 //!
-//! There is no list until every namespace has been listed, because half a list looks like
+//! The first list waits until every namespace has been listed, because half a list looks like
 //! deletions. Afterwards, a relisted namespace changes only its own objects, and one that cannot be
 //! listed keeps its known objects. Lists of a single watch are passed on unchanged.
 
@@ -143,7 +143,8 @@ impl<T> NamespaceList<T> {
 mod tests {
     use super::*;
 
-    /// Feeds events, as `namespace/name` or a word for the beginning and end of a list, and tells what happens.
+    /// Feeds events, as `namespace/name` or a marker for the beginning and end of a list, and
+    /// returns the resulting events.
     fn told(lists: &mut MergedLists<String>, index: usize, events: &[&str]) -> Vec<String> {
         let named = |text: &str| {
             let (namespace, name) = text.split_once('/').expect("namespace/name");
@@ -174,7 +175,7 @@ mod tests {
         let mut lists = MergedLists::new(2);
         let none: [&str; 0] = [];
         assert_eq!(told(&mut lists, 0, &["[", ":a/1", ":a/2", "]"]), none);
-        // What happens meanwhile is in the list; one that begins anew counts from its end.
+        // The list includes changes during listing; a list that restarts counts from its end.
         assert_eq!(told(&mut lists, 0, &["+a/3", "-a/1"]), none);
         assert_eq!(told(&mut lists, 1, &["[", ":b/0", "[", ":b/1"]), none);
         assert_eq!(told(&mut lists, 1, &["]"]), ["all: a/2 a/3 b/1"]);

@@ -1,4 +1,4 @@
-//! Reads what was published last, once: after a restart, it is the memory of what was good.
+//! Reads the last publication once: after a restart, it is the memory of the last good state.
 
 use std::time::Duration;
 
@@ -31,8 +31,8 @@ pub(crate) struct PublishedBefore {
     pub(crate) together: ServedTogether,
 }
 
-/// Reads what was published last, and tries again until there is an answer: without one, a broken Secret would take its listener
-/// away, and broken settings a Gateway.
+/// Reads the last publication, and retries until there is an answer. Without it, a broken Secret
+/// would withdraw its listener, and broken settings a Gateway.
 pub(super) async fn published_before(replica: &Replica) -> PublishedBefore {
     loop {
         match read(&replica.client, &replica.namespace).await {
@@ -79,7 +79,7 @@ async fn each(
     }
 }
 
-/// Returns the key pairs of a published Secret; none if it is not as it was published.
+/// Returns the key pairs of a published Secret. Empty if its contents were altered.
 fn pairs_of(secret: &Received) -> Vec<KeyPair> {
     let entry = secret.value()["data"][KEYS_ENTRY].as_str();
     let bytes = entry.and_then(|entry| STANDARD.decode(entry).ok());

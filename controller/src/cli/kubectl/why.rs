@@ -1,4 +1,4 @@
-//! `kubectl sesame why`: where an object is served, and what its conditions say.
+//! `kubectl sesame why`: the places that serve an object, and its conditions.
 
 use std::fmt::Write as _;
 

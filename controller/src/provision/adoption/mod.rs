@@ -66,7 +66,7 @@ impl Fate {
 
 /// A fleet, as its objects stand.
 enum Standing {
-    /// There are no unowned objects.
+    /// All objects have an owner.
     Settled,
     /// These writes are agreed to.
     Agreed(Vec<OwnedWrite>),

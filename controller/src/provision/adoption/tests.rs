@@ -28,7 +28,7 @@ fn object<'i>(inventory: &'i mut Inventory, kind: OwnedKind, end: &str) -> &'i m
     found.expect("an object").1
 }
 
-/// The preview of a plan that waits for an agreement, and what the Gateway is told.
+/// The preview of a plan that waits for an agreement, and the message for the Gateway.
 fn open(inventory: &Inventory) -> (AdoptionPreview, String) {
     let OwnedPlan { writes, report } = planned(inventory, &managed());
     let [OwnedWrite::Create(config_map)] = &writes[..] else {
@@ -40,7 +40,7 @@ fn open(inventory: &Inventory) -> (AdoptionPreview, String) {
     (preview, report.without_fleet[&gateway].clone())
 }
 
-/// Returns what somebody sees who compares.
+/// Returns the comparison as an operator sees it.
 fn compared(inventory: &Inventory) -> (Vec<ObjectFate>, Option<String>) {
     let (preview, _) = open(inventory);
     let found: Vec<Option<Received>> = preview
@@ -104,7 +104,7 @@ fn nothing_is_written_of_a_fleet_that_is_there_until_somebody_agrees_and_then_no
     }
     carry_out(&mut inventory, writes);
     assert_eq!(planned(&inventory, &managed()), OwnedPlan::default());
-    // What others have added is still there, and what the agreement said is over.
+    // Fields of others are still there, and the agreement is no longer needed.
     inventory
         .gateways
         .values_mut()
@@ -143,7 +143,7 @@ fn an_agreement_is_for_what_was_shown_and_lasts_while_it_is_carried_out() {
     );
     assert!(change.restarts_pods());
 
-    // Status is nobody's concern; another image is another change.
+    // The status does not matter; another image is another change.
     agree(&mut inventory, &consent);
     object(&mut inventory, OwnedKind::DaemonSet, "-envoy").value["status"] = json!({});
     let OwnedPlan { writes, .. } = planned(&inventory, &managed());

@@ -40,9 +40,9 @@ struct Images<'a> {
     envoy: &'a str,
 }
 
-/// Returns the objects of a Gateway's fleet, or the reason why there cannot be one. The
+/// Returns the objects of a Gateway's fleet, or the reason why it cannot have one. The
 /// ServiceAccount comes first, because the owner of that name gets the other names. `namespace` is
-/// the controller's own, and `spans` is where its agents export spans.
+/// the controller's own, and `spans` is the collector that its agents use.
 pub(super) fn objects(
     basis: &Basis,
     settings: &GatewaySettings,

@@ -208,7 +208,7 @@ fn another_class_makes_it_anew_another_type_removes_it_and_without_listeners_it_
     assert_eq!(of_upstream(&kept), [""; 0]);
 }
 
-/// Returns what is told of a Gateway whose second one has this status.
+/// Returns the report on a Gateway whose second one has this status.
 fn told(status: &Value, requested: &[&str]) -> crate::statuses::ServiceAddresses {
     let mut edge = basis(&[(Transport::Tcp, 443)]);
     edge.request.addresses = requested.iter().map(ToString::to_string).collect();
@@ -249,7 +249,7 @@ fn its_addresses_are_the_gateways_as_long_as_it_is_accepted() {
         why,
         "Gateway web/edge-sesame-upstream of class \"cloud\" is refused; Accepted is False (Because): of this"
     );
-    // What was said of an earlier generation is over.
+    // Conditions of an earlier generation do not count.
     let found = told(
         &json!({"addresses": addresses, "conditions": [condition("Accepted", "False", 1)]}),
         &[],
