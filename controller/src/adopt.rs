@@ -72,7 +72,7 @@ impl fmt::Display for FleetOwner {
 }
 
 impl FleetOwner {
-    /// Returns the API of objects of its kind, and its name there.
+    /// Returns the API of its kind, and its name there.
     fn api(&self, client: &Client) -> (Api<Received>, &str) {
         let resource = |kind| api_resource(kind, GATEWAY_VERSION);
         let client = client.clone();
@@ -94,11 +94,11 @@ impl FleetOwner {
     }
 }
 
-/// The fleet of a Gateway, as the controller and the cluster say.
+/// The fleet of a Gateway, according to the controller and the cluster.
 pub(crate) enum FleetLook {
-    /// Nothing is to be adopted; the controller's reason why the fleet is not complete, if it is not.
+    /// There is nothing to adopt. Holds the controller's reason if the fleet is incomplete.
     Settled(Option<String>),
-    /// Something is there already.
+    /// Some of its objects exist already.
     There(FleetComparison),
 }
 
@@ -119,15 +119,15 @@ impl FleetComparison {
     }
 }
 
-/// Compares the fleet of a Gateway, or of those that are published under its name, with the one that the controller, which is in
-/// `namespace`, would write. Also returns whose it is.
+/// Compares the existing fleet of a Gateway, or of the Gateways published under its name, with the
+/// controller's intended one. The controller runs in `namespace`. Also returns the fleet's owner.
 pub(crate) async fn look(
     client: &Client,
     namespace: &str,
     gateway: &NamespacedName,
 ) -> Result<(FleetOwner, FleetLook), AdoptError> {
     let mut owner = FleetOwner::Gateway(gateway.clone()).read(client).await?;
-    // Gateways that are served together have the name of their class.
+    // Gateways that are served together are published under the name of their class.
     if owner.is_none() && gateway.namespace == namespace {
         let class = FleetOwner::Class(gateway.name.clone());
         owner = class.read(client).await?;
@@ -163,7 +163,7 @@ pub(crate) async fn look(
     Ok((owner, found))
 }
 
-/// Agrees to what [`look`] showed with this agreement, if it still shows that. Returns the object that says so now.
+/// Records the agreement if [`look`] still shows the same changes. Returns the annotated object.
 pub(crate) async fn agree(
     client: &Client,
     namespace: &str,
@@ -191,7 +191,7 @@ pub(crate) async fn agree(
     Ok(owner)
 }
 
-/// Returns the controller's reason why the fleet of a class is not complete, which its Gateways have.
+/// Returns the reason why the fleet of a class is incomplete, from the conditions of its Gateways.
 async fn incomplete_of_class(client: &Client, class: &str) -> Result<Option<String>, AdoptError> {
     let resource = api_resource(Kind::Gateway, GATEWAY_VERSION);
     let gateways: Api<Received> = Api::all_with(client.clone(), &resource);

@@ -14,20 +14,20 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::ObjectKey;
 use sesame_spans::{ChangeTrace, CollectorError, CollectorSettings, Reporting, Spans, TraceId};
 
-/// Number of objects of one change that are named.
+/// Maximum number of objects that the trace of one change names.
 const MAX_NAMED: usize = 32;
 
 /// Objects that have changed since the last resolution.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SeenObjects {
-    /// Objects, each with the time at which the first change of it arrived.
+    /// Objects, each with the arrival time of its first change.
     named: Vec<(ObjectKey, SystemTime)>,
     /// Number of all changes.
     count: usize,
 }
 
 impl SeenObjects {
-    /// Notes that an object has changed.
+    /// Records a change of an object.
     pub(crate) fn note(&mut self, object: ObjectKey, seen: SystemTime) {
         self.count += 1;
         if self.named.len() < MAX_NAMED && !self.named.iter().any(|(named, _)| *named == object) {
@@ -35,7 +35,7 @@ impl SeenObjects {
         }
     }
 
-    /// Adds those that have changed later.
+    /// Adds later changes.
     fn add(&mut self, later: Self) {
         let count = self.count + later.count;
         for (object, seen) in later.named {
@@ -45,7 +45,7 @@ impl SeenObjects {
     }
 }
 
-/// Change of a Gateway that is resolved and not yet written.
+/// Change of a Gateway that was resolved but not written yet.
 #[derive(Clone, Debug)]
 pub(crate) struct ResolvedChange {
     revision: String,
@@ -62,7 +62,7 @@ pub(crate) struct WrittenStep {
     pub(crate) times: (SystemTime, SystemTime),
 }
 
-/// Changes that are under way, if there is a collector that wants to know.
+/// Changes in progress; empty without a collector.
 #[derive(Clone, Default)]
 pub(crate) struct Changes(Option<Arc<ChangeLog>>);
 
@@ -81,7 +81,8 @@ struct KnownChanges {
 }
 
 impl Changes {
-    /// Follows the changes of this replica, if there is a collector; fails if that cannot be reached as its settings say.
+    /// Records the changes of this replica if there is a collector. Fails if its settings are
+    /// unusable.
     pub(crate) fn follow(
         collector: Option<CollectorSettings>,
         replica: &str,
@@ -101,7 +102,7 @@ impl Changes {
         Ok(Self(log.map(Arc::new)))
     }
 
-    /// Returns true if times are to be noted.
+    /// Returns true if times should be recorded.
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
     }
@@ -138,7 +139,7 @@ impl Changes {
         }
     }
 
-    /// Takes the changes to these revisions, to be written.
+    /// Takes the changes to these revisions, in order to write them.
     pub(crate) fn take(
         &self,
         revisions: impl FnOnce() -> BTreeMap<NamespacedName, String>,
@@ -156,7 +157,7 @@ impl Changes {
         taken
     }
 
-    /// Gives back a change that was not written: it is tried again.
+    /// Returns a change whose write failed; it is retried.
     pub(crate) fn give_back(&self, gateway: &NamespacedName, change: ResolvedChange) {
         if let Some(log) = &self.0 {
             let mut known = log.known();
@@ -227,7 +228,7 @@ impl ChangeLog {
 }
 
 impl KnownChanges {
-    /// Adds a change to the one that it overtakes.
+    /// Merges a change into the one that it overtakes.
     fn add(&mut self, gateway: &NamespacedName, later: ResolvedChange) {
         let before = self.waiting.remove(gateway);
         let change = match before {
@@ -264,7 +265,7 @@ mod tests {
         changes.resolved(&mut seen, SystemTime::UNIX_EPOCH, &at(revision));
     }
 
-    /// Names of the objects of the change to a revision, and how many changes there were.
+    /// Returns the names of the objects of the change to a revision, and the number of changes.
     fn taken(changes: &Changes, revision: &str) -> Option<(Vec<String>, usize)> {
         let change = changes.take(|| at(revision)).remove(&edge())?;
         let names = change.seen.named.iter();

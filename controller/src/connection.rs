@@ -1,7 +1,7 @@
 //! Connects to the API server, and notices when its address or credentials have changed.
 //!
-//! A client reads a token's file again by itself, but keeps the authorities and the kubeconfig that it was
-//! made with. Nothing of either is ever printed.
+//! A client rereads a token file by itself, but keeps the authorities and the kubeconfig that it
+//! started with. No part of either is ever printed.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
@@ -17,16 +17,17 @@ use sesame_files::open::{self, Rule};
 use sesame_published::kubeconfig;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time that an answer, or the next part of it, may take. Watches end before.
+/// Timeout for an answer, or for the next part of it. Watches end sooner.
 const READ_TIMEOUT: Duration = Duration::from_secs(55);
 
-/// Time between two looks at the files. Rotated credentials stay valid for much longer.
+/// Polling interval of the files. Rotated credentials stay valid for much longer.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// Largest kubeconfig that is read.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// Largest step back of the clock that changes nothing: tokens are read again each minute, and are valid for much longer.
+/// Largest step back of the clock that is harmless: tokens are reread each minute, and are valid
+/// for much longer.
 const SET_BACK: Duration = Duration::from_secs(60);
 
 /// A client, and the source of its settings.
@@ -37,7 +38,7 @@ pub(crate) struct ClusterConnection {
 }
 
 impl ClusterConnection {
-    /// Connects by the kubeconfig, if one is given, or else by whatever can be found.
+    /// Connects with the given kubeconfig, or else with the usual ones or the Pod's account.
     pub(crate) async fn open(kubeconfig: Option<PathBuf>) -> Result<Self> {
         let ConnectionSettings {
             mut config,
@@ -58,8 +59,9 @@ impl ClusterConnection {
         })
     }
 
-    /// Waits until the files have changed and can be used, or the client would use its token for too long: it
-    /// notes by the wall clock when to read a token's file again.
+    /// Waits until the files have changed and are usable, or until the wall clock was set back: the
+    /// client uses that clock to decide when to reread a token file, and would use the token for
+    /// too long.
     pub(crate) async fn outdated(&self) {
         loop {
             let (wall, steady) = (SystemTime::now(), Instant::now());
@@ -77,7 +79,7 @@ impl ClusterConnection {
     }
 }
 
-/// Returns the settings to connect with once, for a command.
+/// Returns the settings for a single connection, for a command.
 pub(crate) async fn config(kubeconfig: Option<&Path>) -> Result<Config> {
     let ConnectionSettings {
         mut config,
@@ -89,7 +91,7 @@ pub(crate) async fn config(kubeconfig: Option<&Path>) -> Result<Config> {
     Ok(config)
 }
 
-/// Returns the settings of a person's command, in a context of a kubeconfig.
+/// Returns the settings for a user's command, from a context of a kubeconfig.
 pub(crate) async fn config_of_user(
     kubeconfig: Option<&Path>,
     context: Option<&str>,
@@ -117,7 +119,7 @@ pub(crate) async fn config_of_user(
     Ok(config)
 }
 
-/// Waits for an answer of the API server; that there is none in time is an error like any other.
+/// Waits for an answer of the API server. A timeout is an error like any other.
 pub(crate) async fn answer<T>(
     limit: Duration,
     request: impl Future<Output = kube::Result<T>>,

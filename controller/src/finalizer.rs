@@ -1,8 +1,8 @@
-//! Holds a GatewayClass while a Gateway uses it: the API's finalizer has a class that is deleted wait until its last
-//! Gateway is gone, so that no slip withdraws all Gateways of a class at once.
+//! Protects a GatewayClass while a Gateway uses it. With the API's finalizer, a deleted class stays
+//! until its last Gateway is deleted, so that no slip withdraws all Gateways of a class at once.
 //!
-//! The finalizer is added and removed by the leader alone, only on classes that name this controller, and only when all
-//! classes and Gateways are known. Nothing else of a class is ever written here.
+//! Only the leader adds and removes the finalizer, only on classes that name this controller, and
+//! only when all classes and Gateways are known. Nothing else of a class is ever written here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,9 +25,9 @@ use sesame_gateway_api::world::Kind;
 const FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k8s.io";
 const API_VERSION: &str = "gateway.networking.k8s.io/v1";
 const FIELD_MANAGER: &str = "sesame-controller";
-/// Time that one write may take.
+/// Timeout of a write.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause before a write that failed, or a watch that ended, is tried again.
+/// Pause before a failed write or an ended watch is retried.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Everything the task owns.
@@ -39,7 +39,7 @@ pub(crate) struct Finalizer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ClassOrGateway {
     version: String,
-    /// Controller that a class names, or class that a Gateway names.
+    /// Controller of a class, or class of a Gateway.
     names: String,
     finalizers: Vec<String>,
     deleted: bool,
@@ -53,7 +53,7 @@ struct ClassUsage {
 }
 
 impl Finalizer {
-    /// Runs until the senders of its channels are gone.
+    /// Runs until the senders of its channels are dropped.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
@@ -135,7 +135,7 @@ impl Finalizer {
     }
 }
 
-/// Name of an object, and what matters of it.
+/// Name of an object, and its relevant fields.
 type Found = (NamespacedName, ClassOrGateway);
 
 fn found(received: &Received) -> Found {
@@ -179,7 +179,8 @@ impl ClassUsage {
         }
     }
 
-    /// Returns the new finalizers of each class whose finalizers have to change. Those of others stay, in their order.
+    /// Returns the new finalizers of each class that needs a change. Foreign finalizers stay, in
+    /// their order.
     fn plan(&self, controller_name: &str) -> Vec<(NamespacedName, Vec<String>)> {
         let of = |kind| self.known.iter().filter(move |((of, _), _)| *of == kind);
         let used: BTreeSet<&String> = of(Kind::Gateway).map(|(_, g)| &g.names).collect();
@@ -188,7 +189,7 @@ impl ClassUsage {
             let has = class.finalizers.iter().any(|held| held == FINALIZER);
             let mut finalizers = class.finalizers.clone();
             match (used.contains(&name.name), has) {
-                // The API adds no finalizer to an object that is being deleted.
+                // The API forbids adding a finalizer to an object that is being deleted.
                 (true, false) if !class.deleted => finalizers.push(FINALIZER.to_owned()),
                 (false, true) => finalizers.retain(|held| held != FINALIZER),
                 _ => return None,

@@ -21,9 +21,10 @@ use sesame_published::host_access::{
 };
 use sesame_published::names::FLEET_LABEL;
 
-/// Interval at which the Roles are listed. A new Role has no rules, and its hosts cannot read their keys until it has.
+/// Polling interval of the Roles. A new Role has no rules, and until then its hosts cannot read
+/// their keys.
 const LOOK: Duration = Duration::from_secs(5);
-/// Number of Gateways that one Role may name, as in a join token.
+/// Maximum number of Gateways that one Role may name, as in a join token.
 const MAX_GATEWAYS: usize = 256;
 
 /// Everything that the task owns.
@@ -33,7 +34,7 @@ pub(crate) struct FleetRoles {
 }
 
 impl FleetRoles {
-    /// Runs until the senders of its channels are gone.
+    /// Runs until the senders of its channels are dropped.
     pub(crate) async fn run(mut self) {
         let mut before = Fleets::default();
         let mut told: Option<String> = None;
@@ -61,7 +62,7 @@ impl FleetRoles {
         }
     }
 
-    /// Waits until there is something to do; returns false at the end.
+    /// Waits until there is something to do. Returns false at the end.
     async fn changed(&mut self, before: &Fleets) -> bool {
         let look = tokio::time::sleep(LOOK);
         tokio::pin!(look);
@@ -71,7 +72,7 @@ impl FleetRoles {
                     if changed.is_err() {
                         return false;
                     }
-                    // Most changes are of routes and endpoints.
+                    // Most changes are about routes and endpoints.
                     let desired = self.desired.borrow_and_update().clone();
                     if desired.is_some_and(|desired| fleets(&desired) != *before) {
                         self.desired.mark_changed();
@@ -100,7 +101,7 @@ impl FleetRoles {
             role.rules = Some(rules);
             match api.replace(&name, &PostParams::default(), &role).await {
                 Ok(_) => tracing::info!(role = name, "updated a Role with keys"),
-                // It has changed or is gone; the next look finds it as it is.
+                // It was changed or deleted; the next poll finds its new state.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                 Err(error) => return Err(error),
             }
@@ -154,7 +155,7 @@ impl Fleets {
         Some(gateway_rules(&gateways))
     }
 
-    /// Returns the rules of a fleet's Role, of which these are the present ones.
+    /// Returns the rules of a fleet's Role, given its present ones.
     fn rules(&self, fleet: &str, present: &[PolicyRule]) -> Vec<PolicyRule> {
         let mut gateways = self.of.get(fleet).cloned().unwrap_or_default();
         let names = present

@@ -6,6 +6,6 @@ use std::process::ExitCode;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    // Set when it is built, so that a change of it compiles nothing but this file.
+    // Set at build time, so that a new commit recompiles only this file.
     sesame_controller::cli::main(option_env!("SESAME_REVISION"))
 }

@@ -1,6 +1,7 @@
-//! Writes the CA certificates of Gateways outside the cluster to ConfigMaps, from which a mesh takes them.
+//! Writes the CA certificates of Gateways outside the cluster to ConfigMaps, which a mesh reads.
 //!
-//! Whatever a MeshOCGPolicy does not own is left as it is, whatever its name and its labels say.
+//! ConfigMaps that a MeshOCGPolicy does not own are never touched, regardless of their names and
+//! labels.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +19,12 @@ use sesame_gateway_api::api::{NamespacedName, OCG_BUNDLE_LABEL, SESAME_GROUP};
 use sesame_gateway_api::resolve::{OcgBundle, OcgBundles};
 use sesame_gateway_api::world::Kind;
 
-/// Time between two looks at the ConfigMaps: one may have been edited, or the right to write
-/// granted.
+/// Polling interval of the ConfigMaps: one may have been edited, or the right to write granted.
 const LOOK: Duration = Duration::from_secs(30);
-/// Time that the API server may take for one answer.
+/// Timeout for one answer of the API server.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Annotation with the name of the controller that keeps an object. Another one has no say in it.
+/// Annotation with the name of the controller that manages an object. Other controllers leave it
+/// alone.
 const CONTROLLER_ANNOTATION: &str = "projectsesame.io/controller";
 
 /// Everything that the task owns.
@@ -34,7 +35,7 @@ pub(crate) struct OcgBundleWriter {
 }
 
 impl OcgBundleWriter {
-    /// Runs until the senders of its channels are gone.
+    /// Runs until the senders of its channels are dropped.
     pub(crate) async fn run(mut self) {
         let mut told: Option<String> = None;
         loop {
@@ -96,7 +97,7 @@ impl OcgBundleWriter {
         )
     }
 
-    /// Returns true if a policy owns the ConfigMap, and this controller keeps it.
+    /// Returns true if a policy owns the ConfigMap, and this controller manages it.
     fn keeps(&self, map: &ConfigMap) -> bool {
         let mut owners = map.owner_references().iter();
         let is_policy = |owner: &OwnerReference| {

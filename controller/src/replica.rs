@@ -1,4 +1,4 @@
-//! Everything that the tasks of one replica share: handles and names, and nothing that any of them decides.
+//! Shared by all tasks of one replica: handles and names, but no decisions.
 
 mod failures;
 
@@ -25,7 +25,7 @@ pub(crate) struct Replica {
     pub(crate) controller_name: String,
     /// Name of this replica, unique among all.
     pub(crate) identity: String,
-    /// True while this replica is the one that writes.
+    /// True while this replica may write.
     pub(crate) leading: watch::Receiver<bool>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) failures: Arc<ApiFailures>,
@@ -37,10 +37,10 @@ pub(crate) struct Replica {
 /// Namespaces whose objects are read. Objects in other namespaces count as missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WatchedNamespaces {
-    /// All, also those to come.
+    /// All, including future ones.
     #[default]
     All,
-    /// These alone.
+    /// Only these.
     Only(BTreeSet<String>),
 }
 
@@ -69,7 +69,7 @@ impl WatchedNamespaces {
     }
 }
 
-/// Hands over a value unless it is the one that is known; returns true if it is another.
+/// Publishes a value unless it equals the current one. Returns true if it is new.
 pub(crate) fn replace<T: PartialEq>(known: &watch::Sender<T>, now: T) -> bool {
     known.send_if_modified(|known| {
         let differs = *known != now;

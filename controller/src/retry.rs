@@ -1,4 +1,4 @@
-//! Pauses between attempts at what failed.
+//! Pauses between attempts at failed operations.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl Backoff for Pauses {
     }
 }
 
-/// Next attempt at something that failed.
+/// Next attempt at a failed operation.
 #[derive(Clone, Debug)]
 pub(crate) struct NextAttempt {
     /// Time of the attempt.
@@ -61,7 +61,8 @@ pub(crate) struct NextAttempt {
 }
 
 impl NextAttempt {
-    /// Returns the attempt after a failure at `now`; `before` is the attempt that failed, if it was not the first.
+    /// Returns the attempt after a failure at `now`. `before` is the failed attempt, unless it was
+    /// the first.
     pub(crate) fn after(before: Option<&Self>, pauses: &Pauses, now: Instant) -> Self {
         let mut pauses = before.map_or(pauses, |before| &before.pauses).clone();
         Self {
@@ -70,7 +71,7 @@ impl NextAttempt {
         }
     }
 
-    /// Returns an attempt this long after `now`, which lengthens no pause.
+    /// Returns an attempt this long after `now`, without lengthening any pause.
     pub(crate) fn soon(pause: Duration, pauses: &Pauses, now: Instant) -> Self {
         Self {
             at: now + pause,

@@ -52,11 +52,11 @@ use sesame_spans::CollectorSettings;
 /// Settings of the process.
 #[derive(Clone)]
 pub(crate) struct ProcessSettings {
-    /// Place of the configuration.
+    /// Source of the configuration.
     pub(crate) source: ConfigurationSource,
-    /// Fields of it that flags and environment set.
+    /// Fields set by flags and environment.
     pub(crate) flags: SesameConfigurationSpec,
-    /// Resolves a few changes by themselves.
+    /// Enables incremental resolution.
     pub(crate) incremental: bool,
     pub(crate) namespace: String,
     /// Namespaces that are read.
@@ -106,7 +106,8 @@ enum End {
     Renamed,
 }
 
-// Long: tasks begin in this order and end in the other, and the end of any of them is looked at in between.
+// Long: tasks start in this order and stop in reverse, and the end of any of them is handled in
+// between.
 async fn controller(
     process: ProcessSettings,
     revision: &'static str,
@@ -147,7 +148,7 @@ async fn controller(
     let (readiness, ready) = watch::channel(None);
     let mut asked = spawn_servers(open, &replica, current.clone(), ready, &mut tasks);
     let election = elector.run(async move {
-        // An error means that the sender is gone, which is an end too.
+        // An error means that the sender was dropped, which also ends the process.
         let _ = stopping.wait_for(|stopping| *stopping).await;
     });
     let mut election = std::pin::pin!(election);
@@ -199,12 +200,12 @@ async fn controller(
     );
     let _ = step_down.send(true);
     election.await;
-    // The address has to be free again.
+    // The address has to become free again.
     tasks.shutdown().await;
     Ok(end)
 }
 
-/// Channels over which the engine hands its outcomes to the writers.
+/// Channels from the engine to the writers.
 struct Outcomes {
     progress: Progress,
     statuses: mpsc::UnboundedReceiver<StatusChange>,
@@ -283,9 +284,9 @@ fn start_resolution(
     })
 }
 
-/// Wakes the engine whenever the settings have changed.
+/// Wakes the engine whenever the settings change.
 async fn tell_engine(mut current: watch::Receiver<CurrentSettings>, inputs: Sender<Input>) {
-    // They may have changed before the engine was there.
+    // They may have changed before the engine started.
     current.mark_changed();
     while current.changed().await.is_ok() {
         if inputs.send(Input::Configured).is_err() {
@@ -362,7 +363,7 @@ fn start_writers(
     tasks.spawn(reporter.run());
 }
 
-/// Starts what publishes snapshots, and gives the agents of their Gateways the right to read them.
+/// Starts the tasks that publish snapshots and grant agents the right to read them.
 fn start_publishing(
     replica: &Replica,
     desired: watch::Receiver<Option<Arc<DesiredPublications>>>,

@@ -1,4 +1,5 @@
-//! Values that say how it is with Gateways, handed from those who find out to the reporter, who writes statuses.
+//! The state of Gateways as values, passed from the tasks that determine it to the reporter, which
+//! writes statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,24 +23,24 @@ pub(crate) type GatewayProblems = BTreeMap<NamespacedName, String>;
 pub(crate) struct ProvisionReport {
     /// Gateways that have no Service.
     pub(crate) without_service: GatewayProblems,
-    /// Gateways whose second Gateway is not as it should be.
+    /// Gateways with a missing or faulty second Gateway.
     pub(crate) without_upstream: GatewayProblems,
-    /// Gateways whose fleet is not as it should be.
+    /// Gateways with a missing or faulty fleet.
     pub(crate) without_fleet: GatewayProblems,
     /// Gateways whose fleet used to be managed and still runs, with the DaemonSets as text.
     pub(crate) released: GatewayProblems,
 }
 
-/// Settings of each Gateway whose parameters are valid.
+/// Settings of each Gateway with valid parameters.
 pub(crate) type SettingsByGateway = Arc<BTreeMap<NamespacedName, GatewaySettings>>;
 
-/// Wishes of each of these Gateways for its Service.
+/// Service request of each of these Gateways.
 pub(crate) type ServiceRequests = Arc<BTreeMap<NamespacedName, ServiceRequest>>;
 
-/// Hosts that serve each Gateway, by address; none until all reports are known.
+/// Hosts that serve each Gateway, by address; `None` until all reports are known.
 pub(crate) type HostsByGateway = Option<BTreeMap<NamespacedName, BTreeMap<IpAddr, HostEndpoint>>>;
 
-/// Addresses of Services whose Gateways are reached there; none until all Services are known.
+/// Addresses of Services through which Gateways are reached; `None` until all Services are known.
 pub(crate) type AddressesByGateway = Option<BTreeMap<NamespacedName, ServiceAddresses>>;
 
 /// A host as an endpoint of its Gateway's Service.
@@ -68,13 +69,13 @@ pub(crate) struct ServiceAddresses {
 /// resolution.
 #[derive(Debug)]
 pub(crate) struct StatusChange {
-    /// Statuses as they are stored now; none for an object that is gone.
+    /// Stored statuses; `None` for a deleted object.
     pub(crate) stored: Vec<(ObjectKey, Option<StoredStatus>)>,
-    /// Outcome of a resolution, if there was one.
+    /// Result of a resolution, if there was one.
     pub(crate) resolved: Option<Resolved>,
 }
 
-/// Outcome of a resolution.
+/// Result of a resolution.
 #[derive(Debug)]
 pub(crate) enum Resolved {
     /// The whole world was resolved.
@@ -83,14 +84,14 @@ pub(crate) enum Resolved {
     Routes(RouteStatusUpdate),
 }
 
-/// Statuses of all objects after one resolution, without what hosts report.
+/// Statuses of all objects after one resolution, without the hosts' reports.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ResolvedStatuses {
     /// Statuses of all objects of this controller.
     pub(crate) statuses: Statuses,
-    /// Name under which a Gateway is published with others of its class; every other one is published under its own.
+    /// Shared name of each Gateway that is published with others; the rest use their own names.
     pub(crate) merged: BTreeMap<NamespacedName, NamespacedName>,
-    /// Revision that is to be published, by that name.
+    /// Revision to publish, by that name.
     pub(crate) revisions: BTreeMap<NamespacedName, String>,
     /// Names that cannot be published.
     pub(crate) unpublishable: GatewayProblems,
@@ -102,12 +103,12 @@ pub(crate) struct ResolvedStatuses {
     pub(crate) listener_expiries: ListenerExpiries,
 }
 
-/// Gateways that are published with others, by the name under which they are.
+/// Gateways that are published together, by their shared name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Members(BTreeMap<NamespacedName, Vec<NamespacedName>>);
 
 impl Members {
-    /// Returns the Gateways that are published under a name: several, or the one that has it.
+    /// Returns the Gateways that are published under a name: several, or the one with that name.
     pub(crate) fn gateways_of(&self, name: &NamespacedName) -> Vec<NamespacedName> {
         let members = self.0.get(name);
         members.cloned().unwrap_or_else(|| vec![name.clone()])
@@ -136,7 +137,7 @@ impl ResolvedStatuses {
         members
     }
 
-    /// Returns the generation of a Gateway that was judged.
+    /// Returns the observed generation of a Gateway.
     pub(crate) fn generation(&self, gateway: &NamespacedName) -> i64 {
         let status = self.statuses.gateways.get(gateway);
         let first = status.and_then(|status| status.conditions.first());
@@ -149,7 +150,7 @@ impl ResolvedStatuses {
         expiries.filter_map(|expiry| expiry.warning(now)).collect()
     }
 
-    /// Returns the warnings about the certificates of a ListenerSet at this time, each once.
+    /// Returns the distinct warnings about the certificates of a ListenerSet at this time.
     pub(crate) fn warnings_of_set(&self, set: &NamespacedName, now: Timestamp) -> Vec<Warning> {
         let key = Kind::ListenerSet.named(set.clone());
         let of_listeners = self.listener_expiries.get(&key.to_string());
@@ -168,6 +169,6 @@ impl ResolvedStatuses {
 pub(crate) struct RouteStatusUpdate {
     /// The statuses.
     pub(crate) routes: Vec<(ObjectKey, RouteStatus)>,
-    /// Revision that is to be published now, by name; empty if none has changed.
+    /// Changed revisions to publish, by name.
     pub(crate) revisions: BTreeMap<NamespacedName, String>,
 }

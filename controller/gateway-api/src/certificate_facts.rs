@@ -1,6 +1,7 @@
-//! Statements of certificates about themselves, for people: names, issuer, serial number, validity, kind of key.
+//! Readable facts about certificates: names, issuer, serial number, validity, kind of key.
 //!
-//! Everything here is public and from outside: texts are cut, and have no character that a terminal would obey.
+//! Everything here is public but untrusted: texts are truncated, and stripped of control
+//! characters.
 
 use std::net::IpAddr;
 
@@ -11,9 +12,9 @@ use x509_parser::prelude::{CertificateRevocationList, FromDer as _, X509Certific
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::{SubjectPublicKeyInfo, X509Name};
 
-/// Most characters of a text.
+/// Maximum number of characters of a text.
 const MAX_TEXT: usize = 256;
-/// Most names of a certificate.
+/// Maximum number of names of a certificate.
 const MAX_NAMES: usize = 100;
 /// Names of algorithms and curves by their identifiers.
 const KEYS: [(&str, &str); 5] = [
@@ -31,7 +32,7 @@ pub struct CertificateFacts {
     pub names: Vec<String>,
     /// Distinguished name.
     pub subject: String,
-    /// Distinguished name of who issued it.
+    /// Distinguished name of the issuer.
     pub issuer: String,
     /// Serial number in lower-case hexadecimal, without leading zeros.
     pub serial: String,
@@ -70,7 +71,7 @@ impl CertificateFacts {
 /// One revocation list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevocationListFacts {
-    /// Distinguished name of who issued it.
+    /// Distinguished name of the issuer.
     pub issuer: String,
     /// Time at which it was issued, in seconds since 1970.
     pub this_update: i64,
@@ -95,7 +96,7 @@ impl RevocationListFacts {
     }
 }
 
-/// Returns true if the subject of the certificate has issued the revocation list; both are PEM.
+/// Returns true if the subject of the certificate issued the revocation list; both are PEM.
 pub fn issued_crl(certificate: &str, crl: &str) -> bool {
     let (Ok(certificate), Ok(crl)) = (
         pem::read_first::<CertificateDer<'_>>(certificate.as_bytes()),
@@ -132,7 +133,7 @@ fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
         .collect()
 }
 
-/// Returns a distinguished name as people read it.
+/// Formats a distinguished name for people.
 pub(crate) fn distinguished(name: &X509Name<'_>) -> String {
     plain(&name.to_string())
 }
@@ -149,7 +150,7 @@ fn key(info: &SubjectPublicKeyInfo<'_>) -> String {
     known.map_or(id, |(_, name)| (*name).to_owned())
 }
 
-/// Returns a text that changes nothing on a terminal, cut to a fair length.
+/// Returns a text that is safe on a terminal, truncated to a reasonable length.
 fn plain(text: &str) -> String {
     let visible = |character: char| {
         if character.is_control() {

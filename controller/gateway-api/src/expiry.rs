@@ -25,7 +25,7 @@ const WARNING: i64 = 14 * 24 * 60 * 60;
 pub struct Expiry {
     /// The key pair or trust bundle that it belongs to: `Secret/namespace/name`, `ConfigMap/namespace/name`.
     pub name: String,
-    /// Part of it that expires.
+    /// The part that expires.
     pub of: ExpiryOf,
     /// Start of its validity.
     pub not_before: i64,
@@ -33,7 +33,7 @@ pub struct Expiry {
     pub not_after: i64,
 }
 
-/// Something that expires.
+/// A part that expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExpiryOf {
     /// The leaf of a key pair.
@@ -42,24 +42,25 @@ pub enum ExpiryOf {
     Authority(String),
     /// A revocation list of an authority in a trust bundle, by its issuer.
     RevocationList(String),
-    /// The OCSP response that is shown with the leaf of a key pair.
+    /// The OCSP response that is stapled to the leaf of a key pair.
     Staple {
         /// True if the certificate demands one.
         demanded: bool,
     },
 }
 
-/// The certificates of listeners: by the object that has the listener, as `Gateway/namespace/name`, and the listener's name.
+/// The certificates of listeners, by the object of the listener, as `Gateway/namespace/name`, and
+/// the listener's name.
 pub type ListenerExpiries = BTreeMap<String, BTreeMap<String, Vec<Expiry>>>;
 
 /// The phase of a certificate's life, from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExpiryPhase {
-    /// Valid, and not to be renewed yet.
+    /// Valid, and not due for renewal.
     Fresh,
-    /// Valid, but soon no longer: within 14 days, or in the last third of a life of less than 42 days.
+    /// Expires soon: within 14 days, or in the last third of a lifetime of less than 42 days.
     ExpiresSoon,
-    /// Valid later: clients refuse it.
+    /// Not valid yet: clients refuse it.
     NotYetValid,
     /// No longer valid: clients refuse it.
     Expired,
@@ -128,7 +129,8 @@ impl Expiry {
         authorities.chain(lists).collect()
     }
 
-    /// Returns the phase that it is in at this time. Soon is 14 days, or the last third of a life of less than 42 days.
+    /// Returns the phase at this time. Soon means within 14 days, or in the last third of a
+    /// lifetime of less than 42 days.
     pub fn phase(&self, now: Timestamp) -> ExpiryPhase {
         let Self {
             name: _,
@@ -150,10 +152,10 @@ impl Expiry {
         }
     }
 
-    /// Returns a warning if the certificate is not valid at this time, or soon will not be.
+    /// Returns a warning if the certificate is invalid at this time or will be soon.
     pub fn warning(&self, now: Timestamp) -> Option<Warning> {
         let name = &self.name;
-        // Other authorities of a bundle are as good as before.
+        // The other authorities of a bundle stay valid.
         let (of, effect, is_refused) = match &self.of {
             ExpiryOf::Leaf => (
                 format!("the certificate of {name}"),

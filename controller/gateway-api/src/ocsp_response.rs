@@ -10,14 +10,16 @@ use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
 use x509_parser::asn1_rs::{Any, Class, FromDer as _, Tag};
 use x509_parser::prelude::X509Certificate;
 
-/// Most bytes of a response.
+/// Maximum size of a response in bytes.
 pub const MAX_BYTES: usize = 16 * 1024;
 
-/// Object identifiers, in DER: of the only kind of response, and of the hashes that name an issuer.
+/// Object identifiers in DER: the only supported kind of response, and the hashes that identify an
+/// issuer.
 const BASIC: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x30, 0x01, 0x01];
 const SHA1_ID: &[u8] = &[0x2b, 0x0e, 0x03, 0x02, 0x1a];
 const SHA256_ID: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01];
-/// The extension by which a certificate demands a staple, as Envoy looks for it, and its value: a list of `status_request` alone.
+/// The extension by which a certificate demands a staple, and the value that Envoy looks for: a
+/// list with only `status_request`.
 const TLS_FEATURE: &str = "1.3.6.1.5.5.7.1.24";
 const STATUS_REQUEST: &[u8] = &[0x30, 0x03, 0x02, 0x01, 0x05];
 
@@ -28,20 +30,20 @@ pub struct OcspResponse {
     serial: Vec<u8>,
     issuer: IssuerHash,
     status: CertificateStatus,
-    /// Time from which on it holds, in seconds since 1970.
+    /// Start of its validity, in seconds since 1970.
     pub this_update: i64,
-    /// Time until which it holds.
+    /// End of its validity.
     pub next_update: i64,
 }
 
-/// The name of an issuer as a hash of some kind.
+/// Identifies an issuer by a hash of its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct IssuerHash {
     algorithm: Vec<u8>,
     of_name: Vec<u8>,
 }
 
-/// The statement of an authority on a certificate.
+/// The authority's statement about a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CertificateStatus {
     Good,
@@ -49,7 +51,8 @@ enum CertificateStatus {
     Unknown,
 }
 
-/// Reasons for which a response is not shown. Each completes the sentence "tls.ocsp-staple of Secret x …".
+/// Reasons for not stapling a response. Each completes the sentence "tls.ocsp-staple of Secret x
+/// …".
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OcspResponseError {
     /// It is longer than any real response.
@@ -60,19 +63,19 @@ pub enum OcspResponseError {
         "is text, as PEM or base64 is; expected the OCSP response in binary form (DER), as openssl ocsp -respout writes it"
     )]
     Text,
-    /// It cannot be read.
+    /// It is malformed.
     #[error("is no OCSP response in DER; is it cut off?")]
     Malformed,
-    /// The responder did not answer the question.
+    /// The responder returned an error.
     #[error("is an OCSP response without an answer (status {0}); ask the responder again")]
     Unsuccessful(u8),
-    /// Envoy takes only one that is about one certificate.
+    /// Envoy accepts only responses about a single certificate.
     #[error("is about {0} certificates; Envoy takes a response about one")]
     NotOne(usize),
-    /// It has no end.
+    /// It has no expiry.
     #[error("has no nextUpdate; Envoy shows no response without one")]
     NoEnd,
-    /// It is about another one.
+    /// It is about another certificate.
     #[error("is about another certificate than the first one that is shown of tls.crt")]
     OtherCertificate,
     /// The authority does not vouch for the certificate.
@@ -81,7 +84,7 @@ pub enum OcspResponseError {
 }
 
 impl OcspResponse {
-    /// Reads a response in DER.
+    /// Parses a response in DER.
     pub fn read(der: &[u8]) -> Result<Self, OcspResponseError> {
         if der.len() > MAX_BYTES {
             return Err(OcspResponseError::TooLong(der.len()));
@@ -136,13 +139,13 @@ impl IssuerHash {
     }
 }
 
-/// Returns true if a certificate demands that a staple is shown with it; without one Envoy does not take it.
+/// Returns true if a certificate demands a staple. Envoy rejects such a certificate without one.
 pub fn is_demanded_by(certificate: &X509Certificate<'_>) -> bool {
     let mut extensions = certificate.extensions().iter();
     extensions.any(|it| it.oid.to_id_string() == TLS_FEATURE && it.value == STATUS_REQUEST)
 }
 
-/// Elements of DER, one after another.
+/// A sequence of DER elements.
 struct Elements<'d>(&'d [u8]);
 
 impl<'d> Elements<'d> {
@@ -152,13 +155,13 @@ impl<'d> Elements<'d> {
         Some(element)
     }
 
-    /// Returns the content of the next one, which has this tag.
+    /// Returns the content of the next element, which must have this tag.
     fn expect(&mut self, tag: Tag) -> Option<&'d [u8]> {
         let element = self.next()?;
         (element.class() == Class::Universal && element.tag() == tag).then_some(element.data)
     }
 
-    /// Returns the content of the next one, if it is there with this number.
+    /// Returns the content of the next element if it has this number.
     fn optional(&mut self, number: u32) -> Option<&'d [u8]> {
         let (rest, element) = Any::from_der(self.0).ok()?;
         if element.class() != Class::ContextSpecific || element.tag() != Tag(number) {
@@ -179,7 +182,7 @@ fn status(der: &[u8]) -> Option<u8> {
     }
 }
 
-/// Returns the contents of the responses about single certificates.
+/// Returns the contents of the individual responses.
 fn responses(der: &[u8]) -> Option<Vec<&[u8]>> {
     let mut response = Elements(Elements(der).expect(Tag::Sequence)?);
     response.expect(Tag::Enumerated)?;
@@ -193,7 +196,7 @@ fn responses(der: &[u8]) -> Option<Vec<&[u8]>> {
     // The signature.
     basic.expect(Tag::Sequence)?;
     basic.expect(Tag::BitString)?;
-    // The version, which only the first one leaves out, and the responder.
+    // The version, which is omitted for the first one, and the responder.
     data.optional(0);
     data.next()?;
     data.expect(Tag::GeneralizedTime)?;

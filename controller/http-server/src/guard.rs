@@ -20,9 +20,9 @@ use sesame_files::open::{self, OpenError, Rule};
 use sesame_proto::pem;
 use sha2::{Digest as _, Sha256};
 
-/// Largest file that is read.
+/// Maximum size of a file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Number of bytes that a token has at least and at most.
+/// Minimum and maximum length of a token in bytes.
 const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=4096;
 
 /// Files that decide about access. Without any of them, access is open and in plain text.
@@ -32,9 +32,9 @@ pub struct GuardFiles {
     pub certificate: Option<PathBuf>,
     /// Its private key, in PEM.
     pub key: Option<PathBuf>,
-    /// Authorities of which a client has to show a certificate, in PEM.
+    /// Authorities, one of which must have signed the client's certificate, in PEM.
     pub client_ca: Option<PathBuf>,
-    /// Token that a request has to carry.
+    /// Bearer token that a request must present.
     pub token: Option<PathBuf>,
 }
 
@@ -52,21 +52,21 @@ impl GuardFiles {
     }
 }
 
-/// Reasons for which an address cannot be guarded as the files say.
+/// Reasons why the files cannot guard an address.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
-    /// One of two files that belong together is not named.
+    /// One of two files that belong together is not set.
     #[error("{given} is given without {missing}; name both")]
     Incomplete {
-        /// The file that is named.
+        /// The file that is set.
         given: &'static str,
-        /// The file that is not.
+        /// The missing file.
         missing: &'static str,
     },
     /// A file cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// A file says something else than it should.
+    /// The content of a file is invalid.
     #[error("{path}: {reason}")]
     Content {
         /// The file.
@@ -76,7 +76,7 @@ pub enum GuardError {
     },
 }
 
-/// Identity of the files: number, size and time of each, as far as they are there.
+/// Identity of the files: inode, size and time of each existing one.
 type Fingerprint = Vec<Option<(u64, u64, i64, i64)>>;
 
 /// Guard of an address.
@@ -90,7 +90,7 @@ struct Current {
     guarding: Guarding,
 }
 
-/// Content of the files as it was last without a fault.
+/// Last faultless content of the files.
 #[derive(Clone)]
 struct Guarding {
     tls: Option<Arc<ServerConfig>>,
@@ -133,13 +133,13 @@ impl Guard {
             return false;
         };
         let token = shown.as_bytes().split_at_checked("bearer ".len());
-        // Digests are compared, so that the time says nothing of the token.
+        // Compares digests, so that the time reveals nothing about the token.
         token.is_some_and(|(scheme, token)| {
             scheme.eq_ignore_ascii_case(b"bearer ") && digest(token) == wanted
         })
     }
 
-    /// Returns how to speak TLS with the next caller; none in plain text.
+    /// Returns the TLS configuration for the next client, or `None` for plain text.
     pub(crate) fn tls(&self) -> Option<Arc<ServerConfig>> {
         self.guarding().tls
     }

@@ -1,4 +1,5 @@
-//! Connections to a guarded address. TLS is agreed on when the first byte is read, so that a slow caller costs its own time.
+//! Connections to a guarded address. The TLS handshake runs when the first byte is read, so that a
+//! slow client costs only its own time.
 //!
 //! Never pass on a byte from a client that the guard has not admitted.
 
@@ -14,11 +15,11 @@ use tokio_rustls::{Accept, TlsAcceptor};
 
 use crate::{Callers, guard::Guard};
 
-/// Callers of a guarded address.
+/// Clients of a guarded address.
 pub struct GuardedCallers {
-    /// Socket that they call.
+    /// Listening socket.
     pub listener: TcpListener,
-    /// Guard of it.
+    /// Its guard.
     pub guard: Arc<Guard>,
 }
 
@@ -37,7 +38,7 @@ impl Callers for GuardedCallers {
     }
 }
 
-/// Connection of a caller.
+/// Connection of a client.
 pub struct GuardedStream(Stage);
 
 enum Stage {
@@ -46,7 +47,7 @@ enum Stage {
     Agreed(Box<TlsStream<TcpStream>>),
 }
 
-/// Stream that can be read from and written to.
+/// A readable and writable stream.
 trait Open: AsyncRead + AsyncWrite + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Open for T {}
@@ -85,7 +86,8 @@ impl AsyncWrite for GuardedStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Before there is TLS, nothing was written; waiting for it here would hold up the first read.
+        // Nothing was written before the handshake, and waiting for it here would delay the first
+        // read.
         if matches!(self.0, Stage::Agreeing(_)) {
             return Poll::Ready(Ok(()));
         }

@@ -25,28 +25,28 @@ use tokio::time::Instant;
 
 pub use self::guarded::{GuardedCallers, GuardedStream};
 
-/// Largest number of connections at a time.
+/// Maximum number of concurrent connections.
 const MAX_CONNECTIONS: usize = 64;
-/// Time that a caller may take to send a request.
+/// Timeout for receiving a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time that request and answer may take together, unless the answer is [`Lasting`].
+/// Timeout for request and answer together, unless the answer is [`Lasting`].
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Number of bytes that are kept of a request before it is understood.
+/// Maximum number of bytes of a request's head.
 const MAX_HEAD_BYTES: usize = 16 << 10;
-/// Time that every caller has for its request, however many callers there are.
+/// Minimum time that every client gets for its request, however many clients there are.
 const REQUEST_GRACE: Duration = Duration::from_millis(50);
-/// Pause after the system had no descriptor for a caller.
+/// Pause when the process has no file descriptor left for a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Marks, among its extensions, a streaming answer without an end.
+/// Extension that marks a streaming answer without an end.
 #[derive(Clone, Copy, Debug)]
 pub struct Lasting;
 
 /// Source of connections.
 pub trait Callers: Send {
-    /// Connection of a caller.
+    /// Connection of a client.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-    /// Waits for the next caller.
+    /// Waits for the next client.
     fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
@@ -66,7 +66,7 @@ impl Callers for UnixListener {
     }
 }
 
-/// Answers callers until it is dropped, which ends all connections.
+/// Answers clients until it is dropped, which ends all connections.
 pub async fn serve<B>(callers: impl Callers, answer: impl AsyncAnswer<B>)
 where
     B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
@@ -85,7 +85,7 @@ where
     }
 }
 
-/// Makes answers of requests.
+/// Answers requests.
 pub trait AsyncAnswer<B>: Send + Sync + 'static {
     /// Returns the answer to a request.
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<B>> + Send;
@@ -148,7 +148,7 @@ impl Connections {
                 .find(|connection| connection.stage.is_silent());
             let (task, until) = match silent {
                 Some(silent) => (Some(silent.task.clone()), silent.since + REQUEST_GRACE),
-                // Each of them is answered, which takes a while at most.
+                // Each of them is being answered, which takes a bounded time.
                 None => (None, Instant::now() + EXCHANGE_TIMEOUT),
             };
             tokio::select! {
@@ -203,7 +203,7 @@ async fn converse<B>(
     B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
 {
     let service = service_fn(|request: Request<Incoming>| {
-        // Until then its body may never come.
+        // Otherwise the body may never arrive.
         if request.body().is_end_stream() {
             stage.set(Stage::ASKED);
         }

@@ -1,4 +1,4 @@
-//! A page for people, for browsers: one document of headings, lists and tables, with nothing that it would have to fetch.
+//! A page for browsers: one document of headings, lists and tables, which loads nothing else.
 //!
 //! All content is text and stays text: objects, messages and Envoy's errors have many authors. The
 //! page has no script, and its headers forbid scripts, in case something slips through.
@@ -15,12 +15,12 @@ use hyper::header::{
 };
 use sha2::{Digest as _, Sha256};
 
-/// Number of rows of a table that are shown.
+/// Maximum number of visible rows of a table.
 pub const MOST_ROWS: usize = 500;
-/// Number of characters of a cell that are shown.
+/// Maximum number of visible characters of a cell.
 const MOST_CHARACTERS: usize = 2000;
 
-/// Looks of the page; its digest is in the headers.
+/// Style of the page; its digest is in the headers.
 const STYLE: &str = "\
 :root{color-scheme:light dark}\
 body{font:15px/1.45 system-ui,sans-serif;margin:1.5rem auto;max-width:76rem;padding:0 1rem}\
@@ -37,9 +37,9 @@ th{font-weight:600;white-space:nowrap}\
 pub enum Cell {
     /// Text.
     Plain(String),
-    /// Text that says that all is well.
+    /// Text that reports a good state.
     Good(String),
-    /// Text that says that something is wrong.
+    /// Text that reports a problem.
     Bad(String),
 }
 
@@ -55,7 +55,7 @@ impl From<String> for Cell {
     }
 }
 
-/// A page that is being written.
+/// A page under construction.
 #[derive(Clone, Debug)]
 pub struct Page {
     title: String,
@@ -63,7 +63,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Begins a page.
+    /// Starts a page.
     pub fn new(title: &str) -> Self {
         let title = escaped(title);
         let body = format!("<h1>{title}</h1>\n");
@@ -81,7 +81,7 @@ impl Page {
         self.put(format_args!("<p{class}>{text}</p>\n"));
     }
 
-    /// Adds a list; nothing if it is empty.
+    /// Adds a list, unless it is empty.
     pub fn list(&mut self, items: &[String]) {
         if items.is_empty() {
             return;
@@ -94,7 +94,7 @@ impl Page {
         self.rest(items.len());
     }
 
-    /// Adds a table; nothing if it has no rows.
+    /// Adds a table, unless it has no rows.
     pub fn table<const N: usize>(&mut self, headings: [&str; N], rows: Vec<[Cell; N]>) {
         let all = rows.len();
         self.table_of(headings, rows, all);
@@ -127,7 +127,7 @@ impl Page {
         self.rest(all);
     }
 
-    /// Says how many entries are not shown.
+    /// States how many entries are omitted.
     fn rest(&mut self, all: usize) {
         if all > MOST_ROWS {
             let more = all - MOST_ROWS;
@@ -151,11 +151,11 @@ impl Page {
         )
     }
 
-    /// Returns the answer that has the document.
+    /// Returns the HTTP response with the document.
     pub fn response(&self, refresh_seconds: u32) -> Response<Bytes> {
         let mut response = Response::new(Bytes::from(self.html(refresh_seconds)));
         let headers = response.headers_mut();
-        // The digest is of letters, digits, `+`, `/` and `=`.
+        // The digest consists of letters, digits, `+`, `/` and `=`.
         if let Ok(policy) = HeaderValue::from_str(&policy()) {
             headers.insert(CONTENT_SECURITY_POLICY, policy);
         }
@@ -188,7 +188,7 @@ fn marked(cell: Cell) -> (&'static str, String) {
     }
 }
 
-/// Returns a text that HTML takes for text, in content and in attributes.
+/// Escapes a text for HTML content and attributes.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for (index, character) in text.chars().enumerate() {
@@ -203,7 +203,7 @@ fn escaped(text: &str) -> String {
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
             '\n' | '\t' => escaped.push(' '),
-            // Of what turns the direction of text, and of other controls, only that it is there is shown.
+            // Replace characters that change the text direction, and other controls, with U+FFFD.
             '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
                 escaped.push('\u{fffd}');
             }

@@ -1,7 +1,8 @@
-//! The definition of `SesameConfiguration`, made from the types that resolution reads.
+//! The definition of `SesameConfiguration`, generated from the types that resolution reads.
 //!
-//! It is made by hand, because those types know no Kubernetes client. It must say no less than resolution checks wherever a
-//! schema can say it, so that most mistakes are refused when they are written.
+//! It is built by hand, because those types know no Kubernetes client. Its schema must express
+//! every check of resolution that a schema can express, so that most mistakes are rejected on
+//! write.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use sesame_gateway_api::api::{SESAME_GROUP, SesameConfigurationSpec};
 
 use crate::definition_schema;
 
-/// Field of the specification, and the rules that its value has to keep, each with the message for one that does not.
+/// Field of the specification, with the rules for its value, each with a message.
 const RULES: &[(&str, &[(&str, &str)])] = &[
     (
         "publishing",

@@ -1,27 +1,28 @@
-//! Reads from a ServiceAccount's token whose it is and how long it lives. Pure.
+//! Reads owner and lifetime from a ServiceAccount token. Pure.
 //!
-//! Nothing is verified: only the API server can. So nothing is decided by it but when to ask for the next token.
+//! Nothing is verified, because only the API server can. So this decides nothing except when to
+//! request the next token.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// Longest token that is read.
+/// Maximum size of a token.
 pub const MAX_CREDENTIAL_BYTES: u64 = 64 << 10;
 
 /// Claims of a ServiceAccount's token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential {
-    /// Time at which it was made, by the API server's clock.
+    /// Time of issue, by the API server's clock.
     pub issued: Timestamp,
-    /// Time at which it ends, by the same.
+    /// Expiry, by the same clock.
     pub expires: Timestamp,
     /// Namespace of the ServiceAccount.
     pub namespace: String,
     /// Name of the ServiceAccount.
     pub account: String,
-    /// Secret with which it ends: name and UID.
+    /// Name and UID of the Secret that the token is bound to.
     pub secret: Option<(String, String)>,
 }
 
@@ -65,7 +66,7 @@ impl Credential {
         })
     }
 
-    /// Returns its lifetime in seconds; 0 if it ends before it begins.
+    /// Returns its lifetime in seconds, or 0 if the times are reversed.
     pub fn lifetime_seconds(&self) -> i64 {
         (self.expires.as_second() - self.issued.as_second()).max(0)
     }

@@ -1,11 +1,12 @@
-//! Parts of the definitions of our own kinds: the schema of a Rust type, and of conditions.
+//! Parts of the definitions of our own kinds: the schema of a Rust type, and the schema of
+//! conditions.
 
 use kube::core::schema::{OptionalEnum, StructuralSchemaRewriter};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
-/// Returns the schema of a type, as definitions have it.
+/// Returns the schema of a type, in the form that definitions use.
 pub(crate) fn of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::openapi3().with(|settings| {
         settings.inline_subschemas = true;
@@ -47,7 +48,7 @@ pub(crate) fn conditions(description: &str) -> Value {
     })
 }
 
-/// Returns the schema of a text of this length at most.
+/// Returns the schema of a text with this maximum length.
 pub(crate) fn text(description: &str, most: u32) -> Value {
     json!({"type": "string", "description": description, "maxLength": most})
 }

@@ -10,17 +10,17 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use sesame_gateway_api::status::AgentState;
 
-/// Field manager of a report's status. The API server notes when it wrote last, by a clock that all hosts
-/// share.
+/// Field manager of a report's status. The API server records its last write, by a clock common to
+/// all hosts.
 pub const STATUS_MANAGER: &str = "sesame-agent-status";
 
-/// Largest number of entries of a list; more would not help a reader.
+/// Maximum number of entries in a list; more would not help a reader.
 pub const MAX_ENTRIES: usize = 100;
 /// Largest number of rules of a route.
 pub const MAX_RULES: usize = 16;
-/// Largest number of addresses that a host may share out.
+/// Maximum number of addresses that a host may claim.
 pub const MAX_REPORTED_ADDRESSES: usize = 256;
-/// Longest time between two reports of a host while nothing changes, in seconds.
+/// Maximum report interval of an unchanged host in seconds.
 pub const MAX_REPORT_SECONDS: u32 = 3600;
 /// Longest text in characters, including the ellipsis: Envoy's messages can be long.
 pub const MAX_TEXT: usize = 1025;

@@ -43,8 +43,8 @@ pub const HOST_ANNOTATION: &str = "projectsesame.io/host";
 pub const GATEWAYS_ANNOTATION: &str = "projectsesame.io/gateways";
 /// Annotation: the fleet of the host.
 pub const FLEET_ANNOTATION: &str = "projectsesame.io/fleet";
-/// Role of `controller/deploy/fleets.yaml` with the rights that all agents of managed fleets have: shards, which are not secret,
-/// and the objects of reports.
+/// Role of `controller/deploy/fleets.yaml` with the common rights of all managed fleets' agents:
+/// shards, which are not secret, and the report objects.
 pub const AGENTS_ROLE: &str = "sesame-managed-agents";
 /// Annotation of an invitation: the time at which its token expires.
 pub const EXPIRES_ANNOTATION: &str = "projectsesame.io/expires";
@@ -58,7 +58,7 @@ pub const HOST_PREFIX: &str = "sesame-host.";
 const INVITATION_PREFIX: &str = "sesame-invitation.";
 const FLEET_PREFIX: &str = "sesame-fleet.";
 const MANAGED_PREFIX: &str = "sesame-managed.";
-/// Longest name of a host that is part of an object's name as it is.
+/// Longest host name that is used literally in an object's name.
 const MAX_PLAIN: usize = 200;
 const MAX_KEPT: usize = 63;
 
@@ -67,9 +67,9 @@ const OUR_GROUP: &str = "projectsesame.io";
 /// Gateways that a host may serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostScope {
-    /// These.
+    /// Only these.
     Gateways(Vec<NamespacedName>),
-    /// Those of this fleet.
+    /// All Gateways of this fleet.
     Fleet(String),
 }
 
@@ -98,7 +98,8 @@ pub fn fleet_role(fleet: &str) -> String {
     format!("{FLEET_PREFIX}{fleet}")
 }
 
-/// Returns the name of the Role and the RoleBinding for the agents of a managed fleet, which serve this Gateway alone.
+/// Returns the name of the Role and the RoleBinding for the agents of a managed fleet, which serve
+/// only this Gateway.
 pub fn fleet_agents(gateway: &NamespacedName) -> String {
     format!("{MANAGED_PREFIX}{}", gateway_id(gateway))
 }
@@ -143,7 +144,8 @@ fn stem(host: &str) -> String {
     format!("x-{plain}-{}", &sha256(host.as_bytes())[..20])
 }
 
-/// Returns the rights of a host without its Gateways: reading ConfigMaps, its reports, its next token, and leaving.
+/// Returns the rights of a host without its Gateways: to read ConfigMaps, write its reports,
+/// request its next token, and leave.
 pub fn host_rules(host: &str) -> Vec<PolicyRule> {
     let account = host_account(host);
     vec![
@@ -167,10 +169,10 @@ pub fn host_rules(host: &str) -> Vec<PolicyRule> {
     ]
 }
 
-/// Returns the rights of those who serve these Gateways: their keys, and reports about them. Gateways in order, so that
-/// the same Gateways give the same rules.
+/// Returns the rights to serve these Gateways: their keys, and reports about them. The order of the
+/// Gateways has to be stable, so that the same Gateways give the same rules.
 pub fn gateway_rules(gateways: &[NamespacedName]) -> Vec<PolicyRule> {
-    // A rule without names would hold for every name.
+    // A rule without names would apply to every name.
     if gateways.is_empty() {
         return Vec::new();
     }
@@ -185,7 +187,8 @@ pub fn gateway_rules(gateways: &[NamespacedName]) -> Vec<PolicyRule> {
     ]
 }
 
-/// Returns the rights of an invitation: create the host's Secret, get the host's first token, and end the invitation.
+/// Returns the rights of an invitation: to create the host's Secret, get the host's first token,
+/// and end the invitation.
 pub fn invitation_rules(host: &str) -> Vec<PolicyRule> {
     vec![
         // RBAC cannot restrict a creation to a name; the admission policy does.

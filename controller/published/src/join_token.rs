@@ -14,21 +14,21 @@ use crate::names::is_host_name;
 
 /// Prefix of a join token: distinguishes it from other secrets, and from other versions.
 const PREFIX: &str = "sesame-join-2.";
-/// Longest join token that is read: certificates of a few authorities fit many times.
+/// Maximum size of a join token; the certificates of a few authorities fit many times over.
 pub const MAX_JOIN_TOKEN_BYTES: usize = 256 << 10;
 /// Largest number of Gateways of one host.
 const MAX_GATEWAYS: usize = 256;
 
-/// Way to a cluster, and the right to join it once as one host.
+/// How to reach a cluster, and the right to join it once as one host.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken {
     /// URL of the API server.
     pub server: String,
-    /// Certificates of the API server's authority, as PEM; empty if the host's own are to be used.
+    /// Certificates of the API server's authority, as PEM; empty to use the host's own trust store.
     pub authority: String,
     /// Name in the API server's certificate, if it differs from the host in the URL.
     pub server_name: Option<String>,
-    /// Namespace in which everything is published.
+    /// Namespace of all published objects.
     pub namespace: String,
     /// Name of the host.
     pub host: String,
@@ -36,7 +36,7 @@ pub struct JoinToken {
     pub account_uid: String,
     /// Gateways that the host may serve.
     pub scope: HostScope,
-    /// Wanted lifetime of the host's credentials, in seconds.
+    /// Requested lifetime of the host's credentials, in seconds.
     pub lifetime_seconds: i64,
     /// Bearer token of the invitation.
     pub bearer: String,
@@ -55,22 +55,23 @@ impl fmt::Debug for JoinToken {
 /// Reason why a text is not a join token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinTokenError {
-    /// It is something else.
+    /// It lacks the prefix.
     #[error(
         "this is no join token: it does not begin with {PREFIX:?}; make one with `sesame-controller hosts token`"
     )]
     Prefix,
-    /// Something is missing in it.
+    /// A part is missing or damaged.
     #[error("the join token is damaged or cut off ({0}); copy it again, in one piece")]
     Damaged(&'static str),
-    /// It says what none may say.
+    /// A field has an invalid value.
     #[error(
         "the join token has no usable {0}; make another one with `sesame-controller hosts token`"
     )]
     Field(&'static str),
 }
 
-/// Form of the token inside its text. No field may be unknown: it could restrict the token.
+/// Serialized content of the token. Unknown fields are errors, because they could restrict the
+/// token.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Content {
@@ -91,7 +92,7 @@ struct Content {
 }
 
 impl JoinToken {
-    /// Returns the token as text of one line, without a line end.
+    /// Encodes the token as one line of text, without a line end.
     pub fn encode(&self) -> String {
         let Self {
             server,
@@ -123,7 +124,7 @@ impl JoinToken {
         format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(content.to_string()))
     }
 
-    /// Reads a token from text; space around it is ignored.
+    /// Parses a token, ignoring surrounding space.
     pub fn parse(text: &str) -> Result<Self, JoinTokenError> {
         let encoded = text.trim().strip_prefix(PREFIX);
         let encoded = encoded.ok_or(JoinTokenError::Prefix)?;
@@ -181,7 +182,7 @@ impl JoinToken {
     }
 }
 
-/// Returns true if the text can be a bearer token: nothing in it ends a header.
+/// Returns true if the text can be a bearer token: nothing in it terminates a header.
 fn is_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }

@@ -10,13 +10,13 @@ use kube::Config;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use sesame_files::open::{self, OpenError, Rule};
 
-/// Reason for not using a kubeconfig.
+/// Reason why a kubeconfig is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The kubeconfig, or a file that it names, is not to be trusted.
+    /// The kubeconfig, or a file that it names, is not trustworthy.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Its content cannot be used.
+    /// Its content is unusable.
     #[error(transparent)]
     Content(#[from] KubeconfigError),
 }
@@ -30,7 +30,7 @@ pub struct KubeconfigContent {
     pub warnings: Vec<String>,
 }
 
-/// Reads the file as it is now, in its current context: tokens and authorities in it change.
+/// Reads the current file, in its current context: tokens and authorities in it change.
 pub async fn read(path: &Path) -> Result<KubeconfigContent, FileError> {
     open::open(path, Rule::Named)?;
     let file = Kubeconfig::read_from(path)?;
@@ -57,7 +57,7 @@ pub fn token_file(path: &Path) -> Option<PathBuf> {
     user.token_file.map(PathBuf::from)
 }
 
-/// Returns the kubeconfigs that are used where none is named.
+/// Returns the default kubeconfigs.
 pub fn usual() -> Vec<PathBuf> {
     match std::env::var_os("KUBECONFIG") {
         Some(list) => std::env::split_paths(&list).collect(),
@@ -68,7 +68,7 @@ pub fn usual() -> Vec<PathBuf> {
     }
 }
 
-/// Checks a kubeconfig, if there is one, and the files that it names; returns warnings.
+/// Checks a kubeconfig, if it exists, and the files that it names. Returns warnings.
 pub fn check(path: &Path) -> Result<Vec<String>, FileError> {
     match open::open(path, Rule::Named) {
         Err(error) if error.is_not_found() => Ok(Vec::new()),
@@ -77,7 +77,8 @@ pub fn check(path: &Path) -> Result<Vec<String>, FileError> {
     }
 }
 
-/// Checks the files that a kubeconfig names; returns a warning for each secret that others may read.
+/// Checks the files that a kubeconfig names. Returns a warning for each secret that others may
+/// read.
 fn judge(path: &Path, file: &Kubeconfig) -> Result<Vec<String>, FileError> {
     let mut warnings = Vec::new();
     let mut file_is_secret = false;
@@ -119,7 +120,7 @@ fn judge(path: &Path, file: &Kubeconfig) -> Result<Vec<String>, FileError> {
     Ok(warnings)
 }
 
-/// Returns the mode of a trusted file, or `None` if it does not exist, which its reader reports.
+/// Returns the mode of a trusted file, or `None` if it does not exist; its reader reports that.
 fn mode_of(path: &Path) -> Result<Option<u32>, OpenError> {
     match open::open(path, Rule::Named) {
         Ok((_, metadata)) => Ok(Some(metadata.mode() & 0o7777)),

@@ -1,5 +1,5 @@
-//! Everything that controllers and agents share about a cluster: how its API server is found, how published objects are named,
-//! and the form of an agent's report.
+//! Shared by controllers and agents: how to find a cluster's API server, the names of published
+//! objects, and the format of an agent's report.
 //!
 //! All published objects are in Sesame's own namespace, so a controller writes ConfigMaps and
 //! Secrets nowhere else, and an agent reads no others.

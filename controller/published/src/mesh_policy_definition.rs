@@ -1,6 +1,8 @@
-//! The definitions of `GatewayMeshPolicy` and `MeshOCGPolicy`, made from the types that resolution reads.
+//! The definitions of `GatewayMeshPolicy` and `MeshOCGPolicy`, generated from the types that
+//! resolution reads.
 //!
-//! Its status has the form of the Gateway API's policies: an entry for each Gateway or XMesh and controller.
+//! Their status has the form of the Gateway API's policies: an entry for each Gateway or XMesh and
+//! controller.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
@@ -100,7 +102,7 @@ fn specification_of_ocg() -> Value {
         "rule": "!has(self.publish) || !self.publish || has(self.gateways) && size(self.gateways) > 0",
         "message": "publish: expected gateways, whose CA certificates are published",
     }]);
-    // A mesh has no namespace that could be the default.
+    // A mesh has no namespace that could serve as the default.
     let bundle = &mut schema["properties"]["ocg"]["properties"]["trustBundle"];
     bundle["required"] = json!(["name", "namespace"]);
     if let Some(namespace) = bundle["properties"]["namespace"].as_object_mut() {

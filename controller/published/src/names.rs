@@ -30,24 +30,25 @@ pub const GATEWAY_LABEL: &str = "projectsesame.io/gateway";
 pub const PART_LABEL: &str = "projectsesame.io/part";
 /// Fleet of Gateways without a label.
 pub const DEFAULT_FLEET: &str = "default";
-/// Fleet of Gateways without a label that the controller manages a fleet for: agents of other fleets leave them alone.
+/// Default fleet of Gateways whose fleet the controller manages. Agents of other fleets leave them
+/// alone.
 pub const MANAGED_FLEET: &str = "managed";
 /// Label of the ConfigMap with the intended objects of an adoption; same value as
 /// [`GATEWAY_LABEL`].
 pub const ADOPTION_LABEL: &str = "projectsesame.io/adoption";
-/// Annotation of a Gateway with which its author agrees that the controller adopts a fleet.
+/// Annotation of a Gateway by which its author agrees to the adoption of a fleet.
 pub const ADOPT_ANNOTATION: &str = "projectsesame.io/adopt";
 /// Annotation of every published object: the Gateway as `namespace/name`, for people.
 pub const GATEWAY_ANNOTATION: &str = "projectsesame.io/gateway";
-/// Field manager of publications. An object that it never wrote is foreign, whatever its name and
-/// labels: it is neither replaced nor deleted. A copy of an object has the same labels, but not
+/// Field manager of publications. An object that it never wrote is foreign, regardless of name and
+/// labels, and is neither replaced nor deleted. A copy of an object has the same labels, but not
 /// this.
 pub const PUBLISHER: &str = "sesame-controller";
 /// Entry of a manifest's `binaryData`.
 pub const MANIFEST_ENTRY: &str = "manifest.pb";
-/// Entry of a manifest's `data`: the name under which it publishes, as in the snapshot.
+/// Entry of a manifest's `data`: the published name of the Gateway, as in the snapshot.
 pub const GATEWAY_ENTRY: &str = "gateway";
-/// Entry of a manifest's `data`, where several Gateways are served together: the ports of each.
+/// Entry of a manifest's `data` if several Gateways are served together: the ports of each.
 pub const SERVED_TOGETHER_ENTRY: &str = "servedTogether";
 /// Entry of a manifest's `data`, for agents: the number of key Secrets of the Gateway.
 pub const KEY_SECRETS_ENTRY: &str = "keySecrets";
@@ -57,18 +58,19 @@ pub const SHARD_ENTRY: &str = "shard.pb.zst";
 pub const SIGNATURE_ENTRY: &str = "signature";
 /// Entry of a key Secret's `data`.
 pub const KEYS_ENTRY: &str = "keys.pb";
-/// Largest number of key Secrets of one Gateway: its Role holds as many names. They hold 21 MiB, which is 10 kB for each of the 2,048
-/// listeners that a Gateway may have: an RSA key of 4096 bits with its chain.
+/// Maximum number of key Secrets of one Gateway, because its Role lists their names. They hold 21
+/// MiB, which is 10 kB for each of the 2,048 listeners that a Gateway may have: an RSA key of 4096
+/// bits with its chain.
 pub const MAX_KEY_SECRETS: usize = 24;
 
-/// End of the host name of a Pod on the Pod network, as in `POD.NAMESPACE.pod`.
+/// Suffix of the host name of a Pod on the Pod network, as in `POD.NAMESPACE.pod`.
 /// `controller/deploy/reports.yaml` repeats it.
 pub const POD_HOST_END: &str = ".pod";
 
-/// Length to which names are cut, with a digest in place of the rest. `controller/deploy/reports.yaml` has this number and
-/// the next one too.
+/// Maximum length of a stem; a digest replaces the rest. `controller/deploy/reports.yaml` repeats
+/// this number and the next one.
 const MAX_STEM: usize = 177;
-/// Length to which a host's name is cut in the name of its report.
+/// Maximum length of a host's name in the name of its report.
 const MAX_HOST: usize = 63;
 
 /// Part of a Gateway's configuration.
@@ -103,7 +105,8 @@ impl Part {
     }
 }
 
-/// Returns the value of [`GATEWAY_LABEL`]: 20 hex digits, since a name may be longer than a label.
+/// Returns the value of [`GATEWAY_LABEL`]: 20 hex digits, because a name may be longer than a
+/// label.
 pub fn gateway_id(gateway: &NamespacedName) -> String {
     let mut id = sha256(gateway.to_string().as_bytes());
     id.truncate(20);
@@ -120,7 +123,7 @@ pub fn shard_name(gateway: &NamespacedName, shard: &str) -> String {
     format!("{}.{shard}", stem(gateway))
 }
 
-/// Returns the name of the ConfigMap that says what adopting the Gateway's fleet changes.
+/// Returns the name of the ConfigMap that previews the adoption of the Gateway's fleet.
 pub fn adoption_name(gateway: &NamespacedName) -> String {
     format!("{}.adoption", stem(gateway))
 }
@@ -131,10 +134,10 @@ pub fn key_secret_name(gateway: &NamespacedName, index: usize) -> String {
 }
 
 /// Returns the name of the GatewayAgent of a host. `host` may be any text: invalid characters are
-/// replaced, and a digest keeps such hosts apart.
+/// replaced, and a digest keeps the results distinct.
 ///
 /// `controller/deploy/reports.yaml` has the same rule in CEL, without the digest, so that no host
-/// takes another's name.
+/// can take another's name.
 pub fn agent_name(gateway: &NamespacedName, host: &str) -> String {
     let plain: String = host
         .chars()
@@ -165,7 +168,8 @@ pub fn is_pod(host: &str) -> bool {
     host.ends_with(POD_HOST_END)
 }
 
-/// Returns the beginning of all names of a Gateway. A namespace has no dots, so no two Gateways have the same.
+/// Returns the prefix of all names of a Gateway. Namespaces have no dots, so the prefixes are
+/// unique.
 fn stem(gateway: &NamespacedName) -> String {
     let stem = format!("{}.{}", gateway.namespace, gateway.name);
     if stem.len() <= MAX_STEM {

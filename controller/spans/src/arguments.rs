@@ -1,4 +1,4 @@
-//! Arguments that say where spans go. Must not read the files that they name.
+//! Arguments that configure the destination of spans. Must not read the files that they name.
 
 use std::path::PathBuf;
 

@@ -20,17 +20,17 @@ use tokio_rustls::TlsConnector;
 
 use crate::headers::{self, FileStamp};
 
-/// Time that one request may take.
+/// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Largest file of authorities.
+/// Maximum size of a file of authorities.
 const MAX_FILE_BYTES: u64 = 4 << 20;
-/// Path of a collector, unless its URL has one.
+/// Default path of a collector's URL.
 const PATH: &str = "/v1/traces";
 
-/// Reasons for which no spans can be sent as the settings say.
+/// Reasons why the settings are unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
-    /// A setting has no use.
+    /// A setting has no effect.
     #[error("{0} is given without --spans-endpoint; name the collector, or leave it out")]
     NoEndpoint(&'static str),
     /// The URL does not name a collector.
@@ -44,7 +44,7 @@ pub enum CollectorError {
     /// A file cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// A file says something else than it should.
+    /// The content of a file is invalid.
     #[error("{path}: {reason}")]
     Content {
         /// The file.
@@ -54,15 +54,15 @@ pub enum CollectorError {
     },
 }
 
-/// Reason for which a message was not taken.
+/// Reason why a message was rejected.
 #[derive(Debug)]
 pub(crate) struct SendFault {
     pub(crate) reason: String,
-    /// True if it is of no use to send it again.
+    /// True if retrying is useless.
     pub(crate) lasting: bool,
 }
 
-/// Settings of the way to a collector.
+/// Settings of the connection to a collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorSettings {
     endpoint: Uri,
@@ -71,14 +71,14 @@ pub struct CollectorSettings {
 }
 
 impl CollectorSettings {
-    /// Checks the settings, but reads no file.
+    /// Checks the settings without reading any file.
     pub fn new(
         url: &str,
         ca: Option<PathBuf>,
         headers: Option<PathBuf>,
     ) -> Result<Self, CollectorError> {
         let fault = |reason| CollectorError::Endpoint {
-            // What stands before an `@` may be a password.
+            // Text before an `@` may contain a password.
             url: url.rsplit('@').next().unwrap_or_default().to_owned(),
             reason,
         };
@@ -110,7 +110,7 @@ impl CollectorSettings {
         })
     }
 
-    /// Returns the URL if it is all that leads to the collector: neither authorities nor headers are needed.
+    /// Returns the URL if it is sufficient to reach the collector, without authorities or headers.
     pub fn bare_endpoint(&self) -> Option<String> {
         let Self {
             endpoint,
@@ -128,7 +128,7 @@ impl CollectorSettings {
     }
 }
 
-/// Way to a collector.
+/// Connection to a collector.
 pub(crate) struct Collector {
     settings: CollectorSettings,
     tls: Option<TlsConnector>,
@@ -175,7 +175,7 @@ impl Collector {
         })
     }
 
-    /// Reads the file of headers again, if it has changed. If there is a fault in it, the headers before hold.
+    /// Rereads the file of headers if it has changed. If it is faulty, the previous headers stay.
     fn read_headers_again(&mut self) {
         let Some(path) = self.settings.headers.as_deref() else {
             return;

@@ -11,16 +11,16 @@ use crate::collector::{Collector, CollectorError, CollectorSettings};
 use crate::otlp;
 use crate::span::ChangeSpan;
 
-/// Number of spans that wait at most; others are lost.
+/// Maximum number of waiting spans; more are dropped.
 const QUEUE: usize = 1024;
 /// Number of spans in one message.
 const BATCH: usize = 256;
-/// Time in which spans are gathered into one message.
+/// Time for which spans are collected into one message.
 const GATHER: Duration = Duration::from_millis(500);
-/// Pauses before a message is sent again.
+/// Pauses before a message is resent.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
-/// Program that reports, as the collector shows it.
+/// The reporting program, as shown by the collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reporting {
     /// Name of the program.
@@ -31,7 +31,7 @@ pub struct Reporting {
     pub host: String,
 }
 
-/// Way of spans to the collector, if there is one. Without one it costs nothing.
+/// Sender of spans to the collector, if there is one. Without one it costs nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Spans(Option<Arc<SpanQueue>>);
 
@@ -44,7 +44,7 @@ struct SpanQueue {
 }
 
 impl Spans {
-    /// Starts the task that sends them; without settings there are none.
+    /// Starts the task that sends spans, or returns an inactive sender without settings.
     pub fn start(
         settings: Option<CollectorSettings>,
         reporting: Reporting,
@@ -73,7 +73,7 @@ impl Spans {
         self.0.as_deref().map_or("", |queue| &queue.host)
     }
 
-    /// Hands over a span, or loses it if too many wait.
+    /// Queues a span, or drops it if too many are waiting.
     pub fn send(&self, span: ChangeSpan) {
         if let Some(queue) = &self.0
             && queue.sender.try_send(span).is_err()

@@ -24,7 +24,7 @@ const OURS: [&str; 7] = [
     "transfer-encoding",
 ];
 
-/// Identity of a file: number, size and time.
+/// Identity of a file: inode, size and time.
 pub(crate) type FileStamp = (u64, u64, i64, i64);
 
 /// Returns the identity of the current file, or `None` if it does not exist.
@@ -56,7 +56,7 @@ pub(crate) fn read(path: &Path) -> Result<HeaderMap, CollectorError> {
     parse(&text).map_err(content)
 }
 
-/// Reads `name: value` lines; the error names a line and shows nothing of it.
+/// Parses `name: value` lines. The error names a line without quoting it.
 fn parse(text: &str) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     for (number, line) in (1..).zip(text.lines()) {

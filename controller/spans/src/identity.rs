@@ -29,7 +29,8 @@ impl TraceId {
         ]))
     }
 
-    /// Returns the trace of a change that one host has seen at this time, in a source that no controller publishes.
+    /// Returns the trace of a change that one host has seen at this time, in a source without a
+    /// controller.
     pub fn of_host(gateway: &str, host: &str, seen: SystemTime) -> Self {
         let seen = since_1970(seen).to_be_bytes();
         Self(digest([
@@ -40,12 +41,12 @@ impl TraceId {
         ]))
     }
 
-    /// Returns the span that all others of the trace are below.
+    /// Returns the root span of the trace.
     pub fn root(self) -> SpanId {
         self.span("", "change", SystemTime::UNIX_EPOCH)
     }
 
-    /// Returns the span with this name that a program has begun at this time.
+    /// Returns the id of the span with this name that a program started at this time.
     pub fn span(self, program: &str, name: &str, start: SystemTime) -> SpanId {
         let start = since_1970(start).to_be_bytes();
         SpanId(digest([
@@ -75,7 +76,7 @@ impl fmt::Debug for SpanId {
     }
 }
 
-/// Returns the first bytes of a digest of these fields, which run into each other nowhere.
+/// Returns the first bytes of a digest of these fields, which are delimited unambiguously.
 fn digest<const BYTES: usize>(fields: [&[u8]; 4]) -> [u8; BYTES] {
     let mut hash = Sha256::new();
     for field in fields {

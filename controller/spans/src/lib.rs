@@ -1,4 +1,5 @@
-//! Spans of changes of configuration, from the object that changed to the Envoy that serves it, and their way to a collector.
+//! Spans of configuration changes, from the changed object to the Envoy that serves it, and their
+//! export to a collector.
 //!
 //! The controller and each agent export their parts of a trace. Both compute its id from the
 //! publication. Spans must never delay a change, nor prevent serving.

@@ -4,7 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::identity::{SpanId, TraceId};
 
-/// Number of characters of a text that a span has at most: texts may be names of objects, or words of Envoy's.
+/// Maximum number of characters of a text in a span: texts may be names of objects, or messages of
+/// Envoy.
 const MAX_TEXT: usize = 1024;
 
 /// One span.
@@ -51,7 +52,7 @@ impl ChangeSpan {
         self
     }
 
-    /// Says that it ended in a failure, if there is a reason for one.
+    /// Marks the span as failed if there is a reason.
     #[must_use]
     pub fn failed(mut self, why: Option<&str>) -> Self {
         self.failure = why.map(bounded);
@@ -63,7 +64,7 @@ impl ChangeSpan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeTrace {
     trace: TraceId,
-    /// Name of the program that makes spans of it: a host, or none of the controller.
+    /// Name of the program that creates its spans: a host, or empty for the controller.
     program: String,
     gateway: String,
     revision: String,
@@ -85,7 +86,7 @@ impl ChangeTrace {
         self.trace
     }
 
-    /// Makes the span that all others are below.
+    /// Creates the root span.
     pub fn root(&self, (start, end): (SystemTime, SystemTime)) -> ChangeSpan {
         ChangeSpan {
             id: self.trace.root(),
@@ -94,19 +95,19 @@ impl ChangeTrace {
         }
     }
 
-    /// Makes the span of an object, from the time at which its change was seen until it was looked at.
+    /// Creates the span of an object, from the arrival of its change to its processing.
     pub fn object(&self, object: &str, seen: (SystemTime, SystemTime)) -> ChangeSpan {
         let id = self.span_id(&format!("changed {object}"), seen.0);
         let span = self.span("changed", self.trace.root(), seen);
         ChangeSpan { id, ..span }.text("sesame.object", object)
     }
 
-    /// Returns the number of the span of this name that began at this time, before it has ended.
+    /// Returns the id of the span with this name and start, before it has ended.
     pub fn span_id(&self, name: &str, start: SystemTime) -> SpanId {
         self.trace.span(&self.program, name, start)
     }
 
-    /// Makes a span below another one. A clock that was set back makes it end when it began.
+    /// Creates a span below another one. If the clock was set back, the span ends when it began.
     pub fn span(
         &self,
         name: &str,
@@ -130,7 +131,7 @@ impl ChangeTrace {
     }
 }
 
-/// Returns the nanoseconds since 1970; 0 for a time before.
+/// Returns the nanoseconds since 1970, or 0 for earlier times.
 pub(crate) fn since_1970(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)

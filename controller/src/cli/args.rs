@@ -27,14 +27,14 @@ use sesame_gateway_api::api::{
 use sesame_published::names::DEFAULT_NAMESPACE;
 use sesame_spans::SpanArgs;
 
-/// Largest file of signing keys; ours are a few lines.
+/// Maximum size of a file of signing keys; real ones have a few lines.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 const DEFAULT_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8081);
 /// Nothing is published without a leader, so this is short. It costs little: every replica is as up
 /// to date as the leader, and one that lost the Lease to a timeout resumes with the next response.
 const DEFAULT_LEASE_SECONDS: u64 = 6;
-/// Largest number of namespaces to name: each takes a watch of every kind.
+/// Maximum number of namespaces to name: each needs a watch per kind.
 const MAX_NAMESPACES: usize = 100;
 
 #[derive(Debug, Default, Args)]
@@ -158,7 +158,7 @@ pub(super) enum LogFormat {
 
 impl RunArgs {
     /// Returns the settings, with the log filter and format.
-    // Long: one argument after the other, so that none is forgotten.
+    // Long: one argument after another, so that none is forgotten.
     pub(super) fn settings(self) -> Result<(String, LogFormat, ProcessSettings)> {
         let Self {
             config,
@@ -267,7 +267,7 @@ fn object(text: &str, namespace: &str) -> Result<NamespacedName> {
     Ok(NamespacedName::new(namespace, name))
 }
 
-/// Returns the namespaces to read, all if none is named; `own` is the one to publish in.
+/// Returns the namespaces to read, or all if none is named. `own` is the one to publish in.
 fn watched_namespaces(names: Vec<String>, own: &str) -> Result<WatchedNamespaces> {
     if names.is_empty() {
         return Ok(WatchedNamespaces::All);

@@ -100,7 +100,7 @@ async fn read(args: &ExportArgs, with_keys: bool) -> Result<(Snapshot, Vec<KeyPa
     Ok((snapshot, pairs))
 }
 
-/// Returns the references to key pairs that are published: all but those that stay in files of hosts.
+/// Returns the references to published key pairs: all except the ones that stay in files of hosts.
 fn published_keys(snapshot: &Snapshot) -> impl Iterator<Item = &KeyRef> {
     snapshot.keys.iter().filter(|named| !named.on_host)
 }

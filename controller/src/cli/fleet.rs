@@ -1,4 +1,4 @@
-//! `sesame-controller fleet`: what adopting a fleet that is there already changes, and the agreement to it.
+//! `sesame-controller fleet`: the changes of adopting an existing fleet, and the agreement to them.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -77,7 +77,7 @@ enum FleetOutput {
     Yaml,
 }
 
-/// Runs the command; returns true if there is nothing to adopt, or nothing more to say.
+/// Runs the command. Returns true if there is nothing to adopt or to report.
 pub(super) fn main(args: FleetArgs) -> Result<bool> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -18,7 +18,7 @@ use sesame_published::names::{DEFAULT_NAMESPACE, is_host_name};
 
 use crate::hosts::{self, Cluster, HostAccess, HostRow, Invitation, Invited};
 
-/// Shortest lifetime of a token that API servers give.
+/// Minimum lifetime of a token that API servers issue.
 const SHORTEST: SignedDuration = SignedDuration::from_mins(10);
 const LONGEST_TTL: SignedDuration = SignedDuration::from_hours(7 * 24);
 const LONGEST_LIFETIME: SignedDuration = SignedDuration::from_hours(366 * 24);
@@ -135,7 +135,7 @@ pub(super) fn main(args: HostsArgs) -> Result<()> {
                 let cluster = cluster().await?;
                 let invited = hosts::invite(&cluster, &invitation).await?;
                 show_invited(&invited, output)?;
-                // The token is there, whatever comes of this.
+                // The token was issued already, so a failure here must not hide it.
                 match hosts::remove_expired(&cluster).await {
                     Ok(hosts) => tell_removed(&hosts),
                     Err(error) => note(&format!("expired invitations stay: {error}")),
@@ -189,7 +189,7 @@ impl TokenArgs {
     }
 }
 
-/// Returns a name that no other host has.
+/// Invents a name that no other host has.
 fn made_up() -> String {
     let now = Timestamp::now().as_nanosecond();
     let digest = sesame_proto::digest::sha256(format!("{now} {}", std::process::id()).as_bytes());
@@ -315,7 +315,7 @@ fn cells(row: &HostRow, now: Timestamp) -> [String; 11] {
     ]
 }
 
-/// Returns a time that has passed, in its largest unit.
+/// Formats a duration in its largest unit.
 fn age(passed: SignedDuration) -> String {
     let seconds = passed.as_secs().max(0);
     match seconds {
@@ -337,7 +337,7 @@ fn tell_removed(hosts: &[String]) {
 
 /// Prints a note on standard error, apart from the answer.
 fn note(text: &str) {
-    // There is nowhere else to say it.
+    // Standard error is the last resort, so ignore failures.
     let _ = writeln!(std::io::stderr().lock(), "note: {text}");
 }
 

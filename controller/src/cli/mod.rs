@@ -137,7 +137,7 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
     }
 }
 
-/// Returns the exit code of a command that says whether all is well.
+/// Returns the exit code of a check: 0 if all is well.
 fn exit_code(outcome: anyhow::Result<bool>) -> ExitCode {
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -175,7 +175,7 @@ fn run(args: RunArgs, revision: &'static str) -> ExitCode {
 fn start_logging(log: &str, format: LogFormat) -> anyhow::Result<()> {
     use anyhow::Context as _;
     let filter = EnvFilter::try_new(log).with_context(|| format!("log filter {log:?}"))?;
-    // The client logs whole answers that it cannot read; one may be a Secret.
+    // If the client cannot parse an answer, it logs all of it, which may be a Secret.
     let silent: Directive = "kube_client::client=off".parse()?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter.add_directive(silent))
@@ -188,7 +188,7 @@ fn start_logging(log: &str, format: LogFormat) -> anyhow::Result<()> {
 }
 
 fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
-    // There is nowhere else to say it.
+    // Standard error is the last resort, so ignore failures.
     let _ = writeln!(std::io::stderr().lock(), "error: {error:#}");
     ExitCode::from(code)
 }

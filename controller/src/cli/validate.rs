@@ -1,4 +1,4 @@
-//! `sesame-controller validate --config FILE`: everything that is wrong with a configuration.
+//! `sesame-controller validate --config FILE`: all errors in a configuration.
 
 use std::io::Write as _;
 use std::path::PathBuf;

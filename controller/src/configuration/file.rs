@@ -1,4 +1,4 @@
-//! The configuration as a file, which is read again when it has changed.
+//! The configuration as a file, which is reread when it changes.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use sesame_gateway_api::api::SesameConfiguration;
 use sesame_gateway_api::decode::{self, DecodeLimits};
 use sesame_gateway_api::world::AnyObject;
 
-/// Largest file; ours are a few lines.
+/// Maximum size of the file; real ones have a few lines.
 const MAX_BYTES: u64 = 64 * 1024;
-/// Time between two looks. A mounted file is replaced through a symbolic link, which a watch of the
-/// file itself misses.
+/// Polling interval. A mounted file is replaced through a symbolic link, which a watch of the file
+/// itself misses.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Reads the SesameConfiguration in a file; the error names the place.
+/// Reads the SesameConfiguration in a file. The error contains the location.
 pub(crate) fn read(path: &Path) -> Result<SesameConfiguration, String> {
     let at = |why: String| format!("{}: {why}", path.display());
     let bytes = open::read(path, Rule::Named, MAX_BYTES).map_err(|error| at(error.to_string()))?;

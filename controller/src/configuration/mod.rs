@@ -22,18 +22,18 @@ use sesame_gateway_api::api::{NamespacedName, SesameConfigurationSpec};
 pub(crate) use self::file::read;
 pub(crate) use self::settings::{ControllerSettings, SelectionRule, settings};
 
-/// Place of the configuration.
+/// Source of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ConfigurationSource {
-    /// Flags and environment say all.
+    /// Only flags and environment.
     Flags,
-    /// File, which is read again when it has changed.
+    /// File, which is reread when it changes.
     File(PathBuf),
     /// Object of the cluster.
     Object(NamespacedName),
 }
 
-/// Settings, or the reason why there are none yet.
+/// Settings, or the reason why they are missing.
 pub(crate) type CurrentSettings = Result<ControllerSettings, String>;
 
 /// Everything that the task owns.
@@ -47,7 +47,7 @@ pub(crate) struct ConfigurationFollower {
 }
 
 impl ConfigurationFollower {
-    /// Runs until the receiver of the settings is gone.
+    /// Runs until the receiver of the settings is dropped.
     pub(crate) async fn run(self) {
         let definitions = object::follow(&self);
         match &self.source {

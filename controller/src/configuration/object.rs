@@ -1,4 +1,5 @@
-//! The SesameConfigurations of the cluster: the controller's own is followed, and the condition of each is written.
+//! The SesameConfigurations of the cluster: follows the controller's own and writes the condition
+//! of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,9 +27,9 @@ use sesame_gateway_api::world::{AnyObject, Kind};
 
 const API_VERSION: &str = "projectsesame.io/v1alpha1";
 const FIELD_MANAGER: &str = "sesame-controller";
-/// Time that one write may take.
+/// Timeout of a write.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause before a write that failed, or a watch that ended, is tried again.
+/// Pause before a failed write or an ended watch is retried.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// One SesameConfiguration as it is stored.
@@ -55,7 +56,7 @@ impl StoredConfiguration {
         }
     }
 
-    /// Returns everything that is wrong with it.
+    /// Returns all errors in it.
     fn faults(&self) -> Vec<String> {
         match &self.decoded {
             Ok(configuration) => check::faults(configuration),
@@ -114,7 +115,8 @@ fn take(known: &mut Known, event: WatchEvent<(NamespacedName, StoredConfiguratio
     }
 }
 
-/// Makes settings of the controller's own configuration, if it is an object.
+/// Derives settings from the controller's own configuration, if it is an object, and publishes
+/// them.
 fn hand_on(follower: &ConfigurationFollower, known: &Known, told: &mut Option<CurrentSettings>) {
     let ConfigurationSource::Object(name) = &follower.source else {
         return;
@@ -131,7 +133,7 @@ fn hand_on(follower: &ConfigurationFollower, known: &Known, told: &mut Option<Cu
             "there is no SesameConfiguration {name}; make it, or start without --configuration"
         )),
     };
-    // Most events are of other objects.
+    // Most events are about other objects.
     if told.as_ref() != Some(&made) {
         *told = Some(made.clone());
         follower.take(made, &name.to_string());
@@ -152,7 +154,7 @@ fn unwatched(follower: &ConfigurationFollower, why: Unwatched) {
     follower.take(Err(why), &name.to_string());
 }
 
-/// Writes the condition of each object that does not have it.
+/// Writes the missing and outdated conditions.
 async fn write_all(
     follower: &ConfigurationFollower,
     known: &mut Known,

@@ -1,4 +1,4 @@
-//! Settings of the controller, made of its configuration and of what flags and environment say. Pure.
+//! Settings of the controller, derived from its configuration, flags and environment. Pure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use sesame_gateway_api::api::{
 use sesame_gateway_api::resolve::settings::check;
 use sesame_gateway_api::resolve::{Options, ResolvedFor};
 
-/// Silence after which a host is lost, unless the configuration says otherwise.
+/// Default silence after which a host is lost.
 const LOST_AFTER: Duration = Duration::from_secs(180);
 
-/// Choice of the Gateways that are served.
+/// Selection of the Gateways to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SelectionRule {
     /// All Gateways of all Sesame classes.
@@ -88,7 +88,7 @@ pub(crate) fn settings(
     })
 }
 
-/// Replaces the fields that there are flags for.
+/// Overrides the fields that have flags.
 fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec) {
     let SesameConfigurationSpec {
         gateway,

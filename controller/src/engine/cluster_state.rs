@@ -16,18 +16,18 @@ use sesame_gateway_api::world::{AnyObject, Definitions, Kind, ObjectKey, World};
 /// Effect of an input.
 #[derive(Debug, Default)]
 pub(super) struct Effect {
-    /// True if the outcome of resolution may have changed.
+    /// True if the result of resolution may have changed.
     pub(super) world_changed: bool,
     /// Services whose endpoints may have changed, while nothing else has.
     pub(super) services: Vec<NamespacedName>,
-    /// Routes that have changed, as they were before.
+    /// Changed routes, as they were before the change.
     pub(super) routes: Vec<AnyObject>,
-    /// Statuses as they are stored now.
+    /// Statuses as they are stored.
     pub(super) stored: Vec<(ObjectKey, Option<StoredStatus>)>,
 }
 
 impl Effect {
-    /// Returns true if something is to be resolved.
+    /// Returns true if anything needs to be resolved.
     pub(super) fn is_resolved(&self) -> bool {
         self.world_changed || !self.routes.is_empty()
     }
@@ -46,7 +46,8 @@ impl Effect {
 pub(super) struct ClusterState {
     world: World,
     slices: SliceIndex,
-    /// Objects that cannot be decoded, with the reason. If there was a good version before, the world still has it.
+    /// Objects that cannot be decoded, with the reason. The world keeps their last good version, if
+    /// any.
     broken: BTreeMap<ObjectKey, String>,
     /// Kinds that were listed at least once.
     listed: BTreeSet<Kind>,
@@ -54,9 +55,10 @@ pub(super) struct ClusterState {
     remembers: bool,
     /// True once the world was resolved.
     resolved: bool,
-    /// Services that the last resolution could look at, filled on first use. Routes that have changed since are resolved anyway.
+    /// Services that the last resolution may have read, computed on first use. Routes that have
+    /// changed since are resolved anyway.
     relevant: OnceCell<Relevant>,
-    /// Secrets and ConfigMaps that are referred to; true for those that were read.
+    /// Referenced Secrets and ConfigMaps; true once read.
     referred: BTreeMap<ObjectKey, bool>,
 }
 
@@ -81,7 +83,7 @@ impl ClusterState {
         self.remembers && self.is_listed() && self.referred.values().all(|read| *read)
     }
 
-    /// Returns the objects of a kind that are there and cannot be decoded.
+    /// Returns the objects of a kind that exist but cannot be decoded.
     pub(super) fn broken(&self, kind: Kind) -> impl Iterator<Item = &ObjectKey> {
         self.broken.keys().filter(move |key| key.kind == kind)
     }
@@ -96,13 +98,13 @@ impl ClusterState {
         self.world.served_together = together;
     }
 
-    /// Notes that the world was resolved as it is.
+    /// Records that the current world was resolved.
     pub(super) fn note_resolved(&mut self) {
         self.resolved = true;
         self.relevant = OnceCell::new();
     }
 
-    /// Replaces the objects that are referred to; returns true if they have changed.
+    /// Replaces the set of referenced objects. Returns true if it changed.
     pub(super) fn refer_to(&mut self, wanted: &BTreeSet<ObjectKey>) -> bool {
         if self.referred.keys().eq(wanted) {
             return false;
@@ -126,7 +128,7 @@ impl ClusterState {
         true
     }
 
-    /// Takes an input, and returns its effect.
+    /// Applies an input and returns its effect.
     pub(super) fn take(&mut self, input: Input, metrics: &Metrics) -> Effect {
         let mut effect = Effect::default();
         match input {
@@ -142,7 +144,7 @@ impl ClusterState {
             // The engine compares the settings itself.
             Input::Configured => {}
             Input::Fetched { key, answer } => {
-                // An answer about an object that is no longer referred to is not wanted.
+                // Drop answers about objects that are no longer referenced.
                 if let Some(read) = self.referred.get_mut(&key) {
                     effect.world_changed |= !std::mem::replace(read, true);
                     if key.kind == Kind::Secret {
@@ -235,10 +237,12 @@ impl ClusterState {
         }
     }
 
-    /// Replaces or removes the object of this key; notes which outcomes of resolution that may change.
+    /// Replaces or removes the object of this key, and records which results of resolution may
+    /// change.
     fn replace(&mut self, key: &ObjectKey, object: Option<AnyObject>, effect: &mut Effect) {
         let before = self.world.get(key);
-        // Objects are found by their own names: one with a different name would stay for ever.
+        // Objects are looked up by their own names, so one with a different name would never be
+        // removed.
         if before == object || object.as_ref().is_some_and(|object| object.key() != *key) {
             return;
         }
@@ -341,7 +345,7 @@ pub(super) mod tests {
         effect.world_changed
     }
 
-    /// The Services whose endpoints change, if nothing else does.
+    /// Returns the Services whose endpoints change, if nothing else does.
     fn services(state: &mut ClusterState, event: WatchEvent<WatchedObject>) -> Vec<String> {
         let kind = Kind::EndpointSlice;
         let effect = state.take(watched(kind, event), &Metrics::new());
@@ -364,7 +368,7 @@ pub(super) mod tests {
             WatchEvent::Applied(broken())
         ));
         assert_eq!((state.world().len(), state.broken_count()), (2, 1));
-        // Listed again, it is still there and still broken; the other is gone.
+        // The new list still has it, and it is still broken; the other one was deleted.
         assert!(take(
             &mut state,
             Kind::HttpRoute,
@@ -469,7 +473,7 @@ pub(super) mod tests {
         ));
         assert_eq!(state.world().endpoint_slices.len(), 2);
         state.note_resolved();
-        // A slice that goes over to another Service is a change of both.
+        // A slice that moves to another Service changes both.
         let changed = services(&mut state, WatchEvent::Applied(slice_of("app-1", "other")));
         assert_eq!(changed, ["default/app", "default/other"]);
         let changed = services(&mut state, WatchEvent::Deleted(slice_of("app-1", "other")));

@@ -40,7 +40,7 @@ fn take(state: &mut ClusterState, event: WatchEvent<WatchedObject>) -> Effect {
     state.take(watched(kind, event), &Metrics::new())
 }
 
-/// Everything that a whole resolution says.
+/// The complete result of a whole resolution.
 fn whole(
     state: &ClusterState,
     publications: &mut Publications,

@@ -57,7 +57,7 @@ pub(crate) struct Engine {
     pub(crate) statuses: UnboundedSender<StatusChange>,
     /// Settings of each Gateway.
     pub(crate) gateway_settings: watch::Sender<SettingsByGateway>,
-    /// Wishes of the same Gateways for their Services.
+    /// Service requests of the same Gateways.
     pub(crate) services: watch::Sender<ServiceRequests>,
     /// CA certificates of Gateways for meshes that read them from ConfigMaps. `None` until the
     /// first resolution, and while the feature is disabled.
@@ -77,7 +77,7 @@ struct Memory {
 }
 
 impl Engine {
-    /// Runs until all senders of inputs, or the receiver of statuses, are gone.
+    /// Runs until all senders of inputs, or the receiver of statuses, are dropped.
     pub(crate) fn run(mut self) {
         let mut memory = Memory {
             state: ClusterState::default(),
@@ -104,7 +104,7 @@ impl Engine {
             };
             match input {
                 Ok(input) => {
-                    // All inputs that have arrived already are one change.
+                    // Handle all inputs that have already arrived as one change.
                     let more = std::iter::from_fn(|| self.inputs.try_recv().ok());
                     for input in std::iter::once(input).chain(more) {
                         self.take(&mut memory, input);
@@ -116,7 +116,7 @@ impl Engine {
                         settings
                     });
                     if let Some(settings) = now.ok().filter(|now| *now != self.settings) {
-                        // Every part of every outcome may depend on them.
+                        // Every part of every result may depend on them.
                         self.settings = settings;
                         memory.pending.note(Effect::world(), Instant::now());
                     }
@@ -162,7 +162,7 @@ impl Engine {
         }
     }
 
-    /// Resolves all changes, unless objects are still missing; returns the change of statuses.
+    /// Resolves all changes, unless objects are still missing, and returns the change of statuses.
     fn settle(&self, memory: &mut Memory) -> Option<StatusChange> {
         let Memory {
             state,
@@ -229,13 +229,13 @@ impl Engine {
         publications: &mut Publications,
         seen: &mut SeenObjects,
     ) -> Option<RouteStatusUpdate> {
-        // In that mode, the Gateways that exist decide which one is served.
+        // In that mode, the existing Gateways decide which one is served.
         if self.settings.selection != SelectionRule::Multiple {
             return None;
         }
         let (start, began) = (Instant::now(), SystemTime::now());
         let options = &self.settings.options;
-        // A relevant Service that changes has the whole world resolved.
+        // A change of a relevant Service triggers a whole resolution.
         let before = PreviousObjects {
             routes: before.clone(),
             services: PreviousServices::new(),

@@ -15,25 +15,26 @@ use sesame_gateway_api::world::ObjectKey;
 
 /// Quiet time after which the world is resolved.
 const QUIET: Duration = Duration::from_millis(5);
-/// Longest time that a change waits for quiet.
+/// Longest time that a change waits for a quiet period.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
-/// Time in which endpoints that change together are gathered, and routes that are resolved by themselves.
+/// Time for which changed endpoints, and incrementally resolved routes, are batched.
 const GATHER: Duration = Duration::from_millis(2);
-/// Time in which the next ones are gathered, after some were published.
+/// Time for which further endpoints are batched after some were published.
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// Changes that wait.
+/// Pending changes.
 #[derive(Debug)]
 pub(super) struct Pending {
-    /// True if the outcome of resolution may have changed.
+    /// True if the result of resolution may have changed.
     pub(super) unresolved: bool,
-    /// Routes that have changed, as they were when they were last resolved.
+    /// Changed routes, as they were last resolved.
     pub(super) routes: PreviousRoutes,
     /// Statuses whose stored form has changed.
     pub(super) stored: Vec<(ObjectKey, Option<StoredStatus>)>,
     /// Services whose endpoints have changed.
     pub(super) services: BTreeSet<NamespacedName>,
-    /// Arrival of the first and the last change that is to be resolved or reported; none once they were looked at.
+    /// Arrival of the first and the last change to resolve or report; `None` once they were
+    /// handled.
     arrived: Option<(Instant, Instant)>,
     /// Time at which the endpoints are due.
     refresh: Option<Instant>,
@@ -44,11 +45,11 @@ pub(super) struct Pending {
 /// Next task of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
-    /// Wait for this long; none until an input arrives.
+    /// Wait for this long, or for an input if `None`.
     Wait(Option<Duration>),
     /// Publish the endpoints of the Services.
     Refresh,
-    /// Look at all changes.
+    /// Handle all changes.
     Settle,
 }
 
@@ -120,12 +121,14 @@ impl Pending {
         self.paused = Some(now + PAUSE);
     }
 
-    /// Notes that all changes are looked at now. If something is still missing, they wait for the next input.
+    /// Records that all changes are handled now. If objects are still missing, they wait for the
+    /// next input.
     pub(super) fn look(&mut self) {
         self.arrived = None;
     }
 
-    /// Notes that the whole world is resolved now, with its endpoints. Its routes were taken before.
+    /// Records that the whole world is resolved now, with its endpoints. The caller has taken the
+    /// routes.
     pub(super) fn resolved(&mut self, now: Instant) {
         self.unresolved = false;
         self.services.clear();

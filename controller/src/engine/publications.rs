@@ -1,4 +1,5 @@
-//! The publications of all Gateways: made by a whole resolution, and changed in place where only endpoints or routes changed.
+//! The publications of all Gateways. A whole resolution builds them; changes of only endpoints or
+//! routes modify them in place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,16 +21,16 @@ use sesame_published::names::{DEFAULT_FLEET, FLEET_LABEL, MANAGED_FLEET};
 pub(super) struct Publications {
     splitters: BTreeMap<NamespacedName, Splitter>,
     desired: DesiredPublications,
-    /// True if some Gateway could not be published.
+    /// True if a Gateway could not be published.
     failed: bool,
 }
 
-/// Outcome of a change of endpoints alone.
+/// Result of a change of endpoints alone.
 #[derive(Debug)]
 pub(super) enum Refresh {
     /// The publications stay as they are.
     Same,
-    /// These are desired now.
+    /// The new desired publications.
     Changed(DesiredPublications),
     /// It takes a whole resolution to know.
     Whole,
@@ -103,7 +104,7 @@ impl Publications {
 
     /// Replaces these endpoint sets in the publications that hold them.
     pub(super) fn refresh(&mut self, sets: &[EndpointSet]) -> Refresh {
-        // It may be possible with these endpoints.
+        // With these endpoints, the failed publication may succeed.
         if self.failed {
             return Refresh::Whole;
         }

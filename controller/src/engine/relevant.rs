@@ -1,4 +1,4 @@
-//! Finds the Services and Pods that resolution looks at. Pure.
+//! Finds the Services and Pods that resolution reads. Pure.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -38,7 +38,8 @@ impl Relevant {
         }
     }
 
-    /// Returns true if the outcome of resolution may change once this object is there, changed or gone.
+    /// Returns true if creating, changing or deleting this object may affect the result of
+    /// resolution.
     pub(super) fn holds(&self, object: &AnyObject) -> bool {
         match object {
             AnyObject::Service(service) => self.services.contains(&service.metadata.key()),

@@ -1,4 +1,4 @@
-//! Serves one Gateway only: the one that is named, or the oldest of the oldest class. Pure.
+//! Serves one Gateway only: the named one, or the oldest of the oldest class. Pure.
 
 use std::collections::BTreeSet;
 
@@ -58,7 +58,7 @@ pub(super) fn resolve(
         .map(|gateway| gateway.metadata.key());
 
     let mut served = world.clone();
-    // A class may be used by the Gateway that is named once that is there.
+    // The named Gateway may use any class once it exists.
     let other_classes = classes
         .iter()
         .filter(|other| named.is_none() && other.metadata.name != class.metadata.name);

@@ -1,4 +1,5 @@
-//! The objects of a host and of its invitation, as `sesame_published::host_access` names them. Pure.
+//! The objects of a host and of its invitation, with the names of `sesame_published::host_access`.
+//! Pure.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The cluster as its caller reaches it, and as a host will.
+//! The cluster as its caller reaches it, and as a host will reach it.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Reads the kubeconfig, if one is given, or whatever can be found.
+    /// Reads the given kubeconfig, or else the usual ones or the Pod's account.
     pub(crate) async fn open(
         kubeconfig: Option<PathBuf>,
         namespace: String,
@@ -50,7 +50,7 @@ impl Cluster {
         })
     }
 
-    /// Returns the URL by which hosts reach the API server: the caller's, unless another one is `named`.
+    /// Returns the URL by which hosts reach the API server: the `named` one, or else the caller's.
     pub(super) fn server(&self, named: Option<&str>) -> Result<String, HostsError> {
         let server = named.unwrap_or(&self.server).trim_end_matches('/');
         if !self.is_verified {
@@ -62,7 +62,7 @@ impl Cluster {
         Ok(server.to_owned())
     }
 
-    /// Returns a client that has this token in place of the caller's credentials.
+    /// Returns a client that uses this token instead of the caller's credentials.
     pub(super) fn bearing(&self, token: &str) -> Result<Client, HostsError> {
         let mut config = self.config.clone();
         config.auth_info = AuthInfo::default();
@@ -70,12 +70,14 @@ impl Cluster {
         Client::try_from(config).map_err(|error| HostsError::of("use the join token", &error))
     }
 
-    /// Returns the certificates of the API server's authority as PEM; empty if the kubeconfig names none.
+    /// Returns the certificates of the API server's authority as PEM; empty without one in the
+    /// kubeconfig.
     pub(super) fn authority(&self) -> String {
         self.authority.clone()
     }
 
-    /// Returns the name in the API server's certificate, where the kubeconfig names another than the URL's.
+    /// Returns the name in the API server's certificate if the kubeconfig sets one that differs
+    /// from the URL.
     pub(super) fn server_name(&self) -> Option<String> {
         self.server_name.clone()
     }

@@ -16,11 +16,11 @@ use super::HostsError;
 use super::cluster::Cluster;
 use super::revoke::{remove, remove_invitation};
 
-/// Time for which an expired invitation is still listed. The caller's clock may be wrong, too.
+/// Time for which an expired invitation stays listed. The caller's clock may be wrong, too.
 const LISTED: SignedDuration = SignedDuration::from_hours(24);
 
-/// Removes every invitation that expired more than a day ago, with the account of a host that has never joined. Returns the
-/// hosts that they were for.
+/// Removes every invitation that expired more than a day ago, with the account of a host that never
+/// joined. Returns the invited hosts.
 pub(crate) async fn remove_expired(cluster: &Cluster) -> Result<Vec<String>, HostsError> {
     let api: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let params = ListParams::default().labels(&format!("{ACCESS_LABEL}={ACCESS_INVITATION}"));
@@ -39,7 +39,7 @@ pub(crate) async fn remove_expired(cluster: &Cluster) -> Result<Vec<String>, Hos
     Ok(hosts)
 }
 
-/// Returns the hosts whose invitations have been over for long enough. Pure.
+/// Returns the hosts whose invitations expired long enough ago. Pure.
 fn expired(invitations: &[ObjectMeta], now: Timestamp) -> Vec<String> {
     let hosts = invitations.iter().filter_map(|invitation| {
         let annotations = invitation.annotations.as_ref()?;

@@ -18,16 +18,16 @@ use sesame_published::host_access::{
 use super::HostsError;
 use super::cluster::Cluster;
 
-/// Number of objects in a page of a list.
+/// Page size of lists.
 const PAGE: u32 = 500;
 
-/// The way in which a host came to the cluster.
+/// How a host got access to the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum HostAccess {
     /// It has joined with a token.
     Joined,
-    /// It has a token that it has not used.
+    /// It has an unused token.
     Invited,
     /// It had a token, which has expired.
     InvitationExpired,
@@ -49,7 +49,7 @@ pub(crate) struct HostRow {
     pub(crate) fleet: Option<String>,
     /// Gateways that it may serve, or serves.
     pub(crate) gateways: BTreeSet<String>,
-    /// The worst state of its Gateways; none without a report.
+    /// The worst state of its Gateways, or `None` without a report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<AgentState>,
     pub(crate) addresses: BTreeSet<String>,
@@ -95,7 +95,7 @@ pub(crate) async fn list(cluster: &Cluster) -> Result<Vec<HostRow>, HostsError> 
     Ok(rows(&hosts, &invitations, &reports, Timestamp::now()))
 }
 
-/// Puts the accounts and the reports together. Pure.
+/// Joins the accounts and the reports. Pure.
 fn rows(
     hosts: &[ObjectMeta],
     invitations: &[ObjectMeta],
@@ -149,7 +149,7 @@ fn note(row: &mut HostRow, report: &GatewayAgent) {
     let Some(status) = &report.status else { return };
     row.state = row.state.max(Some(status.state));
     row.addresses.extend(status.addresses.iter().cloned());
-    // The newest report knows best.
+    // The newest report wins.
     if status.heartbeat >= row.last_report {
         row.last_report = status.heartbeat;
         row.zone.clone_from(&status.zone);

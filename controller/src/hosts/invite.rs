@@ -1,4 +1,4 @@
-//! Invites a host: makes its account and its rights, and a join token for it.
+//! Invites a host: creates its account, its rights and a join token.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::Metadata;
@@ -20,32 +20,32 @@ use super::cluster::Cluster;
 use super::revoke::{delete, remove};
 use super::{HostsError, accounts, is_missing, policy};
 
-/// Number of times that a Role is created again because the controller was faster than its binding.
+/// Number of times that a Role is recreated because the controller was faster than its binding.
 const MAX_ATTEMPTS: usize = 3;
 
-/// A host that is to be invited.
+/// A host to invite.
 #[derive(Clone, Debug)]
 pub(crate) struct Invitation {
     pub(crate) host: String,
     pub(crate) scope: HostScope,
-    /// Time in which the token can be used.
+    /// Time for which the token is valid.
     pub(crate) ttl: SignedDuration,
     /// Lifetime of the host's own credentials, which it renews.
     pub(crate) lifetime: SignedDuration,
-    /// URL of the API server as the host sees it; the caller's if none.
+    /// URL of the API server as seen by the host, or `None` for the caller's.
     pub(crate) server: Option<String>,
-    /// True if a host of this name that has joined loses its access.
+    /// True if an existing host of this name loses its access.
     pub(crate) replace: bool,
 }
 
-/// The answer to an invitation.
+/// Result of an invitation.
 pub(crate) struct Invited {
     /// Holds a secret.
     pub(crate) token: JoinToken,
     pub(crate) expires: Timestamp,
 }
 
-/// Makes everything that the host needs to join. Objects of an earlier invitation of this host are replaced.
+/// Creates everything that the host needs to join, replacing the objects of an earlier invitation.
 pub(crate) async fn invite(cluster: &Cluster, wanted: &Invitation) -> Result<Invited, HostsError> {
     let Invitation {
         host,
@@ -165,7 +165,7 @@ where
     created.map_err(|error| HostsError::of(&format!("create {} {name}", K::kind(&())), &error))
 }
 
-/// Returns a token of this account, and the time at which it expires.
+/// Returns a token of this account, and its expiry.
 async fn bearer(
     cluster: &Cluster,
     account: &str,

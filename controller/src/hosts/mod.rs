@@ -25,7 +25,7 @@ pub(crate) enum HostsError {
     Api {
         /// The object and the action.
         what: String,
-        /// Words of the API server.
+        /// Message of the API server.
         why: String,
     },
     /// The host has joined already.
@@ -33,7 +33,7 @@ pub(crate) enum HostsError {
         "host {0} has joined already; `--replace` ends its access and invites it anew, or `sesame-controller hosts revoke {0}` ends it for good"
     )]
     Joined(String),
-    /// Nothing keeps two holders of one token apart.
+    /// Without the policy, several holders could use one token.
     #[error(
         "the admission policy {0:?} is not installed, so one token could let in two hosts; apply controller/deploy of this version"
     )]

@@ -1,5 +1,5 @@
-//! The admission policy that makes a join token good for one host. No token may be given out before the API server
-//! enforces it.
+//! The admission policy that limits a join token to one host. No token may be issued before the API
+//! server enforces it.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{HostsError, is_missing};
 
 /// Name of the policy and of its binding.
 const POLICY: &str = "sesame-hosts";
-/// Time that an API server may take to enforce a new policy and to learn of the invitation's rights.
+/// Time that an API server may take to enforce a new policy and to learn the invitation's rights.
 const PATIENCE: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(250);
 
@@ -59,7 +59,8 @@ pub(super) async fn wait_until_followed(
     Ok(())
 }
 
-/// Returns Secrets that an invitation must not create, with words of the message of the rule that refuses each.
+/// Returns Secrets that an invitation must not create, with part of the message of the rule that
+/// rejects each.
 fn forbidden(host: &str, account_uid: &str) -> [(Secret, &'static str); 2] {
     let mut renamed = host_secret(host, account_uid, "");
     renamed.metadata.name = Some("sesame-probe".to_owned());
@@ -71,7 +72,8 @@ fn forbidden(host: &str, account_uid: &str) -> [(Secret, &'static str); 2] {
     ]
 }
 
-/// Returns true if this rule of our policy refused the request. Another check of the API server may give the same code.
+/// Returns true if this rule of our policy rejected the request. Other checks of the API server may
+/// return the same code.
 fn is_refusal(status: &Status, words: &str) -> bool {
     status.code == 422
         && status.message.contains(&format!("'{POLICY}'"))

@@ -36,8 +36,8 @@ pub(crate) async fn revoke(cluster: &Cluster, host: &str) -> Result<(), HostsErr
     Ok(())
 }
 
-/// Deletes the accounts and rights of a host; returns true if there were any. Rights go first: a token may be believed
-/// for some seconds after its account has gone.
+/// Deletes the accounts and rights of a host. Returns true if there were any. Rights go first,
+/// because a token may be accepted for some seconds after its account was deleted.
 pub(super) async fn remove(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
     let mut found = remove_invitation(cluster, host).await?;
     found |= remove_account(cluster, &host_account(host)).await?;
@@ -48,12 +48,12 @@ pub(super) async fn remove(cluster: &Cluster, host: &str) -> Result<bool, HostsE
     Ok(found)
 }
 
-/// Deletes the account and the rights of a host's invitation alone; returns true if there were any.
+/// Deletes only the account and the rights of a host's invitation. Returns true if there were any.
 pub(super) async fn remove_invitation(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
     remove_account(cluster, &invitation_account(host)).await
 }
 
-/// Deletes an account and the rights of its name; returns true if there were any.
+/// Deletes an account and the rights of its name. Returns true if there were any.
 async fn remove_account(cluster: &Cluster, account: &str) -> Result<bool, HostsError> {
     let mut found = delete::<RoleBinding>(cluster, account).await?;
     found |= delete::<ServiceAccount>(cluster, account).await?;
@@ -61,7 +61,7 @@ async fn remove_account(cluster: &Cluster, account: &str) -> Result<bool, HostsE
     Ok(found)
 }
 
-/// Deletes an object; returns true if it was there.
+/// Deletes an object. Returns true if it existed.
 pub(super) async fn delete<K>(cluster: &Cluster, name: &str) -> Result<bool, HostsError>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>

@@ -1,16 +1,16 @@
 //! Decides what to do about the Lease. Pure.
 //!
-//! A holder is gone when the record has not changed for long enough while we looked. The times that
-//! the record holds are of another clock, and are never compared.
+//! A holder counts as dead when the record has not changed for long enough while we watched. The
+//! times in the record are of another clock, and are never compared.
 
 use std::time::{Duration, Instant};
 
 /// Content of the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
-    /// Holder of the Lease; empty when it was given up.
+    /// Holder of the Lease; empty after it was released.
     pub(super) holder: String,
-    /// Time that the holder may be silent.
+    /// Time for which the holder may be silent.
     pub(super) duration: Duration,
     /// Version of the object, which changes with every write.
     pub(super) version: String,
@@ -19,9 +19,9 @@ pub(super) struct Record {
 /// Next step of this replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaseStep {
-    /// Create the Lease: there is none.
+    /// Create the Lease: it does not exist.
     Create,
-    /// Take the Lease: it is free, or its holder is gone.
+    /// Take the Lease: it is free, or its holder is dead.
     Take,
     /// Renew the Lease: it is ours.
     Renew,
@@ -29,7 +29,7 @@ pub(super) enum LeaseStep {
     Wait,
 }
 
-/// Decides the next step. `since` is the time at which the record was first seen as it is.
+/// Decides the next step. `since` is the time at which the current record was first seen.
 pub(super) fn decide(record: Option<&Record>, me: &str, since: Instant, now: Instant) -> LeaseStep {
     let Some(Record {
         holder,

@@ -1,4 +1,4 @@
-//! Holds, takes and gives up the Lease.
+//! Acquires, renews and releases the Lease.
 
 use std::time::{Duration, Instant};
 
@@ -16,12 +16,12 @@ use crate::replica::{Replica, replace};
 /// Name of the Lease.
 const NAME: &str = "sesame-controller";
 
-/// Knowledge of one replica about the Lease.
+/// What one replica knows about the Lease.
 #[derive(Default)]
 struct Known {
-    /// Content that was seen last, and the time at which it was first seen.
+    /// Last content, and the time at which it was first seen.
     seen: Option<(Record, Instant)>,
-    /// The Lease as this replica wrote it, if that was the last that is known of it.
+    /// The Lease as this replica wrote it, unless something newer was seen.
     ours: Option<Lease>,
 }
 
@@ -35,16 +35,16 @@ impl Known {
 /// One replica's part in the election.
 pub(crate) struct Elector {
     pub(crate) replica: Replica,
-    /// Time that a holder may be silent before another takes over.
+    /// Time for which a holder may be silent before another takes over.
     pub(crate) duration: Duration,
     pub(crate) leading: watch::Sender<bool>,
 }
 
 impl Elector {
-    /// Takes part in the election until `stop`, and then gives the Lease up.
+    /// Takes part in the election until `stop`, and then releases the Lease.
     pub(crate) async fn run(self, stop: impl Future<Output = ()>) {
         let api: Api<Lease> = Api::namespaced(self.replica.client.clone(), &self.replica.namespace);
-        // A third of the duration is left for writes under way to end before another leader begins.
+        // The last third of the duration is for pending writes to end before another leader begins.
         let deadline = self.duration * 2 / 3;
         let pause = self.duration / 6;
         let mut known = Known::default();
@@ -104,7 +104,7 @@ impl Elector {
         }
     }
 
-    /// Takes the next step; returns true if the Lease is ours now.
+    /// Takes the next step. Returns true if this replica holds the Lease now.
     async fn step(&self, api: &Api<Lease>, known: &mut Known) -> kube::Result<bool> {
         // The holder replaces the object that it wrote last: one request and not two. It fails if
         // another writer was faster.
@@ -148,7 +148,7 @@ impl Elector {
                 known.wrote(lease);
                 Ok(true)
             }
-            // Another replica was quicker.
+            // Another replica was faster.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
             Err(error) => Err(error),
         }
@@ -200,7 +200,7 @@ fn record(lease: &Lease) -> Record {
         holder: spec
             .and_then(|spec| spec.holder_identity.clone())
             .unwrap_or_default(),
-        // A duration that another replica wrote binds us only within reason.
+        // Do not trust another replica's duration beyond reason.
         duration: Duration::from_secs(seconds.unwrap_or(15).clamp(1, 600).unsigned_abs().into()),
         version: lease.metadata.resource_version.clone().unwrap_or_default(),
     }

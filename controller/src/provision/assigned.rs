@@ -1,4 +1,4 @@
-//! Reads the addresses that Services, or second Gateways, give to their Gateways. Pure.
+//! Reads the addresses that Services, or second Gateways, got for their Gateways. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use sesame_gateway_api::resolve::settings::GatewaySettings;
 
 /// Largest number of addresses that `status.addresses` of a Gateway holds.
 pub(super) const MAX_ADDRESSES: usize = 16;
-/// Largest number of ingresses of a load balancer that are looked at, and of ports of each.
+/// Maximum number of ingresses of a load balancer that are read, and of ports of each.
 pub(super) const MAX_READ: usize = 100;
 /// Largest number of remarks.
 pub(super) const MAX_NOTES: usize = 8;

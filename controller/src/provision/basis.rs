@@ -1,4 +1,5 @@
-//! The fields of a Gateway from which its Service is made, with what resolution and reports say. Pure.
+//! The facts about a Gateway that its Service is built from, including resolution results and
+//! reports. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,25 +11,26 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ServiceRequest;
 use sesame_published::names::ADOPT_ANNOTATION;
 
-/// Fields of a Gateway, or of a GatewayClass, from which its objects are made.
+/// Fields of a Gateway, or of a GatewayClass, that its objects are built from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Basis {
     pub(super) gateway: NamespacedName,
-    /// True if it is of a GatewayClass, whose Gateways are served together and published under the name `gateway`.
+    /// True for a GatewayClass whose Gateways are served together and published under the name
+    /// `gateway`.
     pub(super) of_class: bool,
     pub(super) uid: String,
-    /// Time of creation as the API writes it: the earlier is the smaller text.
+    /// Time of creation as the API writes it, so that texts sort by time.
     pub(super) created: String,
     pub(super) class: String,
-    /// Name of the Gateway that this one leads to, as its second one.
+    /// Name of the Gateway that this second Gateway forwards to.
     pub(super) leads_to: Option<String>,
     /// Labels of `spec.infrastructure`.
     pub(super) labels: BTreeMap<String, String>,
     /// Annotations of `spec.infrastructure`.
     pub(super) annotations: BTreeMap<String, String>,
-    /// Agreement to adopt a fleet that is there; see [`super::adoption`].
+    /// Agreement to adopt an existing fleet; see [`super::adoption`].
     pub(super) adopt: Option<String>,
-    /// Wishes for the Service, as resolution accepts them.
+    /// Service request, as accepted by resolution.
     pub(super) request: ServiceRequest,
     /// Hosts that serve it, by address.
     pub(super) hosts: BTreeMap<IpAddr, HostEndpoint>,
@@ -85,7 +87,7 @@ impl Basis {
         }
     }
 
-    /// Takes over what resolution and reports say now.
+    /// Applies the current results of resolution and reports.
     pub(super) fn tell(&mut self, requests: &ServiceRequests, hosts: &HostsByGateway) {
         let request = requests.get(&self.gateway).cloned();
         self.request = request.unwrap_or_default();

@@ -11,7 +11,7 @@ use crate::statuses::{HostsByGateway, ServiceRequests};
 use crate::watch::{Received, Unwatched, WatchEvent};
 use sesame_gateway_api::api::NamespacedName;
 
-/// Number of UIDs of Gateways that are gone that are remembered.
+/// Maximum number of remembered UIDs of deleted Gateways.
 const MAX_GONE: usize = 1024;
 
 /// Objects of one watch.
@@ -23,7 +23,8 @@ pub(super) enum WatchedKind {
 }
 
 impl WatchedKind {
-    /// Returns everything that is watched, but for routes, which only second Gateways need.
+    /// Returns everything that is always watched: all except routes, which only second Gateways
+    /// need.
     pub(super) fn always() -> impl Iterator<Item = Self> {
         let owned = OwnedKind::ALL.into_iter();
         let owned = owned.filter(|kind| !ROUTES.contains(kind)).map(Self::Owned);
@@ -39,10 +40,10 @@ impl WatchedKind {
     }
 }
 
-/// Event of one of the watches, or the reason why there is none.
+/// Event of a watch, or the reason why the kind cannot be watched.
 pub(super) type CacheEvent = (WatchedKind, Result<WatchEvent<Received>, Unwatched>);
 
-/// Returns true for a kind that need not be seen.
+/// Returns true for a kind that may be unavailable.
 fn is_optional(kind: OwnedKind) -> bool {
     kind.is_of_fleet() || ROUTES.contains(&kind)
 }
@@ -50,7 +51,7 @@ fn is_optional(kind: OwnedKind) -> bool {
 /// The inventory, as far as it is known.
 #[derive(Default)]
 pub(super) struct Cache {
-    /// True once routes are looked at, which only second Gateways need.
+    /// True once routes are watched, which only second Gateways need.
     pub(super) with_routes: bool,
     listed: BTreeSet<WatchedKind>,
     pub(super) inventory: Inventory,
@@ -69,14 +70,14 @@ impl Cache {
         WatchedKind::always().chain(routes).all(known)
     }
 
-    /// Returns true if there is a second Gateway, and so perhaps routes to others.
+    /// Returns true if there is a second Gateway, which may have routes.
     pub(super) fn has_upstream(&self) -> bool {
         let first = (OwnedKind::Gateway, NamespacedName::default());
         let found = self.inventory.objects.range(first..).next();
         found.is_some_and(|(key, _)| key.0 == OwnedKind::Gateway)
     }
 
-    /// Takes over what resolution and reports say now of each Gateway.
+    /// Applies the current results of resolution and reports to each Gateway.
     pub(super) fn tell(&mut self, requests: &ServiceRequests, hosts: &HostsByGateway) {
         let Inventory {
             gateways, classes, ..
@@ -86,7 +87,7 @@ impl Cache {
         }
     }
 
-    /// Takes an event of a watch.
+    /// Applies an event of a watch.
     pub(super) fn take(&mut self, (watched, event): CacheEvent) {
         let Inventory {
             gateways,
@@ -137,7 +138,8 @@ impl Cache {
             }
             (Ok(WatchEvent::Deleted(received)), WatchedKind::Owned(kind)) => {
                 let key = (kind, received.name());
-                // A new object may have this name by now: the answer to a write overtakes the watch.
+                // A new object may have this name by now, because the answer to a write can
+                // overtake the watch.
                 let known = objects.get(&key);
                 let is_newer =
                     |known: &ExistingObject| is_later(&known.version, received.version());
@@ -194,7 +196,7 @@ impl Cache {
         }
     }
 
-    /// Notes an object as it is stored.
+    /// Records an object as it is stored.
     pub(super) fn put_object(&mut self, kind: OwnedKind, received: &Received) {
         let observed = existing(kind, received);
         let known = self.inventory.objects.entry((kind, received.name()));

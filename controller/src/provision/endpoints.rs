@@ -1,4 +1,4 @@
-//! Makes the endpoints of a Gateway's Service: the hosts that serve it. Pure.
+//! Builds the endpoints of a Gateway's Service: the hosts that serve it. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::statuses::HostEndpoint;
 
-/// Largest number of endpoints of one slice, as the API says.
+/// Maximum number of endpoints in one slice, set by the API.
 const MAX_ENDPOINTS: usize = 1000;
 
 /// Endpoints of one EndpointSlice.
@@ -19,7 +19,7 @@ pub(super) struct EndpointsOfSlice {
     pub(super) endpoints: Vec<Value>,
 }
 
-/// Returns the slices for these hosts, in order; none for a family without a host.
+/// Returns the slices for these hosts, in order. A family without hosts has no slice.
 pub(super) fn slices(hosts: &BTreeMap<IpAddr, HostEndpoint>) -> Vec<EndpointsOfSlice> {
     let mut all = Vec::new();
     for (family, suffix) in [("IPv4", "ipv4"), ("IPv6", "ipv6")] {
@@ -55,7 +55,7 @@ fn endpoint(ip: IpAddr, host: &HostEndpoint) -> Value {
     endpoint
 }
 
-/// Returns true if the API takes the address as an endpoint's.
+/// Returns true if the API accepts the address as an endpoint.
 fn is_reachable(ip: IpAddr) -> bool {
     let link_local = match ip {
         IpAddr::V4(v4) => v4.is_link_local(),

@@ -198,7 +198,7 @@ fn a_fleet_that_is_not_managed_any_more_is_nobodys_and_stays_when_its_gateway_go
         "{why}"
     );
 
-    // The Gateway goes, and nothing of its fleet. Of the other one everything does.
+    // One Gateway is deleted, and its fleet stays. The other one loses everything.
     let gone: Vec<String> = inventory
         .gateways
         .values()

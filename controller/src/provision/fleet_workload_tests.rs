@@ -1,4 +1,4 @@
-//! Fleets on the network of Pods, and the way from one workload to the other.
+//! Fleets on the Pod network, and the migration between workloads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,7 +62,7 @@ impl Room {
         plan(&self.0, settings.keys(), &settings)
     }
 
-    /// Carries out one plan, as the API server would; returns the kinds that were deleted.
+    /// Carries out one plan, as the API server would, and returns the deleted kinds.
     fn step(&mut self, settings: &GatewaySettings) -> BTreeSet<&'static str> {
         let OwnedPlan { writes, report } = self.plan(settings);
         assert!(report.without_fleet.is_empty(), "{report:?}");
@@ -188,7 +188,7 @@ fn the_other_workload_stays_until_the_new_one_serves_and_nobody_is_sent_to_it() 
     room.step(&on_nodes);
     assert_eq!(room.plan(&on_nodes), OwnedPlan::default());
 
-    // A Service without an address gets one, so it is another.
+    // A headless Service cannot get an address, so it is recreated.
     assert_eq!(room.step(&on_pods), ["Service"].into());
     assert_eq!(room.step(&on_pods), [""; 0].into());
     assert_eq!(room.of(OwnedKind::DaemonSet).len(), 2);

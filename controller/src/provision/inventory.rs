@@ -1,4 +1,4 @@
-//! The Gateways, and the objects that they have.
+//! The Gateways and their objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::owned::ExistingObject;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// Gateways, and the objects that they have.
+/// Gateways and their objects.
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
     /// Name of the controller: another controller may have Gateways, too.
@@ -19,17 +19,18 @@ pub(super) struct Inventory {
     pub(super) fleet_spans: Option<String>,
     /// All Gateways, ours or not.
     pub(super) gateways: BTreeMap<NamespacedName, Basis>,
-    /// All GatewayClasses, ours or not, by the name under which their Gateways are published if they are served together.
+    /// All GatewayClasses, ours or not, by the name under which their Gateways are published
+    /// together.
     pub(super) classes: BTreeMap<NamespacedName, Basis>,
     /// True if class-owned objects in the controller's own namespace are not watched.
     pub(super) unwatched_home: bool,
-    /// UIDs of Gateways that are gone, and may have left something behind.
+    /// UIDs of deleted Gateways, which may have left objects behind.
     pub(super) gone: BTreeSet<String>,
     /// Objects with our label, with any owner.
     pub(super) objects: BTreeMap<OwnedKey, ExistingObject>,
     /// Kinds of fleets and of routes that cannot be watched.
     pub(super) unwatched: BTreeSet<OwnedKind>,
-    /// Those of them that the API server does not know.
+    /// The subset that the API server does not know.
     pub(super) absent: BTreeSet<OwnedKind>,
 }
 

@@ -12,12 +12,12 @@ use super::fleet::POD_LABEL_VALUE;
 /// Annotation with the names of the labels and annotations that Sesame wrote. It distinguishes
 /// obsolete ones from foreign ones.
 pub(super) const WRITTEN_ANNOTATION: &str = "projectsesame.io/written";
-/// Fields of a Service that others fill in where we do not.
+/// Fields of a Service that others may fill in.
 const FILLED_IN: [&str; 2] = ["loadBalancerClass", "loadBalancerIP"];
-/// Parts of the metadata whose entries have names.
+/// Parts of the metadata with named entries.
 const NAMED: [&str; 2] = ["labels", "annotations"];
 
-/// Notes in the object which labels and annotations we write.
+/// Records in the object which labels and annotations we write.
 pub(super) fn note_written(object: &mut Value) {
     let names: Vec<String> = NAMED
         .into_iter()

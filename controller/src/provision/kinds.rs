@@ -6,8 +6,8 @@ use kube::core::{ApiResource, GroupVersionKind};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{ADOPTION_LABEL, GATEWAY_LABEL};
 
-/// Kind of an object that is made for a Gateway. In this order objects are given up: routes before their Gateway, Pods
-/// before their rights.
+/// Kind of an object that is created for a Gateway. Objects are deleted in this order: routes
+/// before their Gateway, Pods before their rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum OwnedKind {
     TcpRoute,
@@ -91,7 +91,7 @@ impl OwnedKind {
         ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, self.as_str()))
     }
 
-    /// Returns what objects of this kind are made for.
+    /// Returns the purpose of objects of this kind.
     pub(super) fn purpose(self) -> Purpose {
         match self {
             Self::Service | Self::EndpointSlice => Purpose::Service,
@@ -111,7 +111,7 @@ impl OwnedKind {
         self.purpose() == Purpose::Fleet
     }
 
-    /// Returns true for the kinds that make Pods.
+    /// Returns true for the kinds that create Pods.
     pub(super) fn is_workload(self) -> bool {
         matches!(self, Self::DaemonSet | Self::Deployment)
     }

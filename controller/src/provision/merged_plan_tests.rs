@@ -17,7 +17,7 @@ fn published_as() -> NamespacedName {
     NamespacedName::new("sesame-system", "sesame")
 }
 
-/// The class and a Gateway of the name under which Gateways of the class are published, if they are merged.
+/// The class, and a Gateway with the name under which the class's Gateways are published if merged.
 fn inventory() -> Inventory {
     let object = |namespace: &str, uid: &str| {
         let object = json!({"metadata": {"name": "sesame", "namespace": namespace, "uid": uid},
@@ -65,7 +65,7 @@ fn merged_gateways_have_a_service_of_their_class_in_the_namespace_of_the_control
     assert_eq!(metadata["labels"][label], "sesame");
     assert_eq!(service.value["spec"]["ports"][0]["port"], 443);
 
-    // It is ours, and goes when nothing is published any more.
+    // It is ours, and is deleted when nothing is published any more.
     let existing = ExistingObject::new(*kind, "7", service.value.clone(), None);
     inventory.objects.insert(service.key.clone(), existing);
     assert_eq!(planned(&inventory, "Merged", &names).writes, []);

@@ -1,4 +1,4 @@
-//! Objects that are made for a Gateway, and how it is known whose an object is. Pure.
+//! Objects that are created for a Gateway, and how their owner is determined. Pure.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,12 @@ use sesame_published::names::{GATEWAY_ANNOTATION, GATEWAY_LABEL, PUBLISHER, gate
 const NAME_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
 /// The same for objects that are created for all Gateways of a class.
 const CLASS_LABEL: &str = "gateway.networking.k8s.io/gateway-class-name";
-/// Annotation with a digest of all fields that we write, so that a field that we no longer write is noticed.
+/// Annotation with a digest of all fields that we write, to detect fields that we no longer write.
 pub(super) const DIGEST_ANNOTATION: &str = "projectsesame.io/digest";
-/// Annotation of an object away from its Gateway, which cannot be its owner: the Gateway's UID.
+/// Annotation of an object in another namespace, which the Gateway cannot own: the Gateway's UID.
 pub(super) const OWNER_ANNOTATION: &str = "projectsesame.io/owner-uid";
-/// Annotation with the name of the controller that keeps an object. Another one has no say in it, whatever class the Gateway has.
+/// Annotation with the name of the controller that manages an object. Other controllers leave it
+/// alone, whatever the class of the Gateway.
 pub(super) const CONTROLLER_ANNOTATION: &str = "projectsesame.io/controller";
 /// Longest name of a Service, and value of a label.
 const MAX_LABEL: usize = 63;
@@ -155,7 +156,7 @@ pub(super) fn beside(
     }
 }
 
-/// Returns an object in the controller's namespace, which has the Gateway's UID in an annotation.
+/// Returns an object in the controller's namespace, with the Gateway's UID in an annotation.
 pub(super) fn away(
     basis: &Basis,
     kind: OwnedKind,
@@ -180,19 +181,19 @@ pub(super) fn away(
     }
 }
 
-/// Returns the object as one of this controller.
+/// Marks the object as managed by this controller.
 pub(super) fn of_controller(mut object: OwnedObject, controller: &str) -> OwnedObject {
     object.value["metadata"]["annotations"][CONTROLLER_ANNOTATION] = json!(controller);
     object
 }
 
-/// Returns the name of the controller that keeps the object; nothing if none says so.
+/// Returns the name of the controller that manages the object; empty if unknown.
 pub(super) fn controller_of(object: &Value) -> &str {
     let name = &object["metadata"]["annotations"][CONTROLLER_ANNOTATION];
     name.as_str().unwrap_or_default()
 }
 
-/// Returns the object with a digest of all that we write.
+/// Returns the object with a digest of all fields that we write.
 pub(super) fn stamped(mut object: OwnedObject) -> OwnedObject {
     note_written(&mut object.value);
     let digest = sha256(object.value.to_string().as_bytes());
@@ -206,7 +207,8 @@ pub(super) fn service_name(basis: &Basis) -> String {
     name_up_to(basis, MAX_LABEL)
 }
 
-/// Returns the same name, with which one that is longer by `more` is a name of a Service, too.
+/// Returns the same name, short enough that a suffix of `more` characters still gives a valid
+/// Service name.
 pub(super) fn beginning_of_names(basis: &Basis, more: usize) -> String {
     name_up_to(basis, MAX_LABEL - more)
 }

@@ -1,4 +1,4 @@
-//! Plans the writes between the objects that Gateways have and those that they should have. Pure.
+//! Plans the writes that turn the existing objects of Gateways into the desired ones. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,20 +20,20 @@ use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 /// One write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum OwnedWrite {
-    /// Create the object: we have none of this name.
+    /// Create the object: we have none with this name.
     Create(OwnedObject),
     /// Replace ours, which differs.
     Replace {
         /// Object that should exist.
         object: OwnedObject,
-        /// Version that is replaced.
+        /// Version to replace.
         version: String,
     },
-    /// Delete the object, which belongs to nothing any more.
+    /// Delete the object, which is no longer needed.
     Delete {
         /// Kind and name.
         key: OwnedKey,
-        /// Version that is deleted.
+        /// Version to delete.
         version: String,
     },
 }
@@ -47,7 +47,7 @@ impl OwnedWrite {
         }
     }
 
-    /// Returns true if Pods end with it.
+    /// Returns true if the write ends Pods.
     pub(super) fn ends_pods(&self) -> bool {
         matches!(self, Self::Delete { key, .. } if key.0.is_workload())
     }
@@ -116,7 +116,7 @@ pub(super) fn plan<'a>(
         let settings = settings.get(gateway);
         let basis = settings.and_then(|settings| inventory.basis(gateway, settings));
         let Some((basis, settings)) = basis.zip(settings) else {
-            // It has just come or gone: the objects that it has stay until both watches agree.
+            // It has just appeared or disappeared: its objects stay until both watches agree.
             unknown.insert(gateway_id(gateway));
             continue;
         };
@@ -348,11 +348,11 @@ pub(super) fn lack(kind: OwnedKind) -> &'static str {
     }
 }
 
-/// Returns true if every field that we write is there, and none that we wrote before and no longer write.
+/// Returns true if the object has every field that we write, and none that we no longer write.
 fn is_there(wanted: &OwnedObject, found: &Value) -> bool {
     let digest = |value: &Value| value["metadata"]["annotations"][DIGEST_ANNOTATION].clone();
     let mut value = wanted.value.clone();
-    // The items of a list have no kind.
+    // Items of a list have no kind.
     if let Some(fields) = value.as_object_mut() {
         fields.retain(|name, _| name != "apiVersion" && name != "kind");
     }

@@ -31,16 +31,17 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::PUBLISHER;
 
-/// Time that one write may take.
+/// Timeout of a write.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Pauses between attempts at one write.
 const PAUSES: Pauses = Pauses::new(PAUSE, Duration::from_secs(60));
-/// Pauses between attempts at a write of an object that changes all the time, as a DaemonSet in a roll-out does.
+/// Pauses between attempts to write an object that changes all the time, such as a DaemonSet during
+/// a rollout.
 const CONFLICT_PAUSES: Pauses = Pauses::new(Duration::from_millis(200), Duration::from_secs(2));
 /// Time between removing Pods from routing and deleting their workload: every node has to learn of
 /// it.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Pause before a watch of a kind that was not served is started again.
+/// Pause before retrying to watch a kind that was not served.
 const PAUSE: Duration = Duration::from_secs(5);
 const GATEWAY_VERSION: &str = "gateway.networking.k8s.io/v1";
 
@@ -56,10 +57,10 @@ pub(crate) struct Provisioner {
     pub(crate) addresses: watch::Sender<AddressesByGateway>,
 }
 
-/// A write that failed, or is not to be tried yet.
+/// A write that failed or has to wait.
 struct FailedWrite {
     retry: NextAttempt,
-    /// The Gateway that lacks the object, and the reason, if its author can do something about it.
+    /// The Gateway that lacks the object, and the reason, if its author can fix it.
     told: Option<(NamespacedName, String)>,
 }
 
@@ -68,11 +69,11 @@ struct FailedWrite {
 enum WriteFailure {
     /// Another owner's object has the name, for this reason.
     Taken(String),
-    /// The API server refuses it, for this reason.
+    /// The API server rejects it, for this reason.
     Refused(String),
     /// The object has changed since it was read.
     Changed,
-    /// Something that may pass.
+    /// A possibly temporary error.
     Other(String),
 }
 
@@ -89,7 +90,7 @@ impl From<kube::Error> for WriteFailure {
 }
 
 impl Provisioner {
-    /// Runs until the senders of its channels are gone.
+    /// Runs until the senders of its channels are dropped.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
@@ -136,10 +137,10 @@ impl Provisioner {
                 continue;
             }
             let hosts = self.hosts.borrow_and_update().clone();
-            // Read after the settings: there are wishes of whatever has settings.
+            // Read after the settings: a Gateway with settings always has a Service request.
             cache.tell(&self.services.borrow_and_update(), &hosts);
             let leads = *self.replica.leading.borrow_and_update();
-            // Before the reports are known, all endpoints would go.
+            // Planning before the reports are known would remove all endpoints.
             let mut report = ProvisionReport::default();
             if leads && hosts.is_some() {
                 let ours = desired.keys();
@@ -231,7 +232,7 @@ impl Provisioner {
         self.replica.watched.each(all, of)
     }
 
-    /// Carries out a write, and notes the object as it is stored then.
+    /// Carries out a write, and records the stored object.
     async fn write(&self, write: OwnedWrite, cache: &mut Cache) -> Result<(), WriteFailure> {
         let key = write.key().clone();
         let created = matches!(write, OwnedWrite::Create(_));

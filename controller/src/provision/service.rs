@@ -1,4 +1,4 @@
-//! Makes the Service and the EndpointSlices that a Gateway should have. Pure.
+//! Builds the desired Service and EndpointSlices of a Gateway. Pure.
 
 use serde_json::{Value, json};
 use sesame_proto::schema::Transport;
@@ -18,8 +18,8 @@ const MANAGER: &str = "sesame-controller";
 /// Largest number of ports of an EndpointSlice.
 const MAX_PORTS: usize = 100;
 
-/// Returns the desired objects of a Gateway; the Service comes first. Kubernetes finds Pods by
-/// itself.
+/// Returns the desired objects of a Gateway, the Service first. Kubernetes manages the endpoints of
+/// Pods.
 pub(super) fn objects(basis: &Basis, settings: &GatewaySettings) -> Vec<OwnedObject> {
     let Some(spec) = specification(basis, settings) else {
         return Vec::new();
@@ -92,14 +92,14 @@ fn specification(basis: &Basis, settings: &GatewaySettings) -> Option<Value> {
     }
     match (type_, basis.request.addresses.first()) {
         (PublishingType::Headless, _) => spec["clusterIP"] = json!("None"),
-        // There is room for one; the status lists the others.
+        // The field holds one address; the status lists the others.
         (PublishingType::LoadBalancer, Some(wanted)) => spec["loadBalancerIP"] = json!(wanted),
         _ => {}
     }
     Some(spec)
 }
 
-/// Returns true if the Service has an address, and so has ports, says the API.
+/// Returns true if the Service has an address. The API then requires ports.
 pub(super) fn needs_ports(settings: &GatewaySettings) -> bool {
     !matches!(
         settings.publishing_type(),
@@ -107,8 +107,8 @@ pub(super) fn needs_ports(settings: &GatewaySettings) -> bool {
     )
 }
 
-/// Adds the labels and annotations that the configuration has for the Service, where neither the Gateway nor we have any of
-/// that name.
+/// Adds the configured labels and annotations of the Service, unless the Gateway or we set the same
+/// name.
 fn decorate(service: &mut Value, settings: &GatewaySettings) {
     if *settings.publishing_type() == PublishingType::UpstreamGateway {
         // They are meant for the second Gateway's infrastructure.

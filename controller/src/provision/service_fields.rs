@@ -1,4 +1,4 @@
-//! Fields of a Service that the configuration decides about. Pure.
+//! Fields of a Service that the configuration controls. Pure.
 
 use serde_json::{Value, json};
 

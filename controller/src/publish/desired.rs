@@ -1,4 +1,4 @@
-//! The publications that there should be. Whatever else was published is withdrawn.
+//! The desired publications. All others are withdrawn.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ pub(crate) enum DesiredPublication {
     Retain,
 }
 
-/// Decisions about all Gateways that are ours.
+/// Decisions about all Gateways of this controller.
 pub(crate) type DesiredPublications = BTreeMap<NamespacedName, DesiredPublication>;
 
-/// Returns the revision of each Gateway that is to be published.
+/// Returns the revision of each Gateway to publish.
 pub(crate) fn revisions(desired: &DesiredPublications) -> BTreeMap<NamespacedName, String> {
     desired
         .iter()

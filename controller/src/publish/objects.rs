@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets that are to be published, and their form in the API. Pure.
+//! ConfigMaps and Secrets to publish, and their form in the API. Pure.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use sesame_published::names::{
     SHARD_ENTRY, SIGNATURE_ENTRY, gateway_id,
 };
 
-/// An object that is to be there.
+/// A desired object.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct DesiredObject {
     pub(crate) part: Part,
@@ -24,12 +24,12 @@ pub(crate) struct DesiredObject {
     pub(crate) bytes: Bytes,
     /// Entries for people.
     pub(crate) summary: BTreeMap<String, String>,
-    /// Digest by which the object in the cluster is recognized.
+    /// Digest that identifies the object in the cluster.
     pub(crate) digest: [u8; 32],
 }
 
 impl std::fmt::Debug for DesiredObject {
-    /// Prints no bytes, which may be keys.
+    /// Never prints the bytes, which may be keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({} bytes)", self.name, self.bytes.len())
     }
@@ -137,7 +137,7 @@ fn labels(owner: &PublicationOwner, part: Part) -> BTreeMap<String, String> {
     ])
 }
 
-/// Returns a digest of everything in an object that this controller decides.
+/// Returns a digest of all parts of an object that this controller sets.
 pub(super) fn digest(
     labels: &BTreeMap<String, String>,
     gateway: &str,

@@ -1,4 +1,4 @@
-//! The objects that are published now, as digests; of endpoints the bytes too, which a change has to start from.
+//! The published objects, as digests. Endpoints also keep their bytes, which a change starts from.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ impl PublishedObjects {
         stamps.max().unwrap_or(0)
     }
 
-    /// Returns the labels of all Gateways of which something is published.
+    /// Returns the labels of all Gateways with published objects.
     pub(super) fn gateways(&self) -> std::collections::BTreeSet<&str> {
         self.0
             .values()
@@ -78,8 +78,8 @@ impl PublishedObjects {
         }
     }
 
-    /// Takes a version of an object, unless a later one is known; returns true if it has changed. An object that we
-    /// wrote ourselves arrives once more by the watch.
+    /// Applies a version of an object, unless a later one is known. Returns true if it is a change.
+    /// Objects that we wrote ourselves arrive again through the watch.
     pub(super) fn put(&mut self, name: &str, entry: PublishedObject) -> bool {
         let key = (objects::kind(entry.part), name.to_owned());
         match self.0.get(&key) {
@@ -91,7 +91,7 @@ impl PublishedObjects {
         }
     }
 
-    /// Removes an object, unless a later version of it is known; returns true if it was known.
+    /// Removes an object, unless a later version is known. Returns true if it was known.
     pub(super) fn remove(&mut self, kind: &'static str, name: &str, version: u64) -> bool {
         let key = (kind, name.to_owned());
         let known = self.0.get(&key);
@@ -104,12 +104,12 @@ impl PublishedObjects {
 }
 
 impl PublishedObject {
-    /// Returns true if it is this object, signed as it should be.
+    /// Returns true if it is this object with a valid signature.
     pub(super) fn is(&self, object: &DesiredObject) -> bool {
         self.digest == object.digest && self.seal != Seal::Bad
     }
 
-    /// Returns the entry that a write leaves.
+    /// Returns the entry after a write.
     pub(super) fn of_written(
         object: &DesiredObject,
         owner: &PublicationOwner,
@@ -128,7 +128,7 @@ impl PublishedObject {
         bare.with_content(&object.bytes)
     }
 
-    /// Keeps of the content of an object whatever a plan looks at.
+    /// Keeps the parts of an object's content that a plan needs.
     fn with_content(self, content: &Bytes) -> Self {
         match self.part {
             Part::Endpoints => Self {
@@ -143,7 +143,7 @@ impl PublishedObject {
         }
     }
 
-    /// Returns the entry of a watched object, or `None` if it is not ours, or has no part.
+    /// Returns the entry of a watched object, or `None` if it is not ours or has no part label.
     pub(super) fn of_seen(
         kind: &'static str,
         received: &Received,
@@ -167,7 +167,8 @@ impl PublishedObject {
             .into_iter()
             .map(|(name, text)| (name, STANDARD.decode(text).unwrap_or_default()))
             .collect();
-        // A part that is signed has a signature besides the entries that the digest covers; any other part must have none.
+        // A signed part has a signature in addition to the entries that the digest covers. Other
+        // parts must have none.
         let signature = match part {
             Part::Manifest | Part::Endpoints if signing.is_on() => binary.remove(SIGNATURE_ENTRY),
             _ => None,

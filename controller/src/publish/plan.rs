@@ -1,4 +1,4 @@
-//! Plans the writes between the objects that are published and those that should be. Pure.
+//! Plans the writes that turn the published objects into the desired ones. Pure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use super::signing::Seal;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{Part, gateway_id, shard_name};
 
-/// Writes for one Gateway, in steps. A step begins when the previous one has succeeded.
+/// Writes for one Gateway, in steps. A step begins after the previous one has succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GatewayPlan {
-    /// Owner of the objects; none when nothing but the label is left of the Gateway.
+    /// Owner of the objects, or `None` if only the label of the Gateway is left.
     pub(super) owner: Option<PublicationOwner>,
     pub(super) steps: Vec<Vec<ObjectWrite>>,
 }
@@ -22,11 +22,11 @@ pub(super) struct GatewayPlan {
 /// One write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ObjectWrite {
-    /// Create the object: there is none of this name.
+    /// Create the object: the name is free.
     Create(Arc<DesiredObject>),
     /// Replace the object of this name.
     Replace(Arc<DesiredObject>),
-    /// Delete the object, which is left over.
+    /// Delete the object, which is a leftover.
     Delete {
         /// `ConfigMap` or `Secret`.
         kind: &'static str,
@@ -35,7 +35,7 @@ pub(super) enum ObjectWrite {
     },
 }
 
-/// Returns all writes, by Gateway. Everything of a Gateway that is not desired any more is withdrawn.
+/// Returns all writes, by Gateway. Gateways that are no longer desired are withdrawn completely.
 pub(super) fn plan(
     published: &PublishedObjects,
     desired: &DesiredPublications,
@@ -79,8 +79,8 @@ fn publish(
         if known.is(object) {
             continue;
         }
-        // Readers of either manifest must find endpoints for all backends that it names. Nothing that others put there is
-        // taken over, since it would be signed.
+        // Readers of either manifest must find endpoints for all of its backends. Endpoints that
+        // other writers put there are dropped, because they would get signed.
         let ours = known.seal != Seal::Bad;
         let united = (new_manifest && ours && object.part == Part::Endpoints)
             .then(|| unite(&known.bytes, object, owner))

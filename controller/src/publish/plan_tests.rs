@@ -1,4 +1,4 @@
-//! Plans are carried out here against a published state alone.
+//! Carries out plans against a published state in memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ fn desired(publication: &Arc<Publication>) -> DesiredPublications {
     BTreeMap::from([(name(), DesiredPublication::Publish(Arc::clone(publication)))])
 }
 
-/// Does one write to the state.
+/// Applies one write to the state.
 fn apply(published: &mut PublishedObjects, plan: &GatewayPlan, write: &ObjectWrite) {
     match write {
         ObjectWrite::Create(object) | ObjectWrite::Replace(object) => {
@@ -150,7 +150,7 @@ fn an_endpoint_is_one_write_and_a_key_comes_before_its_manifest() {
     assert_eq!(told(&plan(&published, &moved)), ["0 replace endpoints"]);
     carry_out(&mut published, &moved);
     let rotated = desired(&publication("a", "10.0.0.2", "two"));
-    // The digest of a key is in the snapshot that resolution makes; here only the Secret differs.
+    // Resolution puts the digest of a key into the snapshot; here only the Secret differs.
     assert_eq!(told(&plan(&published, &rotated)), ["0 replace keys"]);
 }
 
@@ -199,7 +199,7 @@ fn readers_of_either_manifest_find_their_endpoints_and_shards() {
         carry_out(&mut state, &next);
         assert_eq!(plan(&state, &next), [], "after {done} writes");
     }
-    // The third revision takes the shards of the first.
+    // The third revision reuses the shards of the first.
     let third = told(&plan(
         &whole,
         &desired(&publication("c", "10.0.0.3", "one")),

@@ -1,4 +1,4 @@
-//! Makes the objects that are to be published of a resolved Gateway. Pure.
+//! Builds the objects to publish from a resolved Gateway. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::summary::Summary;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_published::names::{MAX_KEY_SECRETS, Part, key_secret_name, manifest_name, shard_name};
 
-/// All objects that are to be published of one Gateway.
+/// All objects to publish for one Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Publication {
     pub(crate) owner: PublicationOwner,
@@ -78,7 +78,8 @@ impl Publication {
         self.with_shards(sharded, summary)
     }
 
-    /// Returns the publication with the endpoints that the splitter has for its configuration; `None` if the splitter has another.
+    /// Returns the publication with the splitter's endpoints for its configuration, or `None` if
+    /// the splitter has another configuration.
     pub(crate) fn with_last(&self, splitter: &Splitter) -> Option<Self> {
         let sharded = splitter.last()?;
         let is_same = sharded.manifest.revision == self.revision;
@@ -92,7 +93,7 @@ impl Publication {
         Self::of(owner, secrets, sharded, summary, &self.parts).ok()
     }
 
-    /// Puts it together; objects that are among `known` are taken from there.
+    /// Assembles the publication, reusing objects from `known`.
     fn of(
         owner: PublicationOwner,
         secrets: Vec<Arc<DesiredObject>>,

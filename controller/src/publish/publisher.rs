@@ -28,11 +28,11 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::{GATEWAY_LABEL, Part};
 
-/// Time that one write may take. A leader that is cut off stops well before another begins.
+/// Timeout of a write. A disconnected leader stops well before another begins.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause before a watch of a kind that was not served is started again.
+/// Pause before retrying to watch a kind that was not served.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Number of Gateways that are written at a time, and of objects of each.
+/// Number of Gateways that are written concurrently, and of objects of each.
 const GATEWAYS_AT_ONCE: usize = 4;
 const WRITES_AT_ONCE: usize = 4;
 
@@ -45,7 +45,7 @@ pub(crate) struct SnapshotPublisher {
 }
 
 impl SnapshotPublisher {
-    /// Runs until the senders of its channels are gone.
+    /// Runs until the senders of its channels are dropped.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
@@ -56,9 +56,9 @@ impl SnapshotPublisher {
         let mut published = PublishedObjects::default();
         let mut listed = BTreeSet::new();
         let mut retries = Retries::new();
-        // True if anything that a plan looks at may have changed since the last plan.
+        // True if the input of a plan may have changed since the last one.
         let mut open = true;
-        // Stamp of signatures, which grows across leaders, whatever their clocks say.
+        // Stamp of signatures, which grows across leaders regardless of their clocks.
         let mut stamp = 0;
         loop {
             let next_try = retries.values().map(|retry| retry.at).min();
@@ -114,7 +114,7 @@ impl SnapshotPublisher {
             .filter_map(|plan| plan.owner.as_ref())
             .map(|owner| &owner.gateway)
             .collect();
-        // A revision that is published already is not a change, even if it changed in between.
+        // A revision that is already published is not a change, even after others in between.
         under_way.retain(|name, _| planned.contains(name));
         let plans = plans.into_iter().filter(|plan| {
             let name = plan.owner.as_ref().map(|owner| owner.gateway.clone());
@@ -251,8 +251,8 @@ impl SnapshotPublisher {
 struct PlanOutcome {
     gateway: Option<NamespacedName>,
     written: Vec<Written>,
-    /// Version of the written manifest, and the steps up to it, unless another manifest or none is
-    /// there.
+    /// Version of the written manifest, and the steps up to it, unless the manifest is missing or
+    /// another one.
     manifest: Option<(u64, Vec<WrittenStep>)>,
     failure: Option<String>,
 }
@@ -270,7 +270,8 @@ fn step_name(step: &[ObjectWrite]) -> &'static str {
     }
 }
 
-/// Returns a stamp that is later than all before: the milliseconds since 1970, or more. A plan has three steps.
+/// Returns a stamp later than all previous ones: at least the milliseconds since 1970. A plan has
+/// three steps.
 fn next_stamp(before: u64, now: SystemTime) -> u64 {
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = u64::try_from(now.as_millis()).unwrap_or(0);

@@ -17,7 +17,7 @@ const PAUSES: Pauses = Pauses::new(Duration::from_millis(250), Duration::from_se
 /// Next attempts by Gateway. `None` is for leftovers of deleted Gateways.
 pub(super) type Retries = BTreeMap<Option<NamespacedName>, NextAttempt>;
 
-/// Forgets failures of what no longer has to be done: another change, or another replica, has made it needless.
+/// Forgets failures of obsolete work, after another change or replica made it unnecessary.
 pub(super) fn forget_settled(
     retries: &mut Retries,
     failures: &watch::Sender<GatewayProblems>,

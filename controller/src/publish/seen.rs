@@ -1,4 +1,4 @@
-//! Published objects as watches and answers to writes show them. Pure.
+//! Published objects as seen through watches and answers to writes. Pure.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::watch::WatchEvent;
 /// Name and version of an object, and its entry if it is ours.
 pub(super) type FoundObject = (String, u64, Option<PublishedObject>);
 
-/// Takes an event of a watch; returns true if it is news.
+/// Applies an event of a watch. Returns true if it changed anything.
 pub(super) fn take(
     published: &mut PublishedObjects,
     listed: &mut BTreeSet<&'static str>,

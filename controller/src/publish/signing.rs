@@ -20,7 +20,7 @@ pub(super) enum Seal {
     None,
     /// The object is signed by each of our keys, with this stamp.
     Good(u64),
-    /// The object is not signed as it should be.
+    /// The signature is missing, invalid or not by our keys.
     Bad,
 }
 
@@ -42,7 +42,7 @@ impl Signing {
         self.0.is_some()
     }
 
-    /// Returns the signature of an object that is about to be written.
+    /// Returns the signature for an object that will be written.
     pub(super) fn sign(
         &self,
         object: &DesiredObject,
@@ -74,7 +74,7 @@ impl Signing {
         }
     }
 
-    /// Verifies an object that is there.
+    /// Verifies an existing object.
     pub(super) fn seen(&self, found: &Sealed<'_>) -> Seal {
         let Sealed {
             part,

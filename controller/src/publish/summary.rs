@@ -18,7 +18,7 @@ const MAX_LISTENERS: usize = 64;
 /// Summary of one Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Summary {
-    /// The entries that no change of virtual hosts and backends touches, by name.
+    /// The entries that do not depend on virtual hosts and backends, by name.
     entries: BTreeMap<String, String>,
     /// Number of routes of all virtual hosts.
     routes: usize,
@@ -27,7 +27,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Summarises a canonical snapshot.
+    /// Summarizes a canonical snapshot.
     pub(super) fn of(snapshot: &Snapshot, fleet: &str, key_secrets: usize) -> Self {
         let hosts = snapshot
             .route_tables
@@ -52,7 +52,8 @@ impl Summary {
         }
     }
 
-    /// Returns the summary after these changes. None if they decide which listeners are served.
+    /// Returns the summary after these changes, or `None` if they may affect which listeners are
+    /// served.
     pub(super) fn after(&self, delta: &GatewayDelta) -> Option<Self> {
         let GatewayDelta {
             route_tables,

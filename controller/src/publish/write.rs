@@ -1,5 +1,5 @@
-//! Carries out one write of the publisher: a ConfigMap or Secret is created, replaced or deleted. It must not touch what this
-//! controller has not written.
+//! Carries out one write of the publisher: creates, replaces or deletes a ConfigMap or Secret. It
+//! must not touch objects that this controller has not written.
 
 use kube::api::{DeleteParams, PostParams};
 use kube::core::request::Request;
@@ -13,7 +13,7 @@ use super::publisher::SnapshotPublisher;
 use crate::watch::Received;
 use sesame_published::names::{PUBLISHER, Part};
 
-/// Change that a write made.
+/// The change made by a write.
 pub(super) enum Written {
     Put(String, Box<PublishedObject>),
     Deleted(&'static str, String),
@@ -36,7 +36,7 @@ impl Written {
 
 /// Reason why a write did nothing.
 pub(super) enum WriteRefusal {
-    /// The name is taken by an object that this controller has not written.
+    /// An object that this controller has not written has the name.
     Foreign,
     Kube(kube::Error),
 }
@@ -64,7 +64,8 @@ impl SnapshotPublisher {
         let written = match (owner, write) {
             (Some(owner), ObjectWrite::Create(object)) => {
                 match self.put(owner, &object, (Verb::Create, stamp)).await {
-                    // The object may be ours all the same: without its label the watch does not see it.
+                    // The object may be ours nevertheless: without its label the watch does not see
+                    // it.
                     Err(kube::Error::Api(status)) if status.code == 409 => {
                         if !self.wrote(objects::kind(object.part), &object.name).await? {
                             return Err(WriteRefusal::Foreign);
@@ -92,13 +93,13 @@ impl SnapshotPublisher {
                 }
             }
             (_, ObjectWrite::Delete { kind, name }) => self.delete(kind, &name).await,
-            // Nothing but deletions is planned for a Gateway that is gone.
+            // For a deleted Gateway, only deletions are planned.
             (None, ObjectWrite::Create(_) | ObjectWrite::Replace(_)) => Ok(Written::Nothing),
         };
         Ok(written?)
     }
 
-    /// Returns true if we wrote the object that is there.
+    /// Returns true if we wrote the existing object.
     async fn wrote(&self, kind: &'static str, name: &str) -> kube::Result<bool> {
         Ok(is_ours(&self.api(kind).get(name).await?))
     }
@@ -128,7 +129,7 @@ impl SnapshotPublisher {
         let request = request.map_err(kube::Error::BuildRequest)?;
         let metrics = &self.replica.metrics;
         metrics.published(object.part.as_str(), verb);
-        // Everything else in it was written here.
+        // Everything else in it comes from here.
         let stored: PartialObjectMeta = self.replica.client.request(request).await?;
         let version = stored.metadata.resource_version.unwrap_or_default();
         let version = version.parse().unwrap_or(0);

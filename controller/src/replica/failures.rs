@@ -1,21 +1,23 @@
-//! Logs failures of requests to the API server: a warning when they start, rare warnings while they last, and one line
-//! when they are over. Every watch fails while an API server restarts, so each one must not log by itself.
+//! Logs failures of requests to the API server: a warning when they start, rare warnings while they
+//! last, and one line when they end. Every watch fails while an API server restarts, so they must
+//! not log individually.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time without a failure after which requests succeed again; failed ones are tried again sooner.
+/// Time without a failure after which an outage counts as over; failed requests are retried sooner.
 const QUIET: Duration = Duration::from_secs(10);
-/// Time between the first two warnings. Each further one takes as long as all before.
+/// Time between the first two warnings. Each later one waits as long as the outage lasted until the
+/// previous one.
 const REPEAT: Duration = Duration::from_secs(30);
 
 /// Failures of all tasks of a replica.
 #[derive(Debug, Default)]
 pub(crate) struct ApiFailures(Mutex<Option<Outage>>);
 
-/// A time in which requests fail.
+/// A period of failing requests.
 #[derive(Debug)]
 struct Outage {
     since: Instant,
@@ -26,7 +28,7 @@ struct Outage {
 }
 
 impl ApiFailures {
-    /// Records a failed request. The caller tries again. Logs if this is news.
+    /// Records a failed request, which the caller retries. Logs if this is news.
     pub(crate) fn record(&self, subject: &str, error: &dyn Display) {
         let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -47,7 +49,7 @@ impl ApiFailures {
         }
     }
 
-    /// Records that the API server has answered a request. Logs if failures have ended.
+    /// Records that the API server has answered a request. Logs if an outage has ended.
     pub(crate) fn answered(&self) {
         let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -72,7 +74,7 @@ impl Outage {
         }
     }
 
-    /// Records a further failure; returns true if a warning is due.
+    /// Records a further failure. Returns true if a warning is due.
     fn record(&mut self, subject: &str, now: Instant) -> bool {
         self.last = now;
         self.count += 1;

@@ -1,4 +1,4 @@
-//! Watches and removes the objects that agents report in.
+//! Watches and removes the objects that hold the agents' reports.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::replica::Replica;
 use crate::watch::{ObjectWatch, PAGE, Received, watch_config};
 use sesame_published::GatewayAgent;
 
-/// Pause before the kind is looked for again while it is not installed.
+/// Pause before looking again for a kind that is not installed.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Name of a GatewayAgent, and its report, or `None` if it cannot be decoded.
@@ -27,7 +27,7 @@ pub(super) fn readable(
     agents.filter_map(|found| Some((found.0.as_str(), found.1.as_ref()?)))
 }
 
-/// Watches the reports until the receiver is gone.
+/// Watches the reports until the receiver is dropped.
 pub(super) async fn watch(replica: Replica, events: UnboundedSender<FleetEvent>) {
     let resource = ApiResource::erase::<GatewayAgent>(&());
     let api = Api::namespaced_with(replica.client.clone(), &replica.namespace, &resource);

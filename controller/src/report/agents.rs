@@ -32,11 +32,11 @@ pub(super) enum FleetEvent {
     Nodes(Result<WatchEvent<nodes::NamedNode>, Unwatched>),
 }
 
-/// All agents, and the summary of each Gateway's.
+/// All agents, and the summary of each Gateway's agents.
 pub(super) struct Agents {
     api: Api<GatewayAgent>,
     by_gateway: BTreeMap<NamespacedName, BTreeMap<String, GatewayAgent>>,
-    /// Gateway under which an agent is found.
+    /// Gateway of each agent.
     gateways: BTreeMap<String, NamespacedName>,
     members: Members,
     revisions: BTreeMap<NamespacedName, Revisions>,
@@ -46,27 +46,27 @@ pub(super) struct Agents {
     lost_after: Duration,
     /// Hosts that are lost or have returned.
     presences: AllPresences,
-    /// Agents that were stale at the last look: the first look may be too early.
+    /// Agents that were stale at the last check: a single check may be too early.
     stale: BTreeSet<String>,
-    /// Agents that no host may have written, with the reason. They count for nothing.
+    /// Agents whose reports are ignored, with the reason.
     refused: BTreeMap<String, ReportRefusal>,
     of_host: BTreeMap<String, usize>,
-    /// True once it is known which agents there are.
+    /// True once all existing agents are known.
     listed: bool,
     /// Gateways with reports that have not been summed up.
     unsummed: BTreeSet<NamespacedName>,
-    /// True if that must not wait: statuses are written once everything is listed.
+    /// True if the summary is urgent: statuses are written once everything is listed.
     sum_at_once: bool,
-    /// True if hosts serve that did not, or no longer do, since that was asked last.
+    /// True if the set of serving hosts changed since the last call of `take_endpoints`.
     endpoints_changed: bool,
     nodes: Nodes,
     metrics: Arc<Metrics>,
-    /// Watches, and deletions under way.
+    /// Watches and pending deletions.
     tasks: JoinSet<()>,
 }
 
 impl Agents {
-    /// Starts the watches. No host is ever lost, and none may serve anywhere but at its Node, until there are rules.
+    /// Starts the watches. Without rules, no host is lost, and hosts serve only at their Nodes.
     pub(super) fn watch(replica: &Replica) -> (Self, UnboundedReceiver<FleetEvent>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
@@ -96,8 +96,8 @@ impl Agents {
         (agents, receiver)
     }
 
-    /// Replaces the rules: hosts of any name may serve at the `declared` addresses, and one that is silent for longer than
-    /// `lost_after` is lost. Returns the objects whose summary has changed by that.
+    /// Replaces the rules: hosts of any name may serve at the `declared` addresses, and a host that
+    /// is silent for longer than `lost_after` is lost. Returns the objects whose summary changed.
     pub(super) fn apply_rules(
         &mut self,
         declared: &[Network],
@@ -109,7 +109,7 @@ impl Agents {
         self.summarize(self.all(), now)
     }
 
-    /// Returns true once all reports are known. Before that no status should be written: it would be taken back at once.
+    /// Returns true once all reports are known. Statuses written earlier would be reverted.
     pub(super) fn listed(&self) -> bool {
         self.listed && self.nodes.listed()
     }
@@ -131,18 +131,18 @@ impl Agents {
                     self.unsummed.extend(self.by_gateway.keys().cloned());
                 }
             }
-            // An older ClusterRole does not allow it: no host is a Node then.
+            // An older ClusterRole does not allow it. Then no host counts as a Node.
             FleetEvent::Nodes(Err(Unwatched::Forbidden)) => self.nodes.none(),
             FleetEvent::Nodes(Err(_)) => {}
         }
     }
 
-    /// Returns true if reports have come that are not summed up, and `may` be by now, or have to be.
+    /// Returns true if new reports should be summed up now, because they `may` be or have to be.
     pub(super) fn wants_sum(&self, may: bool) -> bool {
         !self.unsummed.is_empty() && (may || self.sum_at_once)
     }
 
-    /// Sums up the Gateways whose reports have changed; returns the objects whose summary has changed by that.
+    /// Sums up the Gateways with changed reports. Returns the objects whose summary changed.
     pub(super) fn sum_up(&mut self, now: Moment) -> BTreeSet<ObjectKey> {
         self.sum_at_once = false;
         let names = std::mem::take(&mut self.unsummed);
@@ -154,7 +154,7 @@ impl Agents {
         &self.fleets
     }
 
-    /// Returns the hosts that serve each Gateway, if they are known and others than at the last call.
+    /// Returns the hosts that serve each Gateway, if known and different from the last call.
     pub(super) fn take_endpoints(&mut self) -> Option<HostsByGateway> {
         if !self.listed() || !std::mem::take(&mut self.endpoints_changed) {
             return None;
@@ -210,7 +210,7 @@ impl Agents {
         touched
     }
 
-    /// Takes the revisions that are to be published; returns the objects whose summary has changed by that.
+    /// Applies the revisions to publish. Returns the objects whose summary changed.
     pub(super) fn note_revisions(
         &mut self,
         resolved: &ResolvedStatuses,
@@ -242,12 +242,12 @@ impl Agents {
         touched
     }
 
-    /// Looks for hosts that are lost by now; returns the objects whose summary has changed.
+    /// Looks for newly lost hosts. Returns the objects whose summary changed.
     pub(super) fn check_liveness(&mut self, now: Moment) -> BTreeSet<ObjectKey> {
         self.summarize(self.all(), now)
     }
 
-    /// Returns the hosts that are lost, and those that were and report again.
+    /// Returns the hosts that are lost, and the lost ones that report again.
     pub(super) fn presences(&self) -> &AllPresences {
         &self.presences
     }
@@ -276,7 +276,7 @@ impl Agents {
         }
     }
 
-    /// Deletes the agents that were stale at two looks in a row.
+    /// Deletes the agents that were stale at two checks in a row.
     pub(super) fn forget_stale(&mut self, resolved: &ResolvedStatuses, now: Moment) {
         while self.tasks.try_join_next().is_some() {}
         let is_ours = |name: &NamespacedName| resolved.publishes(name);
@@ -298,7 +298,7 @@ impl Agents {
         self.stale = stale;
     }
 
-    /// Replaces the agent of this name, or removes it.
+    /// Replaces or removes the agent of this name.
     fn put(
         &mut self,
         name: String,
@@ -351,7 +351,7 @@ impl Agents {
         self.by_gateway.keys().cloned().collect()
     }
 
-    /// Sums up the agents of these names again; returns the objects whose summary has changed.
+    /// Recomputes the summaries of these names. Returns the objects whose summary changed.
     fn summarize(&mut self, names: BTreeSet<NamespacedName>, now: Moment) -> BTreeSet<ObjectKey> {
         let mut touched = BTreeSet::new();
         for name in names {
@@ -368,7 +368,7 @@ impl Agents {
         touched
     }
 
-    /// Sums up the agents of a name again, as hosts of this Gateway.
+    /// Recomputes the summary of one name as the hosts of this Gateway.
     fn summarize_one(
         &mut self,
         name: &NamespacedName,

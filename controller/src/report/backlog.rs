@@ -1,4 +1,4 @@
-//! The objects whose status may have to be written, and the pace at which they may be.
+//! The objects whose status may have to be written, and the allowed pace.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,9 +21,9 @@ use crate::watch::StoredStatus;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-/// Pause after a write that another controller's has overtaken.
+/// Pause after a conflict with another controller's write.
 const AGAIN: Duration = Duration::from_millis(100);
-/// Pauses between attempts at a write that was refused.
+/// Pauses between attempts at a rejected write.
 const PAUSES: Pauses = Pauses::new(Duration::from_secs(1), Duration::from_secs(30));
 
 /// SHA-256 of a status as JSON.
@@ -37,7 +37,7 @@ impl StatusDigest {
     }
 }
 
-/// Statuses as they should be and as they are stored, and the objects where the two may differ.
+/// Desired and stored statuses, and the objects for which they may differ.
 #[derive(Default)]
 pub(super) struct Backlog {
     pub(super) resolved: Option<Arc<ResolvedStatuses>>,
@@ -51,15 +51,15 @@ pub(super) struct Backlog {
     /// Objects being written.
     pub(super) writing: BTreeSet<ObjectKey>,
     pub(super) paces: BTreeMap<ObjectKey, Pace>,
-    /// Objects whose write failed, and when they are written next.
+    /// Objects whose write failed, and the time of the next attempt.
     pub(super) retries: BTreeMap<ObjectKey, NextAttempt>,
-    /// Digests of the statuses that were written last, with the version that the write gave: the API server may drop fields that it
-    /// does not know, or fill in others.
+    /// Digests of the last written statuses, with the resulting version. The API server may drop
+    /// unknown fields or fill in others.
     pub(super) written: BTreeMap<ObjectKey, (Box<str>, StatusDigest)>,
 }
 
 impl Backlog {
-    /// Takes a change, and opens the objects that it concerns.
+    /// Applies a change, and opens the affected objects.
     pub(super) fn take(&mut self, change: StatusChange, agents: &mut Agents) {
         let StatusChange { stored, resolved } = change;
         for (key, stored) in stored {
@@ -80,7 +80,8 @@ impl Backlog {
                 self.note_revisions(agents);
             }
             Some(Resolved::Routes(RouteStatusUpdate { routes, revisions })) => {
-                // The whole world was resolved before, and no other task holds the result by now.
+                // The whole world was resolved earlier, and no other task holds that result any
+                // more.
                 let Some(resolved) = self.resolved.as_mut().map(Arc::make_mut) else {
                     return;
                 };
@@ -103,11 +104,11 @@ impl Backlog {
 
     fn put(&mut self, key: ObjectKey, stored: StoredStatus) {
         let before = self.stored.get(&key);
-        // The answer to a write may overtake the watch.
+        // The answer to a write can overtake the watch.
         if before.is_some_and(|before| before.number() > stored.number()) {
             return;
         }
-        // The status of an object that was changed is wrong until it is written: no pause for that.
+        // After a change of the object, its status is wrong until it is written, so do not pause.
         if before.is_some_and(|before| before.generation != stored.generation) {
             self.paces.remove(&key);
         }
@@ -166,7 +167,7 @@ impl Backlog {
         self.open.extend(keys);
     }
 
-    /// Opens the objects whose warnings about certificates, or whose trust in them, have changed.
+    /// Opens the objects whose certificate warnings, or whose trust in certificates, have changed.
     pub(super) fn open_expiring(&mut self, now: Timestamp) {
         let Some(resolved) = &self.resolved else {
             return;
@@ -203,13 +204,13 @@ impl Backlog {
         self.open.extend(keys);
     }
 
-    /// Returns the time before which an object must not be written, if any.
+    /// Returns the earliest time at which an object may be written, if limited.
     pub(super) fn allowed(&self, key: &ObjectKey) -> Option<Instant> {
         let pace = self.paces.get(key).map(Pace::next);
         pace.max(self.retries.get(key).map(|retry| retry.at))
     }
 
-    /// Returns true if this was written already and gave the status that is stored.
+    /// Returns true if this status was already written and resulted in the stored one.
     pub(super) fn was_written(
         &self,
         key: &ObjectKey,
@@ -221,7 +222,7 @@ impl Backlog {
         of_version.is_some_and(|(_, before)| *before == StatusDigest::of(change))
     }
 
-    /// Takes the outcome of a write.
+    /// Applies the result of a write.
     pub(super) fn wrote(&mut self, key: ObjectKey, outcome: WriteOutcome) {
         self.writing.remove(&key);
         match outcome {
@@ -238,7 +239,7 @@ impl Backlog {
                 }
             }
             WriteOutcome::Gone => {}
-            // The watch brings the new version, or has already.
+            // The watch delivers the new version, or already has.
             WriteOutcome::Changed => {
                 let retry = NextAttempt::soon(AGAIN, &PAUSES, Instant::now());
                 self.retries.insert(key, retry);
@@ -259,12 +260,12 @@ fn key_of(kind: Kind) -> impl Fn(&NamespacedName) -> ObjectKey {
     }
 }
 
-/// Returns the keys of entries that are not in both maps, or differ.
+/// Returns the keys of entries that differ, or are missing in one map.
 fn differences<'a, K: Ord, V: PartialEq>(
     before: &'a BTreeMap<K, V>,
     after: &'a BTreeMap<K, V>,
 ) -> impl Iterator<Item = &'a K> {
-    // Both are in order, so no key is looked up.
+    // Both are sorted, so no key has to be looked up.
     let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
     std::iter::from_fn(move || {
         loop {

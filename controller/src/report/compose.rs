@@ -1,5 +1,5 @@
-//! Composes the status of one object: the outcome of resolution with what hosts, the publisher and the provisioner
-//! report. Pure.
+//! Composes the status of one object from the result of resolution and the reports of hosts, the
+//! publisher and the provisioner. Pure.
 
 use std::collections::BTreeMap;
 
@@ -36,12 +36,13 @@ pub(super) struct Reports<'a> {
     /// Gateways that the publisher cannot publish.
     pub(super) failures: &'a GatewayProblems,
     pub(super) provisioned: &'a ProvisionReport,
-    /// Addresses of Services; none until they are known.
+    /// Addresses of Services; `None` until they are known.
     pub(super) of_services: Option<&'a BTreeMap<NamespacedName, ServiceAddresses>>,
 }
 
 impl Reports<'_> {
-    /// Returns true if too little is known to write the status of the object: an address would be taken back at once.
+    /// Returns true if it is too early to write the status of the object: an address would be
+    /// removed at once.
     pub(super) fn leave_open(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> bool {
         let name = resolved.published_as(&key.name);
         let by_service = key.kind == Kind::Gateway && resolved.by_service.contains(name);
@@ -190,7 +191,7 @@ fn programmed(fleet: &FleetSummary, key: &ObjectKey) -> Programmed {
     }
 }
 
-/// Returns the condition of this type, if there is one.
+/// Returns the condition of this type, if present.
 fn find(conditions: &mut [Condition], type_: ConditionType) -> Option<&mut Condition> {
     let mut all = conditions.iter_mut();
     all.find(|condition| condition.type_ == type_)

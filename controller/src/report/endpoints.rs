@@ -1,7 +1,7 @@
 //! Collects the hosts of a Gateway as endpoints of its Service. Pure.
 //!
-//! A host is one as long as its Envoy serves and it is heard of. It does not have to serve the newest revision: while a change
-//! is on its way, clients are served as before.
+//! A host is an endpoint as long as its Envoy serves and its agent reports. It does not have to
+//! serve the newest revision: during a change, clients are served as before.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ const MAX_OF_HOST: usize = 16;
 /// Largest number of endpoints of one Gateway.
 const MAX_ENDPOINTS: usize = 5000;
 
-/// Adds the addresses at which a host serves, as far as it may serve there.
+/// Adds the addresses at which a host serves and is allowed to.
 pub(super) fn note(
     status: &GatewayAgentStatus,
     host: &str,
@@ -33,7 +33,7 @@ pub(super) fn note(
         let node = (permission == Permission::OfNode).then(|| host.to_owned());
         let draining = status.draining;
         if let Some(shared) = endpoints.get_mut(&ip) {
-            // Several hosts share it: it is ready as long as one of them is.
+            // Several hosts share the address, which is ready as long as one of them is.
             shared.node = shared.node.take().or(node);
             shared.draining &= draining;
         } else if endpoints.len() < MAX_ENDPOINTS {

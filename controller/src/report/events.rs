@@ -23,19 +23,19 @@ use sesame_gateway_api::world::{Kind, ObjectKey};
 
 const API_VERSION: &str = "gateway.networking.k8s.io/v1";
 const CONTROLLER: &str = "projectsesame.io/gateway-controller";
-/// Pause between two Events: a thousand certificates may expire on one day.
+/// Pause between two Events, because a thousand certificates may expire on one day.
 const PACE: Duration = Duration::from_millis(100);
-/// Pause before an Event that could not be written is tried again.
+/// Pause before a failed Event is retried.
 const AGAIN: Duration = Duration::from_secs(30);
 /// Minimum interval of Events about the hosts of one Gateway. Hosts lost in between share the next
 /// ones.
 const GATHER: Duration = Duration::from_secs(30);
-/// Time in which an Event of an object is not repeated: a condition may flap with every change of
+/// Time for which an Event of an object is not repeated: a condition may flap with every change of
 /// another object.
 const REPEATED: Duration = Duration::from_secs(60);
-/// Largest number of objects whose conditions have turned and whose Events wait.
+/// Maximum number of objects with pending Events about conditions.
 pub(crate) const MAX_UNTOLD: usize = 1000;
-/// Largest number of characters of an Event's text (the API's limit is a kilobyte).
+/// Maximum number of characters of an Event's text (the API's limit is a kilobyte).
 const MAX_NOTE: usize = 900;
 
 /// Warnings about the certificates of each Gateway and ListenerSet.
@@ -47,7 +47,7 @@ pub(crate) struct Events {
     pub(crate) expiring: watch::Receiver<Expiring>,
     pub(crate) presences: watch::Receiver<AllPresences>,
     pub(crate) transitions: mpsc::Receiver<ObjectTransitions>,
-    /// Settings, which include the silence after which a host is lost.
+    /// Settings, including the silence after which a host is lost.
     pub(crate) current: watch::Receiver<CurrentSettings>,
 }
 
@@ -56,14 +56,14 @@ pub(crate) struct Events {
 struct Told {
     certificates: BTreeSet<(ObjectKey, Warning)>,
     hosts: AllPresences,
-    /// Times at which Events about a Gateway's hosts were written last.
+    /// Times of the last Events about each Gateway's hosts.
     hosts_at: BTreeMap<NamespacedName, Instant>,
     /// Times of reported conditions of objects, by their part and reason.
     conditions_at: BTreeMap<(ObjectKey, String, String), Instant>,
 }
 
 impl Events {
-    /// Runs until the senders of its channels are gone.
+    /// Runs until the senders of its channels are dropped.
     pub(crate) async fn run(mut self) {
         let mut told = Told::default();
         loop {
@@ -90,7 +90,7 @@ impl Events {
         }
     }
 
-    /// Writes the Events about conditions of an object. One that cannot be written is left out.
+    /// Writes the Events about conditions of an object. Failed ones are dropped.
     async fn tell_transitions(&self, turned: ObjectTransitions, told: &mut Told) {
         let ObjectTransitions {
             key,
@@ -113,7 +113,7 @@ impl Events {
         }
     }
 
-    /// Writes the Events about certificates; returns false if some are left.
+    /// Writes the Events about certificates. Returns false if some remain.
     async fn tell_certificates(&self, expiring: &Expiring, told: &mut Told) -> bool {
         let is_so = |(object, warning): &(ObjectKey, Warning)| {
             let all = expiring.get(object);
@@ -132,7 +132,7 @@ impl Events {
         true
     }
 
-    /// Writes the Events about hosts; returns false if some are left.
+    /// Writes the Events about hosts. Returns false if some remain.
     async fn tell_hosts(&self, presences: &AllPresences, told: &mut Told) -> bool {
         told.hosts
             .retain(|gateway, _| presences.contains_key(gateway));
@@ -173,7 +173,7 @@ impl Events {
             .map_err(Clone::clone)
     }
 
-    /// Writes an Event of a Gateway; returns false if that has failed.
+    /// Writes an Event of a Gateway. Returns false on failure.
     async fn tell_gateway(&self, gateway: &NamespacedName, event: &Event) -> bool {
         let key = ObjectKey {
             kind: Kind::Gateway,
@@ -182,7 +182,7 @@ impl Events {
         self.tell(&key, API_VERSION, event).await
     }
 
-    /// Writes an Event; returns false if that has failed.
+    /// Writes an Event. Returns false on failure.
     async fn tell(&self, key: &ObjectKey, api_version: &str, event: &Event) -> bool {
         if let Err(error) = self.write(key, api_version, event).await {
             tracing::warn!(object = %key, %error, "an event cannot be written");
@@ -217,7 +217,8 @@ impl Events {
             controller: CONTROLLER.to_owned(),
             instance: Some(self.replica.identity.clone()),
         };
-        // A recorder that has written before adds to the Event of the same reason, and keeps its first text.
+        // A reused recorder would extend its last Event of the same reason, and keep the first
+        // text.
         Recorder::new(client, instance)
             .publish(event, &regarding)
             .await

@@ -1,4 +1,4 @@
-//! The hosts of a Gateway, summed up from the reports of their agents. Pure.
+//! Summarizes the hosts of a Gateway from the reports of their agents. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -18,30 +18,30 @@ const DEAD_AFTER: Duration = Duration::from_secs(24 * 3600);
 const MAX_ADDRESSES: usize = 16;
 /// Number of foreign addresses that a condition names.
 const MAX_FOREIGN: usize = 8;
-/// Reason for which reported addresses are left out.
+/// Reason for ignoring reported addresses.
 pub(super) const FOREIGN_ADDRESS: &str =
     "they are neither of the host's Node nor in the controller's --host-addresses";
-/// Number of revisions of one generation that are remembered.
+/// Number of remembered revisions of one generation.
 const MAX_REVISIONS: usize = 256;
-/// Number of digits of a revision that agents report.
+/// Number of digits of a revision in reports.
 const REPORTED_DIGITS: usize = 12;
 
-/// Reports of all hosts of one Gateway, summed up.
+/// Summary of the reports of one Gateway's hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FleetSummary {
     /// Reports about the Gateway and its ListenerSets; listeners by provenance.
     pub(super) programmed: Programmed,
-    /// Names of the hosts that are lost.
+    /// Names of the lost hosts.
     pub(super) lost: Vec<String>,
     /// Silence after which a host is lost.
     pub(super) lost_after: Duration,
-    /// Addresses that are not the reporting host's, as `ADDRESS of HOST`.
+    /// Addresses that do not belong to the reporting host, as `ADDRESS of HOST`.
     pub(super) foreign_addresses: Vec<String>,
-    /// Hosts that serve, whatever they serve, by address.
+    /// Serving hosts by address, whatever revision they serve.
     pub(super) endpoints: BTreeMap<IpAddr, HostEndpoint>,
     /// True if Pods serve. Kubernetes routes to them, so they are not endpoints here.
     pub(super) pods: bool,
-    /// Hosts that refuse the newest revision, and serve an older one, with the reason of each.
+    /// Hosts that rejected the newest revision and serve an older one, with the reason.
     pub(super) behind: Vec<(String, String)>,
     /// Refused parts of routes, by `HTTPRoute/namespace/name`.
     pub(super) refused: BTreeMap<String, RefusedRules>,
@@ -61,8 +61,8 @@ impl FleetSummary {
     }
 }
 
-/// Revisions since the Gateway itself was changed. A host that runs one of them runs the Gateway as it is; whatever
-/// else has changed since is on its way.
+/// Revisions since the last change of the Gateway itself. A host with one of them serves the
+/// current Gateway; other changes may still be in progress.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Revisions {
     generation: i64,
@@ -70,7 +70,7 @@ pub(super) struct Revisions {
 }
 
 impl Revisions {
-    /// Adds the revision that is to be published now.
+    /// Adds the revision to publish now.
     pub(super) fn note(&mut self, generation: i64, revision: &str) {
         if self.generation != generation {
             self.generation = generation;
@@ -91,7 +91,8 @@ impl Revisions {
     }
 }
 
-/// Returns true if a host cannot take the newest revision that it has read. While it is on its way, the host counts as ready.
+/// Returns true if a host rejected the newest revision that it has read. While the host is still
+/// applying it, it counts as ready.
 fn refuses_newest(status: &GatewayAgentStatus) -> bool {
     status.state == AgentState::Degraded
         && !status.draining
@@ -99,8 +100,8 @@ fn refuses_newest(status: &GatewayAgentStatus) -> bool {
         && status.wanted_revision != status.applied_revision
 }
 
-/// Sums up the agents of one Gateway, each with the time since its last report. A host that is silent for longer than
-/// `lost_after` is lost.
+/// Summarizes the agents of one Gateway, each with the time since its last report. A host that is
+/// silent for longer than `lost_after` is lost.
 pub(super) fn summarize<'a>(
     agents: impl Iterator<Item = (&'a GatewayAgent, Duration)>,
     revisions: &Revisions,
@@ -143,7 +144,7 @@ pub(super) fn summarize<'a>(
             } else {
                 all.programmed.hosts_ready += 1;
             }
-            // Clients are served there all the same.
+            // Clients are served there nevertheless.
             let (own, foreign) = addresses_of(status, |ip| allow(host, ip).is_some());
             addresses.push(own.into_iter().collect());
             all.note_foreign(&foreign, host);
@@ -157,7 +158,7 @@ pub(super) fn summarize<'a>(
     all.programmed.addresses = addresses.map(|ip| ip.to_string()).collect();
     all.programmed.refused_listeners = listeners.describe(heard);
     all.programmed.unshown_certificates = unshown.describe(heard);
-    // An address that one host lacks may be another's.
+    // One host may have an address that another one lacks.
     unusable
         .0
         .retain(|_, reasons| reasons.values().map(BTreeSet::len).sum::<usize>() >= heard as usize);
@@ -169,15 +170,16 @@ pub(super) fn summarize<'a>(
     all
 }
 
-/// Returns the silence after which a host is lost: never before its next report is overdue.
+/// Returns the silence after which a host is lost, which is never before its next report is
+/// overdue.
 pub(super) fn patience(status: &GatewayAgentStatus, lost_after: Duration) -> Duration {
     let seconds = status.report_seconds.unwrap_or(0).min(MAX_REPORT_SECONDS);
-    // Hosts are up to a quarter late, so that not all of them report at once.
+    // Hosts delay reports by up to a quarter, so that not all of them report at once.
     lost_after.max(Duration::from_secs(seconds.into()) * 3 / 2)
 }
 
-/// Returns the addresses of a report that the host may have, and the others. Anything else would have the API server refuse the
-/// whole status of the Gateway.
+/// Splits the addresses of a report into allowed and other ones. The API server would reject the
+/// whole status of the Gateway for anything else.
 fn addresses_of(
     status: &GatewayAgentStatus,
     may_have: impl Fn(IpAddr) -> bool,
@@ -187,8 +189,8 @@ fn addresses_of(
     parsed.partition(|ip| may_have(*ip))
 }
 
-/// Returns as many addresses as a status holds: the first of each host, then the second, so that no host takes all the
-/// room.
+/// Returns as many addresses as fit into a status: the first of each host, then the second, so that
+/// no host takes up all the room.
 fn shared_out(of_hosts: &[Vec<IpAddr>]) -> BTreeSet<IpAddr> {
     let most = of_hosts.iter().map(Vec::len).max().unwrap_or(0);
     let mut taken = BTreeSet::new();
@@ -252,7 +254,7 @@ pub(super) fn stale<'a>(
         .collect()
 }
 
-/// Returns true if both reports say the same, but for the time at which they were written.
+/// Returns true if both reports are equal except for their time.
 pub(super) fn says_the_same(before: &GatewayAgent, now: &GatewayAgent) -> bool {
     let said = |agent: &GatewayAgent| {
         let status = agent.status.clone();
@@ -286,13 +288,13 @@ impl Refusals<'_> {
         RefusedRules {
             rules: self.rules.describe(heard),
             backends: self.backends.describe(heard),
-            // Hosts that do not name the route serve all of it.
+            // Hosts that do not mention the route serve all of it.
             works: self.works || self.hosts < heard,
         }
     }
 }
 
-/// Reasons by their subject, each with the hosts that give it.
+/// Reasons by subject, each with the hosts that report it.
 #[derive(Default)]
 struct Reasons<'a, K>(BTreeMap<K, BTreeMap<&'a str, BTreeSet<&'a str>>>);
 
@@ -380,7 +382,7 @@ mod tests {
             !all.lost.is_empty()
         };
         assert!(!lost(None, 180) && lost(None, 181));
-        // More often than the rest: the configuration counts.
+        // Another host reports more often, but the configured limit still applies.
         assert!(!lost(Some(10), 180) && lost(Some(10), 181));
         assert!(!lost(Some(600), 900) && lost(Some(600), 901));
         assert!(!lost(Some(u32::MAX), 5400) && lost(Some(u32::MAX), 5401));

@@ -12,17 +12,17 @@ use jiff::Timestamp;
 
 use sesame_published::{GatewayAgent, STATUS_MANAGER};
 
-/// Moment by two clocks.
+/// A moment on two clocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     /// Monotonic clock.
     pub(super) steady: Instant,
-    /// Wall clock, as it is set.
+    /// Wall clock.
     pub(super) wall: Timestamp,
 }
 
 impl Moment {
-    /// Returns this moment by the clocks of this machine.
+    /// Returns the current moment on this machine's clocks.
     pub(super) fn now() -> Self {
         Self {
             steady: Instant::now(),
@@ -44,7 +44,7 @@ struct LastReport {
     mark: ReportMark,
     /// Time at which it arrived.
     since: Instant,
-    /// Silence of the agent before it arrived.
+    /// Silence of the agent before this report.
     before: Duration,
 }
 
@@ -52,12 +52,12 @@ struct LastReport {
 #[derive(Debug, Default)]
 pub(super) struct AgentLiveness {
     heard: BTreeMap<String, LastReport>,
-    /// Newest time that the API server noted, and the time at which we learned it.
+    /// Latest known time of the API server, and the moment at which we learned it.
     server: Option<(Timestamp, Instant)>,
 }
 
 impl AgentLiveness {
-    /// Takes the reports of these agents. Those that come together are judged together.
+    /// Applies the reports of these agents. Reports in one call are judged together.
     pub(super) fn hear<'a>(
         &mut self,
         agents: impl Iterator<Item = (&'a str, &'a GatewayAgent)> + Clone,
@@ -91,19 +91,19 @@ impl AgentLiveness {
         }
     }
 
-    /// Forgets all agents that are not `there`.
+    /// Forgets all agents for which `there` is false.
     pub(super) fn retain(&mut self, there: impl Fn(&str) -> bool) {
         self.heard.retain(|name, _| there(name));
     }
 
-    /// Returns the time since the agent was last heard of.
+    /// Returns the time since the agent's last sign of life.
     pub(super) fn of(&self, name: &str, now: Moment) -> Duration {
         self.heard.get(name).map_or(Duration::ZERO, |heard| {
             heard.before + now.steady.saturating_duration_since(heard.since)
         })
     }
 
-    /// Returns the silence of an agent that is seen for the first time.
+    /// Returns the silence of an agent at its first observation.
     fn before(&self, mark: ReportMark, now: Moment) -> Duration {
         let silence = match (mark.written, mark.heartbeat) {
             (Some(written), _) => self
@@ -117,7 +117,7 @@ impl AgentLiveness {
             .unwrap_or(Duration::ZERO)
     }
 
-    /// Returns the API server's time as far as it is known: it may be later.
+    /// Returns a lower bound of the API server's current time.
     fn server_time(&self, now: Moment) -> Option<Timestamp> {
         let (time, since) = self.server?;
         let passed = now.steady.saturating_duration_since(since);
@@ -149,7 +149,8 @@ mod tests {
         Timestamp::from_second(second).expect("a time")
     }
 
-    /// As it is after a write at `written` by the API server's clock, at `heartbeat` by its own.
+    /// Returns an agent after a write at `written` by the API server's clock and `heartbeat` by its
+    /// own.
     fn agent(heartbeat: i64, written: Option<i64>) -> GatewayAgent {
         let mut agent = GatewayAgent::new("a", GatewayAgentSpec::default());
         agent.status = Some(GatewayAgentStatus {
@@ -181,7 +182,7 @@ mod tests {
             wall: second(3 * YEAR),
         };
         let mut silences = AgentLiveness::default();
-        // Neither the clocks of the hosts nor ours are right.
+        // Both the hosts' clocks and ours are wrong.
         let all = [
             ("live", agent(YEAR, Some(10_000))),
             ("dead", agent(9 * YEAR, Some(9_000))),

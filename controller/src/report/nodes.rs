@@ -18,15 +18,15 @@ use crate::replica::Replica;
 use crate::watch::{Json, Keep, ObjectWatch, PAGE, Received, WatchEvent, watch_config};
 use sesame_gateway_api::api::{NamespacedName, Network};
 
-/// Pause after a watch that is not served.
+/// Pause before retrying a watch that is not served.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// Number of addresses that are kept of a Node.
+/// Maximum number of addresses kept for a Node.
 const MAX_ADDRESSES: usize = 64;
 
 /// Name of a Node, and its addresses.
 pub(super) type NamedNode = (String, NodeAddresses);
 
-/// Addresses of a Node, which are all that is kept of it.
+/// Addresses of a Node, the only part of it that is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeAddresses(BTreeSet<IpAddr>);
 
@@ -51,7 +51,7 @@ pub(super) enum Permission {
 /// Addresses of all Nodes.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
-    /// Nodes by name; none before they were listed.
+    /// Nodes by name; `None` until they are listed.
     known: Option<BTreeMap<String, NodeAddresses>>,
     declared: Vec<Network>,
 }
@@ -62,17 +62,17 @@ impl Nodes {
         self.declared = declared.to_vec();
     }
 
-    /// Notes that Nodes may not be read; those that were known stay.
+    /// Records that Nodes must not be read. Known ones stay.
     pub(super) fn none(&mut self) {
         self.known.get_or_insert_default();
     }
 
-    /// Returns true once it is known which Nodes there are.
+    /// Returns true once all existing Nodes are known.
     pub(super) fn listed(&self) -> bool {
         self.known.is_some()
     }
 
-    /// Takes an event of the watch; returns true if any address came or went.
+    /// Applies an event of the watch. Returns true if any address was added or removed.
     pub(super) fn take(&mut self, event: WatchEvent<NamedNode>) -> bool {
         if let WatchEvent::Listed(all) = event {
             let all = Some(all.into_iter().collect());
@@ -101,7 +101,7 @@ impl Nodes {
     }
 }
 
-/// Watches Nodes until the receiver is gone.
+/// Watches Nodes until the receiver is dropped.
 pub(super) async fn watch(replica: Replica, events: UnboundedSender<FleetEvent>) {
     let api = Api::all_with(replica.client.clone(), &ApiResource::erase::<Node>(&()));
     let watch = ObjectWatch::new(&replica, "Node", api, watch_config().page_size(PAGE));

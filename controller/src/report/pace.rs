@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Shortest time between two writes of an object.
+/// Initial time between two writes of an object.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// Time that it grows to while the object keeps changing.
+/// Maximum time between writes while the object keeps changing.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Pace of the writes of one object.
@@ -30,7 +30,7 @@ impl Pace {
         self.last + self.pause
     }
 
-    /// Notes a write. An object that is written as soon as it may be has to wait longer each time.
+    /// Records a write. If it came as early as allowed, the next wait is longer.
     pub(super) fn wrote(&mut self, now: Instant) {
         let busy = now < self.next() + self.pause;
         self.pause = if busy {
@@ -41,17 +41,17 @@ impl Pace {
         self.last = now;
     }
 
-    /// Returns true if there is nothing to remember any more.
+    /// Returns true if the pace can be forgotten.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         now > self.next() + LONGEST
     }
 }
 
-/// Part of its time that is spent on sums of reports while they keep coming: one in this many.
+/// Summaries may use one in this many parts of the time while reports keep arriving.
 const SHARE: u32 = 20;
 
-/// Pace at which reports are summed up. A sum looks at all hosts of a Gateway, so the more there are, the more reports share
-/// one. A report that comes alone is never kept waiting.
+/// Pace of summaries. Each looks at all hosts of a Gateway, so with more hosts, more reports share
+/// one. An isolated report is never delayed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SummaryPace {
     next: Option<Instant>,
@@ -63,12 +63,12 @@ impl SummaryPace {
         self.next.is_none_or(|next| next <= now)
     }
 
-    /// Returns the time before which reports wait to be summed up.
+    /// Returns the earliest time of the next summary, if limited.
     pub(super) fn next(&self) -> Option<Instant> {
         self.next
     }
 
-    /// Notes that all that had come was summed up in this time.
+    /// Records that a summary of all reports took this time.
     pub(super) fn summed(&mut self, began: Instant, ended: Instant) {
         let took = ended.saturating_duration_since(began);
         self.next = Some(ended + (took * (SHARE - 1)).min(LONGEST));

@@ -1,4 +1,4 @@
-//! Makes the patch from the status that is stored to the one that the object should have. Pure.
+//! Computes the patch from the stored status of an object to the desired one. Pure.
 
 use jiff::Timestamp;
 use serde::Deserialize as _;
@@ -62,7 +62,8 @@ pub(super) fn patch(
             });
             ANCESTORS.patch(&stored, ours.collect(), controller_name, now)
         }
-        // A Gateway or class of another controller holds nothing that is ours alone; its new controller writes over it.
+        // On a Gateway or class of another controller, nothing is ours alone; its new controller
+        // overwrites it.
         None => [PARENTS, ANCESTORS]
             .iter()
             .find(|list| stored.get(list.field).is_some())
@@ -71,7 +72,7 @@ pub(super) fn patch(
 }
 
 /// Returns the new status of a kind that only one controller writes: `said`, with times in its
-/// conditions. Returns `None` if it is stored already.
+/// conditions. Returns `None` if the stored one is equal.
 fn own(
     stored: &Value,
     mut said: Value,
@@ -253,7 +254,7 @@ mod tests {
         let before = stored(&json!({ "parents": foreign }));
         let written = patch(&before, Some(&said(&["m", "n"])), OURS, now(5)).expect("a change");
         let after = stored(&written);
-        // `a` would be first by its name.
+        // `a` would sort first.
         assert_eq!(
             patch(&after, Some(&said(&["a", "m", "n"])), OURS, now(9)),
             None

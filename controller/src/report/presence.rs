@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 
 use sesame_gateway_api::api::NamespacedName;
 
-/// Number of hosts of one Gateway that get an Event each. More at a time share one.
+/// Number of hosts of one Gateway that get separate Events. If there are more, they share one.
 const MAX_ALONE: usize = 5;
 
-/// Presence of a host that is lost or was.
+/// Presence of a host that is or was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum HostPresence {
-    /// Nothing is heard of it.
+    /// It has stopped reporting.
     Lost,
-    /// It was lost, and is heard of again.
+    /// It was lost, and reports again.
     Returned,
 }
 
-/// Hosts of one Gateway that are lost, or were; by name.
+/// Hosts of one Gateway that are or were lost, by name.
 pub(crate) type HostPresences = BTreeMap<String, HostPresence>;
 /// The same for all Gateways.
 pub(crate) type AllPresences = BTreeMap<NamespacedName, HostPresences>;
 
-/// Returns the hosts of a Gateway that are lost now, and those that were `before` and report again.
+/// Returns the lost hosts of a Gateway, and the ones that were lost `before` and report again.
 pub(super) fn follow(
     before: &HostPresences,
     lost: &[String],
@@ -36,7 +36,7 @@ pub(super) fn follow(
     now
 }
 
-/// An Event that is to be written.
+/// A pending Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PresenceNews {
     pub(super) presence: HostPresence,

@@ -1,14 +1,15 @@
-//! Reasons why the report of a host counts for nothing.
+//! Reasons for ignoring a host's report.
 
 use std::fmt;
 
-/// Number of Gateways that one host may report about: as many as it may have addresses for.
+/// Maximum number of Gateways that one host may report about, same as its maximum number of
+/// addresses.
 pub(super) const MAX_OF_HOST: usize = 256;
 
-/// Reason why a report counts for nothing.
+/// Reason for ignoring a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReportRefusal {
-    /// The host may not write an object of this name.
+    /// The host must not write an object of this name.
     Name,
     /// The host reports about too many Gateways.
     TooMany,

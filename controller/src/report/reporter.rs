@@ -1,4 +1,4 @@
-//! Writes statuses, while this replica leads: one write of an object at a time, and few of all.
+//! Writes statuses while this replica leads: one write of an object at a time, and few in total.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -28,9 +28,9 @@ use crate::statuses::{
 };
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-/// Number of objects that are written at a time.
+/// Maximum number of concurrent writes.
 const WRITES_AT_ONCE: usize = 8;
-/// Time between two looks at the clocks: hosts may be lost, agents forgotten.
+/// Interval of time-based checks: hosts may be lost, agents forgotten.
 const TICK: Duration = Duration::from_secs(5);
 
 /// Everything that the reporter's task owns.
@@ -46,12 +46,12 @@ pub(crate) struct StatusReporter {
     pub(crate) expiring: watch::Sender<Expiring>,
     pub(crate) presences: watch::Sender<AllPresences>,
     pub(crate) transitions: mpsc::Sender<ObjectTransitions>,
-    /// Requests for the status page; none of it is made without one.
+    /// Requests for the status page, which is rendered only on request.
     pub(crate) asked: mpsc::Receiver<PageAsk>,
 }
 
 impl StatusReporter {
-    /// Runs until the senders of its channels are gone.
+    /// Runs until the senders of its channels are dropped.
     pub(crate) async fn run(mut self) {
         let mut backlog = Backlog::default();
         let mut writes: JoinSet<(ObjectKey, WriteOutcome)> = JoinSet::new();
@@ -104,7 +104,7 @@ impl StatusReporter {
                 Some(ask) = self.asked.recv() => self.show(ask, &backlog, &agents),
                 Some(()) = OptionFuture::from(wait.map(sleep_until)) => {}
             }
-            // Everything that has arrived is taken before statuses are compared.
+            // Take everything that has arrived before comparing statuses.
             while let Ok(change) = self.changes.try_recv() {
                 backlog.take(change, &mut agents);
             }
@@ -133,13 +133,13 @@ impl StatusReporter {
             api_version: stored.api_version.to_string(),
             all,
         };
-        // The status says it, too: where thousands turn bad at once, Events are left out.
+        // The status reports it too. If thousands turn bad at once, Events are dropped.
         if self.transitions.try_send(of_object).is_err() {
             tracing::debug!(object = %key, "too many conditions have changed: no Event is written");
         }
     }
 
-    /// Answers with the status page of this moment.
+    /// Answers with the current status page.
     fn show(&self, ask: PageAsk, backlog: &Backlog, agents: &Agents) {
         let PageAsk { unready, answer } = ask;
         let failures = self.failures.borrow().clone();
@@ -164,7 +164,7 @@ impl StatusReporter {
         let _ = answer.send(page);
     }
 
-    /// Hands the rules for hosts on; returns the objects whose reports count differently by them.
+    /// Passes on the rules for hosts. Returns the objects whose reports count differently now.
     fn apply_rules(&mut self, agents: &mut Agents) -> BTreeSet<ObjectKey> {
         match &*self.host_rules.borrow_and_update() {
             Ok(ControllerSettings {
@@ -176,7 +176,7 @@ impl StatusReporter {
         }
     }
 
-    /// Starts the writes that may be done now; returns the time of the next one.
+    /// Starts the writes that are allowed now, and returns the time of the next one.
     fn start_writes(
         &self,
         backlog: &mut Backlog,
@@ -243,7 +243,7 @@ impl StatusReporter {
     }
 }
 
-/// Sums up the reports that have come, if that may be done by now.
+/// Sums up new reports if the pace allows it.
 fn sum_up(agents: &mut Agents, pace: &mut SummaryPace, backlog: &mut Backlog) {
     let began = Instant::now();
     if agents.wants_sum(pace.allows(began)) {

@@ -10,23 +10,25 @@ use serde_json::Value;
 use sesame_gateway_api::status::{ConditionStatus, ConditionType, Reason};
 use sesame_gateway_api::world::ObjectKey;
 
-/// Largest number of transitions of one write: a Gateway with hundreds of listeners may lose all of them at once.
+/// Maximum number of transitions of one write: a Gateway with hundreds of listeners may lose all of
+/// them at once.
 const MAX_AT_ONCE: usize = 8;
 
-/// One condition that turned bad, or good.
+/// One condition that turned bad or recovered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Transition {
     /// True if it turned bad.
     pub(super) is_bad: bool,
-    /// The condition's reason, or `Resolved` for one that is gone.
+    /// The condition's reason, or `Resolved` for a removed one.
     pub(super) reason: String,
-    /// The part of the object that it is about, as `listener http` or `Gateway edge`; empty for the whole object.
+    /// The affected part of the object, as `listener http` or `Gateway edge`; empty for the whole
+    /// object.
     pub(super) about: String,
     /// The condition's message.
     pub(super) message: String,
 }
 
-/// The transitions of one object, and the API version that it was read in.
+/// The transitions of one object, and the API version in which it was read.
 #[derive(Clone, Debug)]
 pub(crate) struct ObjectTransitions {
     pub(super) key: ObjectKey,
@@ -34,7 +36,7 @@ pub(crate) struct ObjectTransitions {
     pub(super) all: Vec<Transition>,
 }
 
-/// One condition, as far as it matters here.
+/// The relevant fields of a condition.
 #[derive(Clone, Copy)]
 struct ConditionView<'a> {
     is_bad: bool,
@@ -42,10 +44,11 @@ struct ConditionView<'a> {
     message: &'a str,
 }
 
-/// Conditions by the part of the object that they are about, and by type.
+/// Conditions by the affected part of the object, and by type.
 type ConditionViews<'a> = BTreeMap<(String, ConditionType), ConditionView<'a>>;
 
-/// Returns the transitions from one status to the next, in order, at most [`MAX_AT_ONCE`]. Conditions of others are passed over.
+/// Returns the transitions from one status to the next, in order, at most [`MAX_AT_ONCE`]. Ignores
+/// conditions of others.
 pub(super) fn transitions(before: &Value, after: &Value, controller_name: &str) -> Vec<Transition> {
     let (before, after) = (
         condition_views(before, controller_name),
@@ -65,7 +68,7 @@ pub(super) fn transitions(before: &Value, after: &Value, controller_name: &str) 
             message: now.message.to_owned(),
         })
     });
-    // A part of the object that is gone needs no Event.
+    // A removed part of the object needs no Event.
     let is_there = |about: &str| after.keys().any(|(known, _)| known == about);
     let gone = before
         .iter()
@@ -117,7 +120,7 @@ fn add_conditions<'a>(all: &mut ConditionViews<'a>, about: &str, conditions: &'a
     }
 }
 
-/// Returns the words for a reference to a parent or an ancestor.
+/// Describes a reference to a parent or an ancestor.
 fn named(reference: &Value) -> String {
     let kind = reference["kind"].as_str().unwrap_or("Gateway");
     let name = text(&reference["name"]);
@@ -203,7 +206,7 @@ mod tests {
         let told = transitions(&before, &after, OURS);
         assert_eq!(told.len(), 1, "{told:?}");
         assert_eq!((told[0].is_bad, &*told[0].about), (true, "listener a"));
-        // It is undecided: nothing is good again.
+        // The condition is undecided, so nothing has recovered.
         let bad = gateway("False", &[programmed("False", "AddressNotAssigned")]);
         assert_eq!(transitions(&bad, &before, OURS), []);
 

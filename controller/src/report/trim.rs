@@ -1,4 +1,4 @@
-//! Trims a GatewayAgent to what statuses and the status page are made from. Pure.
+//! Trims a GatewayAgent to the input of statuses and the status page. Pure.
 //!
 //! The writer of a report chooses its size, and an old definition may not limit it. So unread
 //! fields are dropped on arrival, and the rest is bounded.
@@ -13,12 +13,13 @@ use sesame_published::{
     MAX_RULES, MAX_TEXT, STATUS_MANAGER,
 };
 
-/// Number of bytes of names and reasons that are kept of one report. A condition holds a quarter of that.
+/// Maximum number of bytes of names and reasons kept from one report. A condition holds a quarter
+/// of that.
 const MAX_BYTES: usize = 16 * 1024;
-/// Longest names of a Gateway and of a host.
+/// Maximum lengths of the names of a Gateway and of a host.
 const MAX_GATEWAY: usize = 317;
 const MAX_HOST: usize = 253;
-/// Longest revision and address.
+/// Maximum length of a revision or an address.
 const MAX_WORD: usize = 64;
 
 /// Report of an agent, trimmed, or `None` if it cannot be decoded.
@@ -86,7 +87,7 @@ fn trim(name: String, agent: GatewayAgent, managed: Vec<ManagedFieldsEntry>) -> 
     }
 }
 
-// Long: one field after the other, and none may be forgotten.
+// Long: one field after another, so that none is forgotten.
 fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
     let GatewayAgentStatus {
         state,
@@ -163,7 +164,7 @@ fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
                 fits(refused.route.len() + rules.map(|rule| rule.reason.len() + 32).sum::<usize>())
             })
             .collect(),
-        // After all that counts: it is shown to people alone.
+        // Last, because it is only shown to people.
         message: Some(short(&message, MAX_TEXT))
             .filter(|message| fits(message.len()))
             .unwrap_or_default(),
@@ -177,7 +178,7 @@ fn few<T>(all: Vec<T>, most: usize) -> impl Iterator<Item = T> {
     all.into_iter().take(most)
 }
 
-/// Returns a copy of the first characters, so that nothing of a longer text stays in memory.
+/// Copies the first characters, so that the rest of a longer text can be freed.
 fn short(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => text.get(..end).unwrap_or_default().to_owned(),

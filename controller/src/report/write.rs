@@ -13,7 +13,7 @@ use sesame_gateway_api::world::ObjectKey;
 
 /// Field manager of the statuses that we write.
 pub(super) const FIELD_MANAGER: &str = "sesame-controller";
-/// Time that one write may take.
+/// Timeout of a write.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Outcome of a write.
@@ -21,14 +21,14 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) enum WriteOutcome {
     /// The status is stored.
     Stored {
-        /// Status as it was.
+        /// Status before the write.
         before: StoredStatus,
-        /// Status as it is stored now.
+        /// Status after the write.
         stored: StoredStatus,
         /// Status that was sent.
         change: Value,
     },
-    /// The object is gone.
+    /// The object was deleted.
     Gone,
     /// Another writer changed the object.
     Changed,
@@ -36,13 +36,13 @@ pub(super) enum WriteOutcome {
     Failed,
 }
 
-/// Returns the time for conditions, which have whole seconds.
+/// Returns the time for conditions, in whole seconds.
 pub(super) fn now() -> Timestamp {
     let now = Timestamp::now();
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
-/// Merges `status` into the object, if it is still in the version that the change was made from.
+/// Merges `status` into the object, unless the object has changed since the patch was computed.
 pub(super) async fn write(
     client: Client,
     key: ObjectKey,

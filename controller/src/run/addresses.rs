@@ -1,4 +1,4 @@
-//! The addresses that a replica answers at: one for probes, and one with a guard, for metrics and the status page.
+//! The addresses of a replica: one for probes, and a guarded one for metrics and the status page.
 //!
 //! They are reopened on every restart of the tasks, but the guard stays: an error in its files must
 //! neither end the process nor open the address.
@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MetricsAddress {
     pub(crate) address: SocketAddr,
-    /// Files of the guard.
+    /// Files that configure the guard.
     pub(crate) guard: GuardFiles,
 }
 

@@ -1,4 +1,5 @@
-//! Answers of a replica to probes: it is ready once it has a valid configuration and everything was resolved.
+//! Answers probes: a replica is ready once it has a valid configuration and has resolved
+//! everything.
 
 use std::sync::Arc;
 
@@ -12,13 +13,13 @@ use crate::replica::Replica;
 use crate::serve::{self, PageAsk, StatusPages, UnreadyReason};
 use crate::watch::kinds::AwaitedKinds;
 
-/// Reason for not being ready before anything else is known.
+/// Initial reason for not being ready.
 const NOT_READ: &str = "the cluster's objects have not all been read yet";
 
-/// Receives the publications; none before the cluster was read.
+/// Receives the publications; `None` until the cluster was read.
 pub(super) type PublicationsReceiver = watch::Receiver<Option<Arc<DesiredPublications>>>;
 
-/// Progress of the first resolution, from the parts that have been started for it.
+/// Progress of the first resolution, from the parts that were started for it.
 #[derive(Clone)]
 pub(super) struct Progress {
     pub(super) publications: PublicationsReceiver,
@@ -49,7 +50,7 @@ impl Progress {
     }
 }
 
-/// Starts to answer probes, and those who ask for metrics and pages. Returns the requests for pages.
+/// Starts the servers for probes, metrics and pages. Returns the requests for pages.
 pub(super) fn spawn_servers(
     OpenAddresses { probes, guarded }: OpenAddresses,
     replica: &Replica,

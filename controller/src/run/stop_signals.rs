@@ -1,4 +1,4 @@
-//! The signals that stop the process. Nothing is stopped here.
+//! The signals that stop the process. Only receives them.
 
 use anyhow::{Context as _, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};

@@ -16,11 +16,11 @@ use tokio::time::{Instant, timeout};
 
 use super::{METRICS, Metrics, UnreadyReason, not_found, text};
 
-/// Seconds after which a browser asks again.
+/// Reload interval of browsers in seconds.
 const REFRESH_SECONDS: u32 = 10;
-/// Time for which a page is shown again as it is.
+/// Time for which a rendered page is reused.
 const FRESH: Duration = Duration::from_secs(1);
-/// Time in which a page is made; it takes some milliseconds.
+/// Timeout for rendering a page, which takes some milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Request for a page, by a browser.
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct PageAsk {
     /// Reason for not being ready, if any.
     pub(crate) unready: Option<String>,
-    /// Place for the page.
+    /// Sender for the page.
     pub(crate) answer: oneshot::Sender<Page>,
 }
 
@@ -53,7 +53,7 @@ impl StatusPages {
         }
     }
 
-    /// Returns the page of this moment, or of the second before it.
+    /// Returns a page that is at most a second old.
     async fn page(&self) -> Page {
         let mut last = self.last.lock().await;
         let known = last

@@ -110,7 +110,7 @@ impl Metrics {
         }
     }
 
-    /// Notes which program this is.
+    /// Records the build of this program.
     pub(crate) fn built_from(&self, revision: &'static str) {
         let version = env!("CARGO_PKG_VERSION");
         let labels = OfBuild { version, revision };
@@ -119,17 +119,17 @@ impl Metrics {
 
     /// Counts a list of a kind.
     pub(crate) fn listed(&self, kind: &str) {
-        // What appears with its first failure is missing from every rate.
+        // A counter that appears with its first failure would be missing from every rate.
         self.watch_failures.get_or_create(&of_kind(kind)).inc_by(0);
         self.lists.get_or_create(&of_kind(kind)).inc();
     }
 
-    /// Counts a watch that failed.
+    /// Counts a failed watch.
     pub(crate) fn watch_failed(&self, kind: &str) {
         self.watch_failures.get_or_create(&of_kind(kind)).inc();
     }
 
-    /// Notes that the world was resolved.
+    /// Records a resolution of the whole world.
     pub(crate) fn resolved(&self, took: Duration, world: &World, gateways: usize, skipped: usize) {
         self.resolutions.observe(took.as_secs_f64());
         self.gateways.set(count(gateways));
@@ -140,7 +140,7 @@ impl Metrics {
         }
     }
 
-    /// Replaces the certificates that are to be served.
+    /// Replaces the served certificates.
     pub(crate) fn certificates(&self, expiries: &BTreeMap<NamespacedName, Vec<Expiry>>) {
         self.certificates.clear();
         for (gateway, expiries) in expiries {
@@ -177,7 +177,7 @@ impl Metrics {
         self.published.get_or_create(&labels).inc();
     }
 
-    /// Counts a write of a status, before its outcome is known.
+    /// Counts a write of a status, before its result is known.
     pub(crate) fn status_written(&self, kind: &str) {
         self.statuses.get_or_create(&of_kind(kind)).inc();
     }
@@ -192,7 +192,7 @@ impl Metrics {
         self.hosts_lost.set(count(now));
     }
 
-    /// Notes whether this replica leads.
+    /// Records whether this replica leads.
     pub(crate) fn leads(&self, now: bool) {
         self.leader.set(now.into());
     }
@@ -202,13 +202,13 @@ impl Metrics {
         self.api_server.get() == 1
     }
 
-    /// Notes whether the API server answered the last read or write of the Lease.
+    /// Records whether the API server answered the last read or write of the Lease.
     pub(crate) fn api_server_answers(&self, now: bool) {
         self.api_server.set(now.into());
     }
 }
 
-/// Registers a metric, which is at zero.
+/// Registers a metric, initialized to zero.
 fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
     let metric = M::default();
     registry.register(name, help, metric.clone());

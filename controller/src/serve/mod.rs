@@ -21,10 +21,11 @@ pub(crate) use self::metrics::Metrics;
 const TEXT: &str = "text/plain; charset=utf-8";
 const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Returns the reason why a replica is not ready, as an error, until the world was resolved.
+/// Returns the reason why a replica is not ready, as an error, until the first resolution.
 pub(crate) type UnreadyReason = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// Answers probes until the task is dropped, and with the metrics, unless they are elsewhere.
+/// Answers probes until the task is dropped. Also serves the metrics, unless they have a separate
+/// address.
 pub(crate) async fn serve(
     listener: TcpListener,
     metrics: Option<Arc<Metrics>>,

@@ -16,14 +16,14 @@ use crate::retry::Pauses;
 use sesame_gateway_api::api::GATEWAY_GROUP;
 use sesame_gateway_api::world::{DefinitionRelease, Definitions, Kind};
 
-/// Pause between two looks: definitions are upgraded while the controller runs.
+/// Polling interval: definitions are upgraded while the controller runs.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
-/// Time that the API server may take to show a definition.
+/// Timeout for reading a definition.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
 
-/// Returns the newest version of `ClusterTrustBundle` that the API server serves and Sesame reads; none while it serves none. Many
-/// API servers have the kind, but do not serve it.
+/// Returns the newest version of `ClusterTrustBundle` that the API server serves and Sesame reads,
+/// or `None`. Many API servers have the kind, but do not serve it.
 async fn served_certificates(client: &Client) -> kube::Result<Option<&'static str>> {
     let groups = answer(TIMEOUT, client.list_api_groups()).await?;
     let group = groups
@@ -50,12 +50,12 @@ async fn served_certificates(client: &Client) -> kube::Result<Option<&'static st
     Ok(None)
 }
 
-/// Reasons for which no `ClusterTrustBundle` is read.
+/// Reasons why `ClusterTrustBundle` is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnreadCertificates {
     /// The API server serves no version that Sesame reads.
     NotServed,
-    /// It serves one, but does not let the controller list it.
+    /// It serves one, but the controller may not list it.
     Forbidden,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct DefinitionReader {
 }
 
 impl DefinitionReader {
-    /// Runs until the engine is gone.
+    /// Runs until the engine ends.
     pub(crate) async fn run(self) {
         let mut told = None;
         let mut pauses = Pauses::of_reads();
@@ -113,7 +113,7 @@ impl DefinitionReader {
         }
     }
 
-    /// Returns the release of each kind that is installed.
+    /// Returns the release of each installed kind.
     async fn read(&self) -> kube::Result<BTreeMap<Kind, DefinitionRelease>> {
         let api: Api<CustomResourceDefinition> = Api::all(self.replica.client.clone());
         let mut found = BTreeMap::new();
@@ -124,7 +124,8 @@ impl DefinitionReader {
                 found.insert(*kind, DefinitionRelease::read(&annotations));
             }
         }
-        // No kind of the Gateway API, but its references are: they are of the release of the policies that have them.
+        // ClusterTrustBundle is not a Gateway API kind, but BackendTLSPolicy's references to it
+        // are: they belong to the release of that policy.
         if let Some(release) = found.get(&Kind::BackendTlsPolicy).cloned()
             && readable_certificates(&self.replica.client).await?.is_ok()
         {

@@ -19,22 +19,22 @@ use crate::replica::Replica;
 use crate::retry::Pauses;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
-/// Time that one read may take.
+/// Timeout of a read.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Number of refusals that are waited out with growing pauses, which takes some ten seconds.
+/// Number of retries after refusals, with growing pauses; about ten seconds in total.
 const MAX_REFUSALS: u32 = 8;
-/// Pause before an object that may not be read is tried again.
+/// Pause before an unreadable object is retried.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
-/// Outcome of reading an object.
+/// Result of reading an object.
 #[derive(Debug)]
 pub(crate) enum FetchOutcome {
     /// The object.
     Found(AnyObject),
     /// The object does not exist.
     Missing,
-    /// The object may not be read: the version that was known stays.
+    /// The object cannot be read: the known version stays.
     Unreadable,
 }
 
@@ -47,10 +47,10 @@ pub(crate) enum Touched {
     Kind(Kind),
 }
 
-/// Objects that are referred to, as the engine hands them over.
+/// Referenced objects, published by the engine.
 pub(crate) type References = Arc<BTreeSet<ObjectKey>>;
 
-/// Reads each object that is referred to: when it is first referred to, and whenever something happens to it.
+/// Reads each referenced object: at its first reference, and after each event about it.
 pub(crate) struct Fetcher {
     pub(crate) replica: Replica,
     pub(crate) references: watch::Receiver<References>,
@@ -59,14 +59,14 @@ pub(crate) struct Fetcher {
 }
 
 impl Fetcher {
-    /// Runs until the engine is gone.
+    /// Runs until the engine ends.
     pub(crate) async fn run(mut self) {
         let published = published_before(&self.replica).await;
         if self.inputs.send(Input::Published(published)).is_err() {
             return;
         }
         let mut wanted = References::default();
-        // Objects being read; true for those that something has happened to since.
+        // Objects being read; true if an event about the object has arrived since.
         let mut reading: BTreeMap<ObjectKey, bool> = BTreeMap::new();
         let mut reads: JoinSet<(ObjectKey, FetchOutcome)> = JoinSet::new();
         loop {

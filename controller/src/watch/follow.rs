@@ -1,4 +1,4 @@
-//! One kind, as lists and changes of the values that the caller makes of each object.
+//! Follows one kind: lists, then changes, of values that the caller extracts from each object.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -34,11 +34,11 @@ pub(crate) fn watch_config() -> Config {
 /// Event of a watch.
 #[derive(Debug)]
 pub(crate) enum WatchEvent<T> {
-    /// All objects that there are: whatever else was known is gone.
+    /// All existing objects: any others are gone.
     Listed(Vec<T>),
-    /// An object that is new or changed.
+    /// A new or changed object.
     Applied(T),
-    /// An object that was deleted, as it was last.
+    /// The last state of a deleted object.
     Deleted(T),
 }
 
@@ -64,7 +64,8 @@ impl<K> ObjectWatch<K>
 where
     K: kube::Resource + OfName + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    /// Returns the objects that `api` and `config` choose; `kind` stands in messages and metrics.
+    /// Watches the objects that `api` and `config` select. `kind` is the name in messages and
+    /// metrics.
     pub(crate) fn new(replica: &Replica, kind: &'static str, api: Api<K>, config: Config) -> Self {
         Self::of_all(replica, kind, vec![api], config)
     }
@@ -176,7 +177,7 @@ fn forgotten_passed_over<K>(
 ) -> impl Stream<Item = Result<Event<K>, Error>> {
     watch.filter_map(async |event| match event {
         Err(Error::WatchError(status)) if status.code == 410 => {
-            // Never in a tight loop, whatever the server says.
+            // Prevents a tight loop, whatever the server answers.
             tokio::time::sleep(FORGOTTEN).await;
             None
         }

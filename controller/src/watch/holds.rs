@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-/// Returns true if every field of `part` has its value in `whole`.
+/// Returns true if every field of `part` has the same value in `whole`.
 pub(crate) fn holds(whole: &Value, part: &Value) -> bool {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => part.iter().all(|(name, part)| {
-            // The API leaves out empty fields, or writes null.
+            // The API omits empty fields, or writes null.
             let nothing = matches!(part, Value::Array(all) if all.is_empty()) || *part == 0;
             let whole = whole.get(name).filter(|whole| !whole.is_null());
             whole.map_or(nothing, |whole| holds(whole, part))

@@ -1,4 +1,4 @@
-//! Events of the cluster as the engine takes them: one type for everything that can change the world.
+//! Events for the engine: one type for everything that can change the world.
 
 use std::time::SystemTime;
 
@@ -7,7 +7,7 @@ use sesame_gateway_api::world::{AnyObject, Definitions, Kind, ObjectKey};
 
 use super::{FetchOutcome, PublishedBefore, StoredStatus, WatchEvent};
 
-/// News of the cluster.
+/// An event of the cluster.
 #[derive(Debug)]
 pub(crate) enum Input {
     /// Event of a watch.
@@ -19,13 +19,13 @@ pub(crate) enum Input {
         /// Time at which it arrived.
         seen: SystemTime,
     },
-    /// The definitions of the Gateway API that are installed.
+    /// The installed definitions of the Gateway API.
     Defined(Definitions),
     /// Digests of the last publication, read before referenced objects.
     Published(PublishedBefore),
     /// The settings of the controller may have changed.
     Configured,
-    /// Outcome of the read of an object that is referred to.
+    /// Result of reading a referenced object.
     Fetched {
         /// The object.
         key: ObjectKey,
@@ -35,7 +35,7 @@ pub(crate) enum Input {
 }
 
 impl Input {
-    /// Returns the object that may have changed, if it is one, and the time at which that was seen.
+    /// Returns the object that may have changed, if any, and the time of the event.
     pub(crate) fn object(&self) -> Option<(ObjectKey, SystemTime)> {
         match self {
             Self::Watched {

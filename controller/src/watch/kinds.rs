@@ -1,4 +1,4 @@
-//! Watches everything that resolution reads.
+//! Watches all input of resolution.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
@@ -29,12 +29,12 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::decode::decode_value;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
-/// Pause before a kind that is not installed is looked for again.
+/// Pause before looking again for a kind that is not installed.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// Pause after "not found" for a kind that was there.
+/// Pause after "not found" for a kind that was served before.
 pub(super) const NOT_SERVED: Duration = Duration::from_secs(1);
-/// Time that the API server may take to say whether a kind is installed.
+/// Timeout for asking whether a kind is installed.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 const NOT_INSTALLED: &str = "it is not installed";
@@ -45,11 +45,11 @@ const NOT_FOUND_OUT: &str = "the controller's ClusterRole does not let it look f
                              the kind is read within moments";
 const NONE_READ: &str = "its definition serves no version that is read; install newer definitions";
 
-/// Kinds without which there is nothing to resolve. While a replica has never seen their definitions, it waits: to take the
-/// cluster for one without Gateways would withdraw everything that is published.
+/// Kinds that resolution cannot do without. A replica that has never seen their definitions waits,
+/// because an empty result would withdraw all publications.
 const NEEDED: [Kind; 2] = [Kind::GatewayClass, Kind::Gateway];
 
-/// Needed kinds that have not been there yet, each with the reason.
+/// Needed kinds that have never been available, each with the reason.
 pub(crate) type AwaitedKinds = BTreeMap<Kind, &'static str>;
 
 /// Everything that the watches need.
@@ -59,9 +59,9 @@ pub(crate) struct Watches {
     pub(crate) inputs: Sender<Input>,
     pub(crate) touched: UnboundedSender<Touched>,
     pub(crate) awaited: watch::Sender<AwaitedKinds>,
-    /// Follows the kinds that say which mesh a Gateway outside the cluster sends to.
+    /// Follows the kinds that define the mesh of a Gateway outside the cluster.
     pub(crate) extra_minimal_ocg: bool,
-    /// The XBackends that there are.
+    /// The existing XBackends.
     pub(crate) x_backends: KnownXBackends,
 }
 
@@ -71,7 +71,7 @@ impl Watches {
         for kind in Kind::ALL.iter().copied() {
             let watches = self.clone();
             if kind.is_of_extra_minimal_ocg() && !self.extra_minimal_ocg {
-                // Whether the engine is still there is for the other watches to find out.
+                // The other watches find out whether the engine has ended.
                 self.pass_on(kind, WatchEvent::Listed(Vec::new()));
                 continue;
             }
@@ -85,7 +85,7 @@ impl Watches {
         }
     }
 
-    /// Watches a kind whose objects are kept.
+    /// Watches a kind and keeps its objects.
     async fn objects(&self, kind: Kind) {
         let mut absent = false;
         let mut needed = NEEDED.contains(&kind);
@@ -130,7 +130,7 @@ impl Watches {
         }
     }
 
-    /// Watches the metadata of a kind whose objects are read one by one.
+    /// Watches only the metadata of a kind whose objects are read individually.
     async fn metadata<K>(&self, kind: Kind)
     where
         K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -166,7 +166,7 @@ impl Watches {
         if kind.cluster_scoped() || kind == Kind::SesameConfiguration {
             return config;
         }
-        // What Sesame publishes itself is left out.
+        // Exclude Sesame's own publications.
         config.fields(&format!("metadata.namespace!={}", self.replica.namespace))
     }
 
@@ -184,9 +184,11 @@ impl Watches {
         self.replica.failures.record(kind.as_str(), error);
     }
 
-    /// Returns the newest version of the kind that the API server serves and Sesame reads, or the reason why there is none.
+    /// Returns the newest version of the kind that the API server serves and Sesame reads, or the
+    /// reason why there is none.
     ///
-    /// The definition itself is asked for: an API server that is just starting says "not found" of kinds that it has.
+    /// It reads the definition itself, because an API server that is just starting answers "not
+    /// found" for kinds that exist.
     async fn served_version(&self, kind: Kind) -> Result<String, &'static str> {
         let known = kind.api_versions();
         if kind == Kind::ClusterTrustBundle {
@@ -212,7 +214,7 @@ impl Watches {
         let plural = api_resource(kind, "").plural;
         let name = format!("{plural}.{group}");
         let asked = async || match answer(TIMEOUT, definitions.get_opt(&name)).await {
-            // A ClusterRole of a release before the kind was read. Nothing is served for the lack of it.
+            // The ClusterRole is older than Sesame's support of the kind. Continue without it.
             Err(kube::Error::Api(status)) if status.code == 403 && kind.is_experimental() => {
                 Ok(Err(NOT_FOUND_OUT))
             }
@@ -257,7 +259,7 @@ fn serves(definition: &Value, api_version: &str) -> bool {
     })
 }
 
-/// Decodes an object that arrived. Its status is kept as text, for the next write to start from.
+/// Decodes an object that arrived. Its status is kept as text, as the base of the next write.
 pub(super) fn observe(kind: Kind, api_version: &str, received: Received) -> WatchedObject {
     WatchedObject {
         name: received.name(),
@@ -266,7 +268,7 @@ pub(super) fn observe(kind: Kind, api_version: &str, received: Received) -> Watc
     }
 }
 
-/// Decodes an object; the error is the reason why it cannot be decoded.
+/// Decodes an object. The error is the reason for a failure.
 pub(super) fn decode(kind: Kind, api_version: &str, value: Value) -> Result<AnyObject, String> {
     let decoded = decode_value(value, kind, api_version);
     decoded.map_or_else(|e| Err(e.reason.to_string()), |decoded| Ok(decoded.object))

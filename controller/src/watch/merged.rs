@@ -13,7 +13,7 @@ use kube::runtime::watcher::Event;
 use super::WatchEvent;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Object that can be made of its name alone, which is all that is known of one that is gone.
+/// Object that can be created from a name alone, which is all that is known about a deleted one.
 pub(crate) trait OfName {
     /// Returns an object without content.
     fn of_name(metadata: ObjectMeta) -> Self;
@@ -36,7 +36,7 @@ pub(super) struct MergedLists<T> {
 struct NamespaceList<T> {
     /// List that is arriving.
     arriving: Vec<(NamespacedName, T)>,
-    /// Objects, while other watches have not listed yet; none before this one has.
+    /// Objects until all other watches have listed; `None` before this one has.
     early: Option<BTreeMap<NamespacedName, T>>,
     /// Names of the objects, once all have listed.
     known: BTreeSet<NamespacedName>,
@@ -55,7 +55,8 @@ impl<T> MergedLists<T> {
         }
     }
 
-    /// Takes an event of the watch of this index, and returns what happens by it. `gone` makes an object of a name.
+    /// Applies an event of the watch with this index, and returns the resulting events. `gone`
+    /// creates an object from a name.
     pub(super) fn take(
         &mut self,
         index: usize,
@@ -101,7 +102,7 @@ impl<T> MergedLists<T> {
         Vec::new()
     }
 
-    /// Returns all objects, if every watch has listed.
+    /// Returns all objects once every watch has listed.
     fn first_list(&mut self) -> Option<WatchEvent<T>> {
         self.whole = self.watches.iter().all(|watch| watch.early.is_some());
         if !self.whole {

@@ -12,12 +12,12 @@ use tokio::sync::watch;
 use super::kinds::{NOT_SERVED, Watches, observe};
 use super::{Received, WatchEvent, WatchedObject, api_resource, follow};
 
-/// The XBackends that there are; none until they were listed.
+/// The existing XBackends; `None` until they were listed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KnownXBackends(watch::Sender<Option<BTreeSet<NamespacedName>>>);
 
 impl KnownXBackends {
-    /// Takes an event of the XBackends.
+    /// Applies an event of the XBackends.
     pub(super) fn note(&self, event: &WatchEvent<WatchedObject>) {
         self.0.send_modify(|known| match event {
             WatchEvent::Listed(all) => {
@@ -33,8 +33,8 @@ impl KnownXBackends {
     }
 }
 
-/// Returns the namespaces of the XBackends once they differ from these, or `None` if the sender is
-/// gone.
+/// Returns the namespaces of the XBackends once they differ from these, or `None` if the sender was
+/// dropped.
 async fn other(
     known: &mut watch::Receiver<Option<BTreeSet<NamespacedName>>>,
     namespaces: Option<&BTreeSet<String>>,

@@ -15,19 +15,19 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::{Kind, LastGoodKeys, ObjectKey, ServedPorts, ServedTogether};
 use sesame_published::names::{GATEWAY_ENTRY, KEYS_ENTRY, PART_LABEL, Part, SERVED_TOGETHER_ENTRY};
 
-/// Time that one page of a list may take.
+/// Timeout for one page of a list.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause after a list that failed.
+/// Pause after a failed list.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Number of objects in a page of a list.
+/// Page size of lists.
 const PAGE: u32 = 50;
 
-/// Everything that was good, as it was published last.
+/// The last published good state.
 #[derive(Debug, Default)]
 pub(crate) struct PublishedBefore {
     /// Key pairs by Secret.
     pub(crate) keys: LastGoodKeys,
-    /// Ports on which Gateways were served together.
+    /// Ports on which Gateways were last served together.
     pub(crate) together: ServedTogether,
 }
 
@@ -58,7 +58,7 @@ async fn read(client: &Client, namespace: &str) -> kube::Result<PublishedBefore>
     })
 }
 
-/// Hands over each object of a part, page by page.
+/// Passes on each object of a part, page by page.
 async fn each(
     client: &Client,
     namespace: &str,
@@ -87,7 +87,8 @@ fn pairs_of(secret: &Received) -> Vec<KeyPair> {
     pairs.unwrap_or_default()
 }
 
-/// Returns the ports on which several Gateways are served, by the name under which a manifest publishes them.
+/// Returns the ports on which several Gateways are served, with the name that the manifest
+/// publishes.
 fn served_together(manifest: &Received) -> Option<(NamespacedName, ServedPorts)> {
     let entry = |name: &str| manifest.value()["data"][name].as_str();
     let name = ObjectKey::parse_as(Kind::Gateway, entry(GATEWAY_ENTRY)?)?;

@@ -1,7 +1,7 @@
-//! Objects as they arrive. Whatever they are, they can be read this far, so that no object stalls a watch.
+//! Objects as they arrive. Any object can be read this far, so that none stalls a watch.
 //!
-//! The author of an object chooses its size. So each object is reduced on arrival, and no two whole
-//! ones are in memory.
+//! The author of an object chooses its size. So each object is reduced on arrival, and never are
+//! two whole ones in memory.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::merged::OfName;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Number of objects in a page of a list: each may be as large as the API server allows.
+/// Page size of lists: each object may be as large as the API server allows.
 pub(crate) const PAGE: u32 = 16;
 
 /// Name and version of an object, and its reduced content. `Debug` prints nothing else, because it

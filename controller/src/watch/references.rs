@@ -1,7 +1,7 @@
-//! Finds the Secrets and ConfigMaps that resolution will look at. Pure.
+//! Finds the Secrets and ConfigMaps that resolution needs. Pure.
 //!
-//! Only Gateways of our classes count: no other Secret is read. Whether a reference is permitted is for resolution
-//! to say.
+//! Only Gateways of our classes count, so that no other Secret is read. Resolution checks whether a
+//! reference is permitted.
 
 use std::collections::BTreeSet;
 
@@ -59,7 +59,7 @@ pub(crate) fn references(world: &World, controller_name: &str) -> BTreeSet<Objec
     let of_policies = world.mesh_ocg_policies.iter().map(|it| &it.spec.ocg);
     let of_meshes = world.x_meshes.iter().filter_map(|it| it.spec.ocg.as_ref());
     for ocg in of_policies.chain(of_meshes) {
-        // Without a namespace it names nothing.
+        // Without a namespace the reference is void.
         found.trust_bundle("", &ocg.trust_bundle);
     }
     found.0
@@ -139,7 +139,7 @@ impl Referenced {
         self.add(kind, from, reference);
     }
 
-    /// Adds a reference of a separate kind.
+    /// Adds a reference whose kind is given separately.
     fn reference(&mut self, from: &str, reference: &ObjectRef) {
         if let Some(kind) = reference.kind.as_deref() {
             self.add(kind, from, reference);
@@ -153,7 +153,7 @@ impl Referenced {
             _ => return,
         };
         let namespace = reference.namespace.as_deref().unwrap_or(from);
-        // A name becomes part of the path of a request; others name nothing that exists.
+        // A name becomes part of a request's path. Invalid names match no object.
         let named = is_dns_label(namespace) && is_dns_subdomain(&reference.name);
         if named && reference.group.as_deref().is_none_or(str::is_empty) {
             self.0.insert(ObjectKey {

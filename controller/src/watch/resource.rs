@@ -1,4 +1,4 @@
-//! Names of each kind in the paths of the API server, and the namespaces that it is watched in.
+//! Names of each kind in the paths of the API server, and the namespaces to watch.
 
 use kube::Api;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -27,7 +27,7 @@ pub(crate) fn watched_apis<T: Keep>(
     }
     let mut watched = replica.watched.clone();
     if kind == Kind::SesameConfiguration {
-        // The controller's own is there.
+        // Include the controller's own namespace.
         watched.add(&replica.namespace);
     }
     watched.each(all, |namespace| {

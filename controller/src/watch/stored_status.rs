@@ -1,18 +1,18 @@
-//! The status of an object as the cluster has it.
+//! The status of an object as stored in the cluster.
 
 use serde_json::Value;
 
 use super::Received;
 use sesame_gateway_api::world::Kind;
 
-/// Status of one object, as text: most are never looked at again.
+/// Status of one object, as text, because most are never read again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredStatus {
     /// `metadata.resourceVersion`.
     pub(crate) version: Box<str>,
     /// `metadata.generation`.
     pub(crate) generation: i64,
-    /// The `apiVersion` that it was read in.
+    /// The `apiVersion` in which it was read.
     pub(crate) api_version: Box<str>,
     /// `status`, as JSON; empty if there is none.
     status: Box<str>,

@@ -1,4 +1,4 @@
-//! Access logs as a SesameConfiguration says them.
+//! Access logs, as configured by a SesameConfiguration.
 
 use std::borrow::Cow;
 use std::fmt;

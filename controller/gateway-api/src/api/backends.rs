@@ -1,4 +1,4 @@
-//! `XBackend` and `XBackendTrafficPolicy`, and as much of a Pod as an `XBackend` selects by.
+//! `XBackend` and `XBackendTrafficPolicy`, and the parts of a Pod that an `XBackend` needs.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ pub struct XBackendTls {
     pub mode: String,
     /// Validation of endpoints; for all modes but `None`.
     pub validation: Option<BackendTlsValidation>,
-    /// Key that is shown to endpoints; for `ClientAndServer`.
+    /// Client certificate for endpoints; for `ClientAndServer`.
     pub client_certificate_ref: Option<ObjectRef>,
 }
 
@@ -122,7 +122,7 @@ pub struct Pod {
     pub status: PodState,
 }
 
-/// The state of a Pod as far as traffic depends on it.
+/// The parts of a Pod's state that traffic depends on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "PodStatus")]
 pub struct PodState {

@@ -1,6 +1,7 @@
 //! The core kinds that resolution reads: Service, `EndpointSlice`, Secret, `ConfigMap`, Namespace.
 //!
-//! Only the fields that are read are kept, and in the least room, because a cluster has many of these objects. Secret values never print.
+//! Only needed fields are kept, in compact form, because a cluster has many of these objects.
+//! Secret values never print.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -74,7 +75,7 @@ pub struct SliceEndpoint {
     pub conditions: EndpointConditions,
 }
 
-/// Reads a list of addresses and keeps the first.
+/// Reads a list of addresses and keeps only the first.
 fn first<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<str>>, D::Error> {
     let addresses = Vec::<Box<str>>::deserialize(deserializer)?;
     Ok(addresses.into_iter().next())
@@ -149,7 +150,7 @@ impl<'de> Deserialize<'de> for SecretBytes {
         base64::engine::general_purpose::STANDARD
             .decode(packed)
             .map(Self)
-            // The library's own error quotes the offending byte: keep the value out of messages.
+            // The library's own error quotes the offending byte, which must stay out of messages.
             .map_err(|_| D::Error::invalid_value(Unexpected::Other("text"), &"base64"))
     }
 }

@@ -1,6 +1,7 @@
-//! Open enums: the values that this version knows, and any other as text.
+//! Open enums: the known values, and any other as text.
 //!
-//! An unknown value must never fail an object; resolution turns it into `UnsupportedValue` or the like.
+//! An unknown value must never fail an object; resolution turns it into `UnsupportedValue` or
+//! similar.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,12 +16,12 @@ macro_rules! open_enum {
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $name {
             $($(#[$vdoc])* #[doc = concat!("`", $text, "`")] $variant,)+
-            /// A value that this version does not know, as written.
+            /// An unknown value, as written.
             Other(String),
         }
 
         impl $name {
-            /// The values that this version knows.
+            /// The known values.
             pub const WORDS: &'static [&'static str] = &[$($text),+];
 
             /// The value as the API writes it.
@@ -196,9 +197,9 @@ open_enum! {
     TracingMode {
         /// Spans are recorded.
         Enabled = "Enabled",
-        /// None are.
+        /// No spans are recorded.
         Disabled = "Disabled",
-        /// As it is said elsewhere.
+        /// Decided by other settings.
         ImplementationDefault = "ImplementationDefault",
     }
 }
@@ -206,9 +207,9 @@ open_enum! {
 open_enum! {
     /// `ParentBasedSampling.mode`.
     ParentSamplingMode {
-        /// As the caller has decided.
+        /// The caller's decision counts.
         Enabled = "Enabled",
-        /// As it is decided here.
+        /// The caller's decision is ignored.
         Disabled = "Disabled",
         /// `Enabled`.
         ImplementationDefault = "ImplementationDefault",
@@ -222,7 +223,7 @@ open_enum! {
         Header = "Header",
         /// A text.
         Literal = "Literal",
-        /// Something that the proxy knows, by OpenTelemetry's name.
+        /// A value known to the proxy, by its OpenTelemetry name.
         Attribute = "Attribute",
     }
 }
@@ -258,7 +259,7 @@ open_enum! {
 open_enum! {
     /// `spec.fleet.management` of a SesameConfiguration.
     FleetManagement {
-        /// The controller keeps agents and Envoys for the Gateway.
+        /// The controller manages agents and Envoys for the Gateway.
         Managed = "Managed",
         /// It is maintained outside Sesame, in the cluster.
         Unmanaged = "Unmanaged",
@@ -284,7 +285,7 @@ open_enum! {
     FleetWorkload {
         /// On each node, with its network.
         DaemonSet = "DaemonSet",
-        /// Some, on the network of Pods.
+        /// A number of Pods on the Pod network.
         Deployment = "Deployment",
     }
 }
@@ -320,7 +321,7 @@ open_enum! {
     TrafficPolicy {
         /// Any endpoint.
         Cluster = "Cluster",
-        /// Endpoints of the node alone where the traffic arrives.
+        /// Only endpoints on the node where the traffic arrives.
         Local = "Local",
     }
 }
@@ -356,11 +357,11 @@ open_enum! {
     EscapedSlashesAction {
         /// The client is sent to the path with slashes.
         Redirect = "Redirect",
-        /// 400.
+        /// Responds with 400.
         Reject = "Reject",
-        /// Routed and forwarded with slashes.
+        /// Unescaped slashes are used for routing and forwarding.
         Unescape = "Unescape",
-        /// As they are.
+        /// Escaped slashes stay.
         Keep = "Keep",
     }
 }
@@ -376,7 +377,7 @@ open_enum! {
 open_enum! {
     /// `spec.edge.headerUnderscores` of a SesameConfiguration.
     UnderscoresAction {
-        /// 400.
+        /// Responds with 400.
         Reject = "Reject",
         /// The request is forwarded without the header.
         Drop = "Drop",
@@ -385,6 +386,6 @@ open_enum! {
 }
 
 impl PublishingType {
-    /// Types whose Services have a port of each node.
+    /// Types whose Services have a port on each node.
     pub const ON_NODES: &[Self] = &[Self::NodePort, Self::LoadBalancer];
 }

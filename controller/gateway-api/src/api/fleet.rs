@@ -10,8 +10,8 @@ use super::{
     FleetGateways, FleetManagement, FleetWorkload, ImagePullPolicy, TaintEffect, TolerationOperator,
 };
 
-/// Label for the fleet of hosts that serves the Gateway: on published objects, and on the Gateway (or its class) by its
-/// author.
+/// Label for the fleet of hosts that serves the Gateway. Set on published objects, and by its
+/// author on the Gateway or its class.
 pub const FLEET_LABEL: &str = "projectsesame.io/fleet";
 
 /// Agents and Envoys that serve a Gateway.
@@ -146,7 +146,7 @@ impl Quantity {
         };
         let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
         let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        // The API knows no more than 2^63 of anything, and nothing smaller than a billionth.
+        // Quantities in the API are at most 2^63, and multiples of a billionth.
         let fits = whole.len() + part.len() <= 24
             && part.len() <= 9
             && digits != "."
@@ -200,7 +200,7 @@ fn factor(suffix: &str) -> Option<Factor> {
     })
 }
 
-/// Reads a text, or a whole number, as in `cpu: 2`.
+/// Reads a text or an integer, as in `cpu: 2`.
 impl<'de> Deserialize<'de> for Quantity {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TextOrNumber;
@@ -216,7 +216,7 @@ impl<'de> Deserialize<'de> for Quantity {
                 Ok(Quantity(text.to_owned()))
             }
 
-            /// The API server takes null in a mapping for an empty text.
+            /// In a mapping, the API server treats null as an empty text.
             fn visit_unit<E: de::Error>(self) -> Result<Quantity, E> {
                 Ok(Quantity(String::new()))
             }

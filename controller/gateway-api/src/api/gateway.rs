@@ -67,7 +67,7 @@ pub struct ListenerSetSpec {
 pub struct Listener {
     /// Unique within its object.
     pub name: String,
-    /// The hostname to match; none or empty means all.
+    /// Hostname to match; matches all if missing or empty.
     pub hostname: Option<String>,
     /// The port seen from outside.
     pub port: i32,
@@ -114,7 +114,7 @@ pub struct ListenerTls {
     pub options: BTreeMap<String, String>,
 }
 
-/// A reference to an object by group, kind, name and namespace. The defaults depend on the field that it stands in.
+/// A reference to an object by group, kind, name and namespace. The defaults depend on the field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectRef {
@@ -176,7 +176,7 @@ pub struct GatewayAddress {
     pub type_: Option<AddressType>,
     /// The address; empty asks for any of the type.
     pub value: String,
-    /// Experimental: the scope from which it is to be reachable; none or empty leaves it to the implementation.
+    /// Experimental: the scope of reachability; missing or empty leaves it to the implementation.
     pub routability: Option<String>,
 }
 

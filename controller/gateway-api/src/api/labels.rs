@@ -1,5 +1,5 @@
-//! Labels: a small map. An ordered tree takes half a kilobyte for its first label, and a cluster has as
-//! many labelled objects as it has endpoints.
+//! Labels: a compact map. A B-tree takes half a kilobyte for its first label, and a cluster has as
+//! many labelled objects as endpoints.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ impl Labels {
 
 impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Labels {
     fn from_iter<T: IntoIterator<Item = (K, V)>>(labels: T) -> Self {
-        // A tree orders them and keeps the last of a key.
+        // The tree sorts them and keeps the last value of a key.
         let ordered: BTreeMap<Box<str>, Box<str>> = labels
             .into_iter()
             .map(|(key, value)| (key.into(), value.into()))
@@ -37,7 +37,7 @@ impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Labels {
     }
 }
 
-/// Reads annotations, and keeps those that are Sesame's own; others may be as large as the object itself.
+/// Reads only Sesame's own annotations; others may be as large as the object itself.
 pub(super) fn own_annotations<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Labels, D::Error> {

@@ -23,13 +23,13 @@ pub struct GatewayMeshPolicySpec {
     pub mesh: GatewayMesh,
 }
 
-/// Group of the kinds of the Gateway API that are experiments.
+/// Group of experimental Gateway API kinds.
 pub const EXPERIMENTAL_GATEWAY_GROUP: &str = "gateway.networking.x-k8s.io";
 
-/// Label of a ConfigMap that is written for a `MeshOCGPolicy`.
+/// Label of a ConfigMap written for a `MeshOCGPolicy`.
 pub const OCG_BUNDLE_LABEL: &str = "projectsesame.io/ocg-bundle";
 
-/// `MeshOCGPolicy` v1alpha1. It belongs to the whole cluster, as the mesh does.
+/// `MeshOCGPolicy` v1alpha1. It is cluster-scoped, as the mesh is.
 pub type MeshOcgPolicy = Object<MeshOcgPolicySpec>;
 
 /// Gateways outside the cluster, for a mesh.
@@ -62,11 +62,11 @@ pub struct MeshOcg {
 /// `XMesh` v1alpha1: a mesh. Its owner and its own settings are of no concern to Sesame.
 pub type XMesh = Object<XMeshSpec>;
 
-/// The part of an XMesh that is about Gateways outside the cluster.
+/// The fields of an XMesh about Gateways outside the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct XMeshSpec {
-    /// Gateways outside the cluster. No released definition has it.
+    /// Gateways outside the cluster. No released definition has this field.
     pub ocg: Option<MeshOcg>,
 }
 

@@ -32,7 +32,7 @@ pub struct Metadata {
     pub is_deleted: bool,
     /// `metadata.labels`.
     pub labels: Labels,
-    /// The fields of an object of the Gateway API that this version does not know.
+    /// Unknown fields of a Gateway API object.
     #[serde(skip)]
     pub unknown: UnknownFields,
     /// The entries of `metadata.annotations` whose names begin with `projectsesame.io/`.
@@ -40,26 +40,26 @@ pub struct Metadata {
     pub annotations: Labels,
 }
 
-/// Reads a time and keeps whether it is there.
+/// Reads a time and keeps only whether it is set.
 fn is_there<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Option::<Timestamp>::deserialize(deserializer).map(|time| time.is_some())
 }
 
 impl Metadata {
-    /// Returns the namespace and name together.
+    /// Returns namespace and name together.
     pub fn key(&self) -> NamespacedName {
         NamespacedName::new(&self.namespace, &self.name)
     }
 
-    /// Compares as the specification does wherever two objects compete: the older first by creation time (an object
-    /// without one counts as oldest), then the text `{namespace}/{name}`.
+    /// Compares competing objects as the specification does: by creation time, oldest first, then
+    /// by the text `{namespace}/{name}`. An object without a creation time counts as oldest.
     pub fn by_age(&self, other: &Self) -> Ordering {
         let created = self.creation_timestamp.cmp(&other.creation_timestamp);
         created.then_with(|| {
             if self.namespace == other.namespace {
                 self.name.cmp(&other.name)
             } else {
-                // Compared part by part, `-` would not sort before `/`.
+                // Comparing the parts would sort `-` after `/`.
                 self.text().cmp(other.text())
             }
         })

@@ -1,4 +1,4 @@
-//! Metrics as a SesameConfiguration says them.
+//! Metrics, as configured by a SesameConfiguration.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};

@@ -80,7 +80,7 @@ pub struct BackendTlsValidation {
     /// CA certificates in the policy's own namespace.
     #[serde(default)]
     pub ca_certificate_refs: Vec<ObjectRef>,
-    /// A set of CA certificates that the host knows.
+    /// A set of CA certificates known to the host.
     #[serde(rename = "wellKnownCACertificates")]
     pub well_known_ca_certificates: Option<WellKnownCaCertificates>,
     /// The SNI, and the name to verify unless `subject_alt_names` is set.

@@ -1,4 +1,4 @@
-//! `XTelemetryPolicy`, and tracing as it and a SesameConfiguration say it.
+//! `XTelemetryPolicy`, and tracing as configured by it and by a SesameConfiguration.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

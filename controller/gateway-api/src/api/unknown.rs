@@ -1,7 +1,8 @@
-//! Fields of an object that this version does not know.
+//! Unknown fields of an object.
 //!
-//! They come from newer releases of the API, and from slips of the pen. An author must not believe that they have an
-//! effect: those that may protect something refuse the part that they stand in, and the status names the others.
+//! They come from newer releases of the API, and from typos. An author must not believe that they
+//! have an effect. Fields that may protect something make Sesame refuse the part that contains
+//! them, and the status reports the others.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,7 +16,7 @@ pub struct UnknownField {
     pub path: FieldPath,
     /// The known field that was perhaps meant.
     pub similar: Option<&'static str>,
-    /// True if it may protect something; the part that it stands in is not served without it then.
+    /// True if it may protect something. Then the part that contains it is not served.
     pub protects: bool,
 }
 
@@ -29,22 +30,22 @@ impl fmt::Display for UnknownField {
     }
 }
 
-/// The unknown fields of one object. Nearly all objects have none, and keep a pointer.
+/// The unknown fields of one object. Nearly all objects have none, so this is a pointer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnknownFields(Option<Box<Found>>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Found {
     fields: Vec<UnknownField>,
-    /// Number of further fields that protect nothing.
+    /// Number of further harmless fields.
     harmless: usize,
-    /// True if there are further fields that may protect something, at places that were not kept.
+    /// True if there are further fields that may protect something, whose paths were dropped.
     protecting: bool,
 }
 
 impl UnknownFields {
-    /// Returns these fields, with the number of further ones that protect nothing; `protecting` is true if there are further
-    /// ones that may protect something.
+    /// Returns these fields, with the number of further harmless ones. `protecting` is true if
+    /// there are further ones that may protect something.
     pub fn new(fields: Vec<UnknownField>, harmless: usize, protecting: bool) -> Self {
         if fields.is_empty() {
             return Self::default();
@@ -61,8 +62,9 @@ impl UnknownFields {
         self.0.iter().flat_map(|found| &found.fields)
     }
 
-    /// Returns the reason why the object as a whole cannot be served: a field that may protect it, and is in no element of
-    /// the list `spec.<parts>`, of which each answers for itself.
+    /// Returns the reason why the object as a whole cannot be served: a field that may protect it.
+    /// Fields in elements of the list `spec.<parts>` do not count, because each element has its own
+    /// verdict.
     pub fn refusal(&self, parts: &str) -> Option<String> {
         let found = self.0.as_deref()?;
         if found.protecting {
@@ -82,7 +84,8 @@ impl UnknownFields {
         })
     }
 
-    /// Returns the same in two parts: for the fields in the field `within` of the element, and for the others.
+    /// Returns the same in two parts: for unknown fields in the field `within` of the element, and
+    /// for others.
     pub fn refusals_of(
         &self,
         parts: &str,
@@ -98,8 +101,9 @@ impl UnknownFields {
         (refusal(true), refusal(false))
     }
 
-    /// Returns the message of a condition that is True, followed by the unknown fields that have no effect. Of the elements
-    /// of `spec.<parts>` only element `of` counts; without one, only the fields outside of them.
+    /// Appends the unknown fields without effect to the message of a True condition. Of the
+    /// elements of `spec.<parts>`, only element `of` counts; without it, only fields outside of
+    /// them.
     pub fn beside<'m>(&self, message: &'m str, parts: &str, of: Option<usize>) -> Cow<'m, str> {
         let own = |field: &&UnknownField| !field.protects && field.path.element_of(parts) == of;
         let told = list(self.iter().filter(own));

@@ -1,4 +1,5 @@
-//! The place of a value in a tree while it is read. It is kept on the stack, and becomes a path only when one is needed.
+//! The location of a value in a tree during reading. It lives on the stack, and becomes a path only
+//! if one is needed.
 
 use crate::api::{FieldPath, PathStep};
 
@@ -25,7 +26,8 @@ impl At<'_> {
         step: Down::Root,
     };
 
-    /// Returns the path, and the number of its steps before the first key of a map: those hold no values.
+    /// Returns the path, and the number of its steps before the first map key: those steps contain
+    /// no values.
     pub(super) fn path(&self) -> (FieldPath, usize) {
         let mut steps = Vec::new();
         let mut named = 0;
@@ -55,7 +57,7 @@ impl At<'_> {
         }
     }
 
-    /// Returns the name of the field that it is in.
+    /// Returns the name of the enclosing field.
     pub(super) fn field(&self) -> &str {
         match (self.step, self.parent) {
             (Down::Field(name) | Down::Key(name), _) => name,

@@ -1,10 +1,10 @@
-//! Errors about documents that are not objects.
+//! Errors about documents that could not be decoded.
 
 use thiserror::Error;
 
 use crate::world::{Kind, ObjectKey};
 
-/// A document, or an item of a list, that did not become an object.
+/// A document, or an item of a list, that could not be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {reason}")]
 pub struct DecodeError {
@@ -35,7 +35,7 @@ impl DecodeError {
 /// The reasons.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Reason {
-    /// A kind, or a version of a kind, that Sesame does not read.
+    /// An unsupported kind, or an unsupported version of a kind.
     #[error("{}", unsupported(api_version, kind))]
     Unsupported {
         /// As written.
@@ -43,33 +43,33 @@ pub enum Reason {
         /// As written.
         kind: String,
     },
-    /// The text is not YAML, or no object.
+    /// The text is not YAML, or not an object.
     #[error("{0}")]
     Invalid(String),
-    /// A value that its field cannot have.
+    /// A value that its field does not allow.
     #[error("{field}: {value} {why}")]
     Field {
         /// The path of the field.
         field: String,
         /// The value, truncated, and only if it may be printed.
         value: String,
-        /// The expectation that it does not meet.
+        /// The violated expectation.
         why: String,
     },
-    /// A required field is not there.
+    /// A required field is missing.
     #[error("`{field}` is missing")]
     Missing {
         /// The path of the field.
         field: String,
     },
-    /// A name that no API server would store.
+    /// A name that an API server would reject.
     #[error("{field}: {value:?} is not a name: {expected}")]
     Name {
         /// The path of the field.
         field: String,
-        /// The value, cut short.
+        /// The value, truncated.
         value: String,
-        /// The form of a valid name.
+        /// The format of a valid name.
         expected: &'static str,
     },
     /// A part of the document exceeds a limit.
@@ -77,7 +77,7 @@ pub enum Reason {
     TooLarge {
         /// The part that is too large.
         what: &'static str,
-        /// Its bytes.
+        /// Its size in bytes.
         size: usize,
         /// The limit.
         limit: usize,

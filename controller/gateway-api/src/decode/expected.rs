@@ -1,8 +1,8 @@
-//! Words for the values that are expected in a field.
+//! Describes the values that a field accepts.
 
 use serde::de::Expected;
 
-/// The integers of each field that has limits; the API's own.
+/// The ranges of limited integer fields, as the API defines them.
 const INTEGERS: &[(&str, i64, i64)] = &[
     ("attempts", 0, i32::MAX as i64),
     ("codes", 400, 599),
@@ -28,7 +28,7 @@ const INTEGERS: &[(&str, i64, i64)] = &[
     ("weight", 0, 1_000_000),
 ];
 
-/// Returns the words for an integer in this field.
+/// Describes an integer in this field.
 pub(super) fn integer(field: &str) -> String {
     match INTEGERS.iter().find(|(name, ..)| *name == field) {
         Some((_, least, i64::MAX)) => format!("an integer of at least {least}"),

@@ -1,4 +1,4 @@
-//! The fault of a value and its place, while it is read.
+//! The fault of a value and its location, during reading.
 
 use std::fmt;
 
@@ -20,11 +20,11 @@ struct Inner {
 
 #[derive(Debug)]
 enum FaultKind {
-    /// A field that must be there.
+    /// A required field.
     Missing(&'static str),
-    /// The words for the value that is expected.
+    /// The description of the expected value.
     Expected(String),
-    /// The reason why the value is not valid, which may quote it.
+    /// The reason why the value is invalid, which may quote it.
     Invalid(String),
 }
 
@@ -49,7 +49,7 @@ impl Fault {
         Self(Box::new(Inner { what, place: None }))
     }
 
-    /// Sets the place, unless a more precise one is known.
+    /// Sets the location, unless a more precise one is known.
     pub(super) fn at(mut self, node: &Node, path: impl FnOnce() -> (FieldPath, usize)) -> Self {
         self.0.place.get_or_insert_with(|| {
             let (path, named) = path();
@@ -126,7 +126,7 @@ fn shown(node: &Node) -> String {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // It may be of a Secret.
+        // The value may come from a Secret.
         f.write_str("a value is not valid")
     }
 }

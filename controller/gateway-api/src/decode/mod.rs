@@ -37,7 +37,8 @@ use self::tree::{Node, Value};
 use crate::api::{Metadata, NamespacedName, UnknownField, UnknownFields};
 use crate::world::{AnyObject, Kind, ObjectKey};
 
-/// Limits of one document. The defaults are far above the sizes that a cluster stores and far below those that hurt.
+/// Limits of one document. The defaults are far above the sizes that a cluster stores and far below
+/// harmful ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeLimits {
     /// Bytes of one object; the API server stops at about 1.5 MiB.
@@ -48,7 +49,7 @@ pub struct DecodeLimits {
     pub depth: usize,
     /// Aliases, and anchors, of one document.
     pub aliases: usize,
-    /// Nodes that aliases may multiply one document to.
+    /// Number of nodes after the expansion of aliases.
     pub nodes: usize,
 }
 
@@ -67,17 +68,18 @@ impl Default for DecodeLimits {
 /// One object, and the parts of its text that the types do not model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// The object. Its namespace is `default` when none was given, and empty when it is cluster-scoped.
+    /// The object. Its namespace is `default` if it was omitted, and empty if the kind is
+    /// cluster-scoped.
     pub object: AnyObject,
-    /// The line that it starts on: 1-based, within the document.
+    /// The line on which it starts: 1-based, within the document.
     pub line: usize,
-    /// The fields that this version does not know, each with its line; the object has them without. Only for kinds
-    /// whose fields are all modelled; `status` and `metadata` are not looked at.
+    /// The unknown fields, each with its line; the object lacks them. Only for kinds whose fields
+    /// are all modelled, and not within `status` and `metadata`.
     pub unknown_fields: Vec<(usize, UnknownField)>,
 }
 
-/// Decodes one document: nothing for an empty one, one outcome for an object, and one for each item of
-/// a `List`.
+/// Decodes one document. Returns nothing for an empty one, one result for an object, and one for
+/// each item of a `List`.
 pub fn decode(text: &str, limits: &DecodeLimits) -> Vec<Result<Decoded, DecodeError>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if split::is_blank(text) {
@@ -124,7 +126,7 @@ fn parse(text: &str, limits: &DecodeLimits) -> Result<(Node, Head), Box<DecodeEr
     if sniffed
         .is_some_and(|sniffed| sniffed.kind != head.kind || sniffed.api_version != head.api_version)
     {
-        // The margin lied: what looked like a key stands inside a value.
+        // The top-level lines were misleading: an apparent key was part of a value.
         let reason = Reason::Invalid(
             "`kind` and `apiVersion` cannot be told from the text; indent the values of the document"
                 .to_owned(),
@@ -191,7 +193,7 @@ impl Head {
                 return Err(Reason::missing(field));
             }
         }
-        // That they are text is for the type to say, with their place.
+        // The typed reader reports non-text values, with their location.
         let metadata = |field| {
             let node = tree
                 .get("metadata")
@@ -205,12 +207,12 @@ impl Head {
         })
     }
 
-    /// `List` and the typed lists that `kubectl get --raw` prints.
+    /// Returns true for `List` and the typed lists that `kubectl get --raw` prints.
     fn is_list(&self) -> bool {
         self.kind.ends_with("List")
     }
 
-    /// The kind, or why objects of it are not read.
+    /// Returns the kind, or the reason why its objects are not read.
     fn known(&self) -> Result<Kind, Reason> {
         Kind::find(&self.api_version, &self.kind).ok_or_else(|| Reason::Unsupported {
             api_version: self.api_version.clone(),
@@ -218,7 +220,7 @@ impl Head {
         })
     }
 
-    /// The object that an error is about, if it has a name.
+    /// Returns the object that an error is about, if it has a name.
     fn key(&self, kind: Kind) -> Option<ObjectKey> {
         if self.name.name.is_empty() {
             return None;
@@ -231,7 +233,7 @@ impl Head {
     }
 }
 
-/// The namespace that an object of the kind is in when `given` is written.
+/// Returns the namespace of an object of the kind, given the written one.
 fn scoped(kind: Kind, given: &str) -> &str {
     match (kind.cluster_scoped(), given) {
         (true, _) => "",
@@ -290,7 +292,7 @@ fn decode_node(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<Dec
     };
     let notes = Notes {
         beside: match kind {
-            // The one kind of which the status is read.
+            // The only kind whose status is read.
             Kind::Pod => &["apiVersion", "kind"],
             _ => &["apiVersion", "kind", "status"],
         },

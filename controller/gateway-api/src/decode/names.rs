@@ -1,4 +1,5 @@
-//! Names as an API server would accept them: they become parts of resource names, paths and metrics.
+//! Names as an API server would accept them, because they become parts of resource names, paths and
+//! metrics.
 
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
@@ -6,7 +7,7 @@ use super::Reason;
 use crate::api::{Listener, RouteSpec};
 use crate::world::{AnyObject, Kind};
 
-/// A form of names.
+/// A format of names.
 struct Form {
     holds: fn(&str) -> bool,
     expected: &'static str,
@@ -23,7 +24,7 @@ const LABEL: Form = Form {
                starting and ending with a letter or digit",
 };
 
-/// The name of a bundle that is linked to a signer starts with the signer's, with colons.
+/// If a bundle is linked to a signer, its name starts with the signer's name, with colons.
 const SIGNED: Form = Form {
     holds: |name| name.len() <= 253 && name.split(':').all(is_dns_subdomain),
     expected: "expected at most 253 lower case letters, digits, `-`, `.` and `:`, \

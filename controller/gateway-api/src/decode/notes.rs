@@ -1,4 +1,4 @@
-//! Unknown fields of an object, noted while it is read.
+//! Unknown fields of an object, recorded during reading.
 
 use std::cell::RefCell;
 
@@ -8,15 +8,15 @@ use super::similar;
 use super::tree::Entry;
 use crate::api::UnknownField;
 
-/// Notes about the object that is read.
+/// Records about the object being read.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// Fields of the object itself that its type does not have.
+    /// Fields of the object itself that its type lacks.
     pub(super) beside: &'static [&'static str],
-    /// True if unknown fields are noted: only for kinds of which all fields are modelled.
+    /// True if unknown fields are recorded: only for kinds whose fields are all modelled.
     pub(super) is_modelled: bool,
     pub(super) unknown: RefCell<Unknown>,
-    /// The types that were read, with their fields and those that were there.
+    /// The types that were read, with their known and their present fields.
     #[cfg(test)]
     pub(super) types: RefCell<Vec<TypeRead>>,
 }
@@ -34,7 +34,7 @@ pub(super) struct TypeRead {
 #[derive(Debug, Default)]
 pub(super) struct Unknown {
     pub(super) fields: Vec<(u32, UnknownField)>,
-    /// Numbers of further fields that protect nothing, and that may protect something.
+    /// Numbers of further fields: harmless ones, and ones that may protect something.
     pub(super) more: (usize, usize),
 }
 

@@ -63,7 +63,7 @@ const WORDS: &[&str] = &[
     "session",
 ];
 
-/// Fields below which every field protects: without one of theirs they would open more than they say.
+/// Fields below which every field protects: without it, they would allow more than they state.
 const PLACES: &[&str] = &[
     "allowedListeners",
     "allowedRoutes",
@@ -81,7 +81,8 @@ const PLACES: &[&str] = &[
     "validation",
 ];
 
-/// Returns true if the unknown field at this path may protect something; `similar` is the field that was perhaps meant.
+/// Returns true if the unknown field at this path may protect something. `similar` is the field
+/// that was perhaps meant.
 pub(super) fn is_protecting(path: &FieldPath, similar: Option<&str>) -> bool {
     let mut fields = path.fields();
     if fields.next() != Some("spec") {

@@ -1,6 +1,6 @@
 //! The known field that was perhaps meant by an unknown one.
 
-/// Returns the field that differs least, if it differs little: by a letter in three, and by three at most.
+/// Returns the most similar field, if it differs by a third of its letters at most (one to three).
 pub(super) fn to(unknown: &str, known: &'static [&'static str]) -> Option<&'static str> {
     // All known fields are shorter, and the cost of a comparison is the product of both lengths.
     if unknown.len() > 64 {

@@ -1,6 +1,7 @@
-//! A guess at the kind and name of a block-style document from the lines at its margin, without a parse or allocation.
+//! Guesses kind and name of a block-style document from its top-level lines, without parsing or
+//! allocating.
 //!
-//! The caller compares it with the result of the parse.
+//! The caller compares the guess with the parsed result.
 
 /// The values that were found; `None` if a value is absent or not a plain word.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -9,7 +10,7 @@ pub(super) struct Sniffed<'a> {
     pub(super) kind: Option<&'a str>,
     pub(super) namespace: Option<&'a str>,
     pub(super) name: Option<&'a str>,
-    /// True if more than one line at the margin looks like the kind.
+    /// True if more than one top-level line looks like the kind.
     pub(super) ambiguous: bool,
 }
 

@@ -1,9 +1,9 @@
-//! The documents of a file, cut at their markers.
+//! The documents of a file, split at their markers.
 
 /// One document of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Document<'a> {
-    /// The line of the file that `text` starts on, 1-based.
+    /// The line of the file on which `text` starts, 1-based.
     pub line: usize,
     /// The document without its markers.
     pub text: &'a str,
@@ -46,7 +46,7 @@ fn marker(line: &str) -> Option<&str> {
     (after.is_empty() || after.starts_with([' ', '\t', '\r', '\n'])).then_some(after)
 }
 
-/// Returns true if there is nothing but blanks, comments and directives.
+/// Returns true if the text has only blanks, comments and directives.
 pub(super) fn is_blank(text: &str) -> bool {
     text.lines().all(is_blank_line)
 }

@@ -45,7 +45,7 @@ struct Reader<'p, 'de> {
 }
 
 impl<'de> Reader<'_, 'de> {
-    /// Adds this place to a fault that has none.
+    /// Adds this location to a fault without one.
     fn told<T>(self, outcome: Result<T, Fault>) -> Result<T, Fault> {
         outcome.map_err(|fault| fault.at(self.node, || self.at.path()))
     }
@@ -99,7 +99,7 @@ impl<'de> Reader<'_, 'de> {
     }
 }
 
-/// Defines methods that all do the same.
+/// Defines methods with the same body.
 macro_rules! all {
     ($do:ident: $($name:ident)+) => {
         $(fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
@@ -210,7 +210,7 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
         visitor.visit_unit()
     }
 
-    // No type that is read has any of these.
+    // None of the types that are read has any of these.
     serde::forward_to_deserialize_any! {
         bytes byte_buf char f32 f64 i128 tuple tuple_struct u128 unit unit_struct
     }

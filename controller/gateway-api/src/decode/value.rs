@@ -9,7 +9,8 @@ use super::tree::Node;
 use super::{DecodeError, Decoded, decode_item, typed};
 use crate::world::Kind;
 
-/// Decodes an object of a known kind. An API server leaves `apiVersion` and `kind` out of the items of its lists.
+/// Decodes an object of a known kind. An API server omits `apiVersion` and `kind` in the items of
+/// its lists.
 pub fn decode_value(
     value: serde_json::Value,
     kind: Kind,
@@ -18,7 +19,8 @@ pub fn decode_value(
     decode_item(&value.into(), Some((api_version, kind.as_str()))).map_err(|error| *error)
 }
 
-/// Reads a value of a type that is none of the kinds which resolution reads, by the same rules. It must hold no secret.
+/// Reads a value of a type outside the kinds of resolution, by the same rules. It must not contain
+/// secrets.
 pub fn from_value<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, String> {
     let node = Node::from(value);
     typed::read(PhantomData::<T>, &node, &Notes::default())

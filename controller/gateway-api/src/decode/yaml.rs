@@ -39,7 +39,7 @@ pub(super) fn options(limits: &DecodeLimits) -> Options {
     }
 }
 
-/// Returns the parser's error in our words; without its text if that could quote a Secret.
+/// Translates the parser's error, without its text if that could quote a Secret.
 pub(super) fn error(
     error: &serde_saphyr::Error,
     object: Option<ObjectKey>,

@@ -13,7 +13,7 @@ use super::location;
 use super::outcome::{ExplainedOutcome, ExplainedRoute, Explanation};
 use super::routes::{self, Taker};
 
-/// Retries of a rule that sets none, as rendering has them.
+/// Default retries of a rule, as rendered.
 pub(super) const RETRIES: &str = "up to 2, while no backend has seen the request";
 
 /// Explains the answer of `winner`, a route of the virtual host of `domain`.

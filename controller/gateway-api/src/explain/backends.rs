@@ -26,7 +26,7 @@ pub(super) fn is_refused(snapshot: &Snapshot, backend: &WeightedBackend) -> bool
     usable(snapshot, &backend.backend).is_err()
 }
 
-/// Returns the backend of this name; the error says why its share is refused.
+/// Returns the backend of this name, or an error with the reason why its share is refused.
 fn usable<'s>(snapshot: &'s Snapshot, name: &str) -> Result<&'s Backend, String> {
     if name.is_empty() {
         return Err("the reference is invalid".to_owned());

@@ -1,21 +1,22 @@
-//! The path that routes are compared with: Envoy makes it canonical first, or a route could be stepped around.
+//! The path that routes are compared with. Envoy normalizes it first, because routes could be
+//! bypassed otherwise.
 
 use sesame_proto::canonical_path::collapse_dots;
 use sesame_proto::schema::Edge;
 use sesame_proto::schema::edge::EscapedSlashes;
 
-/// The outcome for a path with its query.
+/// The result for a path with its query.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CanonicalPath {
     /// Routes are compared with it.
     Compared(String),
-    /// The client is sent there first.
+    /// The client is redirected there first.
     Redirected(String),
     /// The request is refused with 400.
     Rejected(&'static str),
 }
 
-/// Returns what becomes of a path and query.
+/// Normalizes a path and query.
 pub(super) fn canonical(path_and_query: &str, edge: Edge) -> CanonicalPath {
     let (path, query) = match path_and_query.find('?') {
         Some(at) => path_and_query.split_at(at),

@@ -9,28 +9,28 @@ use super::hosts;
 use super::outcome::ExplainedListener;
 use super::request::{ExplainRequest, UrlScheme};
 
-/// The use that a connection is put to.
+/// How a connection is used.
 pub(super) enum Chain<'s> {
-    /// Requests are read from it; the name of their route table.
+    /// It carries requests; the name of their route table.
     Requests(&'s str),
-    /// Its bytes are passed on; closed without a route.
+    /// Its bytes are forwarded; closed without a route.
     Connections(Option<&'s L4Route>),
 }
 
-/// The way that a connection takes.
+/// The path of a connection.
 pub(super) struct FoundChain<'s> {
     /// The listener, or `None` if no hostname of a plain-text port covers the request's.
     pub(super) listener: Option<ExplainedListener>,
     pub(super) chain: Chain<'s>,
 }
 
-/// A connection that comes to nothing.
+/// A connection that is refused.
 pub(super) struct RefusedConnection {
     pub(super) listener: Option<ExplainedListener>,
     pub(super) reason: String,
 }
 
-/// Returns the way of a connection.
+/// Returns the path of a connection.
 pub(super) fn find<'s>(
     snapshot: &'s Snapshot,
     request: &ExplainRequest,
@@ -49,7 +49,7 @@ pub(super) fn find<'s>(
     }
 }
 
-/// Returns the way of a connection in plain text.
+/// Returns the path of a plain-text connection.
 fn plain<'s>(
     port: &'s Port,
     request: &ExplainRequest,
@@ -81,15 +81,15 @@ fn plain<'s>(
     }
 }
 
-/// One entry of the table in which a server name is looked up.
+/// One entry in the table of server names.
 #[derive(Clone, Copy)]
 struct NamedChain<'s> {
     listener: &'s Listener,
-    /// The route, for listeners of connections.
+    /// The route, for listeners that forward connections.
     route: Option<&'s L4Route>,
 }
 
-/// Returns the way of a connection with TLS.
+/// Returns the path of a TLS connection.
 fn over_tls<'s>(
     port: &'s Port,
     request: &ExplainRequest,
@@ -145,7 +145,8 @@ fn over_tls<'s>(
     })
 }
 
-/// Returns the chains of a port by server name, empty for all others. The first of several has a name.
+/// Returns the chains of a port by server name; the empty name is the catch-all. If several chains
+/// have the same name, the first wins.
 fn by_server_name(port: &Port) -> BTreeMap<String, NamedChain<'_>> {
     let mut chains = BTreeMap::new();
     let mut add = |name: &str, chain| {
@@ -170,7 +171,7 @@ fn by_server_name(port: &Port) -> BTreeMap<String, NamedChain<'_>> {
                         names => names.iter().for_each(|name| add(name, chain)),
                     }
                 }
-                // Names that no route has are refused, rather than left to a wider listener.
+                // Names without a route are refused instead of reaching a wider listener.
                 add(&listener.hostname, alone);
             }
             Protocol::Http | Protocol::RawTcp | Protocol::RawUdp => {}

@@ -1,4 +1,4 @@
-//! Matches that another snapshot answers differently, before it is applied.
+//! Finds matches that another snapshot would answer differently.
 //!
 //! For each added, removed or changed match, a fitting request is explained on both snapshots, and
 //! differences are reported. So a match that takes requests from another one is reported, and an
@@ -40,7 +40,8 @@ pub struct ChangedAnswer {
     pub after: String,
 }
 
-/// Returns the matches that are answered differently, by name. One of the snapshots may be missing: a Gateway that comes or goes.
+/// Returns the matches that are answered differently, by name. If a Gateway is created or deleted,
+/// one of the snapshots is missing.
 pub fn changed_answers(old: Option<&Snapshot>, new: Option<&Snapshot>) -> Vec<ChangedAnswer> {
     let nothing = Snapshot {
         gateway: old.or(new).map(|it| it.gateway.clone()).unwrap_or_default(),
@@ -163,7 +164,8 @@ impl Comparison<'_> {
     }
 }
 
-/// Returns the virtual hosts of a listener: of a table that listeners share, those that it covers most specifically.
+/// Returns the virtual hosts of a listener. If listeners share the table, these are the hosts that
+/// it covers most specifically.
 fn hosts_of<'s>(
     snapshot: &'s Snapshot,
     port: &'s Port,

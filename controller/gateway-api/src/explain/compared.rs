@@ -7,7 +7,7 @@ use super::canonical_path::{CanonicalPath, canonical};
 use super::outcome::ExplainedOutcome;
 use super::request::{ExplainRequest, HeaderField, UrlScheme};
 
-/// Headers that Envoy removes, because they are of one connection only.
+/// Headers that Envoy removes, because they belong to a single connection.
 const OF_CONNECTION: [&str; 6] = [
     "connection",
     "keep-alive",
@@ -39,7 +39,7 @@ pub(super) struct Compared {
 pub(super) enum Prepared {
     /// Routes are tried.
     Compared(Compared),
-    /// It is answered at once.
+    /// It is answered immediately.
     Answered {
         path: Option<String>,
         outcome: ExplainedOutcome,
@@ -49,13 +49,13 @@ pub(super) enum Prepared {
 /// The value of a header.
 pub(super) enum HeaderValue {
     Absent,
-    /// Each of its values; one that matches is enough.
+    /// Each of its values; a single match is enough.
     Is(Vec<String>),
-    /// The proxy writes it, with what only it knows.
+    /// The proxy writes it, from information that is not available here.
     Unknown,
 }
 
-/// Returns the request as routes see it, or the answer that it gets without them.
+/// Returns the request as routes see it, or the answer that it gets before routing.
 pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
     let mut headers = request.headers.clone();
     let underscored = headers.iter().position(|it| it.name.contains('_'));
@@ -83,7 +83,7 @@ pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
     });
     match canonical(&request.path, edge) {
         CanonicalPath::Rejected(reason) => answered(request, None, 400, reason.to_owned()),
-        // No client of gRPC follows a redirect.
+        // gRPC clients do not follow redirects.
         CanonicalPath::Redirected(_) if is_grpc(request) => {
             let reason = "the path of a gRPC request has an escaped slash (%2F or %5C)";
             answered(request, None, 400, reason.to_owned())
@@ -126,7 +126,7 @@ pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
 }
 
 impl Compared {
-    /// Returns the value of a header; `name` may have capitals.
+    /// Returns the value of a header; `name` may have upper case.
     pub(super) fn header(&self, name: &str) -> HeaderValue {
         let name = name.to_ascii_lowercase();
         match name.as_str() {
@@ -147,7 +147,7 @@ impl Compared {
         }
     }
 
-    /// Returns the value of a header that is there and not empty.
+    /// Returns the value of a header if it is present and not empty.
     pub(super) fn filled(&self, name: &str) -> Option<String> {
         match self.header(name) {
             HeaderValue::Is(values) => Some(values.join(",")).filter(|it| !it.is_empty()),
@@ -155,7 +155,7 @@ impl Compared {
         }
     }
 
-    /// Returns the first value of a query parameter, as it is written.
+    /// Returns the first value of a query parameter, without decoding it.
     pub(super) fn query_param(&self, name: &str) -> Option<&str> {
         let query = self.query.strip_prefix('?')?;
         let mut params = query
@@ -178,7 +178,8 @@ impl Compared {
         }
     }
 
-    /// Returns the status that a client of gRPC gets in place of one of HTTP; none for other clients.
+    /// Returns the gRPC status that replaces an HTTP status, or `None` if the client does not use
+    /// gRPC.
     pub(super) fn grpc_status(&self, status: u32) -> Option<u32> {
         self.grpc.then(|| grpc_status(status))
     }
@@ -198,7 +199,7 @@ fn answered(
     Prepared::Answered { path, outcome }
 }
 
-/// Returns the status that clients of gRPC get in place of one of HTTP.
+/// Returns the gRPC status that replaces an HTTP status.
 fn grpc_status(status: u32) -> u32 {
     match status {
         400 => 13,
@@ -210,7 +211,7 @@ fn grpc_status(status: u32) -> u32 {
     }
 }
 
-/// Returns true for a request of gRPC as Envoy knows one: gRPC-Web is none.
+/// Returns true for a gRPC request by Envoy's definition, which excludes gRPC-Web.
 fn is_grpc(request: &ExplainRequest) -> bool {
     let mut headers = request.headers.iter();
     let content_type = headers.find(|it| it.name == "content-type");
@@ -218,7 +219,7 @@ fn is_grpc(request: &ExplainRequest) -> bool {
     subtype.is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
 }
 
-/// Returns true for a header by which a client asks for an upgrade that is forwarded. Envoy ignores all others.
+/// Returns true for a header that requests an upgrade which is forwarded. Envoy ignores all others.
 fn is_forwarded_upgrade(HeaderField { name, value }: &HeaderField, edge: Edge) -> bool {
     let forwarded = |protocol: &str| match protocol.trim().to_ascii_lowercase().as_str() {
         "websocket" => true,
@@ -234,7 +235,7 @@ pub(super) fn host_of(authority: &str) -> String {
     without_port(&without_dot(authority)).to_ascii_lowercase()
 }
 
-/// Returns an authority whose name has no final dot.
+/// Returns an authority without the final dot of its name.
 fn without_dot(authority: &str) -> String {
     let host = without_port(authority);
     let port = authority.get(host.len()..).unwrap_or_default();

@@ -1,11 +1,11 @@
-//! Connections whose bytes are passed on.
+//! Connections whose bytes are forwarded.
 
 use sesame_proto::schema::{L4Route, Snapshot};
 
 use super::backends::explained_backends;
 use super::outcome::{ExplainedOutcome, ExplainedRoute, Explanation};
 
-/// Status of a share that is refused: there is none, the connection is closed.
+/// Status of a refused share: the connection is closed without one.
 const CLOSED: &str = "closed";
 
 /// Explains a connection to a listener that has this route, if any.

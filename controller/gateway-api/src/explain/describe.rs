@@ -40,8 +40,8 @@ fn value(what: &str, of: &StringMatch) -> String {
     }
 }
 
-/// Returns the changes of headers as text; empty if there are none. `current` returns a header's
-/// previous value.
+/// Describes the changes of headers; empty if there are none. `current` returns a header's previous
+/// value.
 pub(super) fn changes(
     modifier: &HeaderModifier,
     current: impl Fn(&str) -> Option<String>,
@@ -65,7 +65,7 @@ pub(super) fn changes(
     parts.join(", ")
 }
 
-/// Returns milliseconds as people write them.
+/// Formats milliseconds for people.
 pub(super) fn duration(milliseconds: u64) -> String {
     if milliseconds.is_multiple_of(1000) {
         format!("{} s", milliseconds / 1000)

@@ -1,4 +1,4 @@
-//! Effects of a route's filters on one request, in the order in which they come.
+//! Effects of a route's filters on one request, in their order.
 
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{
@@ -72,13 +72,13 @@ pub(super) fn request_changes(
     (!effect.is_empty()).then(|| filter("RequestHeaderModifier", effect))
 }
 
-/// Returns the effect of a change of the answer's headers, if there is one.
+/// Returns the effect of a change of the response headers, if any.
 pub(super) fn response_changes(modifier: Option<&HeaderModifier>) -> Option<ExplainedFilter> {
     let effect = describe::changes(modifier?, |_| None);
     (!effect.is_empty()).then(|| filter("ResponseHeaderModifier", effect))
 }
 
-/// Returns true if the request comes from an origin that is allowed.
+/// Returns true if the origin of the request is allowed.
 pub(super) fn is_allowed(cors: &Cors, origin: &str, expressions: &mut Expressions) -> bool {
     cors.allow_origins
         .iter()
@@ -111,7 +111,7 @@ fn session_effect(session: &SessionPersistence) -> String {
     }
 }
 
-/// Returns the effect of a rewrite, of a rule or of one of its backends.
+/// Returns the effect of a rewrite by a rule or by one of its backends.
 pub(super) fn rewritten(
     rewrite: &UrlRewrite,
     route: &Route,

@@ -1,10 +1,11 @@
-//! Regular expressions, as RE2 reads them in Envoy: over bytes, and always of the whole value.
+//! Regular expressions, as RE2 reads them in Envoy: over bytes, and always matching the whole
+//! value.
 
 use std::collections::BTreeMap;
 
 use regex::bytes::{Regex, RegexBuilder};
 
-/// Bytes that one compiled expression may take.
+/// Maximum size of a compiled expression in bytes.
 const MOST_BYTES: usize = 8 << 20;
 
 /// Compiled expressions; `None` for one that does not compile.
@@ -28,7 +29,7 @@ fn compile(pattern: &str) -> Option<Regex> {
         let mut builder = RegexBuilder::new(&whole);
         builder.unicode(unicode).size_limit(MOST_BYTES).build().ok()
     };
-    // Classes of bytes first, as resolution checks it.
+    // First as bytes, as resolution does.
     build(false).or_else(|| build(true))
 }
 

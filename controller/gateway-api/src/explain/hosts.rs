@@ -5,20 +5,21 @@ use sesame_proto::schema::{Listener, Port, RouteTable, VirtualHost};
 /// Returns true if the hostname of a listener (exact, `*.suffix`, or empty for all) covers a host.
 pub(super) fn covers(hostname: &str, host: &str) -> bool {
     match hostname.strip_prefix('*') {
-        // `*.a.test` has hosts below `a.test` only.
+        // `*.a.test` covers only hosts below `a.test`.
         Some(suffix) => host.len() > suffix.len() && host.ends_with(suffix),
         None => hostname.is_empty() || hostname == host,
     }
 }
 
-/// Returns the listener that a domain of a table belongs to, which several may share: the most specific that covers it.
+/// Returns the owner of a domain in a table that several listeners may share: the most specific
+/// listener that covers the domain.
 pub(super) fn owner<'p>(port: &'p Port, table: &str, domain: &str) -> Option<&'p Listener> {
     port.listeners.iter().find(|it| {
         it.route_table == table && (it.hostname == domain || covers(&it.hostname, domain))
     })
 }
 
-/// Returns the virtual host of a host (in lower case, without a port), if one has it.
+/// Returns the virtual host for a host (in lower case, without a port), if any.
 pub(super) fn find<'t>(table: &'t RouteTable, host: &str) -> Option<&'t VirtualHost> {
     let named = |domain: &str| table.virtual_hosts.iter().find(|it| it.domain == domain);
     let wildcards = table.virtual_hosts.iter();

@@ -1,4 +1,4 @@
-//! Places that a rewrite or a redirect leads to, as Envoy writes them from what rendering says.
+//! Targets of rewrites and redirects, as Envoy computes them from the rendered configuration.
 
 use sesame_proto::schema::{PathMatch, PathModifier, Redirect, path_match, path_modifier};
 
@@ -31,7 +31,7 @@ pub(super) fn replaced(
             };
             let to = rooted(to);
             let to = to.trim_end_matches('/');
-            // Its escapes may be in another case, which changes no length.
+            // Its escapes may differ in case, which does not change the length.
             let rest = path.get(from.len()..).unwrap_or(path);
             match (from, to) {
                 ("", "") => unchanged(),
@@ -81,7 +81,7 @@ pub(super) fn location(
                 UrlScheme::Http => "80",
                 UrlScheme::Https => "443",
             };
-            // Envoy leaves out the port that the scheme of before implies.
+            // Envoy omits the default port of the original scheme.
             if scheme != request.scheme.as_str() && digits == implied {
                 before.to_owned()
             } else {

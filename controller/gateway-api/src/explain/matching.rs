@@ -7,7 +7,8 @@ use sesame_proto::schema::{Route, StringMatch, path_match, string_match};
 use super::compared::{Compared, HeaderValue};
 use super::expressions::Expressions;
 
-/// Returns why Envoy never gets to see a match: rendering leaves it out, because Envoy would refuse the whole table.
+/// Returns the reason why rendering omits a match: Envoy would reject the whole table because of
+/// it.
 pub(super) fn left_out(route: &Route) -> Option<String> {
     let mut patterns = Vec::new();
     match route.path.as_ref().and_then(|path| path.kind.as_ref()) {
@@ -62,7 +63,8 @@ pub(super) fn mismatches(
     reasons
 }
 
-/// Returns true if the request is the preflight of one that the route takes. `forwards` is true if the route sends on.
+/// Returns true if the request is a preflight for one that the route takes. `forwards` is true if
+/// the route forwards requests.
 pub(super) fn is_preflight(
     route: &Route,
     forwards: bool,
@@ -70,13 +72,13 @@ pub(super) fn is_preflight(
     expressions: &mut Expressions,
 ) -> bool {
     let any_method = route.method.is_empty();
-    // Without a method, or with this one, the route itself takes preflights.
+    // A route without a method, or with this one, takes preflights itself.
     if route.cors.is_none() || (forwards && (any_method || route.method == "OPTIONS")) {
         return false;
     }
     let wanted = request.filled("access-control-request-method");
     let method = wanted.is_some_and(|wanted| any_method || wanted == route.method);
-    // A browser sends none of the request's own headers with it.
+    // Browsers do not send the request's own headers in a preflight.
     let headers = route.headers.iter().filter(|_| any_method);
     request.method == "OPTIONS"
         && method
@@ -92,7 +94,7 @@ pub(super) fn is_preflight(
             .all(|param| of_query(param, request, expressions).is_none())
 }
 
-/// Returns why the path does not match, if it does not.
+/// Returns the reason why the path does not match, if so.
 pub(super) fn of_path(
     route: &Route,
     request: &Compared,
@@ -132,7 +134,7 @@ fn of_header(
             let reasons = values
                 .iter()
                 .map(|value| of_value(&what, header, value, expressions));
-            // One value that matches is enough.
+            // A single matching value is enough.
             let reasons: Option<Vec<String>> = reasons.collect();
             reasons.map(|reasons| reasons.join(", "))
         }

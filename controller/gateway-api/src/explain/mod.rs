@@ -39,7 +39,7 @@ pub use self::request::{ExplainRequest, ExplainRequestError, HeaderField, UrlSch
 pub use self::served::{ServedPlace, served};
 pub use self::text::{TextDetail, text};
 
-/// Explains requests to one snapshot, and remembers the regular expressions that it has compiled.
+/// Explains requests to one snapshot, and caches the compiled regular expressions.
 #[derive(Debug)]
 pub struct Explainer<'s> {
     snapshot: &'s Snapshot,
@@ -47,7 +47,7 @@ pub struct Explainer<'s> {
 }
 
 impl<'s> Explainer<'s> {
-    /// Returns what explains requests to this snapshot.
+    /// Returns an explainer for this snapshot.
     pub fn new(snapshot: &'s Snapshot) -> Self {
         Self {
             snapshot,
@@ -55,7 +55,7 @@ impl<'s> Explainer<'s> {
         }
     }
 
-    /// Returns the answer to `request`, and everything that leads to it.
+    /// Returns the answer to `request`, with all steps that lead to it.
     pub fn explain(&mut self, request: &ExplainRequest) -> Explanation {
         let snapshot = self.snapshot;
         let mut explanation = Explanation::of(snapshot, request);
@@ -156,7 +156,7 @@ pub fn explain_any(
     }
 }
 
-/// Returns that no Gateway listens on the port of a request.
+/// Returns the explanation that no Gateway listens on the port of a request.
 fn nowhere(snapshots: &[&Snapshot], request: &ExplainRequest) -> Explanation {
     let ports: Vec<String> = snapshots
         .iter()

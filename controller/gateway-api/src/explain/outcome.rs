@@ -1,4 +1,4 @@
-//! The explanation as a value. Its JSON form is what scripts read: fields are added, never renamed.
+//! The explanation as a value. Scripts read its JSON form: fields are added, never renamed.
 
 use serde::{Deserialize, Serialize};
 use sesame_proto::provenance::{ObjectPart, Provenance};
@@ -6,19 +6,19 @@ use sesame_proto::schema::Snapshot;
 
 use super::request::ExplainRequest;
 
-/// The answer to one request, and everything that leads to it, in the order in which it is decided.
+/// The answer to one request, with all steps that lead to it, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
     /// Gateway, as `Gateway/namespace/name`.
     pub gateway: String,
-    /// Request that is asked about.
+    /// The explained request.
     pub request: ExplainRequest,
     /// Listener that takes the connection.
     pub listener: Option<ExplainedListener>,
-    /// Path and query that routes are compared with, once they are normalised.
+    /// Normalized path and query that routes are compared with.
     pub path: Option<String>,
-    /// Virtual host that the request's host leads to.
+    /// Virtual host of the request.
     pub virtual_host: Option<ExplainedHost>,
     /// Routes of that virtual host, in the order in which Envoy tries them.
     pub candidates: Vec<ExplainedCandidate>,
@@ -28,13 +28,13 @@ pub struct Explanation {
     pub filters: Vec<ExplainedFilter>,
     /// Answer.
     pub outcome: ExplainedOutcome,
-    /// Remarks of a caller with more information than the snapshot.
+    /// Remarks from a caller that knows more than the snapshot.
     #[serde(default)]
     pub notes: Vec<String>,
 }
 
 impl Explanation {
-    /// Returns an explanation in which nothing is decided.
+    /// Returns an empty explanation.
     pub(super) fn of(snapshot: &Snapshot, request: &ExplainRequest) -> Self {
         Self {
             gateway: snapshot.gateway.clone(),
@@ -52,7 +52,7 @@ impl Explanation {
         }
     }
 
-    /// Returns the names of all that has a part in the answer: the listener, the route and the backends.
+    /// Returns the names of all parts of the answer: the listener, the route and the backends.
     pub fn parts(&self) -> Vec<&str> {
         let backends = match &self.outcome {
             ExplainedOutcome::Forwarded { backends, .. }
@@ -78,11 +78,11 @@ pub struct ExplainedListener {
     pub protocol: String,
     /// Hostname; empty for all.
     pub hostname: String,
-    /// Words for the way to it.
+    /// The reason why this listener was chosen.
     pub reason: String,
 }
 
-/// The virtual host that a request's host leads to.
+/// The virtual host of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedHost {
@@ -102,9 +102,9 @@ pub struct ExplainedCandidate {
     pub condition: String,
     /// Outcome for this request.
     pub verdict: CandidateVerdict,
-    /// True if the path of the request matches, whatever else does not.
+    /// True if the path of the request matches, regardless of other conditions.
     pub path_matches: bool,
-    /// Reasons; none for the one that takes the request.
+    /// Reasons; empty for the route that takes the request.
     pub reasons: Vec<String>,
 }
 
@@ -116,7 +116,7 @@ pub enum CandidateVerdict {
     NoMatch,
     /// It takes the request.
     Taken,
-    /// The request matches it, but another one comes first.
+    /// The request matches it, but an earlier route takes it.
     TooLate,
 }
 
@@ -130,10 +130,10 @@ pub struct ExplainedRoute {
     pub object: String,
     /// Index of the rule, from 0.
     pub rule: usize,
-    /// Index of the match in its rule, from 0; none for routes of connections.
+    /// Index of the match in its rule, from 0; `None` for routes of connections.
     #[serde(rename = "match", default)]
     pub match_index: Option<usize>,
-    /// True if it takes the request as the preflight of another one.
+    /// True if it takes the request as a preflight for another one.
     #[serde(default)]
     pub preflight: bool,
 }
@@ -159,7 +159,7 @@ impl ExplainedRoute {
 /// The effect of one filter on the request or its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainedFilter {
-    /// Name of the filter, as the Gateway API has it.
+    /// Name of the filter in the Gateway API.
     pub filter: String,
     /// Effect, as text.
     pub effect: String,
@@ -182,16 +182,16 @@ pub enum ExplainedOutcome {
     Answered {
         /// Status of the answer.
         status: u32,
-        /// Status of gRPC, which clients of gRPC get with 200 in place of the status.
+        /// gRPC status, which gRPC clients get with 200 instead of the status.
         grpc_status: Option<u32>,
         /// Cause, as text.
         reason: String,
     },
-    /// The proxy sends the client elsewhere.
+    /// The proxy redirects the client.
     Redirected {
         /// Status of the answer.
         status: u32,
-        /// Status of gRPC, which clients of gRPC get with 200 in place of the status.
+        /// gRPC status, which gRPC clients get with 200 instead of the status.
         grpc_status: Option<u32>,
         /// Its `Location`.
         location: String,
@@ -202,18 +202,18 @@ pub enum ExplainedOutcome {
     Forwarded {
         /// Backends, each with its share.
         backends: Vec<ExplainedBackend>,
-        /// Host that they get.
+        /// Host that they receive.
         host: String,
-        /// Path and query that they get.
+        /// Path and query that they receive.
         path: String,
-        /// Milliseconds for the request with its retries; none for no limit.
+        /// Timeout of the request with its retries in milliseconds; `None` for no limit.
         request_timeout_ms: Option<u64>,
-        /// Milliseconds for one try; none for no limit.
+        /// Timeout of one attempt in milliseconds; `None` for no limit.
         backend_timeout_ms: Option<u64>,
         /// Retries, as text.
         retries: String,
     },
-    /// A backend gets the bytes of the connection.
+    /// A backend receives the bytes of the connection.
     Connected {
         /// Backends, each with its share of connections.
         backends: Vec<ExplainedBackend>,
@@ -228,13 +228,13 @@ pub struct ExplainedBackend {
     pub backend: Option<String>,
     /// Share, relative to the sum of all.
     pub weight: u32,
-    /// Cause for refusing its share, as text.
+    /// Reason for refusing its share, as text.
     pub refused: Option<String>,
-    /// Protocol that it is spoken to in.
+    /// Protocol of the backend.
     pub protocol: Option<String>,
-    /// Verification of the backend; none for plain text.
+    /// Verification of the backend; `None` for plain text.
     pub tls: Option<ExplainedTls>,
-    /// Endpoints that may get the request.
+    /// Endpoints that may receive the request.
     pub endpoints: Vec<String>,
     /// Effects of this backend's own filters.
     pub filters: Vec<ExplainedFilter>,
@@ -244,9 +244,9 @@ pub struct ExplainedBackend {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedTls {
-    /// Server name that is asked for.
+    /// Requested server name.
     pub sni: String,
-    /// Names of which its certificate must have one.
+    /// Names, one of which the backend's certificate must have.
     pub names: Vec<String>,
     /// Name of the required authorities; empty for the system's.
     pub authorities: String,

@@ -1,4 +1,5 @@
-//! The reason why one of two matches of a virtual host goes before the other: the specification's order, part by part.
+//! The reason why one of two matches of a virtual host precedes the other, by the specification's
+//! order.
 
 use std::cmp::{Ordering, Reverse};
 

@@ -1,6 +1,6 @@
-//! The request that is asked about, read from a method, a URL and headers as a client would be given them.
+//! The request to explain, parsed from a method, a URL and headers in the form that clients accept.
 //!
-//! The path is kept as it is written: what becomes of `/a/../b` is part of the explanation.
+//! The path is kept as written, because normalizing `/a/../b` is part of the explanation.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,30 +9,30 @@ use serde::{Deserialize, Serialize};
 
 /// Longest URL or header in bytes, at least Envoy's default limit.
 const MOST_BYTES: usize = 60 << 10;
-/// Number of headers at most, likewise.
+/// Maximum number of headers, also at least Envoy's default.
 const MOST_HEADERS: usize = 100;
 
 /// A request, as a client would send it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainRequest {
-    /// Method, as it is sent.
+    /// Method, as sent.
     pub method: String,
-    /// Scheme of the URL: it says whether the connection is TLS.
+    /// Scheme of the URL, which decides about TLS.
     pub scheme: UrlScheme,
-    /// `Host` or `:authority`: with a port, where the URL names one.
+    /// `Host` or `:authority`, with the port if the URL has one.
     pub authority: String,
-    /// Port that is connected to.
+    /// Destination port.
     pub port: u16,
     /// Path and query.
     pub path: String,
     /// Other headers, in their order; names in lower case.
     #[serde(default)]
     pub headers: Vec<HeaderField>,
-    /// Server name in the TLS handshake; none without TLS, or for an IP address.
+    /// Server name in the TLS handshake; `None` without TLS, or for an IP address.
     #[serde(default)]
     pub sni: Option<String>,
-    /// True if the client shows a certificate when it is asked for one.
+    /// True if the client presents a certificate on request.
     #[serde(default)]
     pub client_certificate: bool,
 }
@@ -48,7 +48,7 @@ pub enum UrlScheme {
 }
 
 impl UrlScheme {
-    /// Returns the scheme as it is written.
+    /// Returns the scheme as text.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -66,13 +66,13 @@ pub struct HeaderField {
     pub value: String,
 }
 
-/// Reason why something cannot be asked about.
+/// Reason why a request is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainRequestError {
     /// The URL.
     #[error("URL {url:?}: {reason}; expected for instance http://shop.example.com/cart?id=1")]
     Url {
-        /// The URL as it was given.
+        /// The given URL.
         url: String,
         /// Error, as text.
         reason: &'static str,
@@ -83,7 +83,7 @@ pub enum ExplainRequestError {
     /// A header.
     #[error("header {0:?}: expected 'Name: value'")]
     Header(String),
-    /// More headers than are sent.
+    /// Too many headers.
     #[error("{0} headers are given; at most {MOST_HEADERS} are taken")]
     TooMany(usize),
 }
@@ -168,7 +168,7 @@ fn split(url: &str) -> Result<UrlParts<'_>, &'static str> {
         "https" => UrlScheme::Https,
         _ => return Err("its scheme is neither http nor https"),
     };
-    // Clients keep the fragment to themselves.
+    // Clients do not send the fragment.
     let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);

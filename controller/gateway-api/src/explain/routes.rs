@@ -20,13 +20,13 @@ pub(super) struct Taker<'h> {
     pub(super) preflight: bool,
 }
 
-/// The outcome for all routes of a virtual host.
+/// The results for all routes of a virtual host.
 pub(super) struct Tried<'h> {
     pub(super) candidates: Vec<ExplainedCandidate>,
     pub(super) winner: Option<Taker<'h>>,
 }
 
-/// Tries the routes of a virtual host, those behind the winner too.
+/// Tries all routes of a virtual host, including the ones after the winner.
 pub(super) fn try_all<'h>(
     snapshot: &Snapshot,
     host: &'h VirtualHost,
@@ -63,7 +63,7 @@ pub(super) fn try_all<'h>(
     Tried { candidates, winner }
 }
 
-/// Returns true if the route sends requests on; else the proxy answers by itself.
+/// Returns true if the route forwards requests, and false if the proxy answers by itself.
 pub(super) fn forwards(snapshot: &Snapshot, route: &Route) -> bool {
     let Some(Action::Forward(forward)) = &route.action else {
         return false;
@@ -72,7 +72,7 @@ pub(super) fn forwards(snapshot: &Snapshot, route: &Route) -> bool {
     shares.any(|it| !backends::is_refused(snapshot, it))
 }
 
-/// Returns why rendering omits a route, if it does, and adds its cost to the virtual host's.
+/// Returns the reason why rendering omits a route, if so, and adds its cost to the virtual host's.
 fn left_out(route: &Route, cost: &mut u64) -> Option<String> {
     if let Some(reason) = matching::left_out(route) {
         return Some(reason);
@@ -88,7 +88,7 @@ fn left_out(route: &Route, cost: &mut u64) -> Option<String> {
     None
 }
 
-/// Returns whether the route takes the request, with true for a preflight, and else the reasons why not.
+/// Returns whether the route takes the request, with true for a preflight, or else the mismatches.
 fn compare(
     snapshot: &Snapshot,
     route: &Route,
@@ -97,7 +97,7 @@ fn compare(
 ) -> (Option<bool>, Vec<String>) {
     let forwards = forwards(snapshot, route);
     let preflight = matching::is_preflight(route, forwards, request, expressions);
-    // Where the proxy answers by itself, preflights come before the rest, else behind it.
+    // If the proxy answers by itself, preflights come before other matches; otherwise after them.
     if preflight && !forwards {
         return (Some(true), Vec::new());
     }

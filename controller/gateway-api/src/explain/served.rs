@@ -18,9 +18,9 @@ pub struct ServedPlace {
     pub listener: String,
     /// Outside port, with `/UDP` for UDP.
     pub port: String,
-    /// Hosts whose requests or connections come here; empty for all.
+    /// Hosts of the requests or connections; empty for all.
     pub host: String,
-    /// Part that is served: the listener itself, or a match.
+    /// The served part: the listener itself, or a match.
     pub part: String,
     /// Its conditions, as text.
     pub condition: String,
@@ -45,7 +45,7 @@ pub fn served(snapshot: &Snapshot, object: &str) -> Vec<ServedPlace> {
     places
 }
 
-/// A listener with its surroundings.
+/// A listener and its context.
 struct Place<'s> {
     snapshot: &'s Snapshot,
     port: &'s Port,
@@ -68,7 +68,7 @@ impl Place<'_> {
         }
     }
 
-    /// Adds the listener, if it is the object's own or shows its key.
+    /// Adds the listener, if it belongs to the object or uses its key.
     fn of_listener(&self, object: &str, places: &mut Vec<ServedPlace>) {
         let Listener { name, hostname, .. } = self.listener;
         if is_of(name, object) || self.snapshot.gateway == object {
@@ -84,7 +84,7 @@ impl Place<'_> {
         }
     }
 
-    /// Adds the matches of the listener's table that are the object's, or lead to it.
+    /// Adds the matches in the listener's table that belong to the object or send requests to it.
     fn of_requests(&self, object: &str, places: &mut Vec<ServedPlace>) {
         let tables = self.snapshot.route_tables.iter();
         let tables = tables.filter(|it| it.name == self.listener.route_table);
@@ -113,7 +113,7 @@ impl Place<'_> {
     }
 }
 
-/// Returns true if the name is of a part of the object.
+/// Returns true if the name denotes a part of the object.
 fn is_of(name: &str, object: &str) -> bool {
     Provenance::parse(name).is_ok_and(|it| it.object().to_string() == object)
 }

@@ -347,7 +347,7 @@ fn the_server_name_picks_the_listener() {
     assert!(matches!(mutual.outcome, ExplainedOutcome::Refused { .. }));
     request.client_certificate = true;
     let shown = Explainer::new(&snapshot).explain(&request);
-    // It gets past the handshake; the table is not there.
+    // It passes the handshake; the table does not exist.
     assert_eq!(status(&shown), 404);
 }
 
@@ -361,7 +361,7 @@ fn a_change_is_told_with_the_match_that_had_its_requests() {
     assert_eq!(changed.len(), 1, "{changed:?}");
     assert_eq!(changed[0].route, "HTTPRoute/default/b/rules/0/matches/0");
     assert!(changed[0].before.contains("/all/"), "{changed:?}");
-    // Everything goes to the first: the second changes nothing.
+    // The first match takes everything, so the second changes nothing.
     let hidden = snapshot(vec![("*", vec![all(), route("b", prefix("/b"))])]);
     assert_eq!(changed_answers(Some(&old), Some(&hidden)), []);
     let gone = changed_answers(Some(&old), None);

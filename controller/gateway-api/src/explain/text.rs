@@ -1,4 +1,4 @@
-//! An explanation as people read it.
+//! Formats an explanation for people.
 
 use std::fmt::Write as _;
 
@@ -8,21 +8,21 @@ use super::outcome::{
     Explanation,
 };
 
-/// Number of routes up to which all are shown.
+/// Up to this number, all routes are shown.
 const FEW: usize = 8;
-/// Number of endpoints of a backend that are shown.
+/// Maximum number of visible endpoints of a backend.
 const MOST_ENDPOINTS: usize = 5;
 
-/// The routes that are shown.
+/// Which routes to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextDetail {
-    /// Of many routes, those whose path matches.
+    /// If there are many routes, only the ones whose path matches.
     Brief,
     /// All routes.
     AllRoutes,
 }
 
-/// Returns the explanation as text. Writing to a String cannot fail, so the results are let go.
+/// Formats the explanation. Writing to a String cannot fail.
 pub fn text(explanation: &Explanation, detail: TextDetail) -> String {
     let mut text = String::new();
     let Explanation {

@@ -1,4 +1,4 @@
-//! A request that a match takes, if nothing goes before it.
+//! Constructs a request that a match takes, unless another match precedes it.
 
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind};
@@ -8,11 +8,11 @@ use sesame_proto::schema::{
 
 use super::request::{ExplainRequest, HeaderField, UrlScheme};
 
-/// Label in the place of a wildcard, that hardly any exact hostname has.
+/// Replacement for a wildcard that is unlikely to be in an exact hostname.
 const ANY_LABEL: &str = "any-other-host";
 
-/// Returns a request to `domain` at a listener that fits the match, or `None` if no text is found
-/// for an expression.
+/// Returns a request to `domain` at a listener that fits the match, or `None` if no example of an
+/// expression is found.
 pub(super) fn witness(
     port: &Port,
     listener: &Listener,
@@ -88,7 +88,7 @@ fn value(of: &StringMatch) -> Option<String> {
     }
 }
 
-/// Returns a short text that an expression matches, of characters that can be sent.
+/// Returns a short text that an expression matches, using only characters that can be sent.
 fn example(pattern: &str) -> Option<String> {
     let parser = ParserBuilder::new().build().parse(pattern).ok()?;
     let mut text = String::new();
@@ -109,7 +109,7 @@ fn write(hir: &Hir, text: &mut String) -> Option<()> {
             Some(())
         }
         HirKind::Repetition(it) => {
-            // An empty element of a path is merged with others.
+            // Repeat at least once: Envoy merges empty elements of a path with others.
             let times = it.min.max(1).min(it.max.unwrap_or(u32::MAX));
             (0..times).try_for_each(|_| write(&it.sub, text))
         }

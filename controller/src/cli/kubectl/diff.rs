@@ -131,11 +131,11 @@ fn snapshots(world: &World, options: &Options) -> BTreeMap<NamespacedName, Snaps
 
 fn note(words: &str) {
     use std::io::Write as _;
-    // There is nowhere else to say it.
+    // Standard error is the last resort, so ignore failures.
     let _ = writeln!(std::io::stderr().lock(), "note: {}", plain(words));
 }
 
-/// Returns the changes as text, each match once. Writing to a String cannot fail, so the results are let go.
+/// Returns the changes as text, each match once. Writing to a String cannot fail.
 fn text(answers: &[ChangedAnswer]) -> String {
     let mut text = String::new();
     let mut last = None;

@@ -31,7 +31,7 @@ pub(super) use self::complete::{COMPLETION_NAME, complete};
 /// Name under which the program is the plugin.
 pub(super) const PLUGIN_NAME: &str = "kubectl-sesame";
 
-/// Time between two looks of `--watch`.
+/// Polling interval of `--watch`.
 const EVERY: Duration = Duration::from_secs(2);
 
 /// Shows what becomes of Gateways and their routes, with your own rights in the cluster.
@@ -213,7 +213,7 @@ async fn show<T: Serialize + PartialEq>(
                 }
                 shown = Some(found);
             }
-            // An API server that is away for a while does not end a watch.
+            // A temporary outage of the API server does not end a watch.
             Err(error) if watch && shown.is_some() => {
                 let error = format!("{error:#}");
                 if told.as_ref() != Some(&error) {
@@ -230,7 +230,7 @@ async fn show<T: Serialize + PartialEq>(
 /// Prints an error of the watch on standard error.
 fn eprint_plain(words: &str) {
     use std::io::Write as _;
-    // There is nowhere else to say it.
+    // Standard error is the last resort, so ignore failures.
     let _ = writeln!(std::io::stderr().lock(), "error: {}", table::plain(words));
 }
 

@@ -19,17 +19,17 @@ use super::{PluginArgs, PluginFormat};
 use crate::cli::published;
 use crate::connection;
 
-/// Number of objects of one answer of the API server.
+/// Page size of lists.
 const PAGE: u32 = 500;
-/// Number of objects of a kind that are read.
+/// Maximum number of objects of a kind that are read.
 const MOST_OBJECTS: usize = 100_000;
 
-/// A cluster, and the part of it that is asked about.
+/// A cluster, and the part of it that the command is about.
 pub(super) struct ClusterReader {
     pub(super) client: Client,
-    /// Namespace of the objects; none for all.
+    /// Namespace of the objects, or `None` for all.
     pub(super) namespace: Option<String>,
-    /// Namespace of objects that are named without one.
+    /// Namespace of objects that are named without a namespace.
     pub(super) default_namespace: String,
     /// Namespace in which the controller publishes.
     published_in: String,
@@ -72,7 +72,7 @@ impl ClusterReader {
         })
     }
 
-    /// Prints an answer in the format that is asked for; fails for names, of which it has none.
+    /// Prints a result in the requested format. Fails for names, which it does not support.
     pub(super) fn print(
         &self,
         value: &impl Serialize,
@@ -86,8 +86,7 @@ impl ClusterReader {
         self.print_rows(value, for_people, String::new).map(|_| ())
     }
 
-    /// Prints an answer in the requested format; returns false if the output has no reader any
-    /// more.
+    /// Prints a result in the requested format. Returns false if the reader closed the output.
     pub(super) fn print_rows(
         &self,
         value: &impl Serialize,

@@ -27,11 +27,11 @@ pub(super) struct GatewayRow {
     hosts: Option<ServingHosts>,
     generation: i64,
     attached_routes: u64,
-    /// Everything that is wrong, one sentence each.
+    /// All problems, one sentence each.
     pub(super) problems: Vec<String>,
 }
 
-/// Number of hosts that serve a Gateway without fault, and of those that report on it.
+/// Number of hosts that serve a Gateway without a fault, and of all hosts that report on it.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 struct ServingHosts {
     serving: usize,
@@ -162,7 +162,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// Returns the names of the Gateways, as kubectl has them.
+/// Returns the names of the Gateways in kubectl's format.
 pub(super) fn names(rows: &[GatewayRow]) -> String {
     let names = rows.iter().map(|row| {
         let name = plain(&row.name);

@@ -1,13 +1,13 @@
-//! Tables as kubectl prints them. Pure.
+//! Tables in kubectl's style. Pure.
 //!
-//! The texts of objects were written by many people: none of them may reach a terminal as a command to it.
+//! Many authors write the texts of objects, so none may reach a terminal as a control sequence.
 
 use comfy_table::{Table, presets};
 use jiff::SignedDuration;
 
-/// Cell that has nothing, as kubectl shows it.
+/// Content of an empty cell, as in kubectl.
 const NONE: &str = "<none>";
-/// Space between two columns, as kubectl has it.
+/// Space between two columns, as in kubectl.
 const GAP: u16 = 3;
 
 /// Returns a table, optionally with these headings, or `none` without rows.
@@ -52,7 +52,7 @@ pub(super) fn plain(text: &str) -> String {
     plain
 }
 
-/// Returns a time that has passed, in its largest unit, as kubectl has it.
+/// Formats a duration in its largest unit, as kubectl does.
 pub(super) fn age(passed: SignedDuration) -> String {
     let seconds = passed.as_secs().max(0);
     match seconds {

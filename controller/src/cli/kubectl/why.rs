@@ -32,7 +32,7 @@ struct ServedObject {
     conditions: Vec<ShownCondition>,
 }
 
-/// Runs the command; returns true if the object is served and nothing is wrong with it.
+/// Runs the command. Returns true if the object is served without problems.
 pub(super) async fn main(reader: &ClusterReader, args: &ObjectArgs) -> Result<bool> {
     let ObjectArgs { kind, name } = args;
     if kind.cluster_scoped() {
@@ -42,7 +42,7 @@ pub(super) async fn main(reader: &ClusterReader, args: &ObjectArgs) -> Result<bo
         .split_once('/')
         .unwrap_or((&reader.default_namespace, name));
     let key = kind.named(NamespacedName::new(namespace, name));
-    // These two hold content, and are never read for it.
+    // Objects of these two kinds are never read, because of their contents.
     let shown = match kind {
         Kind::Secret | Kind::ConfigMap => None,
         _ => reader.get(&key).await?,
@@ -65,7 +65,7 @@ pub(super) async fn main(reader: &ClusterReader, args: &ObjectArgs) -> Result<bo
     Ok(!answer.served.is_empty() && !wrong)
 }
 
-/// Returns the answer as text. Writing to a String cannot fail, so the results are let go.
+/// Returns the answer as text. Writing to a String cannot fail.
 fn text(answer: &ServedObject) -> String {
     let ServedObject {
         object,

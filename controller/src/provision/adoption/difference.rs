@@ -1,4 +1,4 @@
-//! Fields in which an object differs from the one that takes its place. Pure.
+//! Fields in which an object differs from its replacement. Pure.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::provision::kept::WRITTEN_ANNOTATION;
 use crate::provision::owned::{CONTROLLER_ANNOTATION, DIGEST_ANNOTATION, OWNER_ANNOTATION};
 use sesame_published::names::GATEWAY_ANNOTATION;
 
-/// Annotations that say whose an object is. That they change is what adoption means.
+/// Annotations that record ownership. Adoption changes them by definition.
 const BOOKKEEPING: [&str; 6] = [
     CONTROLLER_ANNOTATION,
     DIGEST_ANNOTATION,
@@ -21,7 +21,7 @@ const BOOKKEEPING: [&str; 6] = [
     RELEASED_ANNOTATION,
     WRITTEN_ANNOTATION,
 ];
-/// Beginning of the fields whose change makes new Pods.
+/// Prefix of the fields whose change recreates Pods.
 const TEMPLATE: &str = "spec.template.";
 
 /// Change of one field.
@@ -29,9 +29,9 @@ const TEMPLATE: &str = "spec.template.";
 pub(crate) struct FieldChange {
     /// Path of the field, as in `spec.template.spec.containers[agent].image`.
     pub(crate) field: String,
-    /// Value that is there; null if there is none.
+    /// Existing value; null if there is none.
     pub(crate) before: Value,
-    /// Value that takes its place; null if the field is left out.
+    /// New value; null if the field is removed.
     pub(crate) after: Value,
 }
 
@@ -42,8 +42,8 @@ impl FieldChange {
     }
 }
 
-/// Returns the fields in which two objects differ, in order. Status and bookkeeping do not count, nor values that the API server
-/// fills in.
+/// Returns the fields in which two objects differ, in order. Ignores status, bookkeeping, and
+/// values that the API server fills in.
 pub(super) fn changes(before: &Value, after: &Value) -> Vec<FieldChange> {
     let mut found = Vec::new();
     differ("", &comparable(before), &comparable(after), &mut found);
@@ -103,13 +103,13 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// Returns true if the entries of two lists are about the same things, one by one.
+/// Returns true if the entries of two lists correspond one by one.
 fn correspond(left: &[Value], right: &[Value]) -> bool {
     let mut pairs = left.iter().zip(right);
     left.len() == right.len() && pairs.all(|(left, right)| left["name"] == right["name"])
 }
 
-/// Returns true for one quantity, which the API server may write in its own way.
+/// Returns true for equal quantities, which the API server may write differently.
 fn is_same_quantity(path: &str, before: &Value, after: &Value) -> bool {
     let number = |value: &Value| Quantity(value.as_str()?.to_owned()).billionths();
     path.contains(".resources.") && number(before).is_some() && number(before) == number(after)

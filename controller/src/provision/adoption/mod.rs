@@ -39,13 +39,13 @@ const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Fate of an object when its fleet becomes the controller's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It is not there, and is made.
+    /// It does not exist, and is created.
     Created,
-    /// It is of this Gateway already.
+    /// It belongs to this Gateway already.
     Kept,
     /// It has no owner, and becomes this Gateway's.
     Adopted {
-        /// Fields that change, besides whose it is.
+        /// Changed fields, except ownership.
         changes: Vec<FieldChange>,
         /// Digest that stands for this object with these changes in an agreement.
         consent: String,
@@ -64,22 +64,22 @@ impl Fate {
     }
 }
 
-/// A fleet, as its objects stand.
+/// State of a fleet's existing objects.
 enum Standing {
     /// All objects have an owner.
     Settled,
-    /// These writes are agreed to.
+    /// The agreement covers these writes.
     Agreed(Vec<OwnedWrite>),
     /// Not approved yet.
     Open {
         /// Reason why the fleet is incomplete, as a sentence.
         why: String,
-        /// Object that says what would be written.
+        /// Object that shows the intended writes.
         preview: OwnedObject,
     },
 }
 
-/// Returns how a fleet that should consist of these objects stands.
+/// Returns the state of a fleet that should consist of these objects.
 fn judge(inventory: &Inventory, basis: &Basis, objects: &[OwnedObject]) -> Standing {
     let existing = |object: &OwnedObject| inventory.objects.get(&object.key);
     let is_nobodys = |object| existing(object).is_some_and(|found| found.owner.is_none());
@@ -123,7 +123,7 @@ fn consent(fates: &[Fate]) -> Option<String> {
     (!all.is_empty()).then(|| all.join(&SEPARATOR.to_string()))
 }
 
-/// Returns true if an agreement is one with everything in another.
+/// Returns true if the given agreement covers everything in the wanted one.
 fn covers(given: &str, wanted: &str) -> bool {
     let given: BTreeSet<&str> = given.split(SEPARATOR).collect();
     wanted.split(SEPARATOR).all(|part| given.contains(part))
@@ -184,14 +184,14 @@ fn foreign(wanted: &OwnedObject, found: &ExistingObject) -> Option<String> {
     })
 }
 
-/// Returns the object as it replaces an unowned one. Labels and annotations added by others stay.
+/// Returns the replacement of an unowned object. Labels and annotations added by others stay.
 fn adopted(wanted: &OwnedObject, found: &ExistingObject) -> OwnedObject {
     let mut before = found.value.clone();
     let annotations = &mut before["metadata"]["annotations"];
     if let Some(annotations) = annotations.as_object_mut() {
         annotations.remove(RELEASED_ANNOTATION);
     }
-    // Without it nothing that is there would be taken for others'.
+    // Without the annotation, existing labels and annotations would not count as foreign.
     if annotations[WRITTEN_ANNOTATION].is_null() {
         annotations[WRITTEN_ANNOTATION] = Value::from("");
     }

@@ -16,9 +16,9 @@ use crate::watch::Received;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{ADOPTION_LABEL, GATEWAY_ANNOTATION, adoption_name, gateway_id};
 
-/// Entry of the ConfigMap.
+/// Key of the ConfigMap entry.
 const ENTRY: &str = "fleet.json";
-/// Largest entry that is read.
+/// Maximum size of the entry.
 const MAX_BYTES: usize = 1 << 20;
 
 /// A fleet as the controller would write it.
@@ -29,7 +29,7 @@ pub(crate) struct AdoptionPreview {
     objects: Vec<OwnedObject>,
 }
 
-/// The same as text.
+/// Its serialized form.
 #[derive(Serialize, Deserialize)]
 struct Written {
     gateway: String,

@@ -10,7 +10,7 @@ use crate::provision::plan::OwnedPlan;
 use crate::watch::Received;
 use sesame_gateway_api::api::FleetManagement;
 
-/// A Gateway whose fleet was released, and is to be managed again.
+/// A Gateway whose fleet was released and should be managed again.
 fn released() -> Inventory {
     let mut inventory = settled(&[basis("edge")]);
     let unmanaged = crate::provision::fleet_plan_tests::settings(FleetManagement::Unmanaged);
@@ -164,7 +164,7 @@ fn an_agreement_is_for_what_was_shown_and_lasts_while_it_is_carried_out() {
     object(&mut other, OwnedKind::DaemonSet, "-envoy").value["metadata"]["uid"] = json!("another");
     open(&other);
 
-    // Half of it is done, one object goes: the rest is still agreed to.
+    // Half of the writes are done, then one object is deleted: the agreement still covers the rest.
     let half = writes.into_iter().take(3).collect();
     carry_out(&mut inventory, half);
     let role = inventory

@@ -1,4 +1,5 @@
-//! The two DaemonSets of a fleet, as in `controller/deploy/agent/daemonset.yaml`, whose comments say why each field is there.
+//! The two DaemonSets of a fleet, as in `controller/deploy/agent/daemonset.yaml`, whose comments
+//! explain the fields.
 
 use serde_json::{Value, json};
 
@@ -8,15 +9,16 @@ use crate::provision::owned::labels;
 use sesame_gateway_api::api::{FleetResources, FleetSettings};
 use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 
-/// Seconds that connections have to end by default, which is the agent's own default, too.
+/// Default drain time of connections in seconds, same as the agent's.
 pub(super) const DRAIN_SECONDS: i32 = 30;
-/// Seconds by which a launcher gives its Envoys more time than the agent does. An Envoy that has been replaced in a hot restart is
-/// still asked by the next one until it ends by itself; one that ends before takes the next one with it.
+/// Seconds that a launcher grants its Envoys beyond the agent's drain time. After a hot restart,
+/// the new Envoy still queries the old one until that exits by itself. If the old one is killed
+/// earlier, the new one exits too.
 pub(super) const HANDOVER_SECONDS: i32 = 30;
-/// Seconds that everything else takes at the end of a Pod.
+/// Additional seconds for everything else when a Pod ends.
 pub(super) const GRACE_SECONDS: i32 = 30;
 
-/// Returns the DaemonSet of the launcher, in whose Pods Envoys run.
+/// Returns the DaemonSet of the launcher, whose Pods run the Envoys.
 pub(super) fn launcher(basis: &Basis, fleet: &FleetSettings, image: &str) -> Value {
     let HostDirectories { runtime, state: _ } = &HostDirectories::of(basis);
     let own = [("runtime", runtime.as_str())];
@@ -43,7 +45,7 @@ pub(super) fn launcher(basis: &Basis, fleet: &FleetSettings, image: &str) -> Val
     pod["initContainers"] = json!([giver(image, fleet, &own)]);
     pod["containers"] = json!([launcher]);
     pod["volumes"] = volumes(&all);
-    // The new Pod has its Envoys take over before the old one ends; until they do, the old one stays.
+    // The Envoys of the new Pod take over first, and until then the old Pod stays.
     let update = json!({"maxSurge": 1, "maxUnavailable": 0});
     daemonset(basis, "sesame-envoy", &update, &pod)
 }
@@ -95,8 +97,8 @@ pub(super) fn agent(
 
 fn daemonset(basis: &Basis, program: &str, update: &Value, pod: &Value) -> Value {
     let (name, id) = ("app.kubernetes.io/name", gateway_id(&basis.gateway));
-    // It never changes, whatever the Gateway is: no DaemonSet can get another one. Annotations of the Gateway are not the
-    // Pods': they could loosen how a Pod is confined.
+    // The selector is immutable, so it never depends on the Gateway's configuration. Pods do not
+    // get the Gateway's annotations, because these could loosen the confinement of a Pod.
     let own = [(name, program), ("app.kubernetes.io/part-of", "sesame")];
     json!({"spec": {
         "selector": {"matchLabels": {name: program, GATEWAY_LABEL: id}},
@@ -159,7 +161,7 @@ mod tests {
                 .as_object_mut()
                 .unwrap()
                 .remove("automountServiceAccountToken");
-            // Where the controller is, and where the directories are.
+            // Ignore the variables for the namespace and the directories, which differ.
             for of in [&mut made, &mut manifest] {
                 let env = of.pointer_mut("/containers/0/env");
                 let Some(env) = env.and_then(Value::as_array_mut) else {

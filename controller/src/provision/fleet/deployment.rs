@@ -16,9 +16,10 @@ use crate::provision::owned::{OwnedObject, beside, labels};
 use sesame_gateway_api::api::{FleetResources, FleetSettings};
 use sesame_published::names::{GATEWAY_LABEL, POD_HOST_END, gateway_id};
 
-/// Number of Pods to begin with.
+/// Initial number of Pods.
 const FIRST_REPLICAS: i32 = 2;
-/// Seconds for which a Pod that ends serves on, before it drains: every node has to learn that the Service does not lead there.
+/// Seconds for which an ending Pod keeps serving before it drains: every node has to learn that the
+/// Service no longer routes there.
 const LAME_DUCK_SECONDS: i32 = 10;
 /// Volumes, their mount paths, and the directories that the programs create there, because volumes
 /// are world-writable.
@@ -28,8 +29,8 @@ const STATE: (&str, &str) = ("state", "/var/lib/sesame");
 const STATE_DIR: &str = "/var/lib/sesame/pod";
 const TOKEN: (&str, &str) = ("token", "/var/run/secrets/kubernetes.io/serviceaccount");
 
-/// Returns the Deployment and its PodDisruptionBudget, both of this name. The agents run as `account`; `namespace` is the
-/// controller's.
+/// Returns the Deployment and its PodDisruptionBudget, both with this name. The agents run as
+/// `account`; `namespace` is the controller's.
 pub(super) fn objects(
     basis: &Basis,
     fleet: &FleetSettings,
@@ -82,7 +83,8 @@ pub(super) fn objects(
     ]
 }
 
-/// Returns the labels that only the Pods of a Gateway's Deployment have. They never change, whatever the Gateway is.
+/// Returns the labels that only the Pods of a Gateway's Deployment have. They never depend on the
+/// Gateway's configuration.
 pub(crate) fn selector(basis: &Basis) -> Value {
     json!({"app.kubernetes.io/name": POD_LABEL_VALUE, GATEWAY_LABEL: gateway_id(&basis.gateway)})
 }
@@ -110,7 +112,7 @@ fn pod(fleet: &FleetSettings) -> Value {
             // The group may read the token of the ServiceAccount.
             "fsGroup": USER,
             "seccompProfile": {"type": "RuntimeDefault"},
-            // Ports below 1024, whatever becomes of a file's capabilities on the way from a registry.
+            // For ports below 1024, in case a registry strips the file's capabilities.
             "sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}],
         },
     });
@@ -124,7 +126,8 @@ fn pod(fleet: &FleetSettings) -> Value {
     pod
 }
 
-/// Returns the seconds that a launcher gives Envoys, which are more than the agent's: the agent knows better.
+/// Returns the drain time of the launcher, which exceeds the agent's, because the agent knows
+/// better.
 fn launcher_drain(fleet: &FleetSettings) -> i32 {
     fleet.drain_seconds.unwrap_or(DRAIN_SECONDS) + HANDOVER_SECONDS
 }

@@ -27,7 +27,8 @@ use super::owned::{OwnedObject, beginning_of_names, beside, stamped};
 use sesame_gateway_api::api::FleetImages;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// End of the names of the launcher's DaemonSet or of the Deployment, and of the agent's and its ServiceAccount.
+/// Suffixes of names: of the launcher's DaemonSet or the Deployment, and of the agent's DaemonSet
+/// and its ServiceAccount.
 const ENVOY: &str = "-envoy";
 const AGENT: &str = "-agent";
 /// Value of the label `app.kubernetes.io/name` of the Pods of Deployments.
@@ -73,7 +74,7 @@ pub(super) fn objects(
     Ok(all.into_iter().map(stamped).collect())
 }
 
-/// Has the agents of a workload send spans to this collector.
+/// Configures the agents of a workload to send spans to this collector.
 fn send_spans_to(workload: &mut Value, collector: &str) {
     let containers = workload.pointer_mut("/spec/template/spec/containers");
     let containers = containers.and_then(Value::as_array_mut);

@@ -11,13 +11,13 @@ use sesame_published::names::gateway_id;
 /// User and group of all containers, as in the images.
 pub(super) const USER: u32 = 65532;
 
-/// Directories of one fleet on its nodes, and in the containers. Paths are the same inside and outside, so that no two fleets
-/// mean different things by one path.
+/// Directories of one fleet on its nodes and in the containers. Paths are the same inside and
+/// outside, so that a path never means different directories to two fleets.
 #[derive(Clone, Debug)]
 pub(super) struct HostDirectories {
     /// Files that Envoy watches, with keys. It has to be on a tmpfs.
     pub(super) runtime: String,
-    /// Configuration that Envoy accepted last, with keys, for the node's next start.
+    /// Configuration that Envoy last accepted, with keys, for the node's next start.
     pub(super) state: String,
 }
 
@@ -48,8 +48,8 @@ pub(super) fn pod(fleet: &FleetSettings) -> Value {
     pod
 }
 
-/// Returns the init container that gives directories, which the node makes for root, to the user of the other containers, and
-/// may do nothing else.
+/// Returns the init container that changes the owner of directories, which the node creates for
+/// root, to the user of the other containers. It has no other rights.
 pub(super) fn giver(image: &str, fleet: &FleetSettings, directories: &[(&str, &str)]) -> Value {
     let user = format!("--user={USER}:{USER}");
     let paths = directories.iter().map(|(_, path)| *path);
@@ -65,7 +65,7 @@ pub(super) fn giver(image: &str, fleet: &FleetSettings, directories: &[(&str, &s
             "allowPrivilegeEscalation": false,
             "readOnlyRootFilesystem": true,
             "seccompProfile": {"type": "RuntimeDefault"},
-            // The program's file has the second one, so it does not start without.
+            // The program's file has the second capability, so it does not start without it.
             "capabilities": {"drop": ["ALL"], "add": ["CHOWN", "NET_BIND_SERVICE"]},
         },
         "volumeMounts": mounts(directories),
@@ -114,7 +114,8 @@ fn mounts(directories: &[(&str, &str)]) -> Value {
         .collect()
 }
 
-/// Returns the volumes of these directories of the node. All but the last one, shared memory, are made if they are not there.
+/// Returns the volumes of these directories of the node. All but the last one, shared memory, are
+/// created if missing.
 pub(super) fn volumes(directories: &[(&str, &str)]) -> Value {
     let volume = |(name, path): &(&str, &str)| {
         let type_ = match *path {

@@ -8,13 +8,14 @@ use crate::provision::owned::{
     DIGEST_ANNOTATION, ExistingObject, OWNER_ANNOTATION, OwnedObject, is_gateway,
 };
 
-/// Annotation of an object that was a managed fleet's: the UID of the Gateway.
+/// Annotation of an object released from a managed fleet: the UID of the Gateway.
 pub(crate) const RELEASED_ANNOTATION: &str = "projectsesame.io/released-from";
 
-/// Returns the object without an owner, which it was of this Gateway. Its specification is as it is, so no Pod changes.
+/// Returns the object without its owner, this Gateway. Its specification is unchanged, so no Pod
+/// restarts.
 pub(crate) fn released(basis: &Basis, key: &OwnedKey, found: &ExistingObject) -> OwnedObject {
     let mut value = found.value.clone();
-    // The items of a list have no kind.
+    // Items of a list have no kind.
     value["apiVersion"] = json!(key.0.api_version());
     value["kind"] = json!(key.0.as_str());
     let metadata = &mut value["metadata"];

@@ -12,7 +12,8 @@ use sesame_gateway_api::resolve::settings::GatewaySettings;
 /// Objects of one Gateway, and of all Gateways.
 type Existing = BTreeMap<OwnedKey, ExistingObject>;
 
-/// Returns the objects of the Gateway's other workload that stay for now. `wanted` are the objects that its fleet is to have.
+/// Returns the objects of the Gateway's other workload that stay for now. `wanted` is the new
+/// fleet.
 pub(crate) fn meanwhile(
     basis: &Basis,
     wanted: &[OwnedObject],
@@ -43,7 +44,7 @@ fn is_endpoints(key: &OwnedKey, found: &ExistingObject, basis: &Basis) -> bool {
     key.0 == OwnedKind::EndpointSlice && found.is_of(basis)
 }
 
-/// Returns true if the Gateway needs no other hosts than the Pods that its Service finds.
+/// Returns true if the Gateway needs no hosts besides the Pods that its Service selects.
 pub(crate) fn is_served_by_pods(
     basis: &Basis,
     settings: &GatewaySettings,
@@ -52,7 +53,7 @@ pub(crate) fn is_served_by_pods(
     settings.is_on_pod_network() && pods_serve(basis, existing)
 }
 
-/// Returns true if all Pods of the Gateway's Deployment are ready, as it is now.
+/// Returns true if all Pods of the Gateway's current Deployment are ready.
 fn pods_serve(basis: &Basis, existing: &Existing) -> bool {
     let mut deployments = of_kind(basis, existing, OwnedKind::Deployment);
     deployments.next().is_some_and(|deployment| {
@@ -63,7 +64,8 @@ fn pods_serve(basis: &Basis, existing: &Existing) -> bool {
     })
 }
 
-/// Returns true if the DaemonSets are ready on every node, and as many nodes report that they serve.
+/// Returns true if the DaemonSets are ready on every node, and as many hosts report that they
+/// serve.
 fn nodes_serve(basis: &Basis, wanted: &[OwnedObject], existing: &Existing) -> bool {
     let wanted = wanted
         .iter()

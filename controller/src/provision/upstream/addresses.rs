@@ -1,5 +1,5 @@
-//! Reads the state of a second Gateway: its addresses, and everything that keeps clients from them.
-//! Pure.
+//! Reads the state of a second Gateway: its addresses, and all problems that keep clients from
+//! them. Pure.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -108,7 +108,7 @@ fn own_complaints<'v>(
         .chain(complaints(upstream, &upstream["status"], types, of))
 }
 
-/// Returns the conditions in `status` that are False, as they say why.
+/// Returns the conditions in `status` that are False, with their messages.
 fn complaints<'v>(
     object: &'v Value,
     status: &'v Value,
@@ -128,7 +128,7 @@ fn complaints<'v>(
     })
 }
 
-/// Returns the conditions that are about the object as it is now.
+/// Returns the conditions of the object's current generation.
 fn current<'v>(object: &'v Value, status: &'v Value) -> Vec<&'v Value> {
     let generation = object["metadata"]["generation"].as_i64().unwrap_or(0);
     let conditions = entries(status, "/conditions");

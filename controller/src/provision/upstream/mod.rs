@@ -33,7 +33,7 @@ fn name(basis: &Basis) -> NamespacedName {
     NamespacedName::new(&basis.gateway.namespace, &name)
 }
 
-/// Returns true if any Gateway is to have a second one.
+/// Returns true if any Gateway should have a second one.
 pub(super) fn is_wanted(settings: &BTreeMap<NamespacedName, GatewaySettings>) -> bool {
     let mut all = settings.values();
     all.any(|settings| *settings.publishing_type() == PublishingType::UpstreamGateway)

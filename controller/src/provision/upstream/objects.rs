@@ -1,4 +1,4 @@
-//! Makes the second Gateway and its routes. Pure.
+//! Builds the second Gateway and its routes. Pure.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(super) struct UpstreamObjects {
     pub(super) left_out: Option<String>,
 }
 
-/// Returns the second Gateway of a Gateway, or the reason why there can be none.
+/// Returns the second Gateway of a Gateway, or the reason why it is impossible.
 pub(super) fn objects(
     basis: &Basis,
     settings: &GatewaySettings,
@@ -129,7 +129,7 @@ fn infrastructure(basis: &Basis, settings: &GatewaySettings) -> Value {
     infrastructure
 }
 
-/// Returns the class of the second Gateway, or the reason why it cannot be.
+/// Returns the class of the second Gateway, or the reason why it is unusable.
 fn class<'s>(
     basis: &Basis,
     settings: &'s GatewaySettings,
@@ -166,7 +166,7 @@ fn class<'s>(
     Ok(class)
 }
 
-/// Returns true if merged Gateways of a class lead, by way of second Gateways, to the class of
+/// Returns true if the second Gateways of merged Gateways of a class lead back to the class of
 /// `basis`.
 fn leads_back(basis: &Basis, class: &str, inventory: &Inventory) -> bool {
     let second_of = |class: &str| {
@@ -185,11 +185,11 @@ fn leads_back(basis: &Basis, class: &str, inventory: &Inventory) -> bool {
             None => return false,
         }
     }
-    // They lead to each other, and never here.
+    // They form a cycle that does not include this class.
     false
 }
 
-/// Returns the reason, as a sentence, why kinds of routes cannot be written.
+/// Returns the reason, as a sentence, why kinds of routes are unavailable.
 fn lacking(inventory: &Inventory) -> String {
     let lacking = super::ROUTES.into_iter().filter_map(|kind| {
         if inventory.absent.contains(&kind) {

@@ -158,7 +158,7 @@ fn a_gateway_never_leads_to_itself_and_each_reason_is_told() {
     ] {
         assert!(why.contains(words), "{words}: {why}");
     }
-    // Where one kind of routes is missing, the other ports are served.
+    // If one kind of routes is missing, the other ports are served.
     let both = basis(&[(Transport::Tcp, 443), (Transport::Udp, 53)]);
     let made = objects(&both, &settings(Some("cloud")), &absent).unwrap();
     assert_eq!(made.objects.len(), 2);

@@ -1,4 +1,4 @@
-//! The reports as they are shown to people. Must not decide which of them count.
+//! The reports as shown to people. Must not decide which of them count.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::report::report_refusal::ReportRefusal;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::GatewayAgent;
 
-/// A report that counts, as it is shown.
+/// A report that counts, in the form to show.
 pub(in crate::report) struct ShownReport<'a> {
     /// Name under which the Gateway is published.
     pub(in crate::report) gateway: &'a NamespacedName,
     pub(in crate::report) agent: &'a GatewayAgent,
-    /// Time since the host was last heard of.
+    /// Time since the last report of the host.
     pub(in crate::report) silence: Duration,
     /// True if that is too long.
     pub(in crate::report) lost: bool,
@@ -38,7 +38,7 @@ impl Agents {
         })
     }
 
-    /// Returns the names of those that count for nothing, with the reasons.
+    /// Returns the names of ignored reports, with the reasons.
     pub(in crate::report) fn refusals(&self) -> impl Iterator<Item = (&String, &ReportRefusal)> {
         self.refused.iter()
     }

@@ -2,7 +2,7 @@
 
 use sesame_http_server::page::{Cell, MOST_ROWS, Page};
 
-/// First rows of a table. Those that say that something is wrong go first.
+/// First rows of a table. Rows that report a problem come first.
 pub(super) struct FirstRows<const N: usize> {
     faulty: Vec<[Cell; N]>,
     fine: Vec<[Cell; N]>,
@@ -20,7 +20,7 @@ impl<const N: usize> Default for FirstRows<N> {
 }
 
 impl<const N: usize> FirstRows<N> {
-    /// Adds a row, which is made only if it may be shown.
+    /// Adds a row, which is built only if it may be visible.
     pub(super) fn add(&mut self, is_faulty: bool, row: impl FnOnce() -> [Cell; N]) {
         self.all += 1;
         let rows = if is_faulty {
@@ -33,7 +33,7 @@ impl<const N: usize> FirstRows<N> {
         }
     }
 
-    /// Shows the rows below a heading; nothing if there are none.
+    /// Shows the rows below a heading, or nothing without rows.
     pub(super) fn show(self, page: &mut Page, heading: &str, headings: [&str; N]) {
         let Self {
             faulty: mut rows,

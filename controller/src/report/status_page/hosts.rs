@@ -93,7 +93,7 @@ fn age(silence: Duration) -> String {
     }
 }
 
-/// Shows what hosts leave out, because their Envoy refuses it or because they do not have it.
+/// Shows the parts that hosts do not serve, because they are missing or rejected by Envoy.
 pub(super) fn refused(page: &mut Page, agents: &Agents, now: Moment) {
     let mut rows = FirstRows::default();
     for shown in agents.shown(now) {

@@ -1,6 +1,8 @@
-//! The status page of the controller: what this replica knows of Gateways, routes, hosts and certificates, for a browser. Pure.
+//! The status page of the controller: this replica's knowledge of Gateways, routes, hosts and
+//! certificates, for a browser. Pure.
 //!
-//! It shows what statuses and reports say, changes nothing, and must hold nothing of a key but the name of its Secret.
+//! It shows statuses and reports, changes nothing, and must not contain any part of a key except
+//! the name of its Secret.
 
 mod first_rows;
 mod hosts;
@@ -16,10 +18,10 @@ use super::compose::Reports;
 use super::liveness::Moment;
 use crate::statuses::{ProvisionReport, ResolvedStatuses};
 
-/// Number of digits of a revision that are shown: as many as hosts report.
+/// Number of visible digits of a revision, same as in reports.
 const SHOWN_DIGITS: usize = 12;
 
-/// Everything that the page shows.
+/// The contents of the page.
 pub(super) struct ReplicaFacts<'a> {
     /// Name of this replica.
     pub(super) identity: &'a str,
@@ -27,7 +29,7 @@ pub(super) struct ReplicaFacts<'a> {
     pub(super) api_server_answers: bool,
     /// Reason for not being ready.
     pub(super) unready: Option<&'a str>,
-    /// Outcome of the last resolution; none before the first.
+    /// Result of the last resolution; `None` before the first.
     pub(super) resolved: Option<&'a ResolvedStatuses>,
     pub(super) reports: Reports<'a>,
     pub(super) agents: &'a Agents,
@@ -74,7 +76,7 @@ fn summary(page: &mut Page, facts: &ReplicaFacts<'_>) {
     ));
 }
 
-/// Shows what keeps Gateways from being published, or from having their Service or fleet.
+/// Shows the reasons why Gateways are not published, or lack their Service or fleet.
 fn problems(page: &mut Page, resolved: &ResolvedStatuses, reports: &Reports<'_>) {
     let ProvisionReport {
         without_service,

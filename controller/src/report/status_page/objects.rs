@@ -85,7 +85,7 @@ fn gateway(
     ]
 }
 
-/// Returns how many hosts have the Gateway as it is now, and how many are lost.
+/// Returns how many hosts serve the current Gateway, and how many are lost.
 fn hosts(name: &NamespacedName, reports: &Reports<'_>) -> Cell {
     let Some(fleet) = reports.fleets.get(name) else {
         return "none".into();
@@ -170,7 +170,7 @@ pub(super) fn conditions(
     let fleets = reports.fleets.values();
     let refused: BTreeSet<&String> = fleets.flat_map(|fleet| fleet.refused.keys()).collect();
     for (key, status) in &statuses.routes {
-        // There may be very many of them, and hosts refuse few.
+        // There may be very many of them, and hosts reject few.
         if refused.is_empty() || !refused.contains(&key.to_string()) {
             add_route(&mut rows, key, status);
         } else if let Some(status) = compose(key, resolved, reports, now) {
@@ -229,7 +229,7 @@ fn add_conditions(
     }
 }
 
-/// Returns the name that a reference holds, with its section and port.
+/// Returns the name in a reference, with its section and port.
 fn reference(reference: &ParentRef) -> String {
     let ParentRef {
         group: _,

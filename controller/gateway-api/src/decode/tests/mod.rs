@@ -349,7 +349,7 @@ proptest! {
         }
         for document in split(&text) {
             for error in decode(document.text, &DecodeLimits::default()).into_iter().filter_map(Result::err) {
-                // To YAML a lone CR ends a line, too.
+                // In YAML, a lone CR ends a line, too.
                 let lines = document.text.lines().count() + document.text.matches('\r').count();
                 prop_assert!(error.line >= 1 && error.line <= lines + 1);
             }
@@ -363,7 +363,7 @@ proptest! {
         const VALUE: &str = "S3cr3tV4lu3";
         let mut text = format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: a}}\nstringData:\n  password: {VALUE}\n");
         for (at, length, insert) in cuts {
-            // The kind itself stays, so that it is a Secret that is broken.
+            // Keep the kind intact, so that the broken object is a Secret.
             let at = at.clamp(28, text.len());
             let end = (at + length).min(text.len());
             text.replace_range(at..end, &insert);
@@ -377,7 +377,7 @@ proptest! {
 
 #[test]
 fn lists_have_no_room_to_spare() {
-    // A cluster's objects are many, their lists short, and their elements large.
+    // A cluster has many objects with short lists of large elements.
     let AnyObject::HttpRoute(route) = one(ROUTE).expect("decodes").object else {
         panic!("not a route")
     };

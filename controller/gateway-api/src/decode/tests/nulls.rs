@@ -1,4 +1,4 @@
-//! Null is absent: of every field of every kind, whether read from a file or from an API server.
+//! Null counts as missing: for every field of every kind, read from a file or from an API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ pub(super) fn objects() -> Vec<Json> {
         .collect()
 }
 
-/// Fields whose keys are values: there null is the empty text, as in Go.
+/// Fields with arbitrary keys: in these, null is the empty text, as in Go.
 pub(super) const MAPS: &[&str] = &[
     "annotations",
     "data",
@@ -33,7 +33,7 @@ pub(super) const MAPS: &[&str] = &[
     "stringData",
 ];
 
-/// The places of all values below `value`, itself left out.
+/// The paths of all values below `value`, except itself.
 pub(super) fn places(value: &Json, at: &str, found: &mut Vec<String>) {
     let below: Vec<(String, &Json)> = match value {
         Json::Object(fields) => fields
@@ -54,7 +54,7 @@ pub(super) fn places(value: &Json, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The object as it is read as from a file and from an API server, and why not.
+/// The object as read from a file and from an API server, or the errors.
 fn read(object: &Json) -> [Result<AnyObject, String>; 2] {
     let told = |outcome: Result<Decoded, DecodeError>| match outcome {
         Ok(decoded) => Ok(decoded.object),
@@ -94,7 +94,8 @@ fn null_is_absent_in_every_field_of_every_kind() {
                 Json::Object(fields) => {
                     fields.remove(key).expect("was there");
                 }
-                // An element of a list is empty: a text that is one is compared, what else there is needs its fields.
+                // Empties an element of a list. Texts are compared; other elements need their
+                // fields.
                 Json::Array(items) => {
                     let index: usize = key.parse().expect("an index");
                     match items.get_mut(index) {
@@ -142,7 +143,7 @@ fn the_objects_have_every_field_that_is_modelled() {
 
 #[test]
 fn the_last_endpoint_of_a_service_goes() {
-    // As kube-controller-manager writes it.
+    // In the format of kube-controller-manager.
     let value = json!({
         "metadata": {"name": "app-x7k2p", "namespace": "shop", "generateName": "app-", "generation": 7,
             "creationTimestamp": "2026-11-22T10:00:00Z",

@@ -57,7 +57,7 @@ fn write(
     }
 }
 
-/// `spec.rules[0].name` of `/spec/rules/0/name`, up to the first key that is a value itself.
+/// Turns `/spec/rules/0/name` into `spec.rules[0].name`, up to the first arbitrary key.
 fn path(place: &str, is_secret: bool) -> String {
     let mut path = String::new();
     let mut is_map = false;
@@ -94,7 +94,7 @@ fn a_wrong_value_is_told_with_object_path_value_expectation_and_line() {
             let value = wrong.pointer_mut(&place).expect("is there");
             let is_quantity = place.contains("/resources/");
             let (instead, shown, expected) = match value {
-                // A number is one, too.
+                // A number is a valid quantity, too.
                 Json::String(_) if is_quantity => (json!(true), "true", &["is not a quantity"][..]),
                 Json::String(_) => (
                     json!(7),
@@ -187,7 +187,7 @@ fn a_misspelt_field_is_told_with_the_one_that_was_meant() {
                     let is_block = line - at;
                     assert!(is_block <= 1, "{place}: {at} is not {line}");
                 }
-                // It must be there: then that is said.
+                // The field is required, and the error says so.
                 Err(error) => assert!(error.reason.to_string().contains(key), "{place}: {error}"),
             }
             told += 1;
