@@ -71,7 +71,7 @@ macro_rules! kinds {
                 match self { $(Self::$kind => &$short,)+ }
             }
 
-            /// Returns the `apiVersion`s under which the kind is read.
+            /// Returns the supported `apiVersion`s of the kind.
             pub fn api_versions(self) -> &'static [&'static str] {
                 match self { $(Self::$kind => $groups,)+ }
             }
@@ -111,7 +111,7 @@ macro_rules! kinds {
                 match self { $(Self::$kind(object) => &object.metadata,)+ }
             }
 
-            /// Returns the metadata for a change; copies the object first if it is shared.
+            /// Returns the metadata for modification; copies the object first if it is shared.
             pub fn metadata_mut(&mut self) -> &mut Metadata {
                 match self { $(Self::$kind(object) => &mut Arc::make_mut(object).metadata,)+ }
             }
@@ -129,9 +129,9 @@ macro_rules! kinds {
             $(pub $field: Objects<$type>,)+
             /// The last good key pair of each Secret.
             pub last_good: LastGoodKeys,
-            /// The definitions that the objects are of.
+            /// The definitions that the objects conform to.
             pub definitions: Definitions,
-            /// Ports on which Gateways that are published together were served last.
+            /// Ports on which Gateways that are published together were last served.
             pub served_together: ServedTogether,
         }
 
@@ -143,7 +143,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Removes the object; returns true if it was there.
+            /// Removes the object. Returns true if it existed.
             pub fn remove(&mut self, key: &ObjectKey) -> bool {
                 match key.kind {
                     $(Kind::$kind => self.$field.remove(&key.name),)+
@@ -175,12 +175,12 @@ macro_rules! kinds {
                 [$(self.$field.len(),)+].iter().sum()
             }
 
-            /// Returns true if there are none.
+            /// Returns true if the world is empty.
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
 
-            /// Returns true if there is such an object.
+            /// Returns true if the object exists.
             pub fn contains(&self, key: &ObjectKey) -> bool {
                 self.get(key).is_some()
             }
@@ -193,8 +193,9 @@ const GATEWAY_V1_BETA: &[&str] = &[
     "gateway.networking.k8s.io/v1",
     "gateway.networking.k8s.io/v1beta1",
 ];
-// The experimental channel also serves v1alpha2, which is not read, since it is another API: a TLSRoute may leave its
-// hostnames out, and may have several rules without a defined meaning. v1alpha3 has the shape of v1.
+// The experimental channel also serves v1alpha2, which is not read because it is another API: a
+// TLSRoute may omit its hostnames, and may have several rules without a defined meaning. v1alpha3
+// has the shape of v1.
 const GATEWAY_TLS_ROUTE: &[&str] = &[
     "gateway.networking.k8s.io/v1",
     "gateway.networking.k8s.io/v1alpha3",
@@ -240,7 +241,7 @@ kinds! {
 }
 
 impl Kind {
-    /// Returns the kind that objects of this `apiVersion` and `kind` are read as.
+    /// Returns the kind for this `apiVersion` and `kind`.
     pub fn find(api_version: &str, kind: &str) -> Option<Kind> {
         Self::ALL
             .iter()
@@ -248,7 +249,7 @@ impl Kind {
             .find(|known| known.as_str() == kind && known.api_versions().contains(&api_version))
     }
 
-    /// Returns the kind by the name that people give it, in any case: singular, plural or short.
+    /// Parses the name of a kind as people write it, in any case: singular, plural or short.
     pub fn parse(text: &str) -> Option<Kind> {
         let text_is = |name: &str| name.eq_ignore_ascii_case(text);
         Self::ALL.iter().copied().find(|kind| {
@@ -287,14 +288,15 @@ impl Kind {
         group.map_or("", |(group, _)| group)
     }
 
-    /// Returns the API group of a kind that a CustomResourceDefinition makes known; none for kinds that API servers know by
-    /// themselves.
+    /// Returns the API group of a kind with a CustomResourceDefinition, or `None` for built-in
+    /// kinds.
     pub fn group_of_definition(self) -> Option<&'static str> {
         let is_defined = self.is_modelled() || self == Self::XMesh;
         is_defined.then(|| self.group())
     }
 
-    /// Returns true for the kinds that are followed only where Gateways outside the cluster are heeded.
+    /// Returns true for the kinds that are followed only if Gateways outside the cluster are
+    /// enabled.
     pub fn is_of_extra_minimal_ocg(self) -> bool {
         matches!(
             self,

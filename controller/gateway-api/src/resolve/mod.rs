@@ -67,16 +67,16 @@ use crate::expiry::{Expiry, ExpiryOf, ListenerExpiries};
 use crate::status::Statuses;
 use crate::world::{LastGoodKeys, ServedTogether, World};
 
-/// The outcome of [`resolve`].
+/// The result of [`resolve`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resolution {
     /// The accepted Gateways of Sesame classes, sorted by the name under which they are published.
     pub gateways: Vec<ResolvedGateway>,
-    /// The statuses of all objects that are ours to judge.
+    /// The statuses of all objects of this controller.
     pub statuses: Statuses,
     /// Gateways of Sesame classes that get nothing because another Gateway is served instead.
     pub unserved: BTreeSet<NamespacedName>,
-    /// The Gateways that are published together with others of their class, accepted or not.
+    /// Gateways that are published together with others of their class, accepted or not.
     pub merged: BTreeMap<NamespacedName, MergedGateway>,
     /// Names that cannot be published now because parameters are unusable. Their last publication
     /// stays.
@@ -84,15 +84,15 @@ pub struct Resolution {
     /// Settings of all Gateways of Sesame classes with valid parameters. Gateways that are
     /// published together have an entry under the shared name.
     pub settings: BTreeMap<NamespacedName, GatewaySettings>,
-    /// The wishes for Services, by the name under which the Gateways are published.
+    /// The Service requests, by the name under which the Gateways are published.
     pub services: BTreeMap<NamespacedName, ServiceRequest>,
     /// Messages for the authors of objects for which no condition exists, sorted by object.
     pub problems: Vec<Problem>,
-    /// The last good key pair of each Secret that was looked at, for the next world.
+    /// The last good key pair of each Secret that was read, for the next world.
     pub last_good: LastGoodKeys,
     /// The ports on which Gateways are served together, for the next world.
     pub served_together: ServedTogether,
-    /// Contents of the ConfigMaps from which meshes take the CA certificates of Gateways.
+    /// Contents of the ConfigMaps from which meshes read the CA certificates of Gateways.
     pub ocg_bundles: OcgBundles,
 }
 
@@ -122,8 +122,8 @@ impl Resolution {
 }
 
 impl Resolution {
-    /// Returns when the certificates of each listener expire: by the object that has it, as `Gateway/namespace/name`, and its
-    /// name.
+    /// Returns when the certificates of each listener expire, by the object that defines it, as
+    /// `Gateway/namespace/name`, and its name.
     pub fn listener_expiries(&self) -> ListenerExpiries {
         let mut all = ListenerExpiries::new();
         for published in &self.gateways {
@@ -141,7 +141,7 @@ impl Resolution {
                 let expiries: Vec<Expiry> = keys
                     .filter_map(|key| pairs.get(key.as_str()))
                     .flatten()
-                    // Without its staple, a certificate is as valid as before.
+                    // A certificate without its staple is still valid.
                     .filter(|expiry| expiry.of != ExpiryOf::Staple { demanded: false })
                     .cloned()
                     .collect();
@@ -164,9 +164,10 @@ impl Resolution {
 pub struct Resolver {
     certificates: CertificateCache,
     regexes: Regexes,
-    /// Bytes that the routes of each published Gateway would become if all had room.
+    /// Total size of the routes of each published Gateway in bytes, if all fit.
     sizes: BTreeMap<NamespacedName, u64>,
-    /// Resolver of changed routes with their neighbours: a whole world would leave nothing of its memory.
+    /// Separate resolver for changed routes and their neighbours, because a whole world would evict
+    /// its cache.
     neighbours: Option<Box<Resolver>>,
 }
 
@@ -181,7 +182,7 @@ impl Resolver {
         self.run(world, options, Shadowed::by_host())
     }
 
-    // Long: the flow as a whole, as the module says it.
+    // Long: the whole flow, as described in the module.
     fn run(
         &mut self,
         world: &World,
@@ -320,7 +321,7 @@ fn merged(gateway: &CheckedGateway<'_>) -> Option<(NamespacedName, MergedGateway
     Some((gateway.name(), MergedGateway { published_as, keys }))
 }
 
-/// Returns the settings of the Gateways whose parameters are valid, and their wishes for Services.
+/// Returns the settings and Service requests of the Gateways with valid parameters.
 fn publishing(
     checked: &[CheckedGateway<'_>],
     classes: &Classes<'_>,

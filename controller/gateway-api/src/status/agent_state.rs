@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 pub enum AgentState {
     /// Envoy serves the newest configuration.
     Serving,
-    /// Envoy is being brought to the newest configuration.
+    /// Envoy is being updated to the newest configuration.
     #[default]
     Applying,
-    /// Envoy serves, but not everything it should: it refused something, or the source cannot be read.
+    /// Envoy serves, but not everything: it rejected something, or the source cannot be read.
     Degraded,
     /// Nothing is served.
     Down,

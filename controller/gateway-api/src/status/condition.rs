@@ -11,7 +11,7 @@ use super::SignatureTrust;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// The aspect that is judged.
+    /// The judged aspect.
     #[serde(rename = "type")]
     pub type_: ConditionType,
     /// The judgement.
@@ -23,7 +23,7 @@ pub struct Condition {
     /// The observed generation of the object; 0 for objects from files.
     #[serde(skip_serializing_if = "is_zero")]
     pub observed_generation: i64,
-    /// The trust that it rests on, which ends with certificates; none for most.
+    /// The trust that it depends on, which ends with certificates; `None` for most.
     #[serde(skip)]
     pub trust: Option<Arc<[SignatureTrust]>>,
 }
@@ -40,7 +40,7 @@ macro_rules! words {
         pub enum $name { $($(#[doc = $meaning])* $variant,)+ }
 
         impl $name {
-            /// All words, in their order here.
+            /// All values, in the order of their declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// Returns the meaning of the value: its doc comment here, which is also on the page of
@@ -49,7 +49,7 @@ macro_rules! words {
                 match self { $(Self::$variant => concat!($($meaning),*).trim_ascii(),)+ }
             }
 
-            /// Returns the word as the API writes it.
+            /// Returns the value as the API writes it.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
             }

@@ -1,9 +1,9 @@
-//! Conditions that say that something is wrong.
+//! Conditions that report a problem.
 
 use super::{Condition, ConditionStatus, ConditionType};
 
 impl Condition {
-    /// Returns true if the condition says that something is wrong.
+    /// Returns true if the condition reports a problem.
     pub fn is_fault(&self) -> bool {
         self.type_.is_fault(self.status)
     }

@@ -9,17 +9,17 @@ use super::{Condition, ConditionType};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimedCondition {
-    /// The aspect that is judged.
+    /// The judged aspect.
     #[serde(rename = "type")]
     pub type_: String,
     /// True, False or Unknown.
     pub status: String,
     /// The reason, for programs.
     pub reason: String,
-    /// The reason, for people.
+    /// The message, for people.
     #[serde(default)]
     pub message: String,
-    /// The generation that was judged.
+    /// The observed generation.
     #[serde(default)]
     pub observed_generation: i64,
     /// Time of the last change of the status.

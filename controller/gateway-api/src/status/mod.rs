@@ -1,10 +1,11 @@
-//! Statuses as values: conditions without times, in the order and with the words of the specification.
+//! Statuses as values: conditions without times, with the order and the names of the specification.
 //!
-//! Resolution makes [`Statuses`] of the objects alone. [`program`] and [`refuse_rules`] add the reports of the hosts, and
-//! [`merge`] adds times when a status is written. Nothing here reads a clock or writes to a cluster.
+//! Resolution derives [`Statuses`] from the objects alone. [`program`] and [`refuse_rules`] add the
+//! reports of the hosts, and [`merge`] adds times when a status is written. Nothing here reads a
+//! clock or writes to a cluster.
 //!
-//! A condition that depends on the time has its place in `crate::expiry`: there, functions take the time as a value, and
-//! the callers that have a clock add the outcome to the statuses.
+//! Conditions that depend on the time belong in `crate::expiry`. There, functions take the time
+//! as a value, and callers with a clock add the result to the statuses.
 
 mod agent_state;
 mod certificates;
@@ -38,7 +39,7 @@ pub use self::shown::{ShownCondition, conditions_of};
 pub use self::trust::{PathValidity, SignatureTrust, tell_lapsed};
 pub(crate) use self::verdict::{GOOD, Grounds, Verdict, unsupported};
 
-/// The statuses of all objects that are ours to judge.
+/// The statuses of all objects of this controller.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Statuses {
@@ -77,7 +78,8 @@ pub struct Statuses {
     /// Statuses of the XBackends that such a Gateway sends to; only the entries that are ours.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
     pub x_backends: BTreeMap<NamespacedName, PolicyStatus>,
-    /// Statuses of the XBackendTrafficPolicies for what such a Gateway sends to; only the entries that are ours.
+    /// Statuses of the XBackendTrafficPolicies whose targets such a Gateway sends to; only our
+    /// entries.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
     pub x_backend_traffic_policies: BTreeMap<NamespacedName, PolicyStatus>,
 }
@@ -106,11 +108,11 @@ pub struct GatewayStatus {
     /// The addresses at which the Gateway is served; empty until hosts report them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<GatewayStatusAddress>,
-    /// Accepted, Programmed, ResolvedRefs, and InsecureFrontendValidationMode when it is so.
+    /// Accepted, Programmed, ResolvedRefs, and InsecureFrontendValidationMode if true.
     pub conditions: Vec<Condition>,
     /// In the specification's order, one for each of its listeners.
     pub listeners: Vec<ListenerStatus>,
-    /// Number of ListenerSets that are accepted.
+    /// Number of accepted ListenerSets.
     pub attached_listener_sets: i32,
 }
 
@@ -147,22 +149,22 @@ pub struct ListenerStatus {
     pub name: String,
     /// The kinds of routes that it supports.
     pub supported_kinds: Vec<RouteGroupKind>,
-    /// Number of accepted routes that attach to it, whether or not it is accepted itself.
+    /// Number of accepted routes that attach to it, even if it is not accepted itself.
     pub attached_routes: i32,
-    /// Accepted, Programmed, ResolvedRefs, Conflicted, and OverlappingTLSConfig, CertificatesValid and CertificatesShown when there is
-    /// something to say.
+    /// Accepted, Programmed, ResolvedRefs, Conflicted, and if needed OverlappingTLSConfig,
+    /// CertificatesValid and CertificatesShown.
     pub conditions: Vec<Condition>,
 }
 
 /// `ListenerSetStatus`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ListenerSetStatus {
-    /// The Gateway that it adds to.
+    /// The Gateway that it extends.
     #[serde(skip)]
     pub gateway: NamespacedName,
     /// Accepted and Programmed.
     pub conditions: Vec<Condition>,
-    /// In the specification's order; empty where the set as a whole is refused.
+    /// In the specification's order; empty if the set as a whole is refused.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub listeners: Vec<ListenerStatus>,
 }
@@ -199,12 +201,12 @@ pub struct RouteStatus {
 pub struct RouteParentStatus {
     /// A copy of the entry of `spec.parentRefs`.
     pub parent_ref: ParentRef,
-    /// The Gateway that serves it, where the entry does not name that itself.
+    /// The Gateway that serves it, unless the entry itself names that.
     #[serde(skip)]
     pub through: Option<NamespacedName>,
     /// Our controller.
     pub controller_name: String,
-    /// Accepted, ResolvedRefs, and PartiallyInvalid and Displaced when it is so.
+    /// Accepted, ResolvedRefs, and if needed PartiallyInvalid and Displaced.
     pub conditions: Vec<Condition>,
 }
 

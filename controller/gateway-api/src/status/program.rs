@@ -1,4 +1,4 @@
-//! Reports of the hosts about a Gateway, added to its status.
+//! Adds the reports of the hosts about a Gateway to its status.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use super::{
 use crate::api::AddressType;
 use crate::world::ObjectKey;
 
-/// The report of all hosts of one Gateway.
+/// The combined report of all hosts of one Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Programmed {
     /// The addresses at which the Gateway is served: IPs or hostnames.
@@ -30,13 +30,13 @@ pub struct Programmed {
     pub unusable_addresses: BTreeMap<String, String>,
     /// Reason why the address is missing, unless the hosts just do not report one.
     pub awaited: Option<String>,
-    /// Remarks on the hosts, which follow the number of those that are ready.
+    /// Remarks on the hosts, which follow the number of ready ones.
     pub notes: Vec<String>,
 }
 
 impl Programmed {
-    /// Returns the same with the listeners of one object only, by their names in it. Hosts name a listener by its
-    /// provenance.
+    /// Returns the same with only the listeners of one object, by their names there. Hosts name a
+    /// listener by its provenance.
     #[must_use]
     pub fn of_object(&self, object: &ObjectKey) -> Self {
         let object = object.to_string();
@@ -56,7 +56,8 @@ impl Programmed {
 
 /// Adds the report of the hosts to `status`.
 ///
-/// Only conditions that resolution left Unknown are decided here: a Gateway or listener that is invalid stays so.
+/// Only conditions that resolution left Unknown are decided here: an invalid Gateway or listener
+/// stays so.
 pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
     let Programmed {
         addresses,
@@ -89,7 +90,7 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
             all_refused.then(|| (Reason::Invalid, noted(ALL_REFUSED, programmed)))
         };
         match fault {
-            // No host changes anything about that.
+            // Hosts cannot change that.
             Some((reason, why)) if awaited.is_some() => {
                 set(condition, ConditionStatus::False, reason, &why);
             }
@@ -119,10 +120,11 @@ pub fn program_listener_set(status: &mut ListenerSetStatus, programmed: &Program
     }
 }
 
-/// The end of the message where every listener was refused.
+/// The end of the message if every listener was refused.
 const ALL_REFUSED: &str = "but every listener was refused; see status.listeners";
 
-/// Decides the condition of an object: until a host is ready it waits, and then it is False if there is a fault.
+/// Decides the condition of an object: it waits until a host is ready, and is then False if there
+/// is a fault.
 fn decide(condition: &mut Condition, fault: Option<Grounds>, programmed: &Programmed) {
     if programmed.hosts_ready == 0 {
         wait(condition, programmed.hosts, &noted("", programmed));
@@ -148,7 +150,7 @@ fn decide(condition: &mut Condition, fault: Option<Grounds>, programmed: &Progra
     }
 }
 
-/// Sets the condition Programmed of each listener, and returns the number of those that are open.
+/// Sets the condition Programmed of each listener, and returns the number of open ones.
 fn program_listeners(listeners: &mut [ListenerStatus], programmed: &Programmed) -> usize {
     certificates::tell_unshown(listeners, &programmed.unshown_certificates);
     let progress = progress(programmed);
@@ -187,7 +189,7 @@ fn progress(programmed: &Programmed) -> String {
     )
 }
 
-/// Returns the number of hosts that are ready, with this addition, and the remarks on the hosts.
+/// Returns the number of ready hosts, with this addition, and the remarks on the hosts.
 fn noted(addition: &str, programmed: &Programmed) -> String {
     let mut message = progress(programmed);
     if !addition.is_empty() {

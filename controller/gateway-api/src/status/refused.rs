@@ -1,25 +1,28 @@
-//! Rules and backends of a route that Envoy refuses on the hosts of a Gateway, added to the status of the route.
+//! Adds the rules and backends that Envoy rejects on the hosts of a Gateway to the status of the
+//! route.
 
 use std::collections::BTreeMap;
 
 use super::{Condition, ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus};
 use crate::api::NamespacedName;
 
-/// The parts of one route that hosts refuse.
+/// The parts of one route that hosts reject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RefusedRules {
-    /// Rules that do not work as they say, with Envoy's reason.
+    /// Rules that Envoy rejects, with its reason.
     pub rules: BTreeMap<usize, String>,
-    /// Rules of which a backend is refused, with Envoy's reason.
+    /// Rules with a rejected backend, with Envoy's reason.
     pub backends: BTreeMap<usize, String>,
     /// True if any part of the route works.
     pub works: bool,
 }
 
-/// Adds the parts that the hosts of this Gateway refuse to `status`, for the parents that are this Gateway.
+/// Adds the parts that the hosts of this Gateway reject to `status`, for the parents that are this
+/// Gateway.
 ///
-/// `PartiallyInvalid` is for routes of which something works; otherwise the route is not accepted. A refused backend
-/// is a reference that is not resolved: its share of requests is answered as such.
+/// `PartiallyInvalid` is for routes that work in part; otherwise the route is not accepted. A
+/// rejected backend counts as an unresolved reference, and its share of requests gets the same
+/// answer.
 pub fn refuse_rules(
     status: &mut RouteStatus,
     namespace: &str,
@@ -72,7 +75,7 @@ fn is(parent: &RouteParentStatus, namespace: &str, gateway: &NamespacedName) -> 
         && reference.namespace.as_deref().unwrap_or(namespace) == gateway.namespace
 }
 
-/// Returns `Dropped Rule 0: why; Dropped Rule 2: why`, as the specification wants the message to begin.
+/// Returns `Dropped Rule 0: why; Dropped Rule 2: why`, the prefix that the specification requires.
 fn listed(what: &str, rules: &BTreeMap<usize, String>) -> String {
     let said: Vec<String> = rules
         .iter()
@@ -81,8 +84,8 @@ fn listed(what: &str, rules: &BTreeMap<usize, String>) -> String {
     said.join("; ")
 }
 
-/// Sets the condition to the status that says that something is wrong; the message of one that is a fault already is kept
-/// before the new one.
+/// Sets the condition to the status that reports a problem. If it already does, the old message
+/// comes first.
 fn add(conditions: &mut Vec<Condition>, type_: ConditionType, said: &str, generation: i64) {
     let status = match type_ {
         ConditionType::PartiallyInvalid => ConditionStatus::True,

@@ -1,11 +1,12 @@
-//! Sections: every list of conditions in all statuses, with its place. No other module enumerates them.
+//! Sections: every list of conditions in all statuses, with its location. No other module
+//! enumerates them.
 
 use super::{Condition, GatewayClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus};
 use super::{PolicyStatus, RouteStatus, Statuses};
 use crate::api::NamespacedName;
 use crate::world::Kind;
 
-/// The part of a status in which conditions stand.
+/// A part of a status with conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section<'a> {
     /// The object itself.

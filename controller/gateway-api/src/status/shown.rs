@@ -1,11 +1,11 @@
-//! The conditions of one object's status, read from JSON, for those who show them. Pure.
+//! The conditions of one object's status, parsed from JSON for display. Pure.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{ConditionStatus, ConditionType};
 
-/// One condition, and the part of the object's status that it stands in.
+/// One condition, with its part of the object's status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShownCondition {
     /// The listener, parent or ancestor; empty for the object itself.
@@ -23,7 +23,8 @@ pub struct ShownCondition {
 }
 
 impl ShownCondition {
-    /// Returns whether it says that something is wrong. Nothing is assumed about a condition of an unknown type.
+    /// Returns whether it reports a problem. Nothing is assumed about a condition of an unknown
+    /// type.
     pub fn is_fault(&self) -> bool {
         let status = match self.status.as_str() {
             "True" => ConditionStatus::True,
@@ -61,7 +62,7 @@ pub fn conditions_of(status: &Value) -> Vec<ShownCondition> {
     all
 }
 
-/// Returns the name that a reference holds, with its section and port.
+/// Returns the name in a reference, with its section and port.
 fn reference(reference: &Value) -> String {
     let mut section = word(reference, "name");
     for extra in ["sectionName", "port"] {
@@ -78,7 +79,7 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Returns a text on one line, as tables need it.
+/// Returns a text on one line, for tables.
 fn word(value: &Value, key: &str) -> String {
     let text = value[key].as_str().unwrap_or_default();
     text.split_whitespace().collect::<Vec<_>>().join(" ")

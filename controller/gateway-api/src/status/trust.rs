@@ -1,6 +1,8 @@
-//! Trust in a certificate, which rests on signatures and on the dates of all certificates of a path. Told the time.
+//! Trust in a certificate, which depends on signatures and on the dates of all certificates of a
+//! path.
 //!
-//! Must never ask a clock: signatures do not end, certificates do, and the caller says when it is.
+//! Must never ask a clock: signatures do not expire but certificates do, and the caller passes the
+//! time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use jiff::Timestamp;
 use super::{Condition, ConditionStatus, Reason, Statuses};
 use crate::world::{Kind, ObjectKey};
 
-/// Times for which every certificate of a path to an authority is valid, in seconds since 1970.
+/// Validity of a whole path to an authority, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathValidity {
     /// Start of the certificate that becomes valid last.
@@ -42,7 +44,7 @@ impl PathValidity {
 /// A peer's trust in a certificate, by signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignatureTrust {
-    /// Words for whose certificate it is, or who trusts it.
+    /// Describes whose certificate it is, or who trusts it.
     pub of: String,
     /// Paths of signatures that lead to an authority; at least one.
     pub paths: Vec<PathValidity>,
@@ -65,7 +67,7 @@ impl SignatureTrust {
     }
 }
 
-/// Takes the trust that does not hold at this time out of the conditions that rest on it.
+/// Removes the trust that does not hold at this time from the conditions that depend on it.
 pub fn tell_lapsed(conditions: &mut [Condition], now: Timestamp) {
     for condition in conditions {
         let lapsed = lapsed(condition, now);
@@ -122,7 +124,7 @@ impl Statuses {
 }
 
 impl Condition {
-    /// Returns the same condition, resting on this trust.
+    /// Returns the same condition, depending on this trust.
     pub(crate) fn resting_on(self, trust: Vec<SignatureTrust>) -> Self {
         let trust = (!trust.is_empty()).then(|| Arc::from(trust));
         Self { trust, ..self }

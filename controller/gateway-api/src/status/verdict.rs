@@ -2,13 +2,13 @@
 
 use super::{Condition, ConditionStatus, ConditionType, Reason};
 
-/// Most bytes of a message that the API allows; the rest is cut off.
+/// Maximum size of a message in the API in bytes; the rest is cut off.
 const MESSAGE_LIMIT: usize = 32 * 1024;
 
-/// The grounds on which something is refused: the reason for programs, and the message for people.
+/// The grounds for a refusal: the reason for programs, and the message for people.
 pub(crate) type Grounds = (Reason, String);
 
-/// Returns the grounds on which a value that is not supported is refused.
+/// Returns the grounds for refusing an unsupported value.
 pub(crate) fn unsupported(message: impl Into<String>) -> Grounds {
     (Reason::UnsupportedValue, message.into())
 }
@@ -19,7 +19,7 @@ pub(crate) struct Verdict {
     fault: Option<Grounds>,
 }
 
-/// The verdict on an object with which nothing is wrong.
+/// The verdict without faults.
 pub(crate) static GOOD: Verdict = Verdict { fault: None };
 
 impl Verdict {
@@ -29,7 +29,7 @@ impl Verdict {
         match &mut self.fault {
             None => self.fault = Some((reason, message.to_owned())),
             Some((_, text)) => {
-                // The same fault of several rules is said once.
+                // Several rules may have the same fault: report it once.
                 if !text.contains(message) && text.len() + message.len() < MESSAGE_LIMIT {
                     text.push_str("; ");
                     text.push_str(message);
@@ -92,7 +92,7 @@ impl Verdict {
 }
 
 impl Condition {
-    /// Returns a condition, with its message cut to the size that the API allows.
+    /// Returns a condition, with its message truncated to the size that the API allows.
     pub fn new(
         type_: ConditionType,
         status: ConditionStatus,

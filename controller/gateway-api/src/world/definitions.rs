@@ -5,22 +5,22 @@ use std::fmt;
 
 use super::Kind;
 
-/// Annotation of a definition with the release that it is of.
+/// Annotation of a definition with its release.
 pub const BUNDLE_VERSION: &str = "gateway.networking.k8s.io/bundle-version";
-/// Annotation of a definition with the channel that it is of.
+/// Annotation of a definition with its channel.
 pub const CHANNEL: &str = "gateway.networking.k8s.io/channel";
 
 /// A minor release of the Gateway API, such as 1.6; its patch releases have the same fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ApiRelease {
-    /// 1 in 1.6.
+    /// The 1 in 1.6.
     pub major: u32,
-    /// 6 in 1.6.
+    /// The 6 in 1.6.
     pub minor: u32,
 }
 
 impl ApiRelease {
-    /// Reads a version such as `v1.6.3`, `v1.7.0-rc.1` or `v1.6.0-dev`; none for anything else.
+    /// Parses a version such as `v1.6.3`, `v1.7.0-rc.1` or `v1.6.0-dev`, or returns `None`.
     fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.strip_prefix('v')?.splitn(3, '.');
         let major = numbers.next()?.parse().ok()?;
@@ -46,7 +46,7 @@ pub enum ReleaseChannel {
 }
 
 impl ReleaseChannel {
-    /// Returns the word as definitions have it.
+    /// Returns the channel's name in definitions.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Standard => "standard",
@@ -55,16 +55,16 @@ impl ReleaseChannel {
     }
 }
 
-/// The release that one definition says that it is of.
+/// The release that a definition claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DefinitionRelease {
     /// A release and a channel.
     Known(ApiRelease, ReleaseChannel),
     /// The annotations are missing or malformed: the values of both.
     Unknown {
-        /// Value of [`BUNDLE_VERSION`]; empty if it is not there.
+        /// Value of [`BUNDLE_VERSION`]; empty if missing.
         version: String,
-        /// Value of [`CHANNEL`]; empty if it is not there.
+        /// Value of [`CHANNEL`]; empty if missing.
         channel: String,
     },
 }
@@ -94,21 +94,22 @@ impl DefinitionRelease {
     }
 }
 
-/// Largest number of characters of an annotation that are kept for a message.
+/// Longest part of an annotation that a message quotes, in characters.
 const MAX_SHOWN: usize = 64;
 
-/// The definitions that are installed.
+/// The installed definitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Definitions {
     /// Without a cluster, objects have all fields that Sesame knows.
     #[default]
     OwnTypes,
-    /// The release of each kind that is installed.
+    /// The release of each installed kind.
     Installed(BTreeMap<Kind, DefinitionRelease>),
 }
 
 impl Definitions {
-    /// Returns true if the installed definition of this kind is of this minor release of Gateway API 1, or a newer one.
+    /// Returns true if the installed definition of this kind is from this minor release of Gateway
+    /// API 1, or a newer one.
     pub fn since(&self, kind: Kind, minor: u32) -> bool {
         let since = ApiRelease { major: 1, minor };
         match self {

@@ -12,7 +12,7 @@ use sesame_proto::keys::KeyPair;
 use super::{Kind, ObjectKey};
 use crate::api::NamespacedName;
 
-/// Key pairs by the Secret that they come from.
+/// Key pairs by their Secret.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LastGoodKeys {
     pairs: Arc<BTreeMap<NamespacedName, Arc<KeyPair>>>,
@@ -22,7 +22,7 @@ pub struct LastGoodKeys {
 }
 
 impl LastGoodKeys {
-    /// Collects pairs that were published or accepted. Of two of the same Secret the first counts.
+    /// Collects pairs that were published or accepted. The first pair of each Secret counts.
     pub fn of_pairs(pairs: impl IntoIterator<Item = KeyPair>) -> Self {
         let mut found = BTreeMap::new();
         for pair in pairs {
@@ -38,12 +38,12 @@ impl LastGoodKeys {
         self.pairs.get(secret)
     }
 
-    /// Returns true if the Secret could not be read, so that it is unknown if it exists.
+    /// Returns true if the Secret could not be read, so that its existence is unknown.
     pub fn is_unread(&self, secret: &NamespacedName) -> bool {
         self.unread.contains(secret)
     }
 
-    /// Sets `unread`: true if the Secret could not be read.
+    /// Records whether the Secret could not be read.
     pub fn set_unread(&mut self, secret: &NamespacedName, unread: bool) {
         if unread {
             self.unread.insert(secret.clone());
@@ -52,7 +52,7 @@ impl LastGoodKeys {
         }
     }
 
-    /// Replaces the pairs with those that a resolution found good.
+    /// Replaces the pairs with the ones that a resolution found good.
     pub fn replace(&mut self, found: Self) {
         self.pairs = found.pairs;
     }

@@ -1,7 +1,7 @@
-//! The objects of one kind, in the order of their names.
+//! The objects of one kind, sorted by name.
 //!
-//! There may be many thousands, and several holders of the same world: a name is stored in its object only, and a
-//! copy shares everything until one of the two is changed.
+//! There may be many thousands, and several owners of the same world. So a name is stored in its
+//! object only, and a copy shares everything until one of the two is changed.
 
 use std::slice;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ macro_rules! named {
 
 named!(ConfigMap, EndpointSlice, Namespace, Pod, Secret);
 
-/// Objects of one kind by namespace and name, one of each.
+/// Objects of one kind by namespace and name, which are unique.
 #[derive(Debug, PartialEq)]
 pub struct Objects<T>(Arc<Vec<Arc<T>>>);
 
@@ -61,7 +61,7 @@ impl<T> Objects<T> {
         self.0.len()
     }
 
-    /// Returns true if there are none.
+    /// Returns true if the collection is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -86,7 +86,7 @@ impl<T: Named> Objects<T> {
         }
     }
 
-    /// Removes the object; returns true if it was there.
+    /// Removes the object. Returns true if it existed.
     pub fn remove(&mut self, key: &NamespacedName) -> bool {
         let place = self.find(&key.namespace, &key.name);
         if let Ok(at) = place {

@@ -1,4 +1,4 @@
-//! The objects that names in a snapshot, and in what hosts report, are of.
+//! Parses the names of objects in a snapshot, and in reports of hosts.
 
 use sesame_proto::provenance::{ObjectPart, Provenance};
 

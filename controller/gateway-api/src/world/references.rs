@@ -1,4 +1,5 @@
-//! The Services that other objects refer to, as they write it: whether a reference is valid is for resolution to say.
+//! The Services that other objects refer to, as written. Resolution checks whether a reference is
+//! valid.
 
 use super::{AnyObject, Kind, ObjectKey, World};
 use crate::api::{
@@ -17,8 +18,8 @@ pub struct ServiceReference<'w> {
     pub port: Option<i32>,
 }
 
-/// Hands each reference of a route, listener, policy or configuration to `take`, with the kind and the metadata of the route if it
-/// is of one.
+/// Passes each reference of a route, listener, policy or configuration to `take`, with the kind and
+/// metadata of the route, if any.
 pub fn each<'w>(
     world: &'w World,
     mut take: impl FnMut(Option<(Kind, &'w Metadata)>, ServiceReference<'w>),
@@ -45,7 +46,8 @@ pub fn each<'w>(
     of_others(world, &mut |reference| take(None, reference));
 }
 
-/// Hands each reference of an `HTTPRoute` or a `GRPCRoute` to `take`. Other objects have none here.
+/// Passes each reference of an `HTTPRoute` or a `GRPCRoute` to `take`. Other objects have none
+/// here.
 pub fn of<'w>(object: &'w AnyObject, mut take: impl FnMut(ServiceReference<'w>)) {
     match object {
         AnyObject::HttpRoute(route) => of_route(route, http, &mut take),

@@ -16,7 +16,7 @@ use sesame_proto::schema::{DirectResponse, Listener, Snapshot, VirtualHost};
 use super::{Kind, ObjectKey};
 use crate::api::NamespacedName;
 
-/// Ports of the listeners that are served, by the Gateway or ListenerSet that has them.
+/// Ports of the served listeners, by the Gateway or ListenerSet that defines them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedPorts(BTreeMap<ObjectKey, BTreeSet<u16>>);
 
@@ -56,7 +56,7 @@ impl ServedPorts {
         refusing_listener(host).is_some()
     }
 
-    /// Reads the lines that [`Self::text`] writes; others are passed over.
+    /// Parses the lines that [`Self::text`] writes; ignores others.
     pub fn parse(text: &str) -> Self {
         let line = |line: &str| {
             let (object, ports) = line.split_once(' ')?;
@@ -82,14 +82,14 @@ fn is_closed(listener: &Listener) -> bool {
     listener.route_table.is_empty() && listener.tls.is_none() && listener.l4_routes.is_empty()
 }
 
-/// Returns the names of the listeners in whose name the requests of a virtual host are refused.
+/// Returns the names of the listeners on whose behalf virtual hosts refuse requests.
 fn refusing(snapshot: &Snapshot) -> HashSet<&str> {
     let tables = snapshot.route_tables.iter();
     let hosts = tables.flat_map(|it| &it.virtual_hosts);
     hosts.filter_map(refusing_listener).collect()
 }
 
-/// Returns the listener in whose name all requests of a virtual host are refused.
+/// Returns the listener on whose behalf a virtual host refuses all requests.
 fn refusing_listener(host: &VirtualHost) -> Option<&str> {
     let [only] = host.routes.as_slice() else {
         return None;
@@ -109,7 +109,7 @@ fn refusing_listener(host: &VirtualHost) -> Option<&str> {
 pub struct ServedTogether(Arc<BTreeMap<NamespacedName, ServedPorts>>);
 
 impl ServedTogether {
-    /// Reads them from snapshots that were resolved, published or accepted.
+    /// Reads the ports from snapshots that were resolved, published or accepted.
     pub fn of<'s>(snapshots: impl IntoIterator<Item = &'s Snapshot>) -> Self {
         let named = |snapshot: &'s Snapshot| {
             let name = ObjectKey::parse_as(Kind::Gateway, &snapshot.gateway)?;

@@ -1,7 +1,8 @@
-//! The `appProtocol` of a Service port, and the protocol that is spoken to it.
+//! The `appProtocol` of a Service port, and the protocol used with it.
 //!
-//! Kubernetes leaves the field to names of IANA and to its own (`kubernetes.io/h2c`); people write others all the same. An
-//! unknown name is refused: a guess could send plain text to a backend that expects something else.
+//! Kubernetes reserves the field for IANA names and its own (`kubernetes.io/h2c`); people write
+//! others nevertheless. An unknown name is refused, because a guess could send plain text to a
+//! backend that expects something else.
 
 use sesame_proto::schema::AppProtocol;
 
@@ -10,11 +11,12 @@ use sesame_proto::schema::AppProtocol;
 pub(crate) fn http_protocol(app_protocol: Option<&str>, tls: bool) -> Option<AppProtocol> {
     match app_protocol {
         None | Some("") => Some(AppProtocol::Http1),
-        // Names of IANA are the same in upper case. `tcp` says no more than the port itself does.
+        // IANA names are case-insensitive. `tcp` says no more than the port itself.
         Some(name) if name.eq_ignore_ascii_case("http") || name.eq_ignore_ascii_case("tcp") => {
             Some(AppProtocol::Http1)
         }
-        // The last three are in no register, but widely used. In upper case, `HTTP2` is one cloud's name for HTTP/2 over TLS.
+        // The last three are not registered but widely used. In upper case, `HTTP2` is one cloud's
+        // name for HTTP/2 over TLS.
         Some("kubernetes.io/h2c" | "grpc" | "h2c" | "h2" | "http2") => Some(AppProtocol::Http2),
         Some("kubernetes.io/ws") => Some(AppProtocol::Websocket),
         // HTTPS is never spoken in plain text.

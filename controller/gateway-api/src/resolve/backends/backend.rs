@@ -10,7 +10,7 @@ use crate::resolve::backends::endpoints;
 use crate::status::{Grounds, Reason};
 
 /// Returns the Backend for this traffic on this port. Plain HTTP uses the port's own name; any
-/// other protocol is a separate Backend.
+/// other protocol needs a separate Backend.
 pub(super) fn backend(
     key: &NamespacedName,
     port: &ServicePort,
@@ -28,7 +28,7 @@ pub(super) fn backend(
     let asks_for_tls =
         app_protocol.is_some_and(|name| is_https(name) || name == "kubernetes.io/wss");
     let (protocol, expected) = match (traffic, http) {
-        // Traffic that was encrypted is not sent on in plain text to a backend that expects TLS.
+        // Never forward traffic that was encrypted as plain text to a backend that expects TLS.
         (Traffic::Terminated, _) if asks_for_tls && tls.is_none() => {
             (None, "a BackendTLSPolicy for the Service")
         }
@@ -74,19 +74,19 @@ fn distinct_name(port: &str, backend: &Backend) -> String {
     format!("{port}/{}", digest::backend(backend))
 }
 
-/// Way to a Backend that no policy protects.
+/// How to reach a Backend without a policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MeshTransport<'a> {
-    /// As its port says.
+    /// With the protocol of its port.
     Plain,
     /// TLS to a mesh.
     Mesh(&'a BackendTls),
-    /// None: the mesh refuses the traffic.
+    /// Not at all: the mesh refuses the traffic.
     Refused,
 }
 
-/// Returns the Backend as a Gateway reaches it: one that speaks TLS is shown the key. A Backend that a policy protects is reached as
-/// that policy says, and not by `transport`.
+/// Returns the Backend as a Gateway reaches it. A TLS Backend gets the client key. A policy takes
+/// precedence over `transport`.
 pub(crate) fn reached_by(
     backend: &Backend,
     client_key: Option<&str>,
@@ -105,7 +105,7 @@ pub(crate) fn reached_by(
         // TLS does not exist for datagrams. Without endpoints, nothing is sent.
         (None, MeshTransport::Mesh(_) | MeshTransport::Refused) => reached.endpoints.clear(),
     }
-    // Only ports have TLS, so that the set of their endpoints has the port's name.
+    // Only ports have TLS, so the set of their endpoints has the port's name.
     reached.name = distinct_name(&backend.endpoints, &reached);
     reached
 }

@@ -1,7 +1,8 @@
-//! Endpoints out of EndpointSlices.
+//! Endpoints from EndpointSlices.
 //!
-//! Only ready endpoints; if none is ready, those that still serve while they terminate (as kube-proxy
-//! does). Addresses that could reach the host itself or its cloud's metadata are refused unless allowed.
+//! Uses only ready endpoints, or if none is ready, serving ones that are terminating (as kube-proxy
+//! does). Addresses that could reach the host itself or its cloud's metadata are refused unless
+//! allowed.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,7 +18,7 @@ use crate::resolve::context::{Options, Problem, Problems, ResolveContext};
 use crate::resolve::syntax::names;
 use crate::world::{Kind, World};
 
-/// All slices by the Service they are of.
+/// All slices by their Service.
 pub(crate) struct Slices<'w>(HashMap<(&'w str, &'w str), Vec<&'w EndpointSlice>>);
 
 impl<'w> Slices<'w> {
@@ -48,8 +49,8 @@ impl<'w> Slices<'w> {
     }
 }
 
-/// All endpoint sets that snapshots may have of one Service, computed from its slices, and the
-/// problems of the slices. Nothing else in a resolution depends on slices.
+/// Returns all possible endpoint sets of one Service, computed from its slices, and the problems of
+/// the slices. Nothing else in a resolution depends on slices.
 pub fn endpoint_sets(
     service: &Service,
     slices: &[&EndpointSlice],
@@ -112,7 +113,7 @@ fn of_port(
         .collect()
 }
 
-/// Returns the number of a Service port in a slice, if it is there.
+/// Returns the number of a Service port in a slice, if present.
 fn port_number(ports: &[SlicePort], service_port: &ServicePort) -> Option<i32> {
     ports.iter().find_map(|slice_port| {
         let SlicePort {
@@ -138,7 +139,7 @@ fn transport_of(protocol: &str) -> &str {
 /// Addresses and ports.
 type Found = Vec<(IpAddr, u16)>;
 
-/// Adds the endpoints of a slice to those that are ready, and to those that still serve while they terminate.
+/// Adds the endpoints of a slice to the ready ones, or to the terminating ones that still serve.
 fn read(
     slice: &EndpointSlice,
     service_port: &ServicePort,

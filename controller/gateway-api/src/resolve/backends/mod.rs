@@ -1,6 +1,6 @@
-//! Backends: the Service ports and XBackends that routes refer to, as snapshots have them.
+//! Backends: the Service ports and XBackends that routes refer to, in the snapshot's form.
 //!
-//! There is one Backend for each of these and way to speak to it, however many routes refer to it. An invalid
+//! Each of these has one Backend per protocol, however many routes refer to it. An invalid
 //! reference is a value, so that its share of the traffic can be refused.
 
 mod app_protocols;
@@ -47,14 +47,15 @@ pub(crate) enum BackendTarget {
     Refused(String),
 }
 
-/// A reference that was looked up.
+/// A resolved reference.
 pub(crate) struct ResolvedRef<'w> {
     /// The referenced object, if statuses name it; once for each kind of status.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
     pub(crate) target: Result<BackendTarget, Grounds>,
 }
 
-/// The place of the entry for a Service port, or the reason why traffic to it is refused; or the fault of the reference.
+/// Index of the entry for a Service port, or the reason for refusing its traffic; or the error of
+/// the reference.
 type FoundPort = Result<Result<usize, String>, Grounds>;
 
 /// The objects that routes may refer to, and their policies, checked.
@@ -79,7 +80,7 @@ struct BackendEntry<'w> {
     source: Source<'w>,
 }
 
-/// The object that a Backend is made of.
+/// The object behind a Backend.
 #[derive(Clone, Copy)]
 enum Source<'w> {
     Service(&'w Metadata, &'w ServicePort),
@@ -147,7 +148,7 @@ impl<'w> Backends<'w> {
         }
     }
 
-    /// Returns a Service once for each sort of policies that it has.
+    /// Returns a Service once for each kind of policy that it has.
     fn policed<'n>(&self, service: BackendName<'n>, heeds_tls: bool) -> Vec<PolicedBackend<'n>> {
         let CheckedBackends {
             tls_policies,
@@ -194,8 +195,8 @@ impl<'w> Backends<'w> {
         Ok(BackendTarget::Backend(name))
     }
 
-    /// Resolves a reference to a collector, and returns true if it is spoken to by HTTP, and not by gRPC: that is for its port to
-    /// say.
+    /// Resolves a reference to a collector. Returns true if the protocol is HTTP and not gRPC,
+    /// which depends on its port.
     pub(crate) fn collector(
         &mut self,
         referrer: Referrer<'_>,
@@ -299,8 +300,9 @@ impl<'w> Backends<'w> {
         Ok(Ok(index))
     }
 
-    /// Returns a Backend, by the name that [`Self::resolve`] returned, and its endpoints. These are not kept: there are as many as
-    /// everything else together, and nearly every Backend is in one snapshot only.
+    /// Returns a Backend, by the name that [`Self::resolve`] returned, and its endpoints. They are
+    /// not cached, because they are as large as everything else together, and nearly every Backend
+    /// is in one snapshot only.
     pub(crate) fn named(
         &self,
         name: &str,
@@ -332,10 +334,10 @@ impl<'w> Backends<'w> {
     }
 }
 
-/// Returns the key of the digests that stand for the endpoints of an object in sessions.
+/// Returns the key of the digests that represent an object's endpoints in sessions.
 ///
-/// It is the same for every Gateway, host and revision, so that a session survives all of them. The UID is the part of it
-/// that clients cannot know; an object in files mostly has none.
+/// It is the same for every Gateway, host and revision, so that sessions survive changes of these.
+/// The UID is the part that clients cannot know; objects from files usually lack one.
 fn session_key(kind: Kind, object: &Metadata) -> Vec<u8> {
     let Metadata {
         namespace,

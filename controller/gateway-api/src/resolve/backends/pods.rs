@@ -1,7 +1,7 @@
 //! Endpoints of XBackends: the Pods that their labels select.
 //!
-//! As with EndpointSlices, only Pods that are ready; if none is, those that still serve while they terminate. Addresses that could
-//! reach the host itself are refused unless allowed.
+//! As with EndpointSlices, uses only ready Pods, or if none is ready, serving ones that are
+//! terminating. Addresses that could reach the host itself are refused unless allowed.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

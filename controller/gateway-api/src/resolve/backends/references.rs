@@ -1,4 +1,4 @@
-//! Backend references: the Service and port that each names, or the fault of the reference.
+//! Backend references: the Service and port of each, or its error.
 
 use super::traffic::Traffic;
 use crate::api::{EXPERIMENTAL_GATEWAY_GROUP, NamespacedName, Service, ServicePort, ServiceSpec};
@@ -7,7 +7,7 @@ use crate::resolve::context::references::Expected;
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// The objects that backend references name.
+/// The usual target of backend references.
 pub(super) const SERVICES: Expected = Expected {
     group: "",
     kind: "Service",
@@ -16,7 +16,7 @@ pub(super) const SERVICES: Expected = Expected {
     wrong_name: Reason::BackendNotFound,
 };
 
-/// The other objects that backend references name.
+/// The other target of backend references.
 pub(super) const X_BACKENDS: Expected = Expected {
     group: EXPERIMENTAL_GATEWAY_GROUP,
     kind: "XBackend",
@@ -25,13 +25,13 @@ pub(super) const X_BACKENDS: Expected = Expected {
     wrong_name: Reason::BackendNotFound,
 };
 
-/// Namespace and name of an object that traffic is sent to.
+/// Namespace and name of a traffic target.
 pub(crate) type BackendName<'w> = (&'w str, &'w str);
 
 /// A traffic target whose status, or whose policy's status, names the Gateways that send to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PolicedBackend<'w> {
-    /// A Service with BackendTLSPolicies that the traffic heeds.
+    /// A Service with BackendTLSPolicies that apply to the traffic.
     WithTls(BackendName<'w>),
     /// A Service with XBackendTrafficPolicies.
     WithTraffic(BackendName<'w>),

@@ -9,7 +9,7 @@ use crate::world::{Kind, ObjectKey};
 pub(crate) struct BackendSession<'w> {
     /// The backend.
     pub(crate) target: ObjectKey,
-    /// The object that asks for them: the backend, or a policy.
+    /// The object that requests them: the backend, or a policy.
     pub(crate) asked_by: ObjectKey,
     pub(crate) spec: &'w SessionPersistence,
 }

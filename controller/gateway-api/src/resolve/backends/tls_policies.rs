@@ -22,20 +22,20 @@ pub(crate) struct Policy<'w> {
     pub(crate) object: &'w BackendTlsPolicy,
     pub(crate) accepted: Verdict,
     pub(crate) resolved: Verdict,
-    /// None if the policy is invalid; connections are refused then.
+    /// `None` if the policy is invalid, and connections are refused.
     tls: Option<schema::BackendTls>,
     bundle: Option<Arc<TrustBundle>>,
 }
 
-/// A port of a Service by name; none for all of it.
+/// A port of a Service by name, or `None` for the whole Service.
 type PolicySection<'w> = Option<&'w str>;
 
 /// The policies for one Service.
 #[derive(Default)]
 struct ServicePolicies<'w> {
-    /// Place of each policy, with the part of the Service that it is for; oldest first.
+    /// Index of each policy, with its part of the Service; oldest first.
     all: Vec<(usize, PolicySection<'w>)>,
-    /// Place of the oldest policy for each part.
+    /// Index of the oldest policy for each part.
     winners: HashMap<PolicySection<'w>, usize>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) enum Applied<'p> {
     Refused(String),
 }
 
-/// All policies, oldest first: the order in which they win.
+/// All policies, oldest first, which is their precedence.
 #[derive(Default)]
 pub(crate) struct Policies<'w> {
     all: Vec<Policy<'w>>,
@@ -101,7 +101,7 @@ impl<'w> Policies<'w> {
         self.by_service.contains_key(&service)
     }
 
-    /// Returns the places of the policies for a Service and its ports, each with its fault there.
+    /// Returns the indices of the policies for a Service and its ports, each with its error there.
     pub(crate) fn of_service(
         &self,
         service: BackendName<'_>,

@@ -11,7 +11,7 @@ pub(crate) enum Traffic {
     Grpc,
     /// Connections of TLSRoutes where TLS is passed through.
     Connections,
-    /// Connections of TCPRoutes: the client's bytes, over TLS if a policy says so.
+    /// Connections of TCPRoutes: the client's bytes, over TLS if a policy requires it.
     Bytes,
     /// Connections of TLSRoutes whose listener terminates TLS; a policy decides on TLS to the
     /// backend.
@@ -21,7 +21,7 @@ pub(crate) enum Traffic {
 }
 
 impl Traffic {
-    /// Returns the status of the answer to a request whose backend is invalid.
+    /// Returns the response status for a request with an invalid backend.
     pub(crate) fn refusal(self) -> u32 {
         match self {
             Self::Grpc => refusal::GRPC,
@@ -39,7 +39,7 @@ impl Traffic {
         }
     }
 
-    /// Returns true if a BackendTLSPolicy applies to it. TLS that is passed through is the client's own.
+    /// Returns true if a BackendTLSPolicy applies. Passed-through TLS belongs to the client.
     pub(super) fn heeds_policies(self) -> bool {
         match self {
             Self::Http | Self::Grpc | Self::Bytes | Self::Terminated => true,

@@ -1,4 +1,5 @@
-//! XBackendTrafficPolicies: which are for what, and what of them is not supported. One that asks for that changes no traffic at all.
+//! XBackendTrafficPolicies: their targets, and unsupported settings. A policy with one has no
+//! effect on traffic at all.
 
 use std::collections::HashMap;
 
@@ -17,11 +18,11 @@ pub(crate) struct TrafficPolicy<'w> {
     pub(crate) accepted: Verdict,
 }
 
-/// All policies, oldest first: the order in which they win.
+/// All policies, oldest first, which is their precedence.
 #[derive(Default)]
 pub(crate) struct TrafficPolicies<'w> {
     all: Vec<TrafficPolicy<'w>>,
-    /// Places of the policies by their target.
+    /// Indices of the policies by their target.
     by_target: HashMap<(Kind, BackendName<'w>), Vec<usize>>,
 }
 
@@ -55,7 +56,7 @@ impl<'w> TrafficPolicies<'w> {
         self.by_target.contains_key(&(kind, name))
     }
 
-    /// Returns the places of the policies for a target, each with its fault there.
+    /// Returns the indices of the policies for a target, each with its error there.
     pub(crate) fn of_target(
         &self,
         kind: Kind,
@@ -111,7 +112,7 @@ fn check(object: &XBackendTrafficPolicy, cx: &mut ResolveContext<'_, '_>) -> Ver
     let XBackendTrafficPolicySpec {
         target_refs,
         retry_constraint,
-        // Read with the rules that keep the sessions.
+        // Handled with the rules that keep the sessions.
         session_persistence: _,
     } = &object.spec;
     let mut accepted = Verdict::default();
@@ -143,7 +144,7 @@ fn check(object: &XBackendTrafficPolicy, cx: &mut ResolveContext<'_, '_>) -> Ver
             accepted.refuse(Reason::Invalid, why);
         }
     }
-    // Read in full, so that a field that is added is seen.
+    // Destructured in full, so that a new field is noticed.
     if let Some(RetryConstraint {
         budget: _,
         min_retry_rate: _,

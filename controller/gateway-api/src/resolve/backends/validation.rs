@@ -1,5 +1,5 @@
-//! Validation of backends: the TLS that it configures, for BackendTLSPolicies and XBackends alike. It must never leave out a check
-//! that it cannot read.
+//! Validation of backends: the TLS that it configures, for BackendTLSPolicies and XBackends alike.
+//! It must never omit a check that it cannot read.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::world::Kind;
 /// Validation of the backends of one object.
 pub(super) struct Validation<'w> {
     pub(super) of: &'w BackendTlsValidation,
-    /// The field, as messages name it.
+    /// Name of the field in messages.
     pub(super) at: &'static str,
     /// Kind and metadata of the object.
     pub(super) kind: Kind,
@@ -27,7 +27,7 @@ pub(super) struct Validation<'w> {
 }
 
 impl<'w> Validation<'w> {
-    /// Returns the TLS that the validation configures, and its trust bundle; faults go to the verdicts.
+    /// Returns the configured TLS and its trust bundle. Errors go to the verdicts.
     pub(super) fn read(
         self,
         accepted: &mut Verdict,

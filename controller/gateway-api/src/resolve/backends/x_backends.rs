@@ -1,4 +1,5 @@
-//! XBackends: which of them can be sent to, and how. One that says anything that is not understood gets no traffic at all.
+//! XBackends: which of them are usable, and how. One with an unsupported setting gets no traffic at
+//! all.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::resolve::tls::ca_bundles::CaBundles;
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::Kind;
 
-/// Largest number of labels that the API lets an XBackend select by.
+/// Maximum number of selector labels of an XBackend, set by the API.
 const MAX_LABELS: usize = 64;
 
 /// A checked XBackend.
@@ -65,7 +66,7 @@ fn check<'w>(
         external_hostname,
         port: XBackendPort { number },
         protocol,
-        // Read with the rules that keep the sessions.
+        // Handled with the rules that keep the sessions.
         session_persistence: _,
         tls,
     } = &object.spec;
@@ -112,7 +113,7 @@ fn check<'w>(
     }
 }
 
-/// Returns the TLS to endpoints, and its trust bundle; faults go to the verdict.
+/// Returns the TLS to endpoints, and its trust bundle. Errors go to the verdict.
 fn read_tls<'w>(
     object: &'w XBackend,
     tls: Option<&'w XBackendTls>,
@@ -205,7 +206,7 @@ impl CheckedXBackend<'_> {
             }
             Traffic::Datagrams => (None, "a Service for datagrams"),
             Traffic::Http => (http, "HTTP, HTTP11, HTTP2, H2C, GRPC or WSS for requests"),
-            // Nothing else than HTTP/2 carries gRPC.
+            // gRPC requires HTTP/2.
             Traffic::Grpc => (
                 http.filter(|_| !matches!(protocol, Some("HTTP11" | "WSS")))
                     .map(|_| AppProtocol::Http2),
@@ -217,7 +218,7 @@ impl CheckedXBackend<'_> {
             let message = format!("XBackend {key} has protocol {protocol}; expected {expected}");
             return Err((Reason::UnsupportedProtocol, message));
         };
-        // TLS that is passed through is the client's own.
+        // Passed-through TLS belongs to the client.
         let tls = self.tls.clone().filter(|_| traffic.heeds_policies());
         let plain = format!("XBackend/{key}/{}", self.port);
         let is_plain = spoken == AppProtocol::Http1 && tls.is_none();

@@ -94,7 +94,7 @@ fn accepted(gateway: &CheckedGateway<'_>, verdict: &Verdict) -> Condition {
     }
 }
 
-/// Returns the condition AddressesAssigned, if some address cannot be had as it is asked for.
+/// Returns the condition AddressesAssigned, if a requested address is unavailable.
 fn unassigned(gateway: &CheckedGateway<'_>) -> Option<Condition> {
     let addresses = &gateway.addresses;
     let reason = if addresses.nowhere() {
@@ -138,7 +138,8 @@ fn not_programmed<'g>(
         .or_else(none_served)
 }
 
-/// Returns the verdict because of which not even valid listeners are served: that on a Gateway that is refused as a whole.
+/// Returns the verdict that keeps even valid listeners from being served, because the Gateway is
+/// refused as a whole.
 fn unserved<'g>(gateway: &'g CheckedGateway<'_>) -> &'g Verdict {
     if !gateway.accepted.good() {
         &gateway.accepted

@@ -21,8 +21,8 @@ pub(crate) fn statuses(
     })
 }
 
-/// Returns the verdict on the Gateway for its ListenerSets: that it has a problem, but not which,
-/// because that may concern others.
+/// Returns the verdict on the Gateway for its ListenerSets. It hides the actual problem, which may
+/// concern others.
 fn for_listener_sets(gateway: &CheckedGateway<'_>) -> Verdict {
     let name = gateway.owner.display();
     let mut verdict = Verdict::default();
@@ -40,7 +40,7 @@ fn for_listener_sets(gateway: &CheckedGateway<'_>) -> Verdict {
     verdict
 }
 
-/// Returns the number of ListenerSets of the Gateway that are attached.
+/// Returns the number of attached ListenerSets of the Gateway.
 pub(super) fn attached(gateway: &CheckedGateway<'_>) -> usize {
     let for_sets = for_listener_sets(gateway);
     let accepted = |set: &&CheckedListenerSet<'_>| {
@@ -50,7 +50,8 @@ pub(super) fn attached(gateway: &CheckedGateway<'_>) -> usize {
     gateway.sets.iter().filter(accepted).count()
 }
 
-/// Returns the verdict on a ListenerSet with these listeners, where `gateway` is the verdict on its Gateway.
+/// Returns the verdict on a ListenerSet with these listeners. `gateway` is the verdict on its
+/// Gateway.
 fn verdict(
     set: &CheckedListenerSet<'_>,
     listeners: &[CheckedListener<'_>],

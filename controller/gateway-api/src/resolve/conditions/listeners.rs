@@ -36,14 +36,14 @@ pub(super) fn status(
     }
 }
 
-/// Returns the condition OverlappingTLSConfig, which is only there if it is true.
+/// Returns the condition OverlappingTLSConfig, which exists only if it is true.
 fn overlapping_tls_config(listener: &CheckedListener<'_>, generation: i64) -> Option<Condition> {
     let CheckedListener {
         overlaps,
         certificate_overlaps,
         ..
     } = listener;
-    // The reason that goes before the other (Gateway API, `ListenerConditionOverlappingTLSConfig`).
+    // The reason with precedence (Gateway API, `ListenerConditionOverlappingTLSConfig`).
     let reason = if !certificate_overlaps.is_empty() {
         Reason::OverlappingCertificates
     } else if !overlaps.is_empty() {

@@ -1,4 +1,4 @@
-//! Conditions of GatewayMeshPolicies: an entry for each Gateway that the policy is for.
+//! Conditions of GatewayMeshPolicies: an entry for each targeted Gateway.
 
 use std::collections::BTreeMap;
 

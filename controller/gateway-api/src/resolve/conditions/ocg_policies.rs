@@ -1,4 +1,4 @@
-//! Conditions of MeshOCGPolicies: an entry for each XMesh that the policy is for.
+//! Conditions of MeshOCGPolicies: an entry for each targeted XMesh.
 
 use std::collections::BTreeMap;
 

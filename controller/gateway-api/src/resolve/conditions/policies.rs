@@ -1,4 +1,4 @@
-//! Conditions of BackendTLSPolicies: an entry for each Gateway that sends to a Service that the policy is for.
+//! Conditions of BackendTLSPolicies: an entry for each Gateway that sends to a targeted Service.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,11 @@ use crate::resolve::routes::attachments::AttachedGateway;
 use crate::status::{Condition, PolicyAncestorStatus, PolicyStatus, Verdict};
 use crate::world::Kind;
 
-/// Most ancestors that the API's schema allows. The writer of a status leaves out those that are not in it yet.
+/// Maximum number of ancestors, set by the API's schema. The writer of a status drops new ones
+/// beyond it.
 const MAX_ANCESTORS: usize = 16;
 
-/// Returns the statuses of all policies that some Gateway heeds.
+/// Returns the statuses of all policies that affect some Gateway.
 pub(crate) fn statuses(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,
@@ -70,7 +71,7 @@ pub(crate) fn statuses(
     statuses
 }
 
-/// Returns the entry of a Gateway in the status of a policy.
+/// Returns the entry for a Gateway in the status of a policy.
 pub(super) fn ancestor(
     gateway: &NamespacedName,
     controller_name: &str,
@@ -105,7 +106,7 @@ pub(super) fn backends<'r>(
             let Some(route) = routes.get(attachment.route) else {
                 continue;
             };
-            // Connections of which TLS is passed through are not for the Gateway to encrypt.
+            // The Gateway does not encrypt passed-through TLS.
             let is_passed = route.object.kind == Kind::TlsRoute && attached.listener.tls.is_none();
             let told = route.policed.iter().copied();
             backends

@@ -40,7 +40,8 @@ pub(crate) fn statuses(
                 ),
             })
         });
-        // Room for no more: what grows by itself has room for four, of which there are as many as routes.
+        // Exact capacity: a growing list would reserve room for four, and there are as many lists
+        // as routes.
         let mut parents = Vec::with_capacity(route.parents.len());
         parents.extend(of_parents);
         (route.object.clone(), RouteStatus { parents })
@@ -96,7 +97,7 @@ fn conditions(
     conditions
 }
 
-/// Returns the verdicts on the route at one parent, and on its references as the listeners there take them.
+/// Returns the verdicts on the route and its references at one parent.
 fn verdicts<'r>(
     route: &'r CheckedRoute<'_>,
     parent: &RouteParent<'_>,

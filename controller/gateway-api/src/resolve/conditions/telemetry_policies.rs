@@ -1,4 +1,4 @@
-//! Conditions of XTelemetryPolicies: an entry for each Gateway that the policy is for.
+//! Conditions of XTelemetryPolicies: an entry for each targeted Gateway.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::gateways::telemetry_policies::TelemetryPolicies;
 use crate::status::{PolicyStatus, Reason, Verdict};
 
-/// Returns the statuses of all policies for our Gateways. They have no more entries than targets.
+/// Returns the statuses of all policies for our Gateways. The number of targets bounds the entries.
 pub(crate) fn statuses(
     gateways: &[CheckedGateway<'_>],
     policies: &TelemetryPolicies<'_>,

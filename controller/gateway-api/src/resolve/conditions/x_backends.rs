@@ -45,7 +45,7 @@ pub(crate) fn statuses(
     statuses
 }
 
-/// Returns the statuses of the XBackendTrafficPolicies for what some Gateway sends to.
+/// Returns the statuses of the XBackendTrafficPolicies whose targets get traffic from some Gateway.
 pub(crate) fn of_policies(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,
@@ -89,9 +89,9 @@ pub(crate) fn of_policies(
     statuses
 }
 
-/// Adds the fault of sessions that no rule can keep.
+/// Adds the error of a session that no rule can keep.
 fn check_session(session: Option<&SessionPersistence>, verdict: &mut Verdict) {
-    // The name that a rule makes up is of no account here.
+    // The generated name of a rule does not matter here.
     let fault = session.and_then(|session| sessions::read(session, "", 0).err());
     let fault = fault.map(|why| format!("spec.{why}"));
     verdict.refuse_if(Reason::UnsupportedValue, fault);

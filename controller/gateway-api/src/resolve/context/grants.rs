@@ -1,4 +1,5 @@
-//! ReferenceGrants: permission to refer to objects of another namespace. Without a grant no such reference is permitted.
+//! ReferenceGrants: permission to refer to objects in another namespace, which is required for
+//! every such reference.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -6,10 +7,10 @@ use std::sync::Arc;
 use crate::api::{ReferenceGrant, ReferenceGrantSpec};
 use crate::world::World;
 
-/// All grants, by the namespace that grants and a namespace to which it does.
+/// All grants, by the granting namespace and the namespace that gets the permission.
 pub(crate) struct Grants<'w>(HashMap<(&'w str, &'w str), Vec<&'w ReferenceGrantSpec>>);
 
-/// The object that refers, as grants name it.
+/// The referring object, in the terms of grants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Referrer<'a> {
     pub(crate) group: &'a str,
@@ -17,7 +18,7 @@ pub(crate) struct Referrer<'a> {
     pub(crate) namespace: &'a str,
 }
 
-/// The object that is referred to.
+/// The referenced object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Referent<'a> {
     pub(crate) group: &'a str,
@@ -29,7 +30,7 @@ pub(crate) struct Referent<'a> {
 impl<'w> Grants<'w> {
     pub(crate) fn new(world: &'w World) -> Self {
         let mut grants: HashMap<(&str, &str), Vec<&ReferenceGrantSpec>> = HashMap::new();
-        // An unknown field may narrow a grant, so that such a grant is not used.
+        // An unknown field may narrow a grant, so a grant with one is not used.
         let understood =
             |grant: &&Arc<ReferenceGrant>| grant.metadata.unknown.refusal("").is_none();
         for grant in world.reference_grants.iter().filter(understood) {
@@ -49,7 +50,7 @@ impl<'w> Grants<'w> {
         Self(grants)
     }
 
-    /// Returns an error that says why, if the reference is not permitted.
+    /// Fails with the reason if the reference is not permitted.
     pub(crate) fn check(&self, from: Referrer<'_>, to: Referent<'_>) -> Result<(), String> {
         if self.permit(from, to) {
             return Ok(());

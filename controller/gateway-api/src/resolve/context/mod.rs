@@ -11,7 +11,7 @@ use self::grants::Grants;
 use crate::api::{Metadata, NamespacedName, SesameConfiguration};
 use crate::world::{Kind, ObjectKey, World};
 
-/// Place where objects come from, and where the outcome goes to.
+/// Source of the objects, which is also the destination of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResolvedFor {
     /// A host that reads manifests, and writes no object.
@@ -25,18 +25,19 @@ pub enum ResolvedFor {
 pub struct Options {
     /// Name of the controller: the GatewayClasses that name it are ours.
     pub controller_name: String,
-    /// Allows endpoints on loopback, link-local and unspecified addresses, which are refused otherwise.
+    /// Allows endpoints on loopback, link-local and unspecified addresses.
     pub allow_local_endpoints: bool,
     /// Supports Gateways outside the cluster and its mesh. Otherwise objects that refer to them are
     /// rejected.
     pub extra_minimal_ocg: bool,
-    /// The place where objects come from.
+    /// Source of the objects.
     pub resolved_for: ResolvedFor,
-    /// Resolves a few changes by themselves; otherwise the whole world is resolved for every change.
+    /// Enables incremental resolution. Otherwise every change resolves the whole world.
     pub incremental: bool,
-    /// Namespace of the controller, in which Gateways that are served together have the name of their class.
+    /// Namespace of the controller. Gateways that are served together have the name of their class
+    /// there.
     pub namespace: String,
-    /// The controller's own configuration, which holds the settings of all Gateways that nothing else says otherwise of.
+    /// The controller's own configuration: the default settings of all Gateways.
     pub configuration: Option<Arc<SesameConfiguration>>,
 }
 
@@ -57,9 +58,9 @@ impl Default for Options {
 /// A message for the author of an object for which the API has no condition.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// The object that it is about.
+    /// The affected object.
     pub object: ObjectKey,
-    /// Names the field and the value, and says what follows.
+    /// Names the field, the value and the consequence.
     pub message: String,
     /// The match that takes the requests of an unreachable match, as
     /// `HTTPRoute/namespace/name/rules/0/matches/0`. `None` for other problems.
@@ -83,7 +84,7 @@ pub(crate) struct ResolveContext<'w, 'o> {
     pub(crate) options: &'o Options,
     pub(crate) grants: Grants<'w>,
     pub(crate) problems: Problems,
-    /// Bytes that the routes of each published Gateway would become if all had room.
+    /// Total size of the routes of each published Gateway in bytes, if all fit.
     pub(crate) sizes: BTreeMap<NamespacedName, u64>,
 }
 
@@ -112,7 +113,7 @@ impl Problems {
         self.0.push(Problem::new(object, message));
     }
 
-    /// Adds a problem about a match whose requests another one gets.
+    /// Adds a problem about a match that is hidden by another one.
     pub(crate) fn add_hidden(&mut self, object: ObjectKey, message: String, by: String) {
         self.0.push(Problem {
             hidden_by: Some(by),
@@ -133,7 +134,7 @@ impl Problems {
         }
     }
 
-    /// Returns the problems sorted, each once.
+    /// Returns the distinct problems, sorted.
     pub(crate) fn into_sorted(mut self) -> Vec<Problem> {
         self.0.sort_unstable();
         self.0.dedup();

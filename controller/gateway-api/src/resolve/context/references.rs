@@ -1,11 +1,11 @@
-//! References to objects: the kind that a field expects, permission, and the form of the names.
+//! References to objects: the expected kind, permission, and the format of the names.
 
 use super::grants::{Grants, Referent, Referrer};
 use crate::api::{BackendRef, CollectorRef, ObjectRef};
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason};
 
-/// A reference, whatever the field that it stands in.
+/// A reference in any field.
 #[derive(Clone, Copy)]
 pub(crate) struct CoreReference<'w> {
     group: Option<&'w str>,
@@ -40,7 +40,7 @@ impl<'w> From<&'w BackendRef> for CoreReference<'w> {
             namespace,
             // The port is looked up in the Service.
             port: _,
-            // Weights and filters are the caller's.
+            // The caller handles weights and filters.
             weight: _,
             filters: _,
         } = reference;
@@ -72,15 +72,15 @@ impl<'w> From<&'w CollectorRef> for CoreReference<'w> {
     }
 }
 
-/// The objects that a field refers to.
+/// The objects that a field may refer to.
 pub(crate) struct Expected {
     pub(crate) group: &'static str,
     pub(crate) kind: &'static str,
-    /// The kind of a reference that names none.
+    /// The kind of a reference that omits it.
     pub(crate) default: &'static str,
-    /// The reason to refuse a reference to another kind.
+    /// The reason for refusing another kind.
     pub(crate) wrong_kind: Reason,
-    /// The reason to refuse a name that no object has.
+    /// The reason for refusing an invalid name.
     pub(crate) wrong_name: Reason,
 }
 
@@ -91,7 +91,8 @@ impl Expected {
             && reference.kind.unwrap_or(self.default) == self.kind
     }
 
-    /// Returns the namespace and name of the object that a reference names, if it is one of these and may be referred to.
+    /// Returns namespace and name of the referenced object, if its kind is expected and the
+    /// reference is permitted.
     pub(crate) fn find<'w>(
         &self,
         reference: CoreReference<'w>,

@@ -69,7 +69,8 @@ pub(crate) fn read(spec: &Cors) -> Result<schema::Cors, String> {
     })
 }
 
-/// The part of a host that a wildcard stands for: no delimiter of a URL, so that no other part can be taken for the host.
+/// The expression for a wildcard in a host. It excludes the delimiters of URLs, so that another
+/// part cannot pass for the host.
 const OPEN_HOST: &str = "[a-z0-9._-]+";
 
 /// Reads `*` or `<scheme>://<host>[:<port>]`, where the host may be `*` or start with `*.`.

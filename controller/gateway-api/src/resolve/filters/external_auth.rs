@@ -11,10 +11,10 @@ use crate::api::{BackendRef, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, F
 use crate::resolve::backends::Traffic;
 use crate::resolve::syntax::{limits, names};
 
-/// An authorization whose service is still to be looked up.
+/// An authorization whose service is not resolved yet.
 #[derive(Debug)]
 pub(crate) struct AuthorizeBy<'w> {
-    /// Place among the filters.
+    /// Index among the filters.
     pub(crate) index: usize,
     /// The service.
     pub(crate) backend: &'w BackendRef,
@@ -24,7 +24,7 @@ pub(crate) struct AuthorizeBy<'w> {
     pub(crate) asks: schema::ExternalAuth,
 }
 
-/// Reads the filter at place `index`; the error names the field below it.
+/// Reads the filter at `index`; the error names the field below it.
 pub(crate) fn read(index: usize, spec: &ExternalAuth) -> Result<AuthorizeBy<'_>, String> {
     let ExternalAuth {
         protocol,
@@ -65,7 +65,7 @@ pub(crate) fn read(index: usize, spec: &ExternalAuth) -> Result<AuthorizeBy<'_>,
     })
 }
 
-/// Headers that a service is asked with whatever is listed.
+/// Headers that the service always gets.
 const ALWAYS_SENT: [&str; 2] = ["host", "content-length"];
 
 fn read_grpc(spec: &ExternalAuthGrpc) -> Result<schema::ExternalAuthGrpc, String> {
@@ -102,7 +102,7 @@ fn read_http(spec: &ExternalAuthHttp) -> Result<schema::ExternalAuthHttp, String
     })
 }
 
-/// Returns the names of headers in lower case, sorted.
+/// Returns header names in lower case, sorted.
 fn read_names(field: &str, list: &[String]) -> Result<Vec<String>, String> {
     limits::entries(field, list.len(), 0..=limits::MAX_AUTH_HEADERS)?;
     let mut found = Vec::with_capacity(list.len());
@@ -115,7 +115,7 @@ fn read_names(field: &str, list: &[String]) -> Result<Vec<String>, String> {
     Ok(found)
 }
 
-/// Returns the prefix of the paths that the service is asked for. It must not lead elsewhere than it says.
+/// Returns the path prefix of requests to the service. It must not escape from the prefix.
 fn read_prefix(path: &str) -> Result<String, String> {
     limits::characters("http.path", path, limits::MAX_PATH)?;
     let refused = |why: &str| Err(format!("http.path {path:?} {why}"));
@@ -139,7 +139,7 @@ fn read_prefix(path: &str) -> Result<String, String> {
             "must not have empty elements, elements \".\" and \"..\", or escaped dots and slashes",
         );
     }
-    // The path of a request starts with one.
+    // Paths of requests start with a slash.
     Ok(path.trim_end_matches('/').to_owned())
 }
 

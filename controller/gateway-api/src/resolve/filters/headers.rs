@@ -55,7 +55,7 @@ fn check_name(at: Arguments<'_>, name: &str) -> Result<(), String> {
     check_writable(at, name)
 }
 
-/// Returns an error for the name of a field that only the proxy may write.
+/// Returns an error for a field that only the proxy may write.
 pub(crate) fn check_writable(at: Arguments<'_>, name: &str) -> Result<(), String> {
     match field_names::reserved(name) {
         None => Ok(()),
@@ -68,7 +68,8 @@ pub(crate) fn check_writable(at: Arguments<'_>, name: &str) -> Result<(), String
     }
 }
 
-/// Returns true if this is the first mention of the header in its list; an error if another list has it too.
+/// Returns true if this is the first mention of the header in its list. Fails if another list has
+/// it too.
 fn claim(
     actions: &mut HashMap<String, &'static str>,
     name: &str,

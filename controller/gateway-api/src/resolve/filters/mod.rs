@@ -1,7 +1,7 @@
-//! Filters of a rule and of a backend, checked and sorted by their effect.
+//! Filters of a rule and of a backend, checked and grouped by effect.
 //!
-//! The objects that a filter refers to are looked up elsewhere. A filter that cannot be served is never skipped: its
-//! requests get an error instead.
+//! References in filters are resolved elsewhere. A filter that cannot be served is never skipped:
+//! its requests get an error instead.
 
 pub(crate) mod cors;
 pub(crate) mod external_auth;
@@ -16,17 +16,17 @@ use crate::api::{BackendRef, Filter, FilterType, Fraction, RequestMirror};
 use crate::resolve::syntax::limits;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// Returns the grounds on which a rule is refused whose filters exclude each other.
+/// Returns the grounds for refusing a rule whose filters exclude each other.
 fn incompatible(message: impl Into<String>) -> Grounds {
     (Reason::IncompatibleFilters, message.into())
 }
 
-/// A filter that is refused with an error at request time.
+/// A filter whose requests get an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unserved {
     /// An ExtensionRef: a reference that resolves to nothing.
     Extension(String),
-    /// A type that is not supported.
+    /// An unsupported type.
     Type(String),
 }
 
@@ -44,7 +44,8 @@ pub(crate) struct RuleFilters<'w> {
 }
 
 impl<'w> RuleFilters<'w> {
-    /// Adds the filter at place `i`, which has the member that its type names. Each member in turn, so that none is forgotten.
+    /// Adds the filter at index `i`, whose member matches its type. It handles each member in turn,
+    /// so that none is forgotten.
     fn add(&mut self, i: usize, filter: &'w Filter, one_prefix: bool) -> Result<(), Grounds> {
         let Filter {
             type_,
@@ -80,7 +81,7 @@ impl<'w> RuleFilters<'w> {
             self.cors = Some(cors::read(cors).map_err(below)?);
         }
         if let Some(auth) = external_auth {
-            // A rule that is left out gives its requests to others, which may not ask.
+            // Dropping the rule would leave its requests to others, which may lack authorization.
             match external_auth::read(i, auth) {
                 Ok(auth) => self.external_auth = Some(auth),
                 Err(why) => {
@@ -98,7 +99,7 @@ impl<'w> RuleFilters<'w> {
             )));
         }
         if let FilterType::Other(_) = type_ {
-            // A rule that lost its check must not be served without it.
+            // A rule must not be served without its authorization.
             self.unserved = Some(Unserved::Type(format!(
                 "filters[{i}].type {:?} is not supported",
                 type_.as_str()
@@ -121,18 +122,18 @@ pub(crate) fn protect(filters: &[Filter], backends: &[BackendRef]) -> bool {
     })
 }
 
-/// A mirror whose backend is still to be looked up.
+/// A mirror whose backend is not resolved yet.
 #[derive(Debug)]
 pub(crate) struct MirrorTo<'w> {
-    /// Place among the rule's filters.
+    /// Index among the rule's filters.
     pub(crate) index: usize,
     pub(crate) backend: &'w BackendRef,
     pub(crate) numerator: u32,
     pub(crate) denominator: u32,
 }
 
-/// Reads the filters of a rule. `one_prefix` is true if the rule has exactly one match and that is a PathPrefix: only then
-/// a prefix can be replaced.
+/// Reads the filters of a rule. `one_prefix` is true if the rule has exactly one match, of type
+/// PathPrefix: only then can a prefix be replaced.
 pub(crate) fn read(filters: &[Filter], one_prefix: bool) -> Result<RuleFilters<'_>, Grounds> {
     limits::entries("filters", filters.len(), 0..=limits::MAX_FILTERS).map_err(unsupported)?;
     let mut found = RuleFilters::default();
@@ -230,13 +231,13 @@ pub(crate) fn read_backend(
     Ok(found)
 }
 
-/// Sets a new value; false if one was set.
+/// Sets a new value. Returns false if one was already set.
 fn replace<T>(slot: &mut Option<T>, new: Option<T>) -> bool {
     let before = std::mem::replace(slot, new);
     before.is_none()
 }
 
-/// Returns the name of the member that filters of a type set; none for a type that this version does not know.
+/// Returns the name of the member for filters of a type, or `None` for an unknown type.
 fn member(type_: &FilterType) -> Option<&'static str> {
     Some(match type_ {
         FilterType::RequestHeaderModifier => "requestHeaderModifier",
@@ -251,7 +252,7 @@ fn member(type_: &FilterType) -> Option<&'static str> {
     })
 }
 
-/// Returns an error unless exactly the member that `type` names is set.
+/// Fails unless exactly the member for `type` is set.
 fn check_union(filter: &Filter) -> Result<(), String> {
     let Filter {
         type_,

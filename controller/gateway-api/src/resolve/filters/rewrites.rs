@@ -91,12 +91,12 @@ pub(crate) fn read_redirect(
     })
 }
 
-/// Rewrites that the backends of a rule may ask for.
+/// Rewrites that backends of a rule may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BackendRewrites {
     /// None: GRPCRoutes have no rewrites.
     Unsupported,
-    /// Those that the rule itself may ask for.
+    /// The same as the rule itself.
     Supported { one_prefix: bool },
 }
 

@@ -1,6 +1,6 @@
-//! GatewayAddresses that a Gateway asks for (`GatewaySpec.addresses`).
+//! Requested addresses of a Gateway (`GatewaySpec.addresses`).
 //!
-//! An unsupported type refuses the Gateway. An invalid value is omitted, and refuses nothing else.
+//! A Gateway with an unsupported type is refused. An invalid value is only omitted.
 
 use std::net::IpAddr;
 
@@ -13,16 +13,16 @@ use crate::status::{Reason, Verdict};
 pub(crate) struct GatewayAddresses {
     /// IPs in the object's order; empty leaves the choice to the host.
     pub(crate) usable: Vec<String>,
-    /// Sentences on the entries that ask for a routability which cannot be had: nothing else takes their place.
+    /// Sentences on entries with an unavailable routability, which nothing replaces.
     pub(crate) unassigned: Vec<String>,
     /// Verdict on values that are not IP addresses.
     pub(crate) unusable: Verdict,
-    /// True if the host may choose one.
+    /// True if the host may choose an address.
     any: bool,
 }
 
 impl GatewayAddresses {
-    /// Reads the addresses; faults that refuse the whole Gateway go to `accepted`.
+    /// Reads the addresses. Errors that refuse the whole Gateway go to `accepted`.
     pub(crate) fn read(addresses: &[GatewayAddress], accepted: &mut Verdict) -> Self {
         let too_many =
             limits::entries("spec.addresses", addresses.len(), 0..=limits::MAX_ADDRESSES).err();
@@ -78,14 +78,14 @@ impl GatewayAddresses {
         found
     }
 
-    /// Takes the addresses away from the hosts, which listen on all of theirs then, and returns them: a load balancer is asked
-    /// for them.
+    /// Takes the addresses for a load balancer, and returns them. The hosts then listen on all of
+    /// theirs.
     pub(crate) fn take_for_load_balancer(&mut self) -> Vec<String> {
         self.any |= !self.usable.is_empty();
         std::mem::take(&mut self.usable)
     }
 
-    /// Returns true if addresses are asked for, but none can be used.
+    /// Returns true if addresses are requested, but none is usable.
     pub(crate) fn nowhere(&self) -> bool {
         !self.any && self.usable.is_empty()
     }

@@ -18,7 +18,7 @@ pub(crate) struct CheckedClass<'w> {
     pub(crate) verdict: Verdict,
     metadata: &'w Metadata,
     pub(crate) parameters: Parameters<'w>,
-    /// Settings of its Gateways that say nothing themselves.
+    /// Default settings of its Gateways.
     pub(crate) settings: GatewaySettings,
 }
 
@@ -28,7 +28,7 @@ impl CheckedClass<'_> {
         self.metadata.labels.get(name)
     }
 
-    /// Returns the Gateways of the class that are served.
+    /// Returns how the Gateways of the class are served.
     pub(crate) fn gateways(&self) -> &FleetGateways {
         self.settings.gateways()
     }

@@ -1,4 +1,4 @@
-//! The key that a Gateway shows to backends: in a Secret, or in files of its hosts.
+//! The client key of a Gateway for backends: in a Secret, or in files of its hosts.
 
 use super::ReferencedObjects;
 use crate::api::{Gateway, GatewayBackendTls};

@@ -1,4 +1,4 @@
-//! Collectors of Gateways' telemetry: spans, and lines of access logs.
+//! Collectors of Gateways' telemetry: spans, and access logs.
 //!
 //! Never send anything to a target without permission to refer to it.
 
@@ -10,16 +10,16 @@ use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::status::{Grounds, Reason};
 
-/// Collector as a snapshot has it.
+/// Collector in the snapshot's form.
 pub(super) struct FoundCollector {
     /// Name of its Backend.
     pub(super) backend: String,
-    /// True if it is spoken to by HTTP, and not by gRPC.
+    /// True if the protocol is HTTP and not gRPC.
     pub(super) http: bool,
 }
 
-/// Looks up a collector, and notes it where objects have it in their statuses. `what` goes to it, if the Gateway does not send to a
-/// mesh.
+/// Looks up a collector, and records it for the statuses. Fails if the Gateway is `meshed`; `what`
+/// is the telemetry that the message names.
 pub(super) fn find<'w>(
     collector: &CollectorRef,
     referrer: Referrer<'_>,

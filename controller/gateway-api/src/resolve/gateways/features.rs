@@ -1,14 +1,14 @@
-//! The features of Sesame as a whole, in the words of the conformance suite: one table, which makes `supportedFeatures` and the
-//! documentation's page. Nothing is listed that is not served.
+//! The features of Sesame, with the names of the conformance suite. This table is the source of
+//! `supportedFeatures` and of the documentation's page. It never lists an unsupported feature.
 //!
-//! A feature is claimed if the installed definitions of its kind are of a release and a channel that have its fields, and know it
-//! by this name.
+//! A feature is claimed if the installed definitions of its kind have its fields, by release and
+//! channel, and know its name.
 
 use std::ops::RangeInclusive;
 
 use crate::world::{ApiRelease, DefinitionRelease, Definitions, Kind, ReleaseChannel};
 
-/// Minor releases of Gateway API 1 that are supported.
+/// Range of supported minor releases of Gateway API 1.
 pub(crate) const FIRST: u32 = 5;
 pub(crate) const LAST: u32 = 7;
 
@@ -148,7 +148,7 @@ pub(crate) const FEATURES: &[Feature] = &[
 ];
 
 /// The feature of Gateways outside the cluster, whose fields are in our own kind. It is claimed if
-/// it is on.
+/// enabled.
 const EXTRA_MINIMAL_OCG: &str = "GatewayExtraMinimalOCG";
 
 /// Release whose feature names are used without installed definitions.
@@ -157,8 +157,8 @@ const OWN: (ApiRelease, ReleaseChannel) = (
     ReleaseChannel::Experimental,
 );
 
-/// Returns the names of the features that these definitions support, in order, including Gateways
-/// outside the cluster if that is on.
+/// Returns the names of the features that these definitions support, in order, with Gateways
+/// outside the cluster if enabled.
 pub(crate) fn claimed(definitions: &Definitions, extra_minimal_ocg: bool) -> Vec<&'static str> {
     let is_claimed = move |feature: &&Feature| {
         let found = match definitions {
@@ -209,7 +209,7 @@ pub(crate) fn unsupported(definitions: &Definitions) -> Option<String> {
     })
 }
 
-/// Returns the words for definitions that are supported: the release, or the releases where kinds differ.
+/// Describes supported definitions: the release, or several if kinds differ.
 pub(crate) fn supported(definitions: &Definitions) -> String {
     let Definitions::Installed(all) = definitions else {
         return format!("Gateway API {} is supported", OWN.0);

@@ -9,7 +9,7 @@ use crate::resolve::syntax::{limits, names};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// A kind of policies whose targets are Gateways.
+/// A kind of policy whose targets are Gateways.
 pub(crate) trait GatewayPolicy {
     /// The kind itself.
     const KIND: Kind;
@@ -21,21 +21,21 @@ pub(crate) trait GatewayPolicy {
     fn targets(&self) -> &[LocalPolicyTargetRef];
 }
 
-/// A policy, checked as far as that needs no Gateway.
+/// A policy after the checks that need no Gateway.
 pub(crate) struct CheckedPolicy<'w, P> {
     pub(crate) object: &'w P,
     pub(crate) accepted: Verdict,
 }
 
-/// All policies of a kind, oldest first: the order in which they win.
+/// All policies of a kind, oldest first, which is their precedence.
 pub(crate) struct GatewayPolicies<'w, P> {
     all: Vec<CheckedPolicy<'w, P>>,
-    /// Places of the policies by namespace and name of the Gateway.
+    /// Indices of the policies by namespace and name of the Gateway.
     by_gateway: HashMap<(&'w str, &'w str), Vec<usize>>,
 }
 
 impl<'w, P: GatewayPolicy> GatewayPolicies<'w, P> {
-    /// Checks the targets of all policies, and with `check` what else they say.
+    /// Checks the targets of all policies, and with `check` their other fields.
     pub(super) fn check_all(
         mut objects: Vec<&'w P>,
         cx: &mut ResolveContext<'w, '_>,

@@ -18,11 +18,11 @@ use crate::world::Kind;
 pub(crate) struct GatewayLog<'w> {
     /// Format and receivers for the snapshot, or `None` for the defaults.
     pub(crate) output: Option<LogOutput>,
-    /// The receivers, where objects have them in their statuses.
+    /// The receivers, for the statuses.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
 }
 
-/// Returns the access log of a Gateway, and a message for each receiver that cannot be used.
+/// Returns the access log of a Gateway, and a message for each unusable receiver.
 pub(super) fn check<'w>(
     configured: &ConfiguredLog,
     meshed: bool,
@@ -95,7 +95,7 @@ fn find<'w>(
     Ok(Some(read))
 }
 
-/// Returns a message for each field that some receiver is not sent.
+/// Returns a message for each field that some receiver does not get.
 fn unsent_fields(output: &LogOutput) -> impl Iterator<Item = String> {
     let mut sinks = output.sinks.iter();
     let by_otlp = sinks.any(|sink| sink.protocol() != Protocol::Envoy);

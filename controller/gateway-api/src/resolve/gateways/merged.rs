@@ -23,7 +23,7 @@ use crate::world::{ObjectKey, ServedTogether, World};
 pub struct MergedGateway {
     /// Name under which they are published.
     pub published_as: NamespacedName,
-    /// Names of the keys of this one.
+    /// Names of the keys of this Gateway.
     pub keys: BTreeSet<String>,
 }
 
@@ -66,7 +66,8 @@ pub(super) fn check_name(
     }
 }
 
-/// Refuses a Gateway that says something about what all Gateways of its class have in common. `settings` are its own.
+/// Refuses a Gateway that sets a value which all Gateways of its class have in common. `settings`
+/// are its own.
 pub(super) fn check(
     gateway: &Gateway,
     class: &CheckedClass<'_>,

@@ -1,7 +1,8 @@
-//! The mesh that a Gateway outside the cluster sends to: which routes are meshed, and the TLS to their backends.
+//! The mesh of a Gateway outside the cluster: which routes are meshed, and the TLS to their
+//! backends.
 //!
-//! A mesh that cannot be reached as is asked refuses the traffic of all routes that it is asked for. It is never sent in plain
-//! text, nor to a peer that was not verified.
+//! If the mesh is unusable, the traffic of all meshed routes is refused. It is never sent in plain
+//! text, nor to an unverified peer.
 
 use sesame_proto::schema::{BackendTls, TrustBundle};
 
@@ -15,10 +16,10 @@ use crate::resolve::tls::subject_alt_names::{self, AltNames};
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, World};
 
-/// Key of a ConfigMap that a trust bundle is in where none is named.
+/// Default key of a ConfigMap with a trust bundle.
 pub(super) const BUNDLE_KEY: &str = "ca-bundle.crt";
 
-/// Message if a mesh is named while the feature is off.
+/// Message about a mesh while the feature is disabled.
 pub(super) const OFF: &str = "is experimental and off; set spec.gateway.extraMinimalOCG in the controller's configuration, or \
                    extra-minimal-ocg on a host";
 
@@ -31,7 +32,7 @@ pub(crate) struct CheckedMesh<'w> {
     selector: Option<&'w LabelSelector>,
     /// Metadata of the policy, or `None` if the Gateway itself has the field.
     policy: Option<&'w Metadata>,
-    /// Object or field that says it.
+    /// Object or field that sets the mesh.
     pub(crate) source: String,
     /// Verdict on the fields and their references.
     pub(crate) accepted: Verdict,
@@ -54,12 +55,12 @@ impl CheckedMesh<'_> {
         (self.accepted.good() && self.resolved.good()).then_some(&self.tls)
     }
 
-    /// Returns true if this policy says it.
+    /// Returns true if this policy sets the mesh.
     pub(crate) fn is_of(&self, policy: &MeshPolicy<'_>) -> bool {
         self.policy == Some(&policy.object.metadata)
     }
 
-    /// Returns the verdict as a whole, for the Gateway and its routes.
+    /// Returns the overall verdict, for the Gateway and its routes.
     pub(crate) fn verdict(&self) -> Verdict {
         let mut verdict = Verdict::default();
         for part in [&self.accepted, &self.resolved] {
@@ -143,7 +144,8 @@ pub(super) fn check<'w>(
     })
 }
 
-/// Returns the names of which a peer's certificate must have one. Without names any certificate of the bundle will do.
+/// Returns the names, one of which the peer's certificate must have. Without names, any certificate
+/// of the bundle is accepted.
 fn checked_names(
     names: &[SubjectAltName],
     patterns: &[String],
@@ -173,7 +175,7 @@ fn checked_names(
     })
 }
 
-/// Mesh of a Gateway, as itself or a policy names it.
+/// Mesh of a Gateway, as set by the Gateway or a policy.
 struct NamedMesh<'w> {
     source: String,
     policy: Option<&'w Metadata>,
@@ -203,7 +205,7 @@ impl<'w> NamedMesh<'w> {
     }
 }
 
-/// Returns the selector, if it can be kept to.
+/// Returns the selector, if it is supported.
 fn checked_selector<'w>(
     selector: Option<&'w LabelSelector>,
     accepted: &mut Verdict,

@@ -1,14 +1,14 @@
-//! GatewayMeshPolicies, and the Gateways that they are for.
+//! GatewayMeshPolicies and their target Gateways.
 
 use super::gateway_policies::{CheckedPolicy, GatewayPolicies, GatewayPolicy};
 use crate::api::{GatewayMeshPolicy, GatewayMeshPolicySpec, LocalPolicyTargetRef, Metadata};
 use crate::resolve::context::ResolveContext;
 use crate::world::Kind;
 
-/// A policy, checked as far as that needs no Gateway.
+/// A policy after the checks that need no Gateway.
 pub(crate) type MeshPolicy<'w> = CheckedPolicy<'w, GatewayMeshPolicy>;
 
-/// All policies, oldest first: the order in which they win.
+/// All policies, oldest first, which is their precedence.
 pub(crate) type MeshPolicies<'w> = GatewayPolicies<'w, GatewayMeshPolicy>;
 
 impl GatewayPolicy for GatewayMeshPolicy {

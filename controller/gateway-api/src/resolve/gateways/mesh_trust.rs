@@ -1,4 +1,5 @@
-//! Trust of the meshes in Gateways outside the cluster, and the Gateways whose certificates do not lead there.
+//! Trust of the meshes in Gateways outside the cluster, and the Gateways without a trusted
+//! certificate.
 //!
 //! It never changes traffic: whether a mesh accepts a Gateway is up to the mesh.
 
@@ -19,7 +20,7 @@ use crate::resolve::tls::trust_paths;
 use crate::status::{Condition, ConditionStatus, ConditionType, Reason, SignatureTrust, Verdict};
 use crate::world::Kind;
 
-/// Trust of one mesh, as one object says it.
+/// Trust of one mesh, as set by one object.
 pub(crate) struct TrustingMesh<'w> {
     /// Name of the XMesh.
     pub(crate) mesh: &'w str,
@@ -28,29 +29,28 @@ pub(crate) struct TrustingMesh<'w> {
     /// Verdict on the fields and their references.
     pub(crate) accepted: Verdict,
     pub(crate) resolved: Verdict,
-    /// Words for who says it, and for the bundle.
+    /// Description of the object that sets it, and of the bundle.
     source: String,
     bundle: String,
-    /// Gateways that it is about; all if there are none.
+    /// Affected Gateways; empty for all.
     gateways: &'w [GatewayRef],
     /// True if Sesame writes the bundle itself.
     is_published: bool,
-    /// Gateways whose certificates lead to the bundle, and those whose certificates do not.
+    /// Gateways whose certificates lead to the bundle. The next field has the others.
     trusted: Vec<SignatureTrust>,
     untrusted: Vec<String>,
 }
 
-/// Trust of all meshes. A mesh's own field comes before its policies, which are in order of
-/// precedence.
+/// Trust of all meshes. A mesh's own field precedes its policies, which are in order of precedence.
 #[derive(Default)]
 pub(crate) struct MeshTrust<'w> {
     pub(crate) meshes: Vec<TrustingMesh<'w>>,
-    /// Contents of ConfigMaps, for the policies that ask for it.
+    /// Contents of ConfigMaps, for the policies that request one.
     pub(crate) bundles: OcgBundles,
 }
 
 impl<'w> MeshTrust<'w> {
-    /// Looks up all bundles, and compares the certificates that the Gateways show.
+    /// Looks up all bundles, and compares the Gateways' certificates with them.
     pub(crate) fn check_all(
         gateways: &[CheckedGateway<'w>],
         certificates: &Certificates<'w, '_>,

@@ -62,33 +62,34 @@ pub(crate) struct CheckedGateway<'w> {
     pub(crate) listeners: Vec<CheckedListener<'w>>,
     /// Its ListenerSets in their order of precedence.
     pub(crate) sets: Vec<CheckedListenerSet<'w>>,
-    /// Number of listeners that are its own.
+    /// Number of listeners, without the ListenerSets'.
     own: usize,
     pub(crate) accepted: Verdict,
-    /// Verdict on the references that belong to no listener.
+    /// Verdict on the references outside of listeners.
     pub(crate) resolved: Verdict,
     pub(crate) addresses: GatewayAddresses,
-    /// Addresses that a load balancer is asked for.
+    /// Addresses to request from a load balancer.
     pub(crate) load_balancer_addresses: Vec<String>,
     pub(crate) frontend: FrontendValidation,
-    /// Name of the key that it shows to backends.
+    /// Name of its client key for backends.
     pub(crate) client_key: Option<String>,
-    /// The mesh that it sends to.
+    /// Its mesh.
     pub(crate) mesh: Option<CheckedMesh<'w>>,
-    /// Spans of its requests.
+    /// Tracing of its requests.
     pub(crate) tracing: GatewayTracing<'w>,
-    /// Form and receivers of its access log.
+    /// Format and receivers of its access log.
     pub(crate) log: GatewayLog<'w>,
     pub(crate) settings: GatewaySettings,
-    /// True if the settings lack parameters that are wrong.
+    /// True if the settings lack parameters because these are invalid.
     pub(crate) parameters_refused: bool,
-    /// Messages about annotations that are not understood, and settings that cannot be heeded, so that the default applies.
+    /// Messages about unknown annotations and unsupported settings, for which the defaults apply.
     pub(crate) not_understood: Vec<String>,
     /// Verdict on its own settings if they are ignored, so that the previous ones stay in effect.
     pub(crate) passed_over: Verdict,
 }
 
-/// The objects that Gateways refer to, each read once, the Backends that they ask, and the policies that refer to Gateways.
+/// Input of the check: referenced objects, each read once, Backends for authorization, and policies
+/// that target Gateways.
 pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
     pub(crate) certificates: &'a mut Certificates<'w, 'c>,
     pub(crate) ca_bundles: &'a mut CaBundles<'w>,
@@ -97,7 +98,7 @@ pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
     pub(crate) backends: &'a mut Backends<'w>,
 }
 
-/// Checks all Gateways of our classes but the `unserved`, in the order of their names.
+/// Checks all Gateways of our classes except the `unserved`, in the order of their names.
 pub(crate) fn check_all<'w>(
     classes: &Classes<'w>,
     unserved: &BTreeMap<NamespacedName, GatewayStatus>,
@@ -190,11 +191,11 @@ fn check<'w>(
         gateway_class_name,
         listeners,
         addresses,
-        // It is a part of the settings.
+        // Part of the settings.
         infrastructure: _,
         allowed_listeners,
         tls,
-        // It is checked with the policies that say the same.
+        // Checked with the policies that set the same.
         mesh: _,
         default_scope,
     } = &gateway.spec;
@@ -214,7 +215,7 @@ fn check<'w>(
     let too_many =
         limits::entries("spec.listeners", listeners.len(), 0..=limits::MAX_LISTENERS).err();
     accepted.refuse_if(Reason::Invalid, too_many);
-    // Those that are served together have none for one of them.
+    // Gateways that are served together have no addresses of a single one.
     let addresses = if merged.is_some() {
         &[]
     } else {
@@ -317,7 +318,7 @@ impl<'w> CheckedGateway<'w> {
         }
     }
 
-    /// Returns the listeners that are its own.
+    /// Returns its own listeners.
     pub(crate) fn own_listeners(&self) -> &[CheckedListener<'w>] {
         self.listeners.get(..self.own).unwrap_or_default()
     }
@@ -341,7 +342,7 @@ impl<'w> CheckedGateway<'w> {
         }
     }
 
-    /// Returns true if the listener at this place terminates TLS.
+    /// Returns true if the listener at this index terminates TLS.
     pub(crate) fn terminates_tls(&self, listener: usize) -> bool {
         let listener = self.listeners.get(listener);
         listener.is_some_and(|listener| listener.tls.is_some())
@@ -356,7 +357,7 @@ impl<'w> CheckedGateway<'w> {
         }
     }
 
-    /// Returns the verdict on the Gateway as a whole, its own listeners included: it answers for no others.
+    /// Returns the verdict on the Gateway as a whole, including its own listeners but no others.
     pub(crate) fn verdict(&self) -> Verdict {
         let mut verdict = self.accepted.clone();
         let own = self.answers_for();

@@ -1,7 +1,7 @@
-//! CA certificates of Gateways outside the cluster, which a mesh takes from a ConfigMap that is written for it.
+//! CA certificates of Gateways outside the cluster, for ConfigMaps from which a mesh reads them.
 //!
-//! Nothing except CA certificates ever leaves here, whatever the Secrets hold. If one Gateway's are
-//! unavailable, the ConfigMap stays as it is.
+//! Only CA certificates ever leave here, whatever the Secrets hold. If one Gateway's are
+//! unavailable, the ConfigMap stays unchanged.
 
 use std::collections::BTreeMap;
 
@@ -15,26 +15,26 @@ use crate::resolve::syntax::limits::{MAX_PEM_BYTES, MAX_PEM_CERTIFICATES};
 use crate::resolve::tls::pem;
 use crate::status::{Reason, Verdict};
 
-/// Content of a ConfigMap, from which a mesh takes the CA certificates of Gateways.
+/// Content of a ConfigMap from which a mesh reads the CA certificates of Gateways.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OcgBundle {
-    /// Name of the MeshOCGPolicy that wants it.
+    /// Name of the MeshOCGPolicy that requests it.
     pub policy: String,
     /// UID of the policy, which owns the ConfigMap.
     pub uid: String,
     /// Key of the ConfigMap.
     pub key: String,
     /// The CA certificates as PEM. `None` if one Gateway's are unavailable: then the ConfigMap
-    /// stays as it is.
+    /// stays unchanged.
     pub pem: Option<String>,
-    /// True if the ConfigMap is so already.
+    /// True if the ConfigMap is up to date.
     pub is_written: bool,
 }
 
 /// Contents of ConfigMaps, by their names.
 pub type OcgBundles = BTreeMap<NamespacedName, OcgBundle>;
 
-/// Adds the ConfigMap that the policy asks for. `resolved` gets its errors.
+/// Adds the ConfigMap that the policy requests. `resolved` gets its errors.
 pub(super) fn add(
     policy: &MeshOcgPolicy,
     gateways: &[CheckedGateway<'_>],
@@ -81,7 +81,7 @@ pub(super) fn add(
     bundles.insert(name, wanted);
 }
 
-/// Keeps a policy's ConfigMap as it is, because the policy has no effect now.
+/// Keeps a policy's ConfigMap unchanged, because the policy has no effect now.
 pub(super) fn keep(policy: &MeshOcgPolicy, bundles: &mut OcgBundles) {
     let bundle = &policy.spec.ocg.trust_bundle;
     if let Some(namespace) = &bundle.namespace {
@@ -103,7 +103,7 @@ impl OcgBundle {
     }
 }
 
-/// Returns the CA certificates of all the Gateways, each once. The error is a sentence.
+/// Returns the distinct CA certificates of all the Gateways. The error is a sentence.
 fn authorities(
     names: &[GatewayRef],
     gateways: &[CheckedGateway<'_>],

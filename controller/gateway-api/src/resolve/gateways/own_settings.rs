@@ -1,5 +1,4 @@
-//! The settings of one Gateway, as far as they are known: its class's, and its own if it may have
-//! any.
+//! The settings of one Gateway: its class's, and its own if it may have any.
 
 use std::collections::BTreeSet;
 
@@ -16,9 +15,9 @@ use crate::world::{Kind, ObjectKey};
 /// Settings of one Gateway.
 pub(super) struct OwnSettings {
     pub(super) settings: GatewaySettings,
-    /// Messages about annotations that are not understood, so that the default applies.
+    /// Messages about unknown annotations, for which the defaults apply.
     pub(super) not_understood: Vec<String>,
-    /// True if the settings lack parameters that are wrong.
+    /// True if the settings lack parameters because these are invalid.
     pub(super) parameters_refused: bool,
     /// Name under which its class is merged, or `None` if it is published alone.
     pub(super) merged: Option<NamespacedName>,
@@ -27,8 +26,8 @@ pub(super) struct OwnSettings {
 }
 
 impl OwnSettings {
-    /// Finds the settings of a Gateway with these ListenerSets. If they cannot be used, that is refused in `accepted`, unless the
-    /// Gateway was served without them before.
+    /// Finds the settings of a Gateway with these ListenerSets. Unusable settings are refused in
+    /// `accepted`, unless the Gateway was already served without them.
     pub(super) fn find<'w>(
         gateway: &'w Gateway,
         class: &CheckedClass<'_>,
@@ -44,7 +43,7 @@ impl OwnSettings {
             .chain(class.parameters.valid())
             .chain(own.valid())
             .collect();
-        // One of them is not a setting.
+        // One annotation is not a setting.
         let annotations = gateway.metadata.annotations.iter();
         let annotations = annotations.filter(|(key, _)| *key != GATEWAY_ANNOTATION);
         let (settings, mut not_understood) = GatewaySettings::of(&layers, &annotations.collect());
@@ -82,7 +81,7 @@ impl OwnSettings {
     }
 }
 
-/// Returns the parameters that a Gateway names itself.
+/// Returns the parameters that the Gateway itself refers to.
 fn own_parameters<'w>(
     gateway: &'w Gateway,
     cx: &ResolveContext<'w, '_>,

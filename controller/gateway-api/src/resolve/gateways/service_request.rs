@@ -15,12 +15,12 @@ pub struct ServiceRequest {
     /// True if clients use the addresses of the Service, or of a second Gateway, instead of the
     /// hosts'.
     pub gives_addresses: bool,
-    /// IP addresses that a load balancer, or a second Gateway, is asked for.
+    /// IP addresses to request from a load balancer, or a second Gateway.
     pub addresses: Vec<String>,
 }
 
 impl ServiceRequest {
-    /// Adds the wishes of another Gateway that is reached through the same Service.
+    /// Adds the request of another Gateway that is reached through the same Service.
     pub(crate) fn add(&mut self, other: Self) {
         let Self {
             ports,
@@ -32,7 +32,7 @@ impl ServiceRequest {
         self.addresses.extend(addresses);
     }
 
-    /// Returns the wishes of a Gateway.
+    /// Returns the request of a Gateway.
     pub(crate) fn of(gateway: &CheckedGateway<'_>) -> Self {
         let accepted = gateway.listeners.iter().filter(|it| it.accepted.good());
         let ports = accepted.filter_map(|listener| {

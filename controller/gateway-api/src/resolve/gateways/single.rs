@@ -1,4 +1,4 @@
-//! GatewayClasses of which one Gateway alone is served: the oldest.
+//! GatewayClasses that serve only one Gateway: the oldest.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::api::{FleetGateways, Gateway, Metadata, NamespacedName};
 use crate::status::{GatewayStatus, Reason};
 use crate::world::World;
 
-/// Returns the Gateways that are not served because there is an older one of their class, with their statuses.
+/// Returns the Gateways that give way to an older one of their class, with their statuses.
 pub(crate) fn unserved(
     classes: &Classes<'_>,
     world: &World,

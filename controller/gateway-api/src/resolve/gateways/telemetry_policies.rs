@@ -1,4 +1,4 @@
-//! XTelemetryPolicies, and the Gateways that they are for.
+//! XTelemetryPolicies and their target Gateways.
 
 use super::gateway_policies::{CheckedPolicy, GatewayPolicies, GatewayPolicy};
 use crate::api::{
@@ -10,10 +10,10 @@ use crate::resolve::syntax::limits;
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// A policy, checked as far as that needs no Gateway.
+/// A policy after the checks that need no Gateway.
 pub(crate) type TelemetryPolicy<'w> = CheckedPolicy<'w, XTelemetryPolicy>;
 
-/// All policies, oldest first: the order in which they win.
+/// All policies, oldest first, which is their precedence.
 pub(crate) type TelemetryPolicies<'w> = GatewayPolicies<'w, XTelemetryPolicy>;
 
 impl GatewayPolicy for XTelemetryPolicy {

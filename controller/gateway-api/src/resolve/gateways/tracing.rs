@@ -1,4 +1,5 @@
-//! Tracing of each Gateway: what its oldest XTelemetryPolicy says, or else its settings, and the collector.
+//! Tracing of each Gateway, from its oldest XTelemetryPolicy or else its settings, and the
+//! collector.
 //!
 //! Unsupported settings turn tracing off as a whole: requests continue, and a status says why.
 
@@ -21,13 +22,13 @@ use sesame_proto::schema;
 pub(crate) struct GatewayTracing<'w> {
     /// The deciding policy, or `None` if settings decide or tracing is unset.
     pub(crate) policy: Option<&'w Metadata>,
-    /// Verdict on what that policy says for this Gateway.
+    /// Verdict on that policy for this Gateway.
     pub(crate) accepted: Verdict,
     /// Verdict on its reference.
     pub(crate) resolved: Verdict,
     /// Tracing for the snapshot, or `None` if it is off.
     pub(crate) traces: Option<schema::Tracing>,
-    /// The collector, where objects have it in their statuses.
+    /// The collector, for the statuses.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
 }
 
@@ -41,7 +42,7 @@ pub(super) struct TracedGateway<'g> {
     pub(super) configured: Option<&'g ConfiguredTracing>,
 }
 
-/// Returns the tracing of a Gateway, and a message if its settings say something that cannot be done.
+/// Returns the tracing of a Gateway, and a message if its settings are unsupported.
 pub(super) fn check<'w>(
     gateway: &TracedGateway<'_>,
     policies: &TelemetryPolicies<'w>,

@@ -17,18 +17,18 @@ use crate::resolve::Problem;
 use crate::world::references::{self, ServiceReference};
 use crate::world::{Kind, ObjectKey, World};
 
-/// Services that have changed, as they were when they were last resolved; none for those that were not there.
+/// Changed Services, as they were last resolved; `None` for ones that did not exist.
 pub type PreviousServices = BTreeMap<NamespacedName, Option<Arc<Service>>>;
 
-/// Services all of whose users are among the changed routes.
+/// Services whose users are all among the changed routes.
 pub(super) type KnownServices = BTreeSet<NamespacedName>;
 
 /// Returns the endpoint sets of Services, and the problems of their slices.
 pub type SetsOfServices<'a> =
     &'a dyn Fn(&BTreeSet<NamespacedName>) -> (Vec<EndpointSet>, Vec<Problem>);
 
-/// Adds the routes that refer to a changed Service, or to one that the changed routes have begun or ceased to refer to, as they are.
-/// Returns the Services of which no other users are left.
+/// Adds the unchanged routes that refer to a changed Service, or to one that the changed routes
+/// have begun or ceased to refer to. Returns the Services without other users.
 pub(super) fn add_users(
     world: &World,
     services: &PreviousServices,
@@ -69,7 +69,7 @@ pub(super) fn add_users(
     known
 }
 
-/// Returns the routes that refer to each of the Services. One that others refer to as well is left out.
+/// Returns the routes that refer to each of the Services. A Service with other users is left out.
 fn users(
     world: &World,
     services: &BTreeSet<NamespacedName>,
@@ -78,7 +78,7 @@ fn users(
         return BTreeMap::new();
     }
     let all = services.iter();
-    // None for a Service that others refer to.
+    // `None` for a Service with other users.
     let mut users: BTreeMap<(&str, &str), Option<BTreeSet<ObjectKey>>> = all
         .map(|it| {
             (
@@ -116,7 +116,7 @@ pub(super) struct Upstreams {
 }
 
 impl Upstreams {
-    /// Returns true if the Backend of this name, whether it is there or not, is so in the whole world as well.
+    /// Returns true if the presence of this Backend here implies the same in the whole world.
     pub(super) fn knows(&self, name: &str, known: &KnownServices) -> Option<bool> {
         let place = self
             .backends
@@ -135,7 +135,7 @@ pub(super) fn difference(
 ) -> Option<(BackendDelta, EndpointDelta)> {
     let mut services = BTreeSet::new();
     let mut changes = |backend: &Backend| {
-        // What else it needs may have another user that is not here, or have had one.
+        // Its other dependencies may have, or have had, another user that is missing here.
         let is_plain = backend.tls.is_none() && backend.session_key.is_empty();
         let service = service_of(backend).filter(|service| is_plain && known.contains(service))?;
         services.insert(service);
@@ -171,7 +171,8 @@ pub(super) fn difference(
         removed: old.difference(&new).cloned().collect(),
     };
     let complete = endpoints.added.len() == new.difference(&old).count();
-    // Which problems a whole resolution reports depends on the ports that routes use, so it reports them.
+    // The reported problems depend on the ports that routes use, so leave them to a whole
+    // resolution.
     (complete && problems.is_empty()).then_some((delta, endpoints))
 }
 

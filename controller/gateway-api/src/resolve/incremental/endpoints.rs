@@ -1,6 +1,7 @@
-//! The endpoints of a few Services, without looking at the slices of all.
+//! The endpoints of a few Services, without reading the slices of all.
 //!
-//! Nothing else of a resolution depends on EndpointSlices, so a change of these is a change of endpoint sets alone.
+//! Nothing else of a resolution depends on EndpointSlices, so their changes only affect endpoint
+//! sets.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -59,8 +60,8 @@ impl SliceIndex {
         }
     }
 
-    /// Returns the endpoint sets that a whole resolution gives the ports of these Services, and the problems of their
-    /// slices. A Service that does not exist has no sets.
+    /// Returns the endpoint sets that a whole resolution computes for the ports of these Services,
+    /// and the problems of their slices. A missing Service has no sets.
     pub fn endpoint_sets(
         &self,
         services: &BTreeSet<NamespacedName>,
@@ -86,7 +87,7 @@ impl SliceIndex {
     }
 }
 
-/// Returns the Service of an EndpointSlice; none for other objects, and for slices that name none.
+/// Returns the Service of an EndpointSlice, or `None` for other objects and for slices without one.
 pub fn service_of(object: &AnyObject) -> Option<NamespacedName> {
     match object {
         AnyObject::EndpointSlice(slice) => service_of_slice(slice),

@@ -34,8 +34,8 @@ pub struct Delta {
     pub endpoints: Vec<EndpointSet>,
 }
 
-/// Returns the changes from a world that was resolved to one in which these objects have come, gone or changed; or
-/// `None` if it takes a whole resolution. `resolver` must have resolved `before`.
+/// Returns the changes between two worlds that differ in these objects, or `None` if it takes a
+/// whole resolution. `resolver` must have resolved `before`.
 pub fn resolve(
     before: &World,
     world: &World,
@@ -48,7 +48,7 @@ pub fn resolve(
     }
     let mut previous = PreviousObjects::default();
     let mut services = BTreeSet::new();
-    // Slices by name, with the Service that they were of, and the one that they are of.
+    // Slices by name, with their previous and their current Service.
     let mut slices = Vec::new();
     for key in changed {
         let (then, now) = (before.get(key), world.get(key));
@@ -69,12 +69,13 @@ pub fn resolve(
             _ => return None,
         }
     }
-    // Which problems a whole resolution reports depends on the ports that routes use, so it reports them.
+    // The reported problems depend on the ports that routes use, so leave them to a whole
+    // resolution.
     let sets = |world: &World, index: &SliceIndex| {
         let (sets, problems) = index.endpoint_sets(&services, world, options);
         problems.is_empty().then_some(sets)
     };
-    // To look through all slices once is most of the work.
+    // Scanning all slices once is most of the work.
     let index = SliceIndex::of(world, &services);
     let mut index_before = index.clone();
     for (name, [then, now]) in slices {

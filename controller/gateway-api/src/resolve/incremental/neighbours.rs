@@ -1,4 +1,4 @@
-//! The neighbours of routes: everything that the outcome of these depends on.
+//! The neighbours of routes: everything that their results depend on.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -12,10 +12,10 @@ use crate::resolve::syntax::hostnames::{covers, meant};
 use crate::resolve::syntax::limits::MAX_REFUSED_HOSTNAMES;
 use crate::world::{AnyObject, Named, Objects, World};
 
-/// Number of neighbours of a kind at most: with more, a whole resolution is hardly more work.
+/// Maximum number of neighbours of a kind: with more, a whole resolution is hardly more work.
 const MAX_NEIGHBOURS: usize = 256;
 
-/// Returns everything that the outcome of the routes depends on, as they were and as they are.
+/// Returns everything that the results of the routes depend on, before and after the change.
 // Long: each kind of object in turn, so that none is forgotten.
 pub(super) fn neighbourhood(
     world: &World,
@@ -61,7 +61,7 @@ pub(super) fn neighbourhood(
         x_backends,
         x_backend_traffic_policies,
         services,
-        // No table depends on them, nor does it matter to a backend which endpoints it has.
+        // Tables do not depend on them, and a Backend does not depend on its endpoints.
         endpoint_slices: _,
         pods: _,
         secrets,
@@ -119,7 +119,7 @@ fn around(
     around
 }
 
-/// Returns the hostnames of a route, and the Gateways that it names.
+/// Returns the hostnames of a route, and its parent Gateways.
 fn reach<'w, R>(
     metadata: &'w Metadata,
     spec: &'w RouteSpec<R>,
@@ -132,7 +132,8 @@ fn is_near<R>(spec: &RouteSpec<R>, near: impl Fn(&str) -> bool) -> bool {
     hosts(&spec.hostnames).any(|hostname| near(&hostname))
 }
 
-/// Returns the hostnames for which a route may have virtual hosts, also if it is not valid and only refuses.
+/// Returns the hostnames for which a route may have virtual hosts, even if it is invalid and only
+/// refuses.
 fn hosts(hostnames: &[String]) -> impl Iterator<Item = Cow<'_, str>> {
     let all = hostnames.is_empty() || hostnames.len() > MAX_REFUSED_HOSTNAMES;
     let each = hostnames.iter().map(|hostname| meant(hostname));

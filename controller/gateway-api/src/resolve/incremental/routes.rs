@@ -26,13 +26,13 @@ use crate::resolve::{Options, Resolution, ResolvedGateway, Resolver, tables};
 use crate::status::{RouteStatus, Statuses};
 use crate::world::{AnyObject, Kind, ObjectKey, World};
 
-/// Number of changed routes at most: with more, a whole resolution is hardly more work.
+/// Maximum number of changed routes: with more, a whole resolution is hardly more work.
 pub(super) const MAX_CHANGED: usize = 32;
 
-/// Routes that have changed, as they were when they were last resolved.
+/// Changed routes, as they were last resolved.
 pub type PreviousRoutes = BTreeMap<ObjectKey, AnyObject>;
 
-/// Routes and Services that have changed, as they were when they were last resolved.
+/// Changed routes and Services, as they were last resolved.
 #[derive(Clone, Debug, Default)]
 pub struct PreviousObjects {
     /// The routes.
@@ -41,10 +41,10 @@ pub struct PreviousObjects {
     pub services: PreviousServices,
 }
 
-/// The outcome of changed routes.
+/// The result for changed routes.
 #[derive(Debug, Default)]
 pub struct RouteDelta {
-    /// The changes of each Gateway that has changed.
+    /// The changes of each affected Gateway.
     pub gateways: Vec<(NamespacedName, GatewayDelta)>,
     /// The changed statuses, by route.
     pub statuses: Vec<RouteStatusChange>,
@@ -66,8 +66,9 @@ pub fn is_incremental(kind: Kind) -> bool {
     matches!(kind, Kind::HttpRoute | Kind::GrpcRoute)
 }
 
-/// Returns the outcome of routes and Services that were as in `before`, or `None` if it takes a whole resolution. `sets_of`
-/// reads endpoints of the world. `resolver` must have resolved the whole world, and every change since.
+/// Returns the result for routes and Services that were as in `before`, or `None` if it takes a
+/// whole resolution. `sets_of` reads endpoints of the world. `resolver` must have resolved the
+/// whole world, and every change since.
 pub fn resolve(
     world: &World,
     before: PreviousObjects,
@@ -240,7 +241,8 @@ fn differences_of(
         return None;
     }
     let route_tables = RouteTableDelta::between(old_tables, new_tables)?;
-    // A Backend that a neighbour seems to send to elsewhere may not be reached there; nor may sessions be kept there.
+    // A Backend that a neighbour seems to send to may not be reached there, and may not keep
+    // sessions there.
     let names = |version: fn(&ChangedHost) -> &VirtualHost| {
         let (mut reached, mut with_sessions) = (BTreeSet::new(), BTreeSet::new());
         for host in route_tables.hosts().iter().map(version) {

@@ -1,4 +1,5 @@
-//! Check of each listener by itself: names, ports, hostnames, TLS, allowed namespaces and kinds of routes.
+//! Checks each listener by itself: names, ports, hostnames, TLS, allowed namespaces and kinds of
+//! routes.
 
 use std::collections::HashMap;
 
@@ -152,7 +153,7 @@ fn check_hostname(
     Some(host)
 }
 
-/// Returns the protocol, if any kind of route is supported on it, and the kinds that may attach.
+/// Returns the protocol, if it supports any kind of route, and the kinds that may attach.
 fn check_kinds(
     protocol: &Protocol,
     asked: &[RouteGroupKind],

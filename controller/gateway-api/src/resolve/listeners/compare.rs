@@ -1,4 +1,5 @@
-//! Comparison of all listeners that the same Envoys are to serve: shares of namespaces, conflicts, overlapping hostnames.
+//! Compares all listeners of the same Envoys: shares of namespaces, conflicts, overlapping
+//! hostnames.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -15,9 +16,9 @@ pub(crate) struct ComparedGateway<'c, 'w> {
     pub(crate) name: String,
     pub(crate) namespace: &'w str,
     pub(crate) listeners: &'c mut [CheckedListener<'w>],
-    /// Number of listeners that are its own, which come first.
+    /// Number of listeners without the ListenerSets', which come last.
     pub(crate) own: usize,
-    /// Ranges of the others, each with the namespace of its ListenerSet.
+    /// Ranges of the other listeners, each with the namespace of its ListenerSet.
     pub(crate) sets: Vec<(&'w str, Range<usize>)>,
 }
 
@@ -36,7 +37,8 @@ pub(crate) fn compare(gateways: &mut [ComparedGateway<'_, '_>]) {
     overlaps::find_by_hostname(&mut all, &names);
 }
 
-/// Finds the listeners of Gateways that are served together whose certificates are for each other's hostnames; these are known.
+/// Finds listeners whose certificates cover each other's hostnames, among Gateways that are served
+/// together. The certificates are known now.
 pub(crate) fn compare_certificates(gateways: &mut [(String, &mut [CheckedListener<'_>])]) {
     let names: Vec<String> = gateways.iter().map(|(name, _)| name.clone()).collect();
     let all = gateways
@@ -45,8 +47,8 @@ pub(crate) fn compare_certificates(gateways: &mut [(String, &mut [CheckedListene
     overlaps::find_by_certificate(&mut all.collect::<Vec<_>>(), &names);
 }
 
-/// Refuses the listeners by which the ListenerSets of a namespace exceed its share; with several Gateways, the listeners of all
-/// of its objects.
+/// Refuses the listeners by which the ListenerSets of a namespace exceed its share. With several
+/// Gateways, the listeners of all its objects count.
 fn refuse_beyond_shares(gateways: &mut [ComparedGateway<'_, '_>]) {
     let alone = gateways.len() == 1;
     let (whose, on) = if alone {
@@ -102,7 +104,7 @@ fn refuse_beyond_shares(gateways: &mut [ComparedGateway<'_, '_>]) {
     }
 }
 
-/// The listeners that each namespace asks for, and the ports that only it opens for them.
+/// The listeners that each namespace requests, and the ports that only it needs.
 #[derive(Default)]
 struct Asked<'w> {
     counts: BTreeMap<&'w str, usize>,
@@ -110,8 +112,8 @@ struct Asked<'w> {
 }
 
 impl<'w> Asked<'w> {
-    /// Adds a listener, and its port if no Gateway has that; returns how much it counts. A port costs sockets and a share
-    /// of the connections.
+    /// Adds a listener, and its port if no Gateway has it. Returns how much it counts. A port costs
+    /// sockets and a share of the connections.
     fn add(&mut self, namespace: &'w str, port: Option<u16>) -> usize {
         let opens = port.is_some_and(|port| self.ports.insert((namespace, port)));
         let cost = 1 + usize::from(opens);

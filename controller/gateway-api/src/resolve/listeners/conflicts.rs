@@ -1,9 +1,9 @@
 //! Conflicts between listeners that are not distinct (Gateway API, "Distinct Listeners").
 //!
-//! Within one object no winner is picked: every listener of a conflict has it. Between objects the Gateway takes
-//! precedence over its ListenerSets, and of those the first one; of Gateways that are served together the first one does, with
-//! its ListenerSets. A listener that loses harms no other. Only listeners that are valid and of a supported protocol may be
-//! passed in.
+//! Within one object there is never a winner: all conflicting listeners are refused. Between
+//! objects, the Gateway precedes its ListenerSets, and these precede each other in order. Of
+//! Gateways that are served together, the first one wins with its ListenerSets. A losing listener
+//! does not affect others. The input must only contain valid listeners with a supported protocol.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,7 +13,7 @@ use super::listener::Rank;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::{Grounds, Reason};
 
-/// The parts of a listener that make it distinct.
+/// The parts that make a listener distinct.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim<'a> {
     /// Rank of the owner. Claims are sorted by it.
@@ -68,7 +68,7 @@ pub(crate) fn find(claims: &[Claim<'_>], gateways: &[String]) -> Vec<Option<Grou
             let key = port_key(claim);
             let lost_to_others = lost.is_some();
             let conflict = lost.or_else(|| contested(own.get(&key)?, claim));
-            // No other object may take a claim that the Gateway's own listeners conflict about.
+            // If the Gateway's own listeners conflict about a claim, no other object may take it.
             if conflict.is_none() || (claim.rank.object == 0 && !lost_to_others) {
                 held.entry(key).or_default().add(claim);
             }
@@ -95,7 +95,7 @@ impl<'a> PortClaims<'a> {
         claims.push(claim);
     }
 
-    /// Returns a claim that cannot share the port with this one, which may be one of them itself.
+    /// Returns a claim that cannot share the port with this one, possibly this one itself.
     fn refusing(&self, claim: &Claim<'_>) -> Option<&'a Claim<'a>> {
         let of_claim = family(claim.protocol);
         let whole_port = matches!(of_claim, Family::Tcp | Family::Udp);
@@ -298,7 +298,7 @@ mod tests {
                 (0, 80, Http, "a.com", H),
                 (1, 80, Http, "a.com", H),
             ],
-            // Two of a set conflict: the next may have it.
+            // Two listeners of a set conflict: the next one may have the hostname.
             &[
                 (1, 80, Http, "a.com", H),
                 (1, 80, Http, "a.com", H),

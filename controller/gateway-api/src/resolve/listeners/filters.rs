@@ -1,7 +1,7 @@
-//! Filters of listeners, which requests pass before a route is chosen.
+//! Filters of listeners, which apply before routing.
 //!
-//! A listener whose filters cannot be served keeps its requests and refuses them: without it they would be a wider listener's,
-//! which may have no filters at all.
+//! A listener whose filters cannot be served keeps its requests and refuses them. Otherwise they
+//! would reach a wider listener, which may have no filters at all.
 
 use sesame_proto::refusal;
 use sesame_proto::schema::{self, VirtualHost};
@@ -18,9 +18,9 @@ use crate::status::{Grounds, Reason, unsupported};
 /// The filters of one listener.
 #[derive(Debug, Default)]
 pub(crate) struct CheckedFilters<'w> {
-    /// The authorizations, in the order in which they are asked.
+    /// The authorizations, in order of execution.
     pub(crate) external_auth: Vec<schema::ExternalAuth>,
-    /// True if all requests are refused, because not all filters can be served.
+    /// True if all requests are refused because some filters cannot be served.
     pub(crate) refuse: bool,
     /// The objects that the filters ask and that get a status for it.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
@@ -34,7 +34,8 @@ pub(crate) fn resolve<'w>(
     backends: &mut Backends<'w>,
     cx: &mut ResolveContext<'w, '_>,
 ) {
-    // One that is refused for something else may still hold its hostname, which is decided later.
+    // A listener that is refused for another reason may still hold its hostname, which is decided
+    // later.
     let was_good = listener.accepted.good();
     let withheld = listener.withheld.take();
     let withheld = withheld.map(|why| (Reason::UnsupportedValue, why));

@@ -1,7 +1,7 @@
-//! Hostnames that listeners hold though nothing can be served on them.
+//! Hostnames that listeners hold although nothing can be served on them.
 //!
-//! Without it a wider listener of the port would have their requests, with its own certificate, filters and routes. It never
-//! takes a hostname from a listener that is served.
+//! Otherwise a wider listener of the port would get their requests, with its own certificate,
+//! filters and routes. It never takes a hostname from a listener that is served.
 
 use std::collections::HashSet;
 
@@ -13,8 +13,9 @@ use crate::resolve::syntax::hostnames::Hostname;
 /// Port, true for TLS, and key of a hostname.
 type HostnameKey = (u16, bool, String);
 
-/// Has each listener hold its hostname that is not served and of which a wider one is. `listeners` are all that the same Envoys are
-/// to serve, in their order of precedence, with everything else known; each with false if its Gateway is not accepted.
+/// Makes each unserved listener hold its hostname if a wider one is served. `listeners` are all
+/// listeners of the same Envoys, in their order of precedence and otherwise complete. The flag is
+/// false if the Gateway is not accepted.
 pub(crate) fn hold(listeners: &mut [(&mut CheckedListener<'_>, bool)]) {
     let mut served: HashSet<HostnameKey> = HashSet::new();
     for (listener, of_served) in listeners.iter() {
@@ -24,7 +25,7 @@ pub(crate) fn hold(listeners: &mut [(&mut CheckedListener<'_>, bool)]) {
     }
     let mut held: HashSet<HostnameKey> = HashSet::new();
     for (listener, of_served) in listeners.iter_mut() {
-        // Who exceeds a share may have no more.
+        // A listener beyond a share holds nothing.
         if (*of_served && listener.is_served()) || listener.beyond_share {
             continue;
         }
@@ -41,7 +42,7 @@ pub(crate) fn hold(listeners: &mut [(&mut CheckedListener<'_>, bool)]) {
             && held.insert((port, tls, name))
         {
             listener.holds = Some(HeldHostname { tls, hostname });
-            // No handshake is made.
+            // The handshake is refused.
             listener.tls = None;
         }
     }
@@ -53,8 +54,8 @@ fn meant(listener: &CheckedListener<'_>) -> Option<Hostname> {
     listener.hostname.clone().or_else(text)
 }
 
-/// Returns the parts of a port that a listener may be for: none for protocols without hostnames, and either kind for one that is not
-/// known.
+/// Returns the parts of a port that a listener may be for: none for protocols without hostnames,
+/// and both for an unknown one.
 fn keys(listener: &CheckedListener<'_>, hostname: &Hostname) -> Vec<HostnameKey> {
     let families: &[bool] = match listener.protocol {
         Some(schema::Protocol::Http) => &[false],

@@ -1,4 +1,4 @@
-//! A checked listener, and the object that it belongs to.
+//! A checked listener, and the object that defines it.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// The Gateway or ListenerSet that has a listener.
+/// The Gateway or ListenerSet that defines a listener.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerOwner<'w> {
     pub(crate) kind: Kind,
@@ -35,7 +35,7 @@ impl<'w> ListenerOwner<'w> {
         }
     }
 
-    /// Checks what no field of the specification says: unknown fields and the name.
+    /// Checks the object itself: unknown fields and the name.
     pub(crate) fn check_object(&self, verdict: &mut Verdict) {
         verdict.refuse_if(Reason::UnsupportedValue, self.unknown.refusal("listeners"));
         self.check_name(verdict);
@@ -53,7 +53,7 @@ impl<'w> ListenerOwner<'w> {
         self.kind.named(name)
     }
 
-    /// Returns the owner as ReferenceGrants name it.
+    /// Returns the owner in the terms of ReferenceGrants.
     pub(crate) fn referrer(&self) -> Referrer<'w> {
         Referrer {
             group: GATEWAY_GROUP,
@@ -62,22 +62,22 @@ impl<'w> ListenerOwner<'w> {
         }
     }
 
-    /// Returns the owner as messages name it: `Gateway namespace/name`.
+    /// Returns the owner's name in messages: `Gateway namespace/name`.
     pub(crate) fn display(&self) -> String {
         format!("{} {}/{}", self.kind, self.namespace, self.name)
     }
 }
 
-/// The precedence of the object that has a listener: the smaller goes before the other.
+/// The precedence of the object that defines a listener; smaller ranks win.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
-    /// Place of the Gateway among those that are served together.
+    /// Index of the Gateway among those served together.
     pub(crate) gateway: usize,
     /// 0 for the Gateway itself, then its ListenerSets in their order.
     pub(crate) object: usize,
 }
 
-/// A hostname that is kept from wider listeners of the port.
+/// A hostname that wider listeners of the port must not serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeldHostname {
     /// True on a port of HTTPS and TLS listeners, false on one of HTTP listeners.
@@ -85,45 +85,48 @@ pub(crate) struct HeldHostname {
     pub(crate) hostname: Hostname,
 }
 
-/// A listener with everything that is known of it before routes attach.
+/// A listener with everything that is known before routes attach.
 #[derive(Debug)]
 pub(crate) struct CheckedListener<'w> {
     pub(crate) spec: &'w Listener,
     pub(crate) rank: Rank,
     /// Name in the snapshot, such as `Gateway/namespace/name/listeners/http`.
     pub(crate) provenance: String,
-    /// None if no kind of route is supported on the protocol.
+    /// `None` if the protocol supports no kind of route.
     pub(crate) protocol: Option<schema::Protocol>,
-    /// None if the port is invalid.
+    /// `None` if the port is invalid.
     pub(crate) port: Option<u16>,
-    /// None if the hostname is invalid; no route has a hostname in common with it then.
+    /// `None` if the hostname is invalid. Then no route has a hostname in common with it.
     pub(crate) hostname: Option<Hostname>,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) namespaces: NamespaceRule<'w>,
     pub(crate) accepted: Verdict,
-    /// The reason why nothing is served without an unknown field, until it is known whether the listener is valid otherwise.
+    /// The reason why an unknown field keeps the listener from being served, until other errors are
+    /// known.
     pub(crate) withheld: Option<String>,
     /// Message of the condition Accepted if it is true.
     pub(crate) accepted_message: Cow<'static, str>,
     pub(crate) conflict: Option<Grounds>,
-    /// True if its namespace has its share of listeners without it.
+    /// True if its namespace has used up its share of listeners.
     pub(crate) beyond_share: bool,
-    /// The hostname that it holds against a wider listener, though nothing is served on it: all that comes is refused.
+    /// The hostname that it holds against wider listeners although it is not served: all requests
+    /// are refused.
     pub(crate) holds: Option<HeldHostname>,
     pub(crate) resolved: Verdict,
-    /// HTTPS listeners of the port whose hostnames overlap, in the words that the owner's author may read.
+    /// HTTPS listeners of the port with overlapping hostnames, as the owner's author may see them.
     pub(crate) overlaps: Vec<String>,
-    /// The same for those that its certificates are for, or whose certificates are for its hostname; some of them.
+    /// Some of the listeners that overlap by certificate: one's certificate covers the other's
+    /// hostname.
     pub(crate) certificate_overlaps: Vec<String>,
     /// TLS termination, for protocols that have it.
     pub(crate) tls: Option<schema::TlsTermination>,
-    /// Filters that requests pass before a route is chosen.
+    /// Filters that apply before routing.
     pub(crate) filters: CheckedFilters<'w>,
     /// DNS names of its certificates, sorted.
     pub(crate) certificate_names: Vec<String>,
     /// True if the listener terminates TLS but has no usable certificate.
     pub(crate) lacks_certificate: bool,
-    /// Sentences on certificates with which something is wrong, though they are served.
+    /// Sentences on flawed certificates that are served nevertheless.
     pub(crate) advice: Vec<String>,
 }
 

@@ -33,7 +33,7 @@ impl<'w> NamespaceRule<'w> {
         Self::read(at, namespaces, own, Self::Nothing)
     }
 
-    /// Reads a field that means `absent` if it is not there.
+    /// Reads a field with the default `absent`.
     fn read(
         at: &str,
         namespaces: Option<&'w AllowedNamespaces>,
@@ -57,7 +57,7 @@ impl<'w> NamespaceRule<'w> {
             (FromNamespaces::Selector, None, _) => {
                 Err(format!("{at}.selector is required with `from: Selector`"))
             }
-            // Only ListenerSets may be shut out by choice.
+            // Only ListenerSets may be excluded by choice.
             (FromNamespaces::None, _, Self::Nothing) => Ok(Self::Nothing),
             (FromNamespaces::None | FromNamespaces::Other(_), ..) => Err(format!(
                 "{at}.from {:?} is unknown; expected All, Same or Selector",

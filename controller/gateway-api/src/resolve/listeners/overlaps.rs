@@ -1,4 +1,5 @@
-//! Overlaps of HTTPS listeners of one port: clients may use a connection to one of them for requests that belong to another.
+//! Overlaps of HTTPS listeners of one port: clients may use a connection to one of them for
+//! requests that belong to another.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,10 +8,11 @@ use sesame_proto::schema;
 use super::listener::{CheckedListener, Rank};
 use crate::resolve::syntax::hostnames::Hostname;
 
-/// Most listeners that are named to one because of certificates: one for a whole domain may be on all listeners of a port.
+/// Maximum number of overlaps by certificate per listener: a domain's certificate may be on all
+/// listeners of a port.
 const MOST_NAMED: usize = 8;
 
-/// HTTPS listeners by place, with port and hostname.
+/// HTTPS listeners by index, with port and hostname.
 fn https<'l>(
     listeners: &'l [&mut CheckedListener<'_>],
 ) -> impl Iterator<Item = (usize, u16, &'l Hostname)> {
@@ -59,7 +61,7 @@ pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], ga
         let names: Vec<Hostname> = names
             .filter_map(|name| Hostname::parse(name).ok())
             .collect();
-        // A client that gets no certificate for its host closes the connection.
+        // A client rejects a connection without a certificate for its host.
         if names.iter().any(|name| shared(name, hostname).is_some()) {
             for name in names {
                 owners.entry((port, name)).or_default().push(i);
@@ -110,7 +112,8 @@ pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], ga
     }
 }
 
-/// Returns the hosts of a listener that a certificate with this name is for; a wildcard stands for one label there.
+/// Returns the hosts of a listener that a certificate with this name covers; a wildcard in it
+/// stands for one label.
 fn shared<'h>(name: &'h Hostname, listener: &'h Hostname) -> Option<&'h Hostname> {
     if listener.covers(name) {
         return Some(name);
@@ -119,7 +122,7 @@ fn shared<'h>(name: &'h Hostname, listener: &'h Hostname) -> Option<&'h Hostname
     is_below.then_some(listener)
 }
 
-/// Returns the name of the other listener of each pair, as the author of the first one may read it.
+/// Names the other listener of each pair, as the author of the first one may see it.
 fn named(
     pairs: &[(usize, usize)],
     listeners: &[&mut CheckedListener<'_>],

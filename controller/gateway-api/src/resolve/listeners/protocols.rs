@@ -1,11 +1,11 @@
-//! Protocols of listeners, and the kinds of routes that each supports: the one table that everything else asks.
+//! Protocols of listeners, and the kinds of routes that each supports: the only table of these.
 
 use sesame_proto::schema;
 
 use crate::api::{GATEWAY_GROUP, Protocol, RouteGroupKind};
 use crate::world::Kind;
 
-/// Names of the protocols, as messages list them.
+/// Names of the protocols for messages.
 pub(crate) const PROTOCOLS: &str = "HTTP, HTTPS, TLS, TCP, UDP";
 
 /// Returns the protocol, and its supported kinds of routes in the order of `supportedKinds`, or
@@ -22,8 +22,8 @@ pub(crate) fn of_protocol(protocol: &Protocol) -> Option<(schema::Protocol, &'st
     })
 }
 
-/// Returns the supported kinds among those that a listener asks for, and the names of the others. A listener that asks for
-/// none gets all of its protocol.
+/// Returns the supported kinds among the requested ones, and the names of the others. Without a
+/// request, all kinds of the protocol.
 pub(crate) fn allowed(supported: &[Kind], asked: &[RouteGroupKind]) -> (Vec<Kind>, Vec<String>) {
     if asked.is_empty() {
         return (supported.to_vec(), Vec::new());
@@ -44,7 +44,7 @@ pub(crate) fn allowed(supported: &[Kind], asked: &[RouteGroupKind]) -> (Vec<Kind
     (kinds, unknown)
 }
 
-/// Returns a kind as `supportedKinds` lists it.
+/// Returns a kind in the form of `supportedKinds`.
 pub(crate) fn group_kind(kind: Kind) -> RouteGroupKind {
     RouteGroupKind {
         group: Some(GATEWAY_GROUP.to_owned()),

@@ -1,7 +1,7 @@
-//! ListenerSets: the Gateway that each is for, and its checked listeners.
+//! ListenerSets: the Gateway of each, and its checked listeners.
 //!
-//! A ListenerSet that is refused as a whole has no listeners on its Gateway. It never harms its Gateway, nor a
-//! ListenerSet of higher precedence.
+//! A ListenerSet that is refused as a whole has no listeners on its Gateway. It never affects its
+//! Gateway, nor a ListenerSet of higher precedence.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,9 +18,9 @@ use crate::world::{Kind, World};
 /// A ListenerSet of our Gateway.
 pub(crate) struct CheckedListenerSet<'w> {
     pub(crate) owner: ListenerOwner<'w>,
-    /// The reason why it has no listeners on the Gateway, if that is so.
+    /// The reason why it has no listeners on the Gateway, if so.
     pub(crate) refused: Verdict,
-    /// Places of its listeners among all of the Gateway.
+    /// Range of its listeners among all listeners of the Gateway.
     pub(crate) range: Range<usize>,
 }
 

@@ -27,7 +27,7 @@ pub(super) fn faults(protocol: &Protocol, tls: Option<&ListenerTls>) -> Vec<Stri
         .collect()
 }
 
-/// Checks `tls` of a listener as the API's schema does.
+/// Checks `tls` of a listener against the API's schema.
 fn check(protocol: &Protocol, tls: Option<&ListenerTls>) -> Result<(), String> {
     match (protocol, tls) {
         (Protocol::Http | Protocol::Tcp | Protocol::Udp, Some(_)) => Err(format!(
@@ -95,7 +95,7 @@ pub(crate) fn resolve<'w>(
         let message = format!("tls.options {name:?}: {value:?} is not supported and has no effect");
         tell(owner, listener, &message, cx);
     }
-    // Faults of them are in `accepted`.
+    // Their errors are in `accepted`.
     let (options, _) = TlsOptions::read(&listener.spec.protocol, tls);
     let mut termination = schema::TlsTermination {
         keys: match options.source() {
@@ -147,7 +147,7 @@ pub(crate) fn resolve<'w>(
     listener.tls = Some(termination);
 }
 
-/// Returns the names that the certificates of these keys are for, sorted and each once.
+/// Returns the distinct names in the certificates of these keys, sorted.
 fn dns_names(keys: &[String], certificates: &Certificates<'_, '_>) -> Vec<String> {
     let shown = keys.iter().filter_map(|name| certificates.named(name));
     let names: BTreeSet<&str> = shown.flat_map(Certificate::dns_names).collect();

@@ -28,10 +28,10 @@ const CLIENT_NAMES: &str = "projectsesame.io/client-subject-alt-names";
 const HTTP_PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
 /// Versions of TLS by their names here.
 const VERSIONS: [(&str, Version); 2] = [("1.2", Version::Tls12), ("1.3", Version::Tls13)];
-/// Most characters of a value that a message quotes.
+/// Longest part of a value that a message quotes.
 const MOST_TOLD: usize = 100;
 
-/// Parameters that the options of a listener set.
+/// Parameters from the options of a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TlsOptions {
     min_version: Version,
@@ -143,7 +143,7 @@ impl TlsOptions {
         Ok(())
     }
 
-    /// Returns where the certificates are.
+    /// Returns the location of the certificates.
     pub(super) fn source(&self) -> CertificateSource {
         self.source
     }
@@ -176,8 +176,8 @@ impl TlsOptions {
         termination.alpn = alpn;
     }
 
-    /// Returns the reason why client names cannot be verified with this validation, if there are
-    /// any. An author who names clients wants no others, so this refuses the listener.
+    /// Returns the reason why client names cannot be verified with this validation, if they are
+    /// configured. An author who names clients wants no others, so this refuses the listener.
     pub(super) fn unverified_names(&self, termination: &TlsTermination) -> Option<String> {
         let TlsTermination {
             client_trust_bundle,
@@ -196,7 +196,7 @@ impl TlsOptions {
         Some(format!("tls.options {CLIENT_NAMES:?}: {why}"))
     }
 
-    /// Returns what cipher suites do not do for these kinds of keys.
+    /// Returns advice on cipher suites that do not fit these kinds of keys.
     pub(super) fn advice(&self, keys: &BTreeSet<KeyKind>) -> Option<String> {
         if self.cipher_suites.is_empty() {
             return None;
@@ -220,7 +220,8 @@ impl TlsOptions {
     }
 }
 
-/// Returns the name of the Secret with keys of session tickets that options name, whether or not it can be one.
+/// Returns the name of the Secret with session ticket keys in the options, even if the name is
+/// invalid.
 pub fn session_ticket_keys(options: &BTreeMap<String, String>) -> Option<&str> {
     options.get(TICKET_KEYS).map(String::as_str)
 }
@@ -267,7 +268,7 @@ fn one_of(names: &[&str]) -> String {
     }
 }
 
-/// Returns the begin of a value, as much as a message quotes.
+/// Returns the beginning of a value, as far as a message quotes it.
 fn told(value: &str) -> String {
     value.chars().take(MOST_TOLD).collect()
 }

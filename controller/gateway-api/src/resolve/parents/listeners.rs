@@ -1,4 +1,5 @@
-//! The listeners of a parent that match a parentRef, and the hostnames that route and listener have in common.
+//! The listeners of a parent that match a parentRef, and the hostnames common to route and
+//! listener.
 
 use crate::api::ParentRef;
 use crate::resolve::context::ResolveContext;
@@ -11,7 +12,7 @@ use crate::world::ObjectKey;
 /// One hostname that a route has on a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommonHostname {
-    /// The hosts that listener and route have in common.
+    /// The common hosts of listener and route.
     pub(crate) domain: Hostname,
     /// Specificity of the route's own hostname.
     pub(crate) rank: (bool, usize),
@@ -69,7 +70,7 @@ pub(crate) fn matching(
     if matching.is_empty() {
         return Err(detached(mismatch, &parent, reference, route, hostnames));
     }
-    // Each route has such a list for as long as everything is resolved.
+    // Each route keeps such a list for the whole resolution.
     matching.shrink_to_fit();
     Ok(matching)
 }
@@ -80,7 +81,7 @@ enum Mismatch<'g> {
     Reference,
     AllowedRoutes,
     Hostname,
-    /// The first listener with a hostname that is invalid.
+    /// The first listener with an invalid hostname.
     InvalidHostname(&'g str),
 }
 

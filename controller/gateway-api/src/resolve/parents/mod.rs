@@ -1,4 +1,4 @@
-//! Parents of routes: the Gateways and ListenerSets that parentRefs name, and the listeners there that match.
+//! Parents of routes: the Gateways and ListenerSets in parentRefs, and their matching listeners.
 
 pub(crate) mod listeners;
 
@@ -71,7 +71,8 @@ pub(crate) fn referent<'r>(
     Some((kind, namespace.as_deref().unwrap_or(own), name))
 }
 
-/// Returns the namespaces and names of the Gateways that a route names, itself or through a ListenerSet.
+/// Returns the namespaces and names of the parent Gateways of a route, directly or through a
+/// ListenerSet.
 pub(crate) fn gateways_of<'w, R>(
     metadata: &'w Metadata,
     spec: &'w RouteSpec<R>,

@@ -15,7 +15,7 @@ pub(crate) struct AttachedGateway<'a, 'w> {
 /// A listener and the accepted routes that attach to it, oldest first.
 pub(crate) struct AttachedListener<'a, 'w> {
     pub(crate) listener: &'a CheckedListener<'w>,
-    /// Name of the key that its Gateway shows to backends.
+    /// Name of its Gateway's client key for backends.
     pub(crate) client_key: Option<&'a str>,
     pub(crate) attachments: Vec<Attachment<'a>>,
 }
@@ -23,12 +23,12 @@ pub(crate) struct AttachedListener<'a, 'w> {
 /// An accepted route on one listener.
 #[derive(Debug)]
 pub(crate) struct Attachment<'a> {
-    /// Place of the route among all, oldest first.
+    /// Index of the route among all, oldest first.
     pub(crate) route: usize,
-    /// Place among the route's parents of the one through which it attaches.
+    /// Index of the parent through which it attaches.
     pub(crate) parent: usize,
     pub(crate) hosts: &'a [CommonHostname],
-    /// True if the route is accepted; one that is not is there to refuse requests.
+    /// True if the route is accepted. An unaccepted one only refuses requests.
     pub(crate) accepted: bool,
     /// Name of the Gateway, if the route is meshed there.
     pub(crate) mesh: Option<&'a str>,

@@ -10,18 +10,18 @@ use crate::resolve::filters::{self, BackendFilters};
 use crate::resolve::syntax::limits;
 use crate::status::{Grounds, Reason};
 
-/// The shares of the backends of a rule.
+/// The shares of a rule's backends.
 #[derive(Debug, Default)]
 pub(crate) struct BackendShares<'w> {
-    /// A reference that is invalid, or refused, has a share without a name.
+    /// An invalid or refused reference has a share without a name.
     pub(crate) backends: Vec<schema::WeightedBackend>,
     pub(crate) references: RuleReferences<'w>,
-    /// Messages about filters of references that are not supported.
+    /// Messages about unsupported filters of references.
     pub(crate) unsupported: Vec<String>,
 }
 
 impl<'w> RuleContext<'_, 'w, '_> {
-    /// Resolves the backendRefs of the rule at place `index` of the route.
+    /// Resolves the backendRefs of the rule at `index`.
     pub(super) fn shares(
         &mut self,
         index: usize,

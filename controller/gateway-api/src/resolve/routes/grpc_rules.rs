@@ -1,7 +1,7 @@
-//! Rules of GRPCRoutes: matches, expressed as paths, and the filters that are supported.
+//! Rules of GRPCRoutes: matches, expressed as paths, and the supported filters.
 //!
-//! A gRPC method is the path `/package.Service/Method`. The matches take gRPC requests only, so that a
-//! GRPCRoute leaves the other requests of its hostname to HTTPRoutes.
+//! A gRPC method is the path `/package.Service/Method`. The matches take gRPC requests only, so
+//! that a GRPCRoute leaves the other requests of its hostname to HTTPRoutes.
 
 use sesame_proto::schema::path_match::Kind as PathKind;
 
@@ -21,14 +21,14 @@ const ANY: &str = "[^/]+";
 impl RouteRule for GrpcRule {
     type Checked = CheckedRule;
 
-    /// No rule, so that nothing is served.
+    /// No default rule, so nothing is served.
     const DEFAULT: &'static [Self] = &[];
 
     fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// A rule without matches has one.
+    /// A rule without matches gets one.
     fn matches(&self) -> usize {
         self.matches.len().max(1)
     }
@@ -44,7 +44,7 @@ impl RouteRule for GrpcRule {
         cx: &mut RuleContext<'_, 'w, '_>,
     ) -> Result<RuleOutcome<'w, CheckedRule>, Grounds> {
         let Self {
-            // Names are checked together.
+            // Names are checked for all rules together.
             name: _,
             matches,
             filters,
@@ -55,7 +55,7 @@ impl RouteRule for GrpcRule {
         let matches = matches::read_all(matches, any_call(), read).map_err(unsupported)?;
         let mut read = filters::read(filters, false)?;
         if let Some(why) = unserved(filters) {
-            // Neither left out nor half of it done.
+            // Neither drop it nor serve half of it.
             read.unserved = Some(Unserved::Type(why));
         }
         cx.requests(RequestRule {
@@ -105,7 +105,7 @@ fn any_call() -> RouteMatch {
     }
 }
 
-/// Returns the message about the first filter that HTTPRoutes support and GRPCRoutes do not.
+/// Returns the message about the first filter that only HTTPRoutes support.
 fn unserved(filters: &[Filter]) -> Option<String> {
     filters.iter().enumerate().find_map(|(i, filter)| {
         matches!(
@@ -145,7 +145,7 @@ fn read_match(spec: &GrpcMatch, regexes: &mut Regexes) -> Result<RouteMatch, Str
     })
 }
 
-/// Reads one match without the parts of it that cannot be read.
+/// Reads one match, skipping unreadable parts.
 fn widened(spec: &GrpcMatch, regexes: &mut Regexes) -> RouteMatch {
     let GrpcMatch { method, headers } = spec;
     let mut part = |part: GrpcMatch| read_match(&part, regexes).unwrap_or_else(|_| any_call());
@@ -203,7 +203,7 @@ fn read_method(spec: &GrpcMethodMatch, regexes: &mut Regexes) -> Result<(PathKin
                 if pattern.is_empty() {
                     return Ok(ANY.to_owned());
                 }
-                // Each by itself, so that neither can close the other's group.
+                // Check each separately, so that neither can close the other's group.
                 regexes
                     .check(pattern)
                     .map_err(|why| format!("method.{field} {pattern:?} {why}"))?;

@@ -31,7 +31,7 @@ impl RouteRule for HttpRule {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// A rule without matches has one.
+    /// A rule without matches gets one.
     fn matches(&self) -> usize {
         self.matches.len().max(1)
     }
@@ -47,7 +47,7 @@ impl RouteRule for HttpRule {
         cx: &mut RuleContext<'_, 'w, '_>,
     ) -> Result<RuleOutcome<'w, CheckedRule>, Grounds> {
         let Self {
-            // Names are checked together.
+            // Names are checked for all rules together.
             name: _,
             matches,
             filters,
@@ -161,7 +161,7 @@ fn read_retry(spec: &Retry, unprocessed_only: bool) -> Result<schema::Retry, Str
     }
     statuses.sort_unstable();
     statuses.dedup();
-    // One retry unless it says otherwise, as Envoy does and the API's newer default is. None is none at all.
+    // The default is one retry, as in Envoy and in the newer API; 0 disables retries.
     let attempts = attempts.unwrap_or(1);
     let attempts = match u32::try_from(attempts) {
         Ok(attempts) if attempts <= schema::Retry::MOST_ATTEMPTS => attempts,

@@ -1,6 +1,6 @@
 //! The only rule of a TLSRoute, TCPRoute or UDPRoute: its shares of connections or datagrams.
 //!
-//! The matches, filters and timeouts of other routes do not exist here; without filters nothing is unsupported.
+//! It has no matches, filters or timeouts, and without filters nothing is unsupported.
 
 use super::backend_refs::read_weights;
 use super::rules::{RouteRule, RuleContext, RuleOutcome, Rules, Shares, Terminated};
@@ -16,7 +16,7 @@ const UNCOVERED: &str = "spec.rules[0].backendRefs has several backends of a wei
 impl RouteRule for L4Rule {
     type Checked = Shares;
 
-    /// No rule: the schema demands one.
+    /// No default rule, because the schema requires one.
     const DEFAULT: &'static [Self] = &[];
 
     fn name(&self) -> &str {
@@ -38,7 +38,7 @@ impl RouteRule for L4Rule {
         cx: &mut RuleContext<'_, 'w, '_>,
     ) -> Result<RuleOutcome<'w, Shares>, Grounds> {
         let Self {
-            // Names are checked together.
+            // Names are checked for all rules together.
             name: _,
             backend_refs,
         } = self;
@@ -52,7 +52,7 @@ impl RouteRule for L4Rule {
             )));
         }
         let weights = read_weights(backend_refs).map_err(unsupported)?;
-        // Where no reference is valid, or there is none, everything is refused.
+        // Without a valid reference, everything is refused.
         let passed = cx.shares(
             index,
             backend_refs,

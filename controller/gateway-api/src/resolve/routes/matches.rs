@@ -1,4 +1,4 @@
-//! Matches of HTTPRoute and GRPCRoute rules: checked, with duplicates and defaults resolved.
+//! Matches of HTTPRoute and GRPCRoute rules: checked, without duplicates and with defaults.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -10,7 +10,7 @@ use crate::api::{HttpMatch, PathMatch, PathMatchType, StringMatch, StringMatchTy
 use crate::resolve::syntax::regexes::{self, Regexes};
 use crate::resolve::syntax::{limits, names};
 
-/// A match that can be served. Two that are equal match the same requests.
+/// A match that can be served. Equal matches take the same requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RouteMatch {
     pub(crate) path: schema::path_match::Kind,
@@ -20,21 +20,21 @@ pub(crate) struct RouteMatch {
     pub(crate) headers: Vec<schema::StringMatch>,
     /// Sorted by name.
     pub(crate) query_params: Vec<schema::StringMatch>,
-    /// Set for GRPCRoutes, of which only gRPC requests match.
+    /// Set for GRPCRoutes, which match gRPC requests only.
     pub(crate) grpc: Option<Grpc>,
-    /// Number of instructions of all its regular expressions.
+    /// Total number of instructions of its regular expressions.
     pub(crate) instructions: u64,
 }
 
-/// Rank of the service and method of a GRPCRoute's match; less is more specific.
+/// Rank of the service and method of a GRPCRoute's match; smaller is more specific.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Grpc {
     service: GrpcPartRank,
     method: GrpcPartRank,
 }
 
-/// Rank of the service or the method. The specification compares their lengths and leaves regular expressions open: here
-/// they come after every exact value.
+/// Rank of the service or the method. The specification compares their lengths and leaves regular
+/// expressions open: here they come after all exact values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum GrpcPartRank {
     Exact(Reverse<usize>),
@@ -100,7 +100,7 @@ pub(crate) fn read_widened<S>(
     specs.iter().map(read).collect()
 }
 
-/// Reads one match without the parts of it that cannot be read.
+/// Reads one match, skipping unreadable parts.
 pub(crate) fn widened(spec: &HttpMatch, regexes: &mut Regexes) -> RouteMatch {
     let HttpMatch {
         path,
@@ -133,7 +133,7 @@ pub(crate) fn widened(spec: &HttpMatch, regexes: &mut Regexes) -> RouteMatch {
     }
 }
 
-/// Reads the matches of a rule; a rule without any has the match `all`.
+/// Reads the matches of a rule; the default is the match `all`.
 pub(crate) fn read_all<S>(
     specs: &[S],
     all: RouteMatch,
@@ -147,7 +147,8 @@ pub(crate) fn read_all<S>(
     specs.iter().enumerate().map(read).collect()
 }
 
-/// Methods that can be matched. CONNECT asks for a tunnel and has no path, so that no path match could hold.
+/// Methods that can be matched. CONNECT requests a tunnel and has no path, so no path match could
+/// apply.
 const METHODS: &[&str] = &[
     "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH",
 ];
@@ -192,7 +193,8 @@ pub(crate) fn read(spec: &HttpMatch, regexes: &mut Regexes) -> Result<RouteMatch
     })
 }
 
-/// Reads header matches, and adds the `instructions` of their expressions; of several with one name only the first counts.
+/// Reads header matches, and adds the `instructions` of their expressions. Only the first match of
+/// each name counts.
 pub(crate) fn read_headers(
     headers: &[StringMatch],
     regexes: &mut Regexes,
@@ -234,11 +236,11 @@ fn read_path(
     }
 }
 
-/// Returns an Exact or PathPrefix value as the proxy writes the paths of requests before it compares them.
+/// Returns an Exact or PathPrefix value in the normal form in which the proxy compares paths.
 fn canonical_path(value: &str) -> Result<String, String> {
     check_path(value)?;
     let never = |what: &str| format!("path.value {value:?} never matches: {what}");
-    // The proxy removes elements that are dots, and takes an escaped backslash for a slash.
+    // The proxy removes dot segments, and treats an escaped backslash as a slash.
     let plain = value.replace("%2e", ".").replace("%2E", ".");
     if plain
         .split('/')
@@ -254,7 +256,7 @@ fn canonical_path(value: &str) -> Result<String, String> {
     Ok(upper_escapes(&path).into_owned())
 }
 
-/// Checks an Exact or PathPrefix value as the API's schema does.
+/// Checks an Exact or PathPrefix value against the API's schema.
 fn check_path(value: &str) -> Result<(), String> {
     if !value.starts_with('/') {
         return Err(format!("path.value {value:?} must start with '/'"));
@@ -272,7 +274,7 @@ fn check_path(value: &str) -> Result<(), String> {
     names::check_path("path.value", value)
 }
 
-/// Reads header or query parameter matches; of several with one name only the first counts.
+/// Reads header or query parameter matches. Only the first match of each name counts.
 fn read_list(
     field: &str,
     (list, longest, canonical): (&[StringMatch], usize, fn(&str) -> String),

@@ -34,7 +34,7 @@ use crate::resolve::syntax::limits::{MAX_PARENTS, MAX_REFUSED_HOSTNAMES, MAX_ROU
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// A route with everything that is known of it before it attaches.
+/// A route with everything that is known before it attaches.
 #[derive(Debug)]
 pub(crate) struct CheckedRoute<'w> {
     pub(crate) object: ObjectKey,
@@ -44,7 +44,7 @@ pub(crate) struct CheckedRoute<'w> {
     /// Its parentRefs that name a Sesame Gateway or ListenerSet, in their order; at least one.
     pub(crate) parents: Vec<RouteParent<'w>>,
     pub(crate) rules: Rules,
-    /// Bytes that its rules become in each virtual host.
+    /// Size of its rules in each virtual host, in bytes.
     pub(crate) size: u64,
     /// The objects that it sends to and that get a status for it.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
@@ -59,12 +59,13 @@ pub(crate) struct CheckedRoute<'w> {
     pub(crate) dropped: Option<Grounds>,
 }
 
-/// A Gateway, by place, and the listeners there that a route attaches to, by place, with the hostnames in common.
+/// A Gateway, by index, and the listeners there that a route attaches to, by index, with the common
+/// hostnames.
 pub(crate) type OnGateway<'r> = (usize, &'r [(usize, Vec<CommonHostname>)]);
 
 impl CheckedRoute<'_> {
-    /// Returns the listeners that the route attaches to, with the place of the parent through which it does; nothing if
-    /// the route is not accepted, unless it is there to refuse requests.
+    /// Returns the listeners that the route attaches to, with the index of the parent. Empty if the
+    /// route is not accepted, unless it attaches to refuse requests.
     pub(crate) fn attaches_to(&self) -> impl Iterator<Item = (usize, OnGateway<'_>)> {
         let parents = self.parents.iter().enumerate();
         parents.filter_map(|(place, parent)| {
@@ -75,10 +76,10 @@ impl CheckedRoute<'_> {
     }
 }
 
-/// The checked routes of all kinds, oldest first: the order in which equal matches win.
+/// The checked routes of all kinds, oldest first, which is the precedence of equal matches.
 pub(crate) type Routes<'w> = [CheckedRoute<'w>];
 
-/// The values that references and expressions of routes are looked up in.
+/// Lookup tables for references and expressions of routes.
 struct Lookup<'a, 'w, 'o> {
     gateways: &'a [CheckedGateway<'w>],
     cx: &'a mut ResolveContext<'w, 'o>,
@@ -86,7 +87,7 @@ struct Lookup<'a, 'w, 'o> {
     regexes: &'a mut Regexes,
 }
 
-/// Checks all routes that name a Gateway or ListenerSet of these `gateways`.
+/// Checks all routes with a parent among these `gateways`.
 pub(crate) fn check_all<'w>(
     gateways: &[CheckedGateway<'w>],
     cx: &mut ResolveContext<'w, '_>,
@@ -124,8 +125,9 @@ pub(crate) fn check_all<'w>(
     checked
 }
 
-/// Checks one route, and finds the listeners of its parents that match.
-// Long: the route as a whole decides how its rules are read, so that nothing is looked into that a limit forbids.
+/// Checks one route, and finds the matching listeners of its parents.
+// Long: the route as a whole decides how its rules are read, so that nothing beyond a limit is
+// read.
 fn check<'w, R: RouteRule>(
     spec: &'w RouteSpec<R>,
     route: &Route<'w>,
@@ -168,7 +170,7 @@ fn check<'w, R: RouteRule>(
         || (hostnames.is_empty() && !spec.hostnames.is_empty());
     let matches: usize = spec.rules.iter().map(RouteRule::matches).sum();
     let readable = spec.rules.len() <= *limits.rules.end() && matches <= MAX_ROUTE_MATCHES;
-    // A route that breaks a limit is not looked into any further: limits bound our own work too.
+    // A route that exceeds a limit is not read any further, because limits bound our own work, too.
     if let Err(why) = &refused
         && (unplaced || !attaches_refusing)
     {
@@ -214,7 +216,8 @@ fn check<'w, R: RouteRule>(
     checked
 }
 
-/// Returns an error if no request of a route may be served: a field that may protect them is not known, or the route is not valid.
+/// Fails if no request of a route may be served, because a field that may protect them is unknown,
+/// or the route is invalid.
 fn withheld(metadata: &Metadata, accepted: &Verdict) -> Result<(), String> {
     let unknown = metadata.unknown.refusal("rules");
     let fault = accepted.fault().map(|(_, why)| why.to_owned());
@@ -238,7 +241,8 @@ fn attaches_refusing(metadata: &Metadata, protects: bool) -> bool {
     protects || (!narrows && unknown().count() > 0)
 }
 
-/// Finds the listeners of each parent that match; also returns true if one of them terminates the TLS of a TLSRoute.
+/// Finds the matching listeners of each parent. Also returns true if one of them terminates the TLS
+/// of a TLSRoute.
 fn find_listeners<'w>(
     parents: Vec<(&'w ParentRef, Parent)>,
     object: &ObjectKey,
@@ -272,7 +276,7 @@ fn check_limits<R: RouteRule>(
 ) -> Verdict {
     let RouteSpec {
         parent_refs,
-        // A scope that is not supported is a problem, and refuses nothing.
+        // An unsupported scope is a problem, but refuses nothing.
         use_default_gateways: _,
         hostnames,
         rules,
@@ -306,7 +310,7 @@ fn check_limits<R: RouteRule>(
     accepted
 }
 
-/// Reads the hostnames that are valid; those that are not refuse the route.
+/// Reads the valid hostnames. Invalid ones refuse the route.
 fn read_hostnames(hostnames: &[String], most: usize, accepted: &mut Verdict) -> Vec<Hostname> {
     let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
     let mut found = Vec::with_capacity(hostnames.len().min(most));
@@ -322,7 +326,8 @@ fn read_hostnames(hostnames: &[String], most: usize, accepted: &mut Verdict) -> 
     found
 }
 
-/// Returns the hostnames of a route that is not valid and refuses its requests: all that its author may have meant.
+/// Returns the hostnames of an invalid route that refuses its requests: all that its author may
+/// have meant.
 fn meant_hostnames(hostnames: &[String]) -> Vec<Hostname> {
     if hostnames.len() > MAX_REFUSED_HOSTNAMES {
         return vec![Hostname::any()];

@@ -14,7 +14,7 @@ use sesame_proto::schema::path_match::Kind;
 
 use super::matches::{Grpc, RouteMatch};
 
-/// The rank of a match by its conditions; less comes first.
+/// The rank of a match by its conditions; smaller ranks come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MatchRank {
     Grpc(Grpc, Reverse<usize>),
@@ -52,7 +52,7 @@ impl MatchRank {
     }
 }
 
-/// The full order within a virtual host; less comes first.
+/// The full order within a virtual host; smaller values come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order {
     /// Specificity of the route's own hostname.
@@ -61,7 +61,8 @@ pub(crate) struct Order {
     pub(crate) place: MatchPlace,
 }
 
-/// The place of a match: its route, oldest first, its rule in the route, and its place in the rule.
+/// The position of a match: its route, oldest first, its rule in the route, and its index in the
+/// rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct MatchPlace {
     pub(crate) route: usize,

@@ -15,19 +15,19 @@ use crate::resolve::filters::rewrites::BackendRewrites;
 use crate::resolve::filters::{MirrorTo, RuleFilters, Unserved};
 use crate::status::{Grounds, Reason, unsupported};
 
-/// The parts of a rule that HTTPRoute and GRPCRoute have in common, and those that only HTTPRoute has.
+/// The parts common to HTTPRoute and GRPCRoute rules, and the ones only HTTPRoute has.
 pub(crate) struct RequestRule<'w> {
     pub(crate) index: usize,
     pub(crate) matches: Vec<RouteMatch>,
     pub(crate) filters: RuleFilters<'w>,
     /// True if its filters may protect something.
     pub(crate) protects: bool,
-    /// The reason why the rule must not be served as it is read.
+    /// The reason why the rule must not be served as read.
     pub(crate) unknown: Option<String>,
     pub(crate) forwarding: Forwarding<'w>,
 }
 
-/// The parts of a rule that say where requests go.
+/// The parts of a rule that decide where requests go.
 pub(crate) struct Forwarding<'w> {
     pub(crate) backend_refs: &'w [BackendRef],
     pub(crate) backend_rewrites: BackendRewrites,
@@ -42,15 +42,15 @@ pub(crate) struct RequestTimeouts {
     pub(crate) request_ms: u64,
     /// True if the route sets `0s`. Without a value, the proxy's limits apply.
     pub(crate) request_disabled: bool,
-    /// Timeout of one try.
+    /// Timeout of one attempt.
     pub(crate) backend_ms: u64,
 }
 
-/// The way of the requests of a rule, as far as its references lead.
+/// The target of a rule's requests, as far as its references are valid.
 struct Forwarded<'w> {
     forward: schema::Forward,
     references: RuleReferences<'w>,
-    /// Messages about parts that are not supported.
+    /// Messages about unsupported parts.
     unsupported: Vec<String>,
 }
 
@@ -102,7 +102,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 faults = vec![message];
                 Action::Respond(refusal::HTTP)
             }
-            // Nothing passes unasked.
+            // Requests never pass without their authorization.
             (None, _) if is_refused => Action::Respond(refusal::HTTP),
             (None, Some(redirect)) => Action::Redirect(redirect),
             (None, None) if !is_servable(&forward) => Action::Respond(self.traffic.refusal()),
@@ -146,7 +146,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             .map_err(unsupported)?;
         let weights = read_weights(backend_refs).map_err(unsupported)?;
 
-        // From here on the rule is valid; what follows may only cost it shares of its traffic.
+        // From here on the rule is valid. The rest may only cost shares of its traffic.
         if let Some(note) = session.as_ref().and_then(|session| session.note.as_ref()) {
             self.cx
                 .problems
@@ -190,8 +190,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
         })
     }
 
-    /// Returns the sessions that are asked for of the only backend of a rule. If they cannot be kept, nothing is sent there: sessions
-    /// may have to stay apart.
+    /// Returns the sessions requested for the only backend of a rule. If they cannot be kept,
+    /// nothing is sent there, because sessions may have to stay apart.
     fn backend_session(
         &mut self,
         index: usize,
@@ -287,13 +287,13 @@ impl<'w> RuleContext<'_, 'w, '_> {
     }
 }
 
-/// Returns true if any request gets to a backend.
+/// Returns true if some requests reach a backend.
 fn is_servable(forward: &schema::Forward) -> bool {
     let mut backends = forward.backends.iter();
     backends.any(|backend| backend.weight > 0 && !backend.backend.is_empty())
 }
 
-/// Returns the faults of a rule with their consequence for its requests; none without faults.
+/// Returns the errors of a rule with their consequence for its requests, or `None` without errors.
 fn unsupported_parts(faults: &[String], action: &Action, traffic: Traffic) -> Option<Unsupported> {
     let stands = matches!(action, Action::Forward(_));
     (!faults.is_empty()).then(|| Unsupported {

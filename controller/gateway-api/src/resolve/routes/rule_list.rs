@@ -1,4 +1,4 @@
-//! All rules of one route: those that are served, and the reasons why others are not.
+//! All rules of one route: the served ones, and the reasons why others are not.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -15,7 +15,7 @@ pub(super) struct CheckedRules<'w> {
     pub(super) rules: Rules,
     /// Refused if no rule is served, or if all together cost too much.
     pub(super) accepted: Verdict,
-    /// True if it is refused, and its rules are there only to refuse their requests.
+    /// True if the route is refused, and its rules only refuse their requests.
     pub(super) refuses: bool,
     /// Verdict on the references, wherever the route attaches.
     pub(super) resolved: Verdict,
@@ -29,15 +29,15 @@ pub(super) struct CheckedRules<'w> {
 struct RuleFault {
     reason: Reason,
     message: String,
-    /// The consequence for its requests, to be appended to the message.
+    /// The consequence for its requests, appended to the message.
     follows: String,
 }
 
-/// Findings about the rules of a route, one after the other.
+/// Findings about the rules of a route.
 #[derive(Default)]
 struct RuleFindings<'w> {
     faults: Vec<RuleFault>,
-    /// Number of rules that are served as they were asked for, at least in part.
+    /// Number of rules that are served as requested, at least in part.
     standing: usize,
     resolved: Verdict,
     policed: BTreeSet<PolicedBackend<'w>>,
@@ -66,7 +66,8 @@ impl<'w> RuleFindings<'w> {
         }));
     }
 
-    /// Adds the fault of a rule that is not valid. `refuses` is true if its requests get an error, and none are another route's.
+    /// Adds the error of an invalid rule. `refuses` is true if its requests get an error instead of
+    /// reaching another route.
     fn add_invalid(&mut self, at: &str, (reason, message): Grounds, refuses: bool) {
         self.faults.push(RuleFault {
             reason,
@@ -82,7 +83,7 @@ impl<'w> RuleFindings<'w> {
 
 /// Checks all rules of a route in one loop, because each name is compared with the previous ones
 /// and the outcome of a rule depends on the others.
-// Long: one loop over the rules, and what follows from all of them together.
+// Long: one loop over the rules, and its consequences for all of them together.
 pub(super) fn check<'w, R: RouteRule>(
     rules: &'w [R],
     metadata: &Metadata,
@@ -114,7 +115,8 @@ pub(super) fn check<'w, R: RouteRule>(
                 checked.push(rule);
             }
             Err(grounds) => {
-                // A rule that is left out gives its requests to others, which may not ask.
+                // Dropping the rule would leave its requests to others, which may lack
+                // authorization.
                 let refusing = rule.refusing(i, is_withheld, cx);
                 findings.add_invalid(&at, grounds, refusing.is_some());
                 checked.extend(refusing);
@@ -131,7 +133,7 @@ pub(super) fn check<'w, R: RouteRule>(
     let (mut refuses, mut checked) = (refuses, R::all(checked));
     let mut accepted = Verdict::default();
     if let Err(why) = checked.affordable(cx.route, cx.hostnames) {
-        // Its matches are too expensive even to be refused.
+        // Its matches are too expensive even for refusing.
         refuses = rules.iter().any(RouteRule::protects)
             || metadata.unknown.iter().any(|field| field.protects);
         checked = R::all(Vec::from_iter(refuses.then(|| R::refusing_all(cx))));
@@ -156,13 +158,14 @@ pub(super) fn check<'w, R: RouteRule>(
     }
 }
 
-/// Returns the consequence for a route of which nothing is served, to be appended to a message.
+/// Returns the consequence for a route that serves nothing, appended to a message.
 fn all_refused() -> String {
     format!("; all requests are answered with {}", refusal::HTTP)
 }
 
-/// Returns the rules of a route that cannot be served because of `why`, something that concerns it as a whole: all of them refuse.
-/// `readable` is false if they are too many to be looked into, so that one rule refuses everything.
+/// Returns the rules of a route that cannot be served as a whole because of `why`: all of them
+/// refuse. `readable` is false if there are too many to read, so that a single rule refuses
+/// everything.
 pub(super) fn refused<'w, R: RouteRule>(
     rules: &'w [R],
     why: &str,
@@ -189,7 +192,7 @@ pub(super) fn refused<'w, R: RouteRule>(
     }
 }
 
-/// Returns the place of a rule, with its name if it has one.
+/// Returns the location of a rule, with its name if it has one.
 fn place(index: usize, name: &str) -> String {
     if name.is_empty() {
         format!("rules[{index}]")
@@ -208,7 +211,7 @@ fn dropped(faults: Vec<RuleFault>) -> Option<Grounds> {
     Some((reason, format!("Dropped Rule: {}", messages.join("; "))))
 }
 
-/// Returns the fault of a rule's name, if it has one; notes the name.
+/// Returns the error in a rule's name, if any, and records the name.
 fn name_fault<'r>(name: &'r str, names: &mut HashSet<&'r str>) -> Option<String> {
     if name.is_empty() {
         None

@@ -20,25 +20,25 @@ use crate::resolve::syntax::regexes::Regexes;
 use crate::status::{Grounds, Verdict};
 use crate::world::ObjectKey;
 
-/// The rule of a route of some kind.
+/// The rule of a route of a certain kind.
 pub(crate) trait RouteRule: Sized + 'static {
-    /// The rule once everything is checked.
+    /// The rule after all checks.
     type Checked;
 
-    /// The rules that the API's schema puts in the place of an absent `rules`.
+    /// The default for `rules` in the API's schema.
     const DEFAULT: &'static [Self];
 
     /// Returns the rule's name; empty if it has none.
     fn name(&self) -> &str;
 
-    /// Returns the number of matches for which the rule counts in the limit of all rules.
+    /// Returns how much the rule counts towards the limit on matches.
     fn matches(&self) -> usize;
 
     /// Returns true if it has filters that may protect something.
     fn protects(&self) -> bool;
 
-    /// Checks the rule at place `index` of its route. `unknown` is the reason why the rule must not be served as it is
-    /// read: it has unknown fields that may protect something.
+    /// Checks the rule at `index` of its route. `unknown` is the reason why it must not be served
+    /// as read: it has unknown fields that may protect something.
     fn check<'w>(
         &'w self,
         index: usize,
@@ -46,8 +46,9 @@ pub(crate) trait RouteRule: Sized + 'static {
         cx: &mut RuleContext<'_, 'w, '_>,
     ) -> Result<RuleOutcome<'w, Self::Checked>, Grounds>;
 
-    /// Returns what stands in the place of a rule that cannot be served: the same matches, of which all requests get an error.
-    /// None if another route may have them. `withheld` is true if the rule has unknown fields that may protect something.
+    /// Returns the replacement of a rule that cannot be served: the same matches, with an error as
+    /// the answer. Returns `None` if another route may have the requests. `withheld` is true if the
+    /// rule has unknown fields that may protect something.
     fn refusing(
         &self,
         index: usize,
@@ -55,24 +56,25 @@ pub(crate) trait RouteRule: Sized + 'static {
         cx: &mut RuleContext<'_, '_, '_>,
     ) -> Option<Self::Checked>;
 
-    /// Returns what stands in the place of all rules of a route that breaks a limit: everything that it attaches for gets an error.
+    /// Returns the replacement of all rules of a route that exceeds a limit: everything that it
+    /// attaches for gets an error.
     fn refusing_all(cx: &RuleContext<'_, '_, '_>) -> Self::Checked;
 
-    /// Puts the checked rules of a route together.
+    /// Combines the checked rules of a route.
     fn all(checked: Vec<Self::Checked>) -> Rules;
 }
 
-/// The outcome of the check of a rule that is valid.
+/// The result of checking a valid rule.
 pub(crate) struct RuleOutcome<'w, C> {
     pub(crate) checked: C,
     pub(crate) unsupported: Option<Unsupported>,
     pub(crate) references: RuleReferences<'w>,
 }
 
-/// Observations on the references of a rule.
+/// Findings about the references of a rule.
 #[derive(Debug, Default)]
 pub(crate) struct RuleReferences<'w> {
-    /// Reasons and messages of the references that are invalid.
+    /// Reasons and messages about invalid references.
     pub(crate) faults: Vec<Grounds>,
     /// The objects that it sends to and that get a status for it.
     pub(crate) policed: BTreeSet<PolicedBackend<'w>>,
@@ -88,17 +90,18 @@ impl RuleReferences<'_> {
     }
 }
 
-/// A part of a rule that is not supported, so that its requests, or a backend's share of them, get an error.
+/// An unsupported part of a rule, because of which its requests, or a backend's share of them, get
+/// an error.
 #[derive(Debug)]
 pub(crate) struct Unsupported {
     pub(crate) message: String,
-    /// True if the rest of the rule is served as it was asked for.
+    /// True if the rest of the rule is served as requested.
     pub(crate) stands: bool,
-    /// The consequence for the requests, to be appended to the message.
+    /// The consequence for the requests, appended to the message.
     pub(crate) follows: String,
 }
 
-/// The rules of a route that are served.
+/// The served rules of a route.
 #[derive(Debug)]
 pub(crate) enum Rules {
     /// Of an HTTPRoute or GRPCRoute.
@@ -110,7 +113,7 @@ pub(crate) enum Rules {
 /// A rule of an HTTPRoute or GRPCRoute that can be served.
 #[derive(Debug)]
 pub(crate) struct CheckedRule {
-    /// Place of the rule in the route.
+    /// Index of the rule in the route.
     pub(crate) index: usize,
     pub(crate) matches: Vec<RouteMatch>,
     pub(crate) action: Action,
@@ -118,7 +121,7 @@ pub(crate) struct CheckedRule {
     pub(crate) response_headers: Option<Box<schema::HeaderModifier>>,
     pub(crate) cors: Option<Box<schema::Cors>>,
     pub(crate) external_auth: Option<Box<schema::ExternalAuth>>,
-    /// True if it may protect something: requests that it loses must not be another route's.
+    /// True if it may protect something. Then requests that it loses must not reach another route.
     pub(crate) protects: bool,
 }
 
@@ -128,24 +131,24 @@ pub(crate) enum Action {
     Forward(schema::Forward),
     /// A redirect, which depends on the listener.
     Redirect(RedirectTo),
-    /// An answer of this status.
+    /// A response with this status.
     Respond(u32),
 }
 
 /// The backends of the connections or datagrams of a rule.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    /// Shares of connections that are passed on with the client's own bytes.
+    /// Shares of connections that are passed through unchanged.
     pub(crate) passed: Vec<WeightedBackend>,
-    /// Shares of connections of which a listener terminates TLS. Of TLSRoutes only.
+    /// Shares of connections whose TLS a listener terminates. Only for TLSRoutes.
     pub(crate) terminated: Option<Terminated>,
 }
 
-/// The backends of connections of which a listener terminates TLS.
+/// The backends of connections whose TLS a listener terminates.
 #[derive(Debug)]
 pub(crate) struct Terminated {
     pub(crate) backends: Vec<WeightedBackend>,
-    /// Verdict on the references for these connections: a backend may need a policy that says TLS.
+    /// Verdict on the references for these connections: a backend may require a policy with TLS.
     pub(crate) resolved: Verdict,
 }
 
@@ -164,7 +167,7 @@ impl CheckedRule {
         }
     }
 
-    /// Returns the number of times that each of its matches is evaluated for a request.
+    /// Returns how often each of its matches is evaluated for a request.
     pub(crate) fn looks(&self) -> u64 {
         let answer = match self.action {
             Action::Forward(_) => Answer::Forwarded,
@@ -174,7 +177,8 @@ impl CheckedRule {
         answer.looks(self.cors.is_some())
     }
 
-    /// Returns the bytes of each of its matches in a virtual host. `route` is the provenance of its route.
+    /// Returns the size of each of its matches in a virtual host, in bytes. `route` is the
+    /// provenance of its route.
     fn sizes(&self, route: &str) -> impl Iterator<Item = u64> {
         let redirect;
         let answer = match &self.action {
@@ -206,7 +210,7 @@ impl CheckedRule {
 }
 
 impl Rules {
-    /// Returns the bytes that they become in each virtual host. `route` is the provenance of their route.
+    /// Returns their size in each virtual host, in bytes. `route` is the provenance of their route.
     pub(crate) fn size(&self, route: &str) -> u64 {
         match self {
             Self::Requests(rules) => rules
@@ -217,14 +221,14 @@ impl Rules {
         }
     }
 
-    /// Returns true if they take every request of a virtual host, whatever else is there.
+    /// Returns true if they take every request of a virtual host, regardless of other routes.
     pub(crate) fn take_all(&self) -> bool {
         let Self::Requests(rules) = self else {
             return false;
         };
         let mut matches = rules.iter().flat_map(|rule| &rule.matches);
         let takes_all = matches.any(|it| it.is_all() && it.grpc.is_none());
-        // Expressions may cost the route its place.
+        // A route with expressions may not fit.
         takes_all
             && rules
                 .iter()
@@ -239,8 +243,8 @@ impl Rules {
         }
     }
 
-    /// Returns an error if the rules become more configuration than one route may, or their expressions cost more. `route` is the
-    /// provenance of the route, and `hostnames` the length of its list.
+    /// Fails if the configuration for the rules exceeds a route's limit on size, or on the cost of
+    /// expressions. `route` is the provenance of the route, and `hostnames` the length of its list.
     pub(crate) fn affordable(&self, route: &str, hostnames: usize) -> Result<(), String> {
         self.small_enough(route, hostnames)?;
         self.cheap_enough()
@@ -275,7 +279,7 @@ impl Rules {
         ))
     }
 
-    /// Returns an error if all regular expressions together cost more than one route may.
+    /// Fails if the total cost of the regular expressions exceeds a route's limit.
     fn cheap_enough(&self) -> Result<(), String> {
         let Self::Requests(rules) = self else {
             return Ok(());
@@ -307,11 +311,11 @@ impl Rules {
     }
 }
 
-/// The route of the rules that are checked, and the values that they are checked against.
+/// The route whose rules are checked, and the context for it.
 pub(crate) struct RuleContext<'a, 'w, 'o> {
     pub(crate) referrer: Referrer<'w>,
     pub(crate) traffic: Traffic,
-    /// True if a listener of the route terminates TLS. Of TLSRoutes only.
+    /// True if a listener of the route terminates TLS. Only for TLSRoutes.
     pub(crate) terminates_tls: bool,
     pub(crate) object: &'a ObjectKey,
     /// Provenance of the route.

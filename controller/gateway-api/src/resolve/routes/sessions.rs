@@ -9,18 +9,18 @@ use crate::resolve::filters::headers;
 use crate::resolve::syntax::durations;
 use crate::resolve::syntax::{limits, names};
 
-/// The field of a rule, as messages name it.
+/// Name of the field in messages.
 const AT: &str = "sessionPersistence";
 
-/// The part that is served, and a note on the part that cannot be.
+/// The supported part, and a note on the unsupported one.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) session: schema::SessionPersistence,
     pub(crate) note: Option<String>,
 }
 
-/// Reads the session persistence of rule `rule` of the route with this provenance; the error names the field
-/// below the rule.
+/// Reads the session persistence of rule `rule` of the route with this provenance. The error names
+/// the field below the rule.
 pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Result<Session, String> {
     use schema::session_persistence::Kind;
     let Shape {
@@ -82,7 +82,7 @@ pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
     })
 }
 
-/// Longest name of a cookie or header.
+/// Maximum length of the name of a cookie or header.
 const MAX_NAME: usize = 256;
 
 /// The fields of one release that have a counterpart in the other.
@@ -97,7 +97,7 @@ struct Shape<'w> {
 }
 
 impl<'w> Shape<'w> {
-    /// Takes the fields of one release; an error if they may not be set together.
+    /// Reads the fields of one release. Fails if they exclude each other.
     fn of(spec: &'w SessionPersistence) -> Result<Self, String> {
         let header = is_header(spec)?;
         let SessionPersistence {
@@ -189,7 +189,7 @@ fn read_path(path: Option<&str>) -> Result<String, String> {
     Ok(path.to_owned())
 }
 
-/// A name of a rule's own, so that sessions of two rules never mix; the same on every host.
+/// A separate name per rule, so that sessions of two rules never mix. It is the same on every host.
 fn default_name(route: &str, rule: usize) -> String {
     let digest = Sha256::digest(format!("{route}/rules/{rule}"));
     let number = digest

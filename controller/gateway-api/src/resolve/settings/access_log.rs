@@ -1,6 +1,6 @@
 //! Format and receivers of access logs, parsed from configurations into the snapshot's form.
 //!
-//! Receivers are looked up elsewhere. Never allow a header that carries credentials, nor a value
+//! Receivers are resolved elsewhere. Never allow a header that carries credentials, nor a value
 //! that could end the line or field of a text log: unsafe values are errors of the configuration.
 
 use sesame_proto::log_facts;
@@ -14,7 +14,7 @@ use crate::api::{
 };
 use crate::resolve::syntax::{limits, names};
 
-/// Access logs of a Gateway, except the rules that select lines.
+/// Access logs of a Gateway, except the rules that select entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ConfiguredLog {
     pub(crate) format: Option<AccessLogFormat>,
@@ -22,7 +22,7 @@ pub(crate) struct ConfiguredLog {
     pub(crate) sinks: Option<ConfiguredSinks>,
 }
 
-/// Receivers that a configuration says.
+/// Receivers from a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfiguredSinks {
     /// Namespace of the configuration.
@@ -34,12 +34,12 @@ const MAX_EXTRA_FIELDS: usize = 32;
 const MAX_SINKS: usize = 4;
 const MAX_LITERAL: usize = 1024;
 
-/// Returns the faults of a format; each begins with its field.
+/// Returns the errors of a format; each begins with its field.
 pub(super) fn faults_of_format(format: &AccessLogFormat) -> Vec<String> {
     read_form(format).err().into_iter().collect()
 }
 
-/// Returns the faults of receivers; each begins with its field.
+/// Returns the errors of receivers; each begins with its field.
 pub(super) fn faults_of_sinks(sinks: &[LogReceiver]) -> Vec<String> {
     if let Err(why) = limits::entries("sinks", sinks.len(), 0..=MAX_SINKS) {
         return vec![why];
@@ -180,7 +180,7 @@ fn read_extra_field(field: &ExtraLogField) -> Result<ExtraField, String> {
     })
 }
 
-/// Reads a receiver, whose Backend is still missing; the error begins with the field below it.
+/// Reads a receiver, whose Backend is resolved later. The error begins with the field below it.
 pub(crate) fn read_sink(sink: &LogReceiver) -> Result<schema::LogSink, String> {
     let LogReceiver {
         protocol,

@@ -13,13 +13,14 @@ use crate::api::{
 };
 use crate::resolve::syntax::{durations, limits, names};
 
-/// Most entries of a list, as the schema says.
+/// Maximum number of entries in a list, as in the schema.
 const MAX_LISTED: usize = 64;
-/// Most entries of a map, which the schema does not limit.
+/// Maximum number of entries in a map, which the schema does not limit.
 const MOST_ENTRIES: usize = 256;
-/// Shortest and longest silence after which a host may be lost, in milliseconds.
+/// Range of the silence after which a host may count as lost, in milliseconds.
 const LOST_AFTER_MS: std::ops::RangeInclusive<u64> = 90_000..=86_400_000;
-/// Longest time for which a certificate is trusted that a bundle has lost, in milliseconds.
+/// Maximum time for which a certificate stays trusted after its removal from a bundle, in
+/// milliseconds.
 const BUNDLE_OVERLAP_MS: u64 = 2_592_000_000;
 
 /// Largest number that may be added to a port.
@@ -113,7 +114,8 @@ pub(super) fn faults_of_parameters(
     if scope == Scope::Named {
         return found;
     }
-    // The Pods see the processes of their nodes: who writes a Gateway does not choose the programs in them, nor is it about others.
+    // The Pods see the processes of their nodes, so the author of a Gateway must not choose their
+    // programs, nor affect other Gateways.
     let fleet = fleet.as_ref();
     let images = fleet.is_some_and(|fleet| fleet.images.is_some());
     let gateways = fleet.is_some_and(|fleet| fleet.gateways.is_some());

@@ -1,6 +1,7 @@
-//! Headers that are sent along to a collector.
+//! Additional headers for a collector.
 //!
-//! It must never take a header that frames a message, nor a value that Envoy would send otherwise than it is written.
+//! It must never accept a header that frames a message, nor a value that Envoy would send in
+//! another form.
 
 use sesame_proto::{field_names, schema};
 

@@ -1,7 +1,8 @@
-//! Edge settings: fields of configurations, and annotations on a Gateway, that replace the defaults for its treatment of
-//! unknown clients.
+//! Edge settings: fields of configurations and annotations on a Gateway that override the defaults
+//! for untrusted clients.
 //!
-//! An annotation that is not understood changes nothing: the default protects, and the Gateway's Accepted names it.
+//! An unknown annotation changes nothing, because the default protects. The Gateway's Accepted
+//! condition names it.
 
 use std::collections::BTreeMap;
 
@@ -15,30 +16,30 @@ use crate::api::{
 use crate::resolve::syntax::durations;
 
 const PREFIX: &str = "projectsesame.io/";
-/// Most characters of an annotation that is not understood that a message quotes.
+/// Longest part of an unknown annotation that a message quotes.
 const MOST_TOLD: usize = 100;
 /// Limits of Envoy.
 const MOST_HEADER_KIB: u32 = 8192;
 const MOST_HEADERS: u32 = 10_000;
 
-/// An upgrade that passes if it is allowed.
+/// An upgrade that may be allowed.
 #[derive(Clone, Copy)]
 enum Upgrade {
     Spdy,
     Tcp,
 }
 
-/// The edge settings of one Gateway, which begin as the defaults.
+/// The edge settings of one Gateway, initially the defaults.
 #[derive(Debug, Default)]
 pub(super) struct EdgeDefaults(Edge);
 
 impl EdgeDefaults {
-    /// Returns the settings, if any differs from the defaults.
+    /// Returns the settings, unless they equal the defaults.
     pub(super) fn difference(self) -> Option<Edge> {
         (self.0 != Edge::default()).then_some(self.0)
     }
 
-    /// Takes the rules of the access log, which have been checked.
+    /// Applies the rules of the access log, which were checked before.
     pub(super) fn log(&mut self, rules: &AccessLogRules) {
         let AccessLogRules {
             enabled,
@@ -62,7 +63,8 @@ impl EdgeDefaults {
         self.0.access_log = (log != AccessLog::default()).then_some(log);
     }
 
-    /// Takes the fields that are there; returns a message for each that is not understood, which begins with its name.
+    /// Applies the fields that are set. Returns a message for each invalid one, which begins with
+    /// its name.
     // Long: one table, which names each field once.
     pub(super) fn set_all(&mut self, settings: &EdgeSettings) -> Vec<String> {
         let EdgeSettings {
@@ -107,7 +109,7 @@ impl EdgeDefaults {
                 wrong.push(format!("{field}: {:?} is not one of {words}", told(value)));
                 continue;
             }
-            // An annotation has the same words in lower case.
+            // Annotations use the same values in lower case.
             let outcome = set(&mut self.0, name, &value.to_lowercase());
             wrong.extend(outcome.err().map(|why| format!("{field}: {why}")));
         }
@@ -152,8 +154,8 @@ impl EdgeDefaults {
         wrong
     }
 
-    /// Takes the annotations of a Gateway that begin with our prefix, and notes them as the sources of their fields. Returns a
-    /// message for each that is not understood.
+    /// Applies the annotations of a Gateway with our prefix, and records them as the sources of
+    /// their fields. Returns a message for each invalid one.
     pub(super) fn annotate(
         &mut self,
         annotations: &Labels,
@@ -179,7 +181,7 @@ impl EdgeDefaults {
     }
 }
 
-/// Returns the field of a configuration that an annotation takes the place of.
+/// Returns the field of a configuration that an annotation overrides.
 fn camel_case(name: &str) -> String {
     let mut words = name.split('-');
     let first = words.next().unwrap_or_default().to_owned();

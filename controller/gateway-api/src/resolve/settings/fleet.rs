@@ -1,4 +1,5 @@
-//! Faults of `spec.fleet`: everything that the API server would refuse in the objects of a fleet, as far as one value shows it.
+//! Errors in `spec.fleet`: everything that the API server would reject in the objects of a fleet,
+//! as far as a single value shows it.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +11,13 @@ use crate::api::{
 };
 use crate::resolve::syntax::limits;
 
-/// Most entries of a list or a map.
+/// Maximum number of entries in a list or a map.
 const MAX_ENTRIES: usize = 32;
-/// Longest name of an image, and of the part of a label's key after its prefix, and longest value of a label.
+/// Maximum lengths: of an image's name, of a label's key without its prefix, and of a label's
+/// value.
 const MAX_IMAGE: usize = 512;
 const MAX_LABEL: usize = 63;
-/// Longest text that a message quotes.
+/// Longest part of a text that a message quotes.
 const MOST_TOLD: usize = 64;
 const DRAIN_SECONDS: std::ops::RangeInclusive<i32> = 1..=3600;
 const REPLICAS: std::ops::RangeInclusive<i32> = 1..=1000;
@@ -81,7 +83,8 @@ pub(super) fn faults(fleet: &FleetSettings) -> Vec<String> {
     found
 }
 
-/// Returns why a number of Pods is wrong. Another layer may say which workload it is for.
+/// Returns the error in a number of Pods. The workload that it applies to may come from another
+/// layer.
 fn replicas_fault(replicas: i32, workload: Option<&FleetWorkload>) -> Option<String> {
     if !REPLICAS.contains(&replicas) {
         return Some(format!("replicas: {replicas}: expected 1 to 1000"));
@@ -148,7 +151,7 @@ fn labels(found: &mut Vec<String>, field: &str, labels: &BTreeMap<String, String
     }
 }
 
-/// Returns the first fault of a toleration, as the API server would find it.
+/// Returns the first error in a toleration that the API server would report.
 fn toleration_fault(toleration: &Toleration) -> Option<String> {
     let Toleration {
         key,

@@ -1,4 +1,4 @@
-//! Configurations laid over each other, field by field, with the object that decided about each.
+//! Merges configurations field by field, and records the source of each field.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::api::{
     SesameConfigurationSpec, UpstreamSettings,
 };
 
-/// Layers together.
+/// The merged layers.
 #[derive(Debug, Default)]
 pub(super) struct Merged {
     pub(super) publishing: Publishing,
@@ -22,7 +22,7 @@ pub(super) struct Merged {
     pub(super) access_log: AccessLogRules,
     pub(super) log: ConfiguredLog,
     pub(super) tracing: Option<ConfiguredTracing>,
-    /// Names of the routes whose requests are counted apart, by name.
+    /// Names of the routes with separate request metrics, sorted.
     pub(super) measured_routes: Vec<String>,
     pub(super) ports: PortLimits,
     pub(super) sources: BTreeMap<String, String>,
@@ -45,7 +45,7 @@ impl Merged {
     /// Merges a configuration on top of the previous ones.
     pub(super) fn lay(&mut self, layer: &SesameConfiguration) {
         let source = named(layer);
-        // The first two are the controller's own.
+        // The first two belong to the controller.
         let SesameConfigurationSpec {
             gateway: _,
             hosts: _,
@@ -87,7 +87,7 @@ impl Merged {
             routes: Some(routes),
         }) = metrics
         {
-            // They have been checked.
+            // They were checked before.
             self.measured_routes = metrics::read(routes).unwrap_or_default();
             self.sources
                 .insert("spec.metrics.routes".to_owned(), source.clone());

@@ -5,10 +5,10 @@
 use crate::api::{MeasuredKind, MeasuredRoute};
 use crate::resolve::syntax::{limits, names};
 
-/// Most routes of a Gateway, as the schema says.
+/// Maximum number of routes of a Gateway, as in the schema.
 const MAX_ROUTES: usize = 32;
 
-/// Reads the routes: their names as a snapshot has them, each once, by name. The error names the field.
+/// Reads the distinct routes by their names in snapshots, sorted. The error names the field.
 pub(super) fn read(routes: &[MeasuredRoute]) -> Result<Vec<String>, String> {
     limits::entries("routes", routes.len(), 0..=MAX_ROUTES)?;
     let mut found = Vec::with_capacity(routes.len());

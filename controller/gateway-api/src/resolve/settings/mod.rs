@@ -1,9 +1,9 @@
-//! Settings of one Gateway: the values of SesameConfigurations and annotations, laid over each other.
+//! Settings of one Gateway, merged from SesameConfigurations and annotations.
 //!
-//! The last one that says something about a field decides: the controller's own configuration, then the one that the
-//! GatewayClass names as its parameters, then the Gateway's, then annotations of the Gateway. Only what restricts adds up: a
-//! port has to be allowed by all. Nothing else decides about precedence. It must never take a part of a configuration that
-//! has a fault.
+//! The last layer that sets a field decides. The order is: the controller's own configuration, the
+//! parameters of the GatewayClass, the Gateway's parameters, the Gateway's annotations. Only
+//! restrictions add up: all layers have to allow a port. Nothing else decides about precedence. A
+//! configuration with an error must never apply in part.
 
 pub(crate) mod access_log;
 pub mod check;
@@ -32,31 +32,31 @@ use crate::api::{
     PublishingType, RotationSettings, SesameConfiguration,
 };
 
-/// Settings of one Gateway, all layers together.
+/// Settings of one Gateway, from all layers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GatewaySettings {
     /// The Gateway's Service.
     pub publishing: Publishing,
     /// Agents and Envoys that serve the Gateway.
     pub fleet: FleetSettings,
-    /// Edge settings, if any differs from the defaults.
+    /// Edge settings, unless they equal the defaults.
     pub(crate) edge: Option<schema::Edge>,
-    /// Exchange of credentials, if it differs from the defaults.
+    /// Rotation of credentials, unless it equals the defaults.
     pub(crate) rotation: Option<schema::Rotation>,
-    /// Tracing, if a configuration says something of it.
+    /// Tracing, if a configuration sets it.
     pub(crate) tracing: Option<ConfiguredTracing>,
-    /// Form and receivers of access logs, as far as a configuration says something of them.
+    /// Format and receivers of access logs, as far as a configuration sets them.
     pub(crate) log: ConfiguredLog,
-    /// Routes whose requests are counted apart, as a snapshot names them.
+    /// Names in the snapshot of routes with separate request metrics.
     pub(crate) measured_routes: Vec<String>,
     pub(crate) ports: PortLimits,
-    /// Object or annotation that decided about each field that is set.
+    /// Object or annotation that set each field.
     pub sources: BTreeMap<String, String>,
 }
 
 impl GatewaySettings {
-    /// Lays the annotations of a Gateway over the layers, of which later ones decide. Returns the settings, and a message for each
-    /// annotation that is not understood.
+    /// Merges the layers and then the annotations of a Gateway; later ones win. Returns the
+    /// settings, and a message for each invalid annotation.
     pub(crate) fn of(layers: &[&SesameConfiguration], annotations: &Labels) -> (Self, Vec<String>) {
         let mut merged = Merged::default();
         for layer in layers {
@@ -75,7 +75,7 @@ impl GatewaySettings {
             mut sources,
         } = merged;
         let mut edge = EdgeDefaults::default();
-        // They have been checked.
+        // They were checked before.
         let _ = edge.set_all(&of_layers);
         edge.log(&access_log);
         let not_understood = edge.annotate(annotations, &mut sources);
@@ -93,12 +93,12 @@ impl GatewaySettings {
         (settings, not_understood)
     }
 
-    /// Returns true if the controller keeps a fleet for the Gateway.
+    /// Returns true if the controller manages a fleet for the Gateway.
     pub fn is_managed(&self) -> bool {
         self.fleet.management == Some(FleetManagement::Managed)
     }
 
-    /// Returns the Gateways of a class that are served.
+    /// Returns how the Gateways of a class are served.
     pub(crate) fn gateways(&self) -> &FleetGateways {
         let said = self.fleet.gateways.as_ref();
         said.unwrap_or(&FleetGateways::Isolated)
@@ -109,8 +109,8 @@ impl GatewaySettings {
         *self.gateways() == FleetGateways::Merged
     }
 
-    /// Returns the fields that are not as in `others`, each with the object that decided about it; ports that are allowed are left
-    /// out.
+    /// Returns the fields that differ from `others`, each with the object that set it; except
+    /// allowed ports.
     pub(crate) fn differences(&self, others: &Self) -> Vec<String> {
         let Self {
             publishing,
@@ -140,7 +140,7 @@ impl GatewaySettings {
             .collect()
     }
 
-    /// Returns true if the controller keeps the Gateway's fleet on the network of Pods.
+    /// Returns true if the Gateway's managed fleet is on the Pod network.
     pub fn is_on_pod_network(&self) -> bool {
         self.is_managed() && self.fleet.workload == Some(FleetWorkload::Deployment)
     }
@@ -171,7 +171,7 @@ impl GatewaySettings {
 /// Returns the snapshot's rotation settings, or `None` for the defaults.
 fn of_rotation(settings: &RotationSettings) -> Option<schema::Rotation> {
     let RotationSettings { bundle_overlap } = settings;
-    // It has been checked.
+    // It was checked before.
     let overlap = bundle_overlap.as_deref().and_then(check::milliseconds);
     let rotation = schema::Rotation {
         bundle_overlap_ms: overlap.unwrap_or_default(),
@@ -179,7 +179,7 @@ fn of_rotation(settings: &RotationSettings) -> Option<schema::Rotation> {
     (rotation != schema::Rotation::default()).then_some(rotation)
 }
 
-/// Returns the name of a configuration as messages say it.
+/// Returns the name of a configuration for messages.
 fn named(configuration: &SesameConfiguration) -> String {
     let key = configuration.metadata.key();
     format!("SesameConfiguration {key}")

@@ -1,32 +1,32 @@
-//! The configurations that GatewayClasses and Gateways name as their parameters.
+//! The configurations that GatewayClasses and Gateways refer to as their parameters.
 
 use super::{check, named};
 use crate::api::{ObjectRef, SESAME_GROUP, SesameConfiguration};
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, World};
 
-/// Namespace in which a reference is looked up.
+/// Namespace for the lookup of a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope<'w> {
-    /// The reference names it: GatewayClasses have none.
+    /// The reference has to name it, because GatewayClasses have none.
     Named,
-    /// That of the Gateway, which the reference cannot leave.
+    /// Always the Gateway's namespace.
     Of(&'w str),
 }
 
-/// The configuration that a reference names.
+/// The referenced configuration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Parameters<'w> {
     /// The reference is unset.
     Absent,
-    /// It can be used.
+    /// It is usable.
     Valid(&'w SesameConfiguration),
-    /// It cannot be used.
+    /// It is unusable.
     Refused,
 }
 
 impl<'w> Parameters<'w> {
-    /// Returns the configuration, if there is one that can be used.
+    /// Returns the configuration, if it is usable.
     pub(crate) fn valid(self) -> Option<&'w SesameConfiguration> {
         match self {
             Self::Valid(found) => Some(found),
@@ -35,7 +35,8 @@ impl<'w> Parameters<'w> {
     }
 }
 
-/// Looks up the configuration that a reference in `field` names; one that cannot be used is refused in `verdict`.
+/// Looks up the configuration that a reference in `field` names. An unusable one is refused in
+/// `verdict`.
 pub(crate) fn find<'w>(
     field: &str,
     reference: Option<&'w ObjectRef>,

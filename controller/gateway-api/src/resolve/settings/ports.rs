@@ -1,4 +1,4 @@
-//! Ports that listeners may have, and those that hosts open for them.
+//! Ports that listeners may have, and the ports that hosts open for them.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -10,15 +10,15 @@ use crate::resolve::listeners::CheckedListener;
 use crate::resolve::syntax::names;
 use crate::status::Reason;
 
-/// Most characters of a value that a message quotes.
+/// Longest part of a value that a message quotes.
 const MOST_TOLD: usize = 40;
 
-/// Rules for ports, of all layers together.
+/// Rules for ports, from all layers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PortLimits {
-    /// Opened ports by those that clients see.
+    /// Opened ports by client-visible ports.
     map: BTreeMap<u16, u16>,
-    /// Configuration that has the map.
+    /// Configuration that sets the map.
     mapped_by: String,
     /// Added to each port that is not in the map.
     offset: u16,
@@ -31,7 +31,7 @@ pub(crate) struct PortLimits {
 #[derive(Clone, Debug, PartialEq)]
 struct AllowedPorts {
     ranges: Vec<RangeInclusive<u16>>,
-    /// The ranges as they are written.
+    /// The ranges as written.
     text: String,
     source: String,
 }
@@ -78,7 +78,8 @@ impl PortLimits {
         self.map == other.map && self.offset == other.offset
     }
 
-    /// Refuses the listeners whose ports are not allowed, or are opened for another port that is `used` by the same Envoys.
+    /// Refuses listeners whose ports are not allowed, or are opened for another port that the same
+    /// Envoys use.
     pub(crate) fn refuse(&self, listeners: &mut [CheckedListener<'_>], used: &[Socket]) {
         for listener in listeners {
             let Some((udp, port)) = socket(listener) else {
@@ -114,7 +115,7 @@ impl PortLimits {
         }
     }
 
-    /// Notes in the ports of a snapshot which ones hosts open.
+    /// Records in the ports of a snapshot which ones hosts open.
     pub(crate) fn open(&self, ports: &mut [schema::Port]) {
         for port in ports {
             let outside = u16::try_from(port.port).unwrap_or_default();
@@ -128,7 +129,7 @@ impl PortLimits {
     }
 }
 
-/// A port of a listener, and true before it if it is of UDP.
+/// A port of a listener, preceded by true for UDP.
 pub(crate) type Socket = (bool, u16);
 
 /// Returns the port of a listener, or `None` if it is invalid.
@@ -137,7 +138,7 @@ pub(crate) fn socket(listener: &CheckedListener<'_>) -> Option<Socket> {
     Some((protocol == schema::Protocol::RawUdp, listener.port?))
 }
 
-/// Reads `443` or `8000-8999`.
+/// Parses `443` or `8000-8999`.
 pub(super) fn range(text: &str) -> Result<RangeInclusive<u16>, String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let number = |text: &str| {

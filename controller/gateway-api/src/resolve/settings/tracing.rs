@@ -1,6 +1,6 @@
 //! Tracing, parsed from policies and configurations into the snapshot's form.
 //!
-//! The collector is looked up elsewhere. Never omit a part: anything that Envoy does not support
+//! The collector is resolved elsewhere. Never omit a part: a setting that Envoy does not support
 //! refuses the whole.
 
 use sesame_proto::schema::{RequestFact, SpanAttribute, Tracing, span_attribute::Source};
@@ -13,7 +13,7 @@ use crate::api::{
 use crate::resolve::syntax::{limits, names};
 use crate::status::{Grounds, Reason, unsupported};
 
-/// Tracing that a configuration says.
+/// Tracing from a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfiguredTracing {
     /// Namespace of the configuration.
@@ -24,15 +24,15 @@ pub(crate) struct ConfiguredTracing {
 /// Decision about tracing.
 #[derive(Debug)]
 pub(crate) enum TracingDecision<'s> {
-    /// Nothing.
+    /// No setting.
     Unsaid,
     /// Nothing is traced.
     Off,
-    /// Spans go to this collector; the name of its Backend is still missing.
+    /// Spans go to this collector; the name of its Backend is resolved later.
     To(&'s CollectorRef, Tracing),
 }
 
-/// Default sampling of new traces, per million: a Gateway has many requests.
+/// Default sampling of new traces, per million. It is low, because a Gateway has many requests.
 const SAMPLED_PER_MILLION: u32 = 10_000;
 const MILLION: u64 = 1_000_000;
 
@@ -95,7 +95,7 @@ pub(crate) fn read(spec: &TracingSettings) -> Result<TracingDecision<'_>, Ground
     Ok(TracingDecision::To(backend_ref, tracing))
 }
 
-/// Returns the decision of a mode with which nothing is recorded; none of the other one.
+/// Returns the decision of a mode that records nothing, or `None` for other modes.
 fn without_spans(mode: Option<&TracingMode>) -> Result<Option<TracingDecision<'static>>, Grounds> {
     Ok(match mode {
         Some(TracingMode::Enabled) => None,
@@ -122,7 +122,7 @@ fn per_million(field: &str, rate: &Fraction) -> Result<u32, String> {
     let (of, all) = (*numerator, denominator.unwrap_or(100));
     match (u64::try_from(of), u64::try_from(all)) {
         (Ok(part), Ok(whole)) if whole > 0 && part <= whole => {
-            // No more than a million.
+            // At most a million.
             Ok(u32::try_from(part * MILLION / whole).unwrap_or(u32::MAX))
         }
         _ => Err(format!(
@@ -167,7 +167,7 @@ fn ignores_parent(spec: Option<&ParentBasedSampling>) -> Result<bool, Grounds> {
     Ok(ignores)
 }
 
-/// Returns a name of letters, digits, `_.:/-` and, between others, `more`; empty if there is none.
+/// Returns a name of letters, digits, `_.:/-` and, except at its ends, `more`; empty if unset.
 fn name(field: &str, value: Option<&str>, more: &str, most: usize) -> Result<String, Grounds> {
     let Some(value) = value else {
         return Ok(String::new());
@@ -256,7 +256,7 @@ fn read_attribute(attribute: &TracingAttribute) -> Result<SpanAttribute, Grounds
     })
 }
 
-/// Facts that Envoy knows of a request, by OpenTelemetry's names. By name.
+/// Request facts known to Envoy, sorted by their OpenTelemetry names.
 const FACTS: &[(&str, RequestFact)] = &[
     ("client.address", RequestFact::ClientAddress),
     ("client.port", RequestFact::ClientPort),

@@ -1,4 +1,5 @@
-//! The snapshot of one Gateway, or of several that are served together, assembled from their listeners, their routes, and the Backends that these send to.
+//! Assembles the snapshot of one Gateway, or of several that are served together, from their
+//! listeners, their routes, and the Backends of these.
 
 mod upstreams;
 
@@ -18,7 +19,7 @@ use crate::resolve::tables::{self, Findings, Tables};
 use crate::resolve::tls::certificates::Certificates;
 use crate::world::Kind;
 
-/// The snapshot of one Gateway, or of all of a class that are served together, and the keys that it names.
+/// The snapshot of one Gateway, or of several of a class that are served together, with its keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResolvedGateway {
     /// The name under which it is published: the Gateway's name, or
@@ -26,7 +27,8 @@ pub struct ResolvedGateway {
     pub gateway: NamespacedName,
     /// The listeners, route tables, Backends and endpoints.
     pub snapshot: Snapshot,
-    /// The keys, sorted by name; the same names as in `snapshot.keys`, without those that are in files of hosts.
+    /// The keys, sorted by name. The same names as in `snapshot.keys`, except keys in files of
+    /// hosts.
     pub keys: Vec<KeyPair>,
 }
 
@@ -41,14 +43,14 @@ pub(crate) fn assemble<'w>(
     findings: &mut Findings,
     cx: &mut ResolveContext<'w, '_>,
 ) -> Option<ResolvedGateway> {
-    // Beside others, whose listeners would have the requests that its own refuse.
+    // Together with others, whose listeners would otherwise get the requests that its own refuse.
     let refuses = |it: &CheckedGateway<'_>| together.len() > 1 && it.has_refusing();
     let is_served = |it: &&&AttachedGateway<'_, '_>| {
         let gateway = it.gateway;
         (gateway.verdict().good() || refuses(gateway)) && !gateway.addresses.nowhere()
     };
     let served: Vec<_> = together.iter().filter(is_served).collect();
-    // Whatever is not of a listener is the same for all.
+    // Settings outside of listeners are the same for all.
     let mut accepted = served.iter().filter(|it| it.gateway.accepted.good());
     let gateway = accepted.next()?.gateway;
     let listeners = served.iter().flat_map(|it| {
@@ -87,7 +89,7 @@ pub(crate) fn assemble<'w>(
         .into_iter()
         .filter_map(|name| certificates.published(name))
         .collect();
-    // Bundles of the same references are the same.
+    // Equal references give equal bundles.
     let mut bundles = backends.bundles();
     bundles.extend(served.iter().flat_map(|it| it.gateway.frontend.bundles()));
     let of_meshes = meshes().filter_map(|it| it.bundle.as_ref());
@@ -124,7 +126,7 @@ pub(crate) fn assemble<'w>(
     })
 }
 
-/// Returns the names of the keys that are shown to clients and to backends.
+/// Returns the names of the keys for clients and for backends.
 fn key_names<'t>(
     terminations: impl Iterator<Item = &'t TlsTermination>,
     originations: impl Iterator<Item = &'t BackendTls>,

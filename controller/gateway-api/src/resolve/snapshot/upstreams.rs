@@ -1,4 +1,4 @@
-//! Backends that tables send to, as their Gateways reach them.
+//! Backends in tables, in the way their Gateways reach them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -43,7 +43,7 @@ pub(crate) fn find<'w>(
     let mut endpoints: Vec<EndpointSet> = Vec::with_capacity(names.len());
     for noted in names {
         let (name, ReachedBy { client_key, mesh }) = ReachedBy::split(noted);
-        // A mesh that is not there refuses, too.
+        // A missing mesh refuses, too.
         let transport = match mesh.map(|mesh| meshes.get(mesh).copied().flatten()) {
             None => MeshTransport::Plain,
             Some(Some(tls)) => MeshTransport::Mesh(tls),
@@ -63,7 +63,8 @@ pub(crate) fn find<'w>(
         let Some(mut backend) = backend else {
             continue;
         };
-        // After it has its name: a route that starts to keep sessions must not move other requests to another Backend.
+        // Only after naming it: a route that starts to keep sessions must not move other requests
+        // to another Backend.
         if with_sessions.contains(&noted) {
             backend.session_key = all.session_key(name);
         }
@@ -93,7 +94,8 @@ pub(crate) fn find<'w>(
     }
 }
 
-/// Returns the names of the Backends in the tables, in order, and those that routes with session persistence send to.
+/// Returns the names of the Backends in the tables, in order, and the ones used with session
+/// persistence.
 fn names(tables: &Tables) -> (Vec<&str>, BTreeSet<&str>) {
     let (mut names, mut with_sessions) = (Vec::new(), BTreeSet::new());
     for host in tables

@@ -7,7 +7,7 @@ pub(crate) fn milliseconds(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Reads the duration in this field, if there is one.
+/// Reads the duration in this field, if set.
 pub(crate) fn read(field: &str, text: Option<&str>) -> Result<Option<u64>, String> {
     let read = text.map(milliseconds).transpose();
     read.map_err(|why| format!("{field}: {why}"))

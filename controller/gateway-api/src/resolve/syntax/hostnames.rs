@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use sesame_proto::dns_name::is_dns_label;
 
-/// A set of hosts in lower case: all, those below a suffix, or exactly one.
+/// A set of hosts in lower case: all, all below a suffix, or exactly one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Hostname(String);
 
@@ -27,9 +27,9 @@ impl Hostname {
         Ok(Self(text.to_owned()))
     }
 
-    /// Parses a hostname leniently, if its requests are only refused: it accepts upper case, IP
-    /// addresses, `_`, and `*` for all, since clients may request such hosts. Returns `None` if no
-    /// request can name it.
+    /// Parses a hostname leniently, for refusing its requests: it accepts upper case, IP addresses,
+    /// `_`, and `*` for all, because clients may request such hosts. Returns `None` if no request
+    /// can have it.
     pub(crate) fn meant(text: &str) -> Option<Self> {
         let text = meant(text);
         let name = text.strip_prefix("*.").unwrap_or(&text).replace('_', "-");
@@ -47,8 +47,8 @@ impl Hostname {
         if self.0.is_empty() { "*" } else { &self.0 }
     }
 
-    /// Returns the key in maps: an exact name as it is, a wildcard from its dot, empty for all. The key of a wider hostname
-    /// is a suffix of the key of a narrower one.
+    /// Returns the key for maps: an exact name as is, a wildcard from its dot, empty for all. The
+    /// key of a wider hostname is a suffix of the key of a narrower one.
     pub(crate) fn key(&self) -> &str {
         self.0.strip_prefix('*').unwrap_or(&self.0)
     }
@@ -66,7 +66,7 @@ impl Hostname {
             .chain((!key.is_empty()).then_some(""))
     }
 
-    /// Returns true if every host of `other` is one of this.
+    /// Returns true if this hostname covers every host of `other`.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         covers(&self.0, &other.0)
     }
@@ -87,13 +87,13 @@ impl Hostname {
         !self.0.is_empty() && !self.0.starts_with('*')
     }
 
-    /// Returns a rank; greater is more specific: one host before many, then the longer name.
+    /// Returns a rank; greater is more specific: exact names first, then by length.
     pub(crate) fn specificity(&self) -> (bool, usize) {
         (self.is_exact(), self.0.len())
     }
 }
 
-/// Returns true if every host of the hostname `narrow` is one of `wide`, both as the API writes them.
+/// Returns true if the hostname `wide` covers every host of `narrow`, both in the API's notation.
 pub(crate) fn covers(wide: &str, narrow: &str) -> bool {
     match wide.strip_prefix('*') {
         Some(suffix) => {
@@ -104,7 +104,7 @@ pub(crate) fn covers(wide: &str, narrow: &str) -> bool {
     }
 }
 
-/// Returns the text of a hostname as its author may have meant it; see [`Hostname::meant`].
+/// Returns a hostname as its author may have meant it; see [`Hostname::meant`].
 pub(crate) fn meant(text: &str) -> Cow<'_, str> {
     let text = text.strip_suffix('.').unwrap_or(text);
     if text == "*" {
@@ -116,7 +116,7 @@ pub(crate) fn meant(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Checks a hostname without a wildcard, as redirects and rewrites need it (`PreciseHostname`).
+/// Checks a hostname without a wildcard, as required in redirects and rewrites (`PreciseHostname`).
 pub(crate) fn check_precise(text: &str) -> Result<(), String> {
     check(text, text)
 }

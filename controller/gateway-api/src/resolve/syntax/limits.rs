@@ -1,6 +1,6 @@
-//! The number of entries, the size and the range that resolution allows, of every field that it bounds, and the messages
-//! about them. Those of the API's schema hold here, too, because files have not passed an API server. A list with more is
-//! refused, and the rest is not looked at: limits bound our own work.
+//! Limits on entries, sizes and ranges of all fields that resolution bounds, with their messages.
+//! The limits of the API's schema are repeated, because files have not passed an API server. A
+//! longer list is refused without reading the rest: limits bound our own work.
 
 use std::fmt::Arguments;
 use std::ops::RangeInclusive;
@@ -18,14 +18,15 @@ pub(crate) const MAX_ADDRESSES: usize = 16;
 pub(crate) const MAX_FRONTEND_PORTS: usize = 64;
 /// Entries of `allowedRoutes.kinds`.
 pub(crate) const MAX_KINDS: usize = 8;
-/// Entries of `tls.options` of a listener, and application protocols in one of them. The second is our own.
+/// Entries of `tls.options` of a listener, and application protocols in one of them. The second
+/// limit is Sesame's.
 pub(crate) const MAX_TLS_OPTIONS: usize = 16;
 pub(crate) const MAX_ALPN: usize = 16;
 /// Certificates of a listener.
 pub(crate) const MAX_CERTIFICATE_REFS: usize = 64;
-/// References to CA certificates by which clients are verified.
+/// References to CA certificates for clients.
 pub(crate) const MAX_CLIENT_CA_REFS: usize = 16;
-/// Hostnames of a route of which nothing is served that are looked at one by one, to refuse their requests. Our own.
+/// Hostnames of an unserved route whose requests are refused individually. This limit is Sesame's.
 pub(crate) const MAX_REFUSED_HOSTNAMES: usize = 1024;
 /// Parents of a route.
 pub(crate) const MAX_PARENTS: usize = 32;
@@ -34,7 +35,7 @@ pub(crate) const MAX_MATCHES: usize = 64;
 pub(crate) const MAX_ROUTE_MATCHES: usize = 128;
 /// Headers, and query parameters, of one match.
 pub(crate) const MAX_MATCHED_VALUES: usize = 16;
-/// Characters of a path that is matched or put in the place of another.
+/// Characters of a path in a match or a replacement.
 pub(crate) const MAX_PATH: usize = 1024;
 /// Filters of a rule or a backend.
 pub(crate) const MAX_FILTERS: usize = 16;
@@ -43,7 +44,8 @@ pub(crate) const MAX_FILTER_HEADERS: usize = 16;
 /// Entries of the lists of a CORS filter, and of its methods.
 pub(crate) const MAX_CORS_ENTRIES: usize = 64;
 pub(crate) const MAX_CORS_METHODS: usize = 9;
-/// Entries of each list of an ExternalAuth filter, and bytes of a body that is sent along. The second is our own.
+/// Entries of each list of an ExternalAuth filter, and bytes of a forwarded body. The second limit
+/// is Sesame's.
 pub(crate) const MAX_AUTH_HEADERS: usize = 64;
 pub(crate) const MAX_AUTH_BODY: u32 = 1024 * 1024;
 /// Backends of a rule, and the weight of one.
@@ -56,7 +58,8 @@ pub(crate) const MAX_POLICY_TARGETS: usize = 16;
 /// Headers for a collector, and the characters of the value of one.
 pub(crate) const MAX_COLLECTOR_HEADERS: usize = 16;
 pub(crate) const MAX_HEADER_VALUE: usize = 4096;
-/// Attributes of spans, the characters of the name of one, and of its value. The first is our own.
+/// Attributes of spans, characters of an attribute's name, and of its value. The first limit is
+/// Sesame's.
 pub(crate) const MAX_ATTRIBUTES: usize = 64;
 pub(crate) const MAX_ATTRIBUTE_NAME: usize = 256;
 pub(crate) const MAX_ATTRIBUTE_VALUE: usize = 1024;
@@ -65,17 +68,18 @@ pub(crate) const MAX_SERVICE_NAME: usize = 253;
 pub(crate) const MAX_SPAN_NAME: usize = 256;
 /// References to CA certificates of a BackendTLSPolicy.
 pub(crate) const MAX_POLICY_CA_REFS: usize = 8;
-/// Names that the certificate of a backend may have to show, and the characters of one that is a URI.
+/// Names for the certificate of a backend, and the characters of one that is a URI.
 pub(crate) const MAX_SUBJECT_ALT_NAMES: usize = 5;
 pub(crate) const MAX_URI: usize = 253;
-/// Bytes of a text with certificates or a key, and certificates in it: more than any real chain or bundle has. Our own.
+/// Bytes of a PEM text, and certificates in it: more than any real chain or bundle has. Sesame's
+/// limits.
 pub(crate) const MAX_PEM_BYTES: usize = 512 * 1024;
 pub(crate) const MAX_PEM_CERTIFICATES: usize = 512;
-/// Revocation lists in a text, and certificates that all of them revoke. Our own.
+/// Revocation lists in a text, and certificates that all of them revoke. Sesame's limits.
 pub(crate) const MAX_PEM_LISTS: usize = 64;
 pub(crate) const MAX_REVOKED: usize = 10_000;
 
-/// Returns an error unless the list in this field has an allowed number of entries.
+/// Fails unless the list in this field has an allowed number of entries.
 pub(crate) fn entries(
     field: &str,
     count: usize,
@@ -91,7 +95,7 @@ pub(crate) fn entries(
     })
 }
 
-/// Returns an error if the value of this field has too many characters.
+/// Fails if the value of this field has too many characters.
 pub(crate) fn characters(field: &str, value: &str, most: usize) -> Result<(), String> {
     let count = value.len();
     if count <= most {
@@ -102,7 +106,7 @@ pub(crate) fn characters(field: &str, value: &str, most: usize) -> Result<(), St
     ))
 }
 
-/// Returns an error unless the value is text of a good length that may stand in a header.
+/// Fails unless the value has a valid length and is allowed in a header.
 pub(crate) fn field_value(at: Arguments<'_>, value: &str, most: usize) -> Result<(), String> {
     if !(1..=most).contains(&value.len()) {
         return Err(format!(

@@ -6,7 +6,8 @@ use std::fmt::Arguments;
 
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
-/// Checks the namespace and name of an object. Names become provenance, so no name may look like a part of another.
+/// Checks the namespace and name of an object. Names become provenance, so none may look like a
+/// part of another.
 pub(crate) fn check_object(namespace: &str, name: &str) -> Result<(), String> {
     if !is_dns_label(namespace) {
         return Err(format!(
@@ -21,7 +22,7 @@ pub(crate) fn check_object(namespace: &str, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns a kind as messages name it: with its group, unless that is the core group.
+/// Returns a kind for messages, with its group unless that is the core group.
 pub(crate) fn group_kind(group: &str, kind: &str) -> String {
     if group.is_empty() {
         kind.to_owned()
@@ -30,7 +31,8 @@ pub(crate) fn group_kind(group: &str, kind: &str) -> String {
     }
 }
 
-/// Returns true for the name of a header or query parameter: a token of RFC 9110 of at most 256 characters.
+/// Returns true for a valid name of a header or query parameter: a token of RFC 9110 of at most 256
+/// characters.
 pub(crate) fn is_token(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 256
@@ -39,7 +41,7 @@ pub(crate) fn is_token(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
-/// Returns an error if the name of a header or query parameter is not a token.
+/// Fails if the name of a header or query parameter is not a token.
 pub(crate) fn check_token(at: Arguments<'_>, name: &str) -> Result<(), String> {
     if is_token(name) {
         return Ok(());
@@ -49,12 +51,13 @@ pub(crate) fn check_token(at: Arguments<'_>, name: &str) -> Result<(), String> {
     ))
 }
 
-/// Returns true for text that may stand in the value of a header: no control characters but tab.
+/// Returns true for text that is allowed in the value of a header: no control characters except
+/// tab.
 pub(crate) fn is_field_value(text: &str) -> bool {
     text.chars().all(|c| c == '\t' || !c.is_control())
 }
 
-/// Returns true for a path in which each character is allowed, escapes included.
+/// Returns true for a path with allowed characters only, escapes included.
 pub(crate) fn is_path(text: &str) -> bool {
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -72,7 +75,7 @@ pub(crate) fn is_path(text: &str) -> bool {
     true
 }
 
-/// Returns an error about the path in this field if a character is not allowed.
+/// Fails if the path in this field has a forbidden character.
 pub(crate) fn check_path(field: &str, path: &str) -> Result<(), String> {
     if is_path(path) {
         return Ok(());
@@ -87,10 +90,10 @@ pub(crate) fn port(number: i32) -> Option<u16> {
     u16::try_from(number).ok().filter(|port| *port > 0)
 }
 
-/// The domain of our keys. One of a domain below it is ours, too.
+/// The domain of our keys, which includes subdomains.
 const DOMAIN: &str = "projectsesame.io";
 
-/// Returns true for a key under our domain, in whatever case.
+/// Returns true for a key under our domain, in any case.
 pub(crate) fn is_ours(key: &str) -> bool {
     let domain = key.split('/').next().unwrap_or_default();
     let domain = domain.to_ascii_lowercase();

@@ -12,7 +12,7 @@ use regex_syntax::ast::{
     Visitor, visit,
 };
 
-/// Most repetitions of a part, where repetitions of repetitions are multiplied.
+/// Maximum number of repetitions of a part, multiplied for nested repetitions.
 const MOST_REPETITIONS: u32 = 1000;
 
 /// The classes that RE2 knows by `\p{...}`: general categories, and the scripts in common use.
@@ -85,8 +85,8 @@ const UNICODE_CLASSES: &[&str] = &[
     "Tibetan",
 ];
 
-/// Returns an error about a part that RE2 would refuse, or read differently. An expression that does not parse is left to
-/// its compiler.
+/// Fails for a part that RE2 would reject, or read differently. An expression that does not parse
+/// is left to its compiler.
 pub(crate) fn check(pattern: &str) -> Result<(), String> {
     match Parser::new().parse(pattern) {
         Ok(ast) => visit(
@@ -102,7 +102,7 @@ pub(crate) fn check(pattern: &str) -> Result<(), String> {
 
 struct Differences<'p> {
     pattern: &'p str,
-    /// Rest of [`MOST_REPETITIONS`] inside of the surrounding repetitions.
+    /// Remainder of [`MOST_REPETITIONS`] inside the surrounding repetitions.
     left: Vec<u32>,
 }
 
@@ -133,7 +133,7 @@ impl Differences<'_> {
         let times = match &op.kind {
             RepetitionKind::ZeroOrOne | RepetitionKind::ZeroOrMore | RepetitionKind::OneOrMore => 1,
             RepetitionKind::Range(range) => {
-                // `{,5}` and `{ 5 }` are plain text to RE2.
+                // RE2 treats `{,5}` and `{ 5 }` as plain text.
                 if written.starts_with("{,") || written.contains(char::is_whitespace) {
                     return Err(format!(
                         "has the repetition {written:?}; expected for instance {{0,5}}"

@@ -13,7 +13,7 @@ use sesame_proto::expressions::{self, MOST_INSTRUCTIONS};
 
 use super::re2;
 
-/// Outcomes of earlier checks, for a Resolver that is used again. Without them the outcome is the same.
+/// Results of earlier checks, for a reused Resolver. They never change a result.
 #[derive(Debug, Default)]
 pub(crate) struct Regexes {
     known: HashMap<String, (Result<u64, String>, u64)>,
@@ -21,7 +21,8 @@ pub(crate) struct Regexes {
 }
 
 impl Regexes {
-    /// Checks an expression, and counts its instructions; the error completes the sentence "value x ...".
+    /// Checks an expression, and counts its instructions. The error completes the sentence "value x
+    /// ...".
     pub(crate) fn check(&mut self, pattern: &str) -> Result<u64, String> {
         if let Some((verdict, round)) = self.known.get_mut(pattern) {
             *round = self.round;
@@ -33,7 +34,7 @@ impl Regexes {
         verdict
     }
 
-    /// Ends a resolution, and forgets the expressions that it did not use.
+    /// Ends a resolution, and evicts the expressions that it did not use.
     pub(crate) fn finish(&mut self) {
         let round = self.round;
         self.known.retain(|_, (_, used)| *used == round);
@@ -52,7 +53,7 @@ fn check(pattern: &str) -> Result<u64, String> {
              compared with it: repeat less"
         ));
     }
-    // Byte classes are tried first: they are closer to RE2, whose \d and \w are ASCII.
+    // Try byte classes first: they are closer to RE2, whose \d and \w are ASCII.
     let parse = |unicode| {
         ParserBuilder::new()
             .unicode(unicode)
@@ -68,11 +69,11 @@ fn check(pattern: &str) -> Result<u64, String> {
         format!("is not a regular expression that is supported (RE2): {last}")
     })?;
     re2::check(pattern)?;
-    // An expression that is accepted was parsed, and so has a size.
+    // An accepted expression was parsed, and so has a size.
     Ok(size.unwrap_or(MOST_INSTRUCTIONS))
 }
 
-/// Returns an escape that every path has that an expression matches, and that no canonical path has.
+/// Returns an escape that every matching path has, but no normalized path can have.
 pub(crate) fn impossible_escape(pattern: &str) -> Option<String> {
     if !pattern.contains('%') {
         return None;

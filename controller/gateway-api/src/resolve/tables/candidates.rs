@@ -1,4 +1,5 @@
-//! Matches that are candidates for the routes of a virtual host, and the cost of their expressions, which is bounded.
+//! Matches that are candidates for the routes of a virtual host, and the bounded cost of their
+//! expressions.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -20,8 +21,9 @@ pub(crate) struct MatchCandidate<'a> {
     pub(super) route: &'a CheckedRoute<'a>,
     pub(super) rule: &'a CheckedRule,
     pub(crate) route_match: &'a RouteMatch,
-    /// True if its expressions have no room in the virtual host, and its requests must not be another route's: they get an error, and
-    /// so does what its match takes without its expressions.
+    /// True if its expressions exceed the budget of the virtual host, and its requests must not
+    /// reach another route. They get an error, and so do all requests that match without the
+    /// expressions.
     pub(super) refuses: bool,
 }
 
@@ -126,7 +128,7 @@ pub(super) fn unaffordable(
     candidates: &[(Order, MatchCandidate<'_>)],
 ) -> BTreeMap<usize, (u64, u64)> {
     let mut costs: BTreeMap<usize, u64> = BTreeMap::new();
-    // A route may have a match for two hostnames that cover the domain: it is there once.
+    // A route may have a match for two hostnames that cover the domain. It counts once.
     let mut seen: HashSet<MatchPlace> = HashSet::new();
     for (order, candidate) in candidates {
         let (place, instructions) = (order.place, candidate.route_match.instructions);

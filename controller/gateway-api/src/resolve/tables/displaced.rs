@@ -1,4 +1,4 @@
-//! Requests and connections that a valid route loses to others, which go before it.
+//! Requests and connections that a valid route loses to others with precedence.
 //!
 //! The route is accepted, because it has no error. Authors never learn about objects in other
 //! namespaces.
@@ -9,13 +9,13 @@ use crate::resolve::context::Problems;
 use crate::resolve::routes::Routes;
 use crate::status::{Grounds, Reason};
 
-/// Number of losses that a message names.
+/// Number of losses in a message.
 const MAX_SHOWN: usize = 4;
 
 /// The position of a route, and of one of its parents.
 pub(crate) type ParentPlace = (usize, usize);
 
-/// The losses of routes through each of their parents.
+/// The losses of routes, by parent.
 #[derive(Debug, Default)]
 pub(crate) struct Displaced(BTreeMap<ParentPlace, BTreeSet<Grounds>>);
 
@@ -47,12 +47,12 @@ impl Displaced {
         messages
     }
 
-    /// Returns one reason and one message for each parent of a route that has losses.
+    /// Returns one reason and one message for each parent of a route with losses.
     fn messages(&self) -> BTreeMap<ParentPlace, Grounds> {
         let one = |losses: &BTreeSet<Grounds>| {
             let (reason, _) = losses.first()?;
             let messages: Vec<&str> = losses.iter().map(|(_, message)| message.as_str()).collect();
-            // As many as fit into a message that people read.
+            // As many as fit into a readable message.
             let shown = messages.get(..MAX_SHOWN).unwrap_or(&messages).join("; ");
             let message = match messages.len().saturating_sub(MAX_SHOWN) {
                 0 => shown,
@@ -67,7 +67,7 @@ impl Displaced {
     }
 }
 
-/// Returns the words in which the author of route `loser` may read of the route that goes before it.
+/// Describes the winning route for the author of route `loser`.
 pub(super) fn winner(winner: usize, loser: usize, routes: &Routes<'_>) -> String {
     let (Some(winner), Some(loser)) = (routes.get(winner), routes.get(loser)) else {
         return "another route".to_owned();

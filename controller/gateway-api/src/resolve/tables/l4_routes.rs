@@ -18,8 +18,8 @@ use crate::resolve::routes::rules::Rules;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
-/// Returns the routes by TLS server name. `terminates` is true if the listener terminates TLS; `owns` says that a hostname
-/// belongs to the listener.
+/// Returns the routes by TLS server name. `terminates` is true if the listener terminates TLS.
+/// `owns` returns true if a hostname belongs to the listener.
 pub(crate) fn by_server_name(
     listener: &PlacedListener<'_>,
     routes: &Routes<'_>,

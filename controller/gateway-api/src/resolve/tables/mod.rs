@@ -1,9 +1,10 @@
 //! Ports, listeners and route tables of one Gateway's snapshot.
 //!
-//! A request belongs to the listener with the most specific hostname that covers it, and to no other
-//! (listener isolation). All HTTP listeners of a port share a table in which each hostname of a listener is a
-//! virtual host, with or without routes. An HTTPS listener, which the SNI picks, has its own table; requests
-//! there that belong to another HTTPS or TLS listener of the port are answered with 421.
+//! A request belongs to the listener with the most specific hostname that covers it, and to no
+//! other (listener isolation). All HTTP listeners of a port share a table in which each hostname of
+//! a listener is a virtual host, with or without routes. An HTTPS listener is selected by SNI and
+//! has its own table. Requests there that belong to another HTTPS or TLS listener of the port are
+//! answered with 421.
 
 mod candidates;
 pub(crate) mod displaced;
@@ -32,31 +33,32 @@ use super::routes::attachments::AttachedListener;
 use super::syntax::hostnames::Hostname;
 use crate::status::Grounds;
 
-/// Number of HTTPS and TLS listeners of a port up to which each HTTPS listener answers 421 for all others: virtual hosts grow with
-/// the square. Beyond it, it answers so for those that its certificates are for, since no other is a client led to it for.
+/// Maximum number of HTTPS and TLS listeners of a port for which each HTTPS listener answers 421 on
+/// behalf of all others: the number of virtual hosts grows with the square. Beyond it, a listener
+/// answers so only for the names in its certificates. Clients reuse connections for no others.
 const MAX_EACH_BESIDE: usize = 128;
 
-/// The ports and route tables of Gateways that are served together. Beside the names of Backends stands how they are reached
-/// (`reached_by`).
+/// The ports and route tables of Gateways that are served together. The names of Backends carry
+/// notes on how to reach them (`reached_by`).
 #[expect(clippy::struct_field_names, reason = "the schema's name")]
 pub(crate) struct Tables {
     pub(crate) ports: Vec<schema::Port>,
     pub(crate) route_tables: Vec<schema::RouteTable>,
-    /// Bytes that all routes would become if each had room.
+    /// Total size of all routes in bytes, if all fit.
     pub(crate) wanted: u64,
 }
 
 /// Findings about the routes of all Gateways that building the tables brings up, for their authors.
 #[derive(Debug)]
 pub(crate) struct Findings {
-    /// Matches that no request reaches.
+    /// Unreachable matches.
     shadowed: Shadowed,
     /// Requests and connections that routes lose to others.
     displaced: Displaced,
 }
 
 impl Findings {
-    /// Returns no findings yet; `shadowed` says which matches to note.
+    /// Creates empty findings; `shadowed` decides which matches to record.
     pub(crate) fn new(shadowed: Shadowed) -> Self {
         Self {
             shadowed,
@@ -88,16 +90,16 @@ impl Findings {
     }
 }
 
-/// Messages for routes that do not get all requests that they ask for, because others come first.
+/// Messages for routes that do not get all requested traffic, because others have precedence.
 #[derive(Debug, Default)]
 pub(crate) struct LostRequests {
     /// Reasons and messages about hostnames, expressions and connections, by parent.
     pub(crate) displaced: BTreeMap<ParentPlace, Grounds>,
-    /// Messages about matches that no request reaches, by the place of the route.
+    /// Messages about unreachable matches, by the index of the route.
     pub(crate) unreached: BTreeMap<usize, String>,
 }
 
-/// Builds all ports and route tables of the listeners that are served, and adds to `findings`.
+/// Builds all ports and route tables of the served listeners, and adds to `findings`.
 pub(crate) fn build<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
     routes: &Routes<'_>,
@@ -143,8 +145,8 @@ pub(crate) fn build<'a>(
             }
             tables.route_tables.push(hosts.into_table(http_table(port)));
         }
-        // A client may take a connection to one of them for requests to any other whose certificate it was shown, also to
-        // one that passes TLS through.
+        // A client may use a connection to one of them for requests to any other whose certificate
+        // it has seen, even to one that passes TLS through.
         for with_hosts in https {
             let (listener, _) = with_hosts;
             let mut hosts = VirtualHosts::default();
@@ -163,11 +165,11 @@ pub(crate) fn build<'a>(
     tables
 }
 
-/// Listeners of one port among which requests are shared out, in their order.
+/// Listeners of one port that split its requests, in their order.
 struct Families<'p, 'a> {
     http: Vec<WithHosts<'p, 'a>>,
     https: Vec<WithHosts<'p, 'a>>,
-    /// The listeners of HTTPS and TLS.
+    /// HTTPS and TLS listeners.
     by_server_name: Vec<&'p PlacedListener<'a>>,
 }
 
@@ -194,7 +196,7 @@ impl<'p, 'a> Families<'p, 'a> {
     }
 }
 
-/// Returns the listeners that are served, by transport and port; the most specific hostname first.
+/// Returns the served listeners by transport and port; the most specific hostname first.
 fn by_port<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
 ) -> BTreeMap<(i32, u16), Vec<PlacedListener<'a>>> {
@@ -242,7 +244,8 @@ fn by_port<'a>(
     by_port
 }
 
-/// Returns the listener of the snapshot. `owners` are the listeners of the port that server names are shared out among.
+/// Returns the listener of the snapshot. `owners` are the listeners of the port that split server
+/// names.
 fn to_schema(
     placed: &PlacedListener<'_>,
     owners: &HostnameOwners<'_>,
@@ -272,7 +275,7 @@ fn to_schema(
     }
 }
 
-/// Adds the names of the Backends that routes with session persistence send to.
+/// Adds the names of the Backends of routes with session persistence.
 pub(crate) fn session_backends_of<'h>(
     host: &'h schema::VirtualHost,
     names: &mut impl Extend<&'h str>,
@@ -282,7 +285,7 @@ pub(crate) fn session_backends_of<'h>(
     }
 }
 
-/// Adds the names of the Backends that a virtual host sends to, or asks.
+/// Adds the names of the Backends that a virtual host sends to or asks for authorization.
 pub(crate) fn backends_of<'h>(host: &'h schema::VirtualHost, names: &mut impl Extend<&'h str>) {
     for forward in forwards(host) {
         let weighted = forward.backends.iter().map(|share| share.backend.as_str());

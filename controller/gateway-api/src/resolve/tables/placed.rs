@@ -1,4 +1,4 @@
-//! Served listeners of the same Envoys, and the hostnames of a port that requests are shared out among.
+//! Served listeners of the same Envoys, and the hostnames that split the requests of a port.
 
 use std::collections::HashSet;
 
@@ -9,10 +9,10 @@ use crate::resolve::listeners::CheckedListener;
 use crate::resolve::routes::attachments::Attachment;
 use crate::resolve::syntax::hostnames::Hostname;
 
-/// A served listener with everything that its tables are made from.
+/// A served listener with the input of its tables.
 pub(crate) struct PlacedListener<'a> {
     pub(crate) listener: &'a CheckedListener<'a>,
-    /// Name of the key that its Gateway shows to backends.
+    /// Name of its Gateway's client key for backends.
     pub(crate) client_key: Option<&'a str>,
     pub(crate) attachments: &'a [Attachment<'a>],
     pub(crate) protocol: schema::Protocol,
@@ -32,7 +32,7 @@ impl PlacedListener<'_> {
         }
     }
 
-    /// Returns how its Gateway reaches the backends of the route at this place.
+    /// Returns how its Gateway reaches the backends of the route at this index.
     pub(crate) fn reached_by(&self, route: usize) -> ReachedBy<'_> {
         let attachments = self.attachments;
         let found = attachments.binary_search_by_key(&route, |attachment| attachment.route);
@@ -43,7 +43,7 @@ impl PlacedListener<'_> {
         }
     }
 
-    /// Returns the authorizations of its filters, as its Gateway reaches them.
+    /// Returns the authorizations of its filters, in the way its Gateway reaches them.
     pub(crate) fn external_auth(&self) -> Vec<schema::ExternalAuth> {
         let reached_by = ReachedBy {
             client_key: self.client_key,
@@ -68,7 +68,7 @@ pub(crate) fn http_table(port: u16) -> String {
     format!("http/{port}")
 }
 
-/// The hostnames of the listeners that requests are shared out among.
+/// The hostnames of the listeners that split the requests.
 pub(crate) struct HostnameOwners<'a>(HashSet<&'a str>);
 
 impl<'a> HostnameOwners<'a> {
@@ -88,9 +88,9 @@ impl<'a> HostnameOwners<'a> {
         owner.is_some_and(|owner| owner != listener.key())
     }
 
-    /// Returns true if all hosts of `domain` that no narrower listener has belong to `listener`.
+    /// Returns true if `listener` gets all hosts of `domain` that no narrower listener covers.
     pub(crate) fn owns(&self, listener: &Hostname, domain: &Hostname) -> bool {
-        // A hostname that is alone has all that it covers.
+        // A single hostname gets everything that it covers.
         self.0.len() == 1
             || domain.covering_keys().find(|key| self.0.contains(key)) == Some(listener.key())
     }

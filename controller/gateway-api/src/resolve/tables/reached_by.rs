@@ -1,4 +1,4 @@
-//! Ways in which Gateways reach Backends, noted with their names in tables.
+//! How Gateways reach Backends, noted in the names within tables.
 //!
 //! Tables may hold routes of several Gateways, each with its own key and mesh. Whether a Backend
 //! uses them is known only in `snapshot`, where Backends are looked up; until then the name carries
@@ -6,20 +6,20 @@
 
 use sesame_proto::schema::{ExternalAuth, Forward, WeightedBackend};
 
-/// Separator that no name has.
+/// Separator that does not occur in names.
 const SEPARATOR: char = '\n';
 
-/// Way in which the backends of a route are reached.
+/// How to reach the backends of a route.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReachedBy<'a> {
-    /// Name of the key that the Gateway shows to backends, if it shows any.
+    /// Name of the Gateway's client key for backends, if any.
     pub(crate) client_key: Option<&'a str>,
     /// Name of the Gateway, if the route is meshed there.
     pub(crate) mesh: Option<&'a str>,
 }
 
 impl<'a> ReachedBy<'a> {
-    /// Returns the way of a Gateway that shows this key, if any, and sends to no mesh.
+    /// Returns the note for a Gateway with this client key, if any, and without a mesh.
     pub(crate) fn by_key(client_key: Option<&'a str>) -> Self {
         Self {
             client_key,
@@ -60,7 +60,7 @@ impl<'a> ReachedBy<'a> {
         }
     }
 
-    /// Returns the name of the Backend, and how it is reached.
+    /// Returns the name of the Backend, and how to reach it.
     pub(crate) fn split(noted: &'a str) -> (&'a str, Self) {
         let mut parts = noted.split(SEPARATOR);
         let name = parts.next().unwrap_or_default();

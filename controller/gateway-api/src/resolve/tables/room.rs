@@ -1,7 +1,9 @@
-//! Room for routes: a limit for each hostname, and a limit for each Gateway that namespaces share fairly.
+//! Room for routes: a limit for each hostname, and a limit for each Gateway that namespaces share
+//! fairly.
 //!
-//! Everything is counted before any route is built. A route that has no room is left out as a whole, in one virtual host or in
-//! all of the Gateway. If it may protect something, one answer refuses all that it could match there.
+//! Everything is counted before any route is built. A route without room is excluded as a whole, in
+//! one virtual host or in all of the Gateway. If it may protect something, one answer refuses all
+//! that it could match there.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,10 +19,11 @@ use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Rounds after which a namespace beyond its share loses all of its routes. A route that is left out may uncover others.
+/// Rounds after which a namespace beyond its share loses all of its routes. Excluding a route may
+/// uncover others.
 const MAX_ROUNDS: usize = 8;
 
-/// A route that attaches to a listener, with the hostname that it has there.
+/// A route that attaches to a listener, with its hostname there.
 pub(super) type Hosted<'a> = (&'a CommonHostname, &'a Attachment<'a>);
 
 /// A listener with its hosts.
@@ -33,7 +36,8 @@ pub(super) struct ListenerHosts<'a> {
 }
 
 impl<'a> ListenerHosts<'a> {
-    /// Collects the hostnames of the listener and its routes, except hostnames that belong to other listeners.
+    /// Collects the hostnames of the listener and its routes, except those that other listeners
+    /// own.
     pub(super) fn new(listener: &PlacedListener<'a>, owners: &HostnameOwners<'_>) -> Self {
         let mut by_domain: HashMap<&str, Vec<Hosted<'a>>> = HashMap::new();
         let mut domains: BTreeMap<&str, &Hostname> = BTreeMap::new();
@@ -65,20 +69,20 @@ impl<'a> ListenerHosts<'a> {
     }
 }
 
-/// The routes of a Gateway that are left out because their namespaces have used up their shares.
+/// The routes that a Gateway excludes because their namespaces have used up their shares.
 pub(super) struct Room {
     left_out: BTreeMap<usize, String>,
-    /// Bytes that all routes would take if none were left out.
+    /// Total size of all routes in bytes, if none were excluded.
     pub(super) wanted: u64,
     all_requests: RouteMatch,
     all_calls: RouteMatch,
 }
 
-/// The routes that are left out of one virtual host, with the message for the author of each.
+/// The routes excluded from one virtual host, each with the message for its author.
 pub(super) type LeftOut = BTreeMap<usize, String>;
 
 impl Room {
-    /// Shares out the room of a Gateway with these listeners of HTTP and HTTPS, each with its hosts.
+    /// Distributes the room of a Gateway with these HTTP and HTTPS listeners, each with its hosts.
     pub(super) fn new<'l>(
         listeners: &(impl Iterator<Item = &'l WithHosts<'l, 'l>> + Clone),
         routes: &Routes<'_>,
@@ -106,8 +110,9 @@ impl Room {
         room
     }
 
-    /// Returns the bytes that each route is charged with. Copies of a route for narrower hostnames are charged to the oldest
-    /// route with that hostname, because that hostname causes them. So no namespace can use up the share of another.
+    /// Returns the bytes that each route is charged. Copies of a route for narrower hostnames are
+    /// charged to the oldest route with that hostname, because that hostname causes them. So no
+    /// namespace can use up the share of another.
     fn charges<'l>(
         &self,
         listeners: impl Iterator<Item = &'l WithHosts<'l, 'l>>,
@@ -157,8 +162,8 @@ impl Room {
         charges
     }
 
-    /// Returns true if nothing is left of the domain: the Gateway leaves out all of its routes and none
-    /// refuses anything, so a wider hostname takes its requests.
+    /// Returns true if the domain is empty: the Gateway excludes all of its routes and none refuses
+    /// anything, so a wider hostname takes its requests.
     pub(super) fn is_void<'h>(
         &self,
         mut own: impl Iterator<Item = &'h Hosted<'h>>,
@@ -171,8 +176,9 @@ impl Room {
         })
     }
 
-    /// Returns the routes that are left out of a virtual host: those that are left out of the Gateway, and those for which the
-    /// hostname has no room. Routes of a more specific hostname have precedence, then older ones.
+    /// Returns the routes excluded from a virtual host: those that the Gateway excludes, and those
+    /// that exceed the hostname's room. Routes of a more specific hostname have precedence, then
+    /// older ones.
     pub(super) fn left_out(
         &self,
         covering: &[Hosted<'_>],
@@ -240,7 +246,7 @@ impl Room {
         left_out
     }
 
-    /// Returns the match for which a route refuses, if it is left out.
+    /// Returns the match for which an excluded route refuses requests.
     pub(super) fn refused_by(&self, route: &CheckedRoute<'_>) -> &RouteMatch {
         match route.object.kind {
             Kind::GrpcRoute => &self.all_calls,
@@ -249,12 +255,12 @@ impl Room {
     }
 }
 
-/// Returns true if a route refuses every request when it is left out.
+/// Returns true if a route refuses every request when it is excluded.
 fn refuses_all(route: &CheckedRoute<'_>) -> bool {
     route.object.kind != Kind::GrpcRoute && route.rules.protecting().is_some()
 }
 
-/// Returns the routes that namespaces lose for which they are charged with more than their share: the oldest have
+/// Returns the routes that namespaces lose because they exceed their share; the oldest have
 /// precedence. `all` leaves them none.
 fn overdrawn(
     charges: &BTreeMap<usize, u64>,
@@ -305,7 +311,7 @@ fn overdrawn(
     left_out
 }
 
-/// Returns the most that each may have: who wants little gets it, and the others get equal shares of the rest.
+/// Returns the most that each may have: small requests are granted, and the rest is shared equally.
 fn share(mut wanted: Vec<u64>) -> u64 {
     wanted.sort_unstable();
     let mut left = MOST_OF_GATEWAY;

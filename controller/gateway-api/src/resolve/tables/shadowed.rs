@@ -1,4 +1,4 @@
-//! Matches that no request reaches, because others come first wherever they are.
+//! Unreachable matches: others come first everywhere.
 //!
 //! A match is evaluated in every virtual host of every listener that its route attaches to. It is
 //! reported only if it is hidden in all of them. Comparing two resolutions needs the hidden matches
@@ -17,7 +17,7 @@ use crate::world::ObjectKey;
 #[derive(Debug, Default)]
 pub(crate) struct Shadowed {
     reached: Vec<MatchPlace>,
-    /// Each hidden match with the match that comes first.
+    /// Each hidden match with the match that hides it.
     hidden: BTreeMap<MatchPlace, HiddenBy>,
     by_host: Option<ByHost>,
 }
@@ -32,11 +32,11 @@ struct HiddenBy {
 /// The reason why one match comes before another that it hides.
 #[derive(Clone, Copy, Debug)]
 enum First {
-    /// It takes everything that the other could.
+    /// It takes everything that the other could take.
     TakesAll,
     /// The hostname of its route is more specific.
     Hostname,
-    /// Its route, or its place in the route.
+    /// Its route, or its position in the route, comes first.
     Place,
 }
 
@@ -49,11 +49,11 @@ struct ByHost {
     hidden: Vec<(usize, MatchPlace, MatchPlace)>,
 }
 
-/// A match by its route, the place of its rule, and its place in the rule.
+/// A match by its route, the index of its rule, and its index in the rule.
 pub(crate) type Match = (ObjectKey, usize, usize);
 
-/// The hidden matches of each virtual host: its number in the order in which they are built, the hidden match, and the
-/// match that hides it.
+/// The hidden matches of each virtual host: the number of the virtual host in building order, the
+/// hidden match, and the match that hides it.
 pub(crate) type Hidden = Vec<(usize, Match, Match)>;
 
 impl Shadowed {
@@ -65,7 +65,7 @@ impl Shadowed {
         }
     }
 
-    /// Adds a match of which all requests go to `winner` in this virtual host.
+    /// Adds a match whose requests in this virtual host all go to `winner`.
     fn hidden(&mut self, place: MatchPlace, winner: HiddenBy) {
         self.hidden.entry(place).or_insert(winner);
         if let Some(ByHost { host, hidden }) = &mut self.by_host {
@@ -86,8 +86,8 @@ impl Shadowed {
             .collect()
     }
 
-    /// Adds a problem for each route about the first of its matches that is never reached, and returns the messages by the place of
-    /// the route.
+    /// Adds a problem for each route about its first unreachable match, and returns the messages by
+    /// the index of the route.
     pub(crate) fn tell(
         self,
         routes: &Routes<'_>,

@@ -11,7 +11,7 @@ use crate::resolve::listeners::Rank;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
-/// Adds the routes of the listeners of one port that lose hostnames to listeners of objects of lower precedence.
+/// Adds the routes of one port's listeners that lose hostnames to objects of lower precedence.
 pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced) {
     let takers: Vec<Taker<'_, '_>> = listeners
         .iter()
@@ -73,7 +73,7 @@ pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced)
     }
 }
 
-/// A listener of an object that others go before, and the routes that attach to it.
+/// A listener of an object of lower precedence, and the routes that attach to it.
 struct Taker<'p, 'a> {
     listener: &'p PlacedListener<'a>,
     routes: HashSet<usize>,
@@ -107,7 +107,8 @@ impl<'p, 'a> Taker<'p, 'a> {
         (self.listener.hostname, holder)
     }
 
-    /// Returns true if it takes requests that the route would have from the other listener.
+    /// Returns true if it takes requests that the route would otherwise get from the other
+    /// listener.
     fn takes_from(&self, other: &PlacedListener<'_>, route: usize) -> bool {
         self.goes_behind(other) && !self.routes.contains(&route)
     }

@@ -1,6 +1,7 @@
 //! Virtual hosts of one route table: the routes of each, in their order.
 //!
-//! Every hostname of a listener and every hostname of its routes that no narrower listener has is one.
+//! Each hostname of a listener, and each hostname of its routes that no narrower listener has, is a
+//! virtual host.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -117,7 +118,8 @@ impl VirtualHosts {
                 (key.to_owned(), false)
             })
             .collect();
-        // The least specific comes first, so that a domain that covers another is there before it.
+        // The least specific comes first, so that a covering domain is added before the covered
+        // ones.
         for other in all.iter().rev() {
             let domain = other.hostname;
             if domain == listener.hostname {
@@ -135,8 +137,8 @@ impl VirtualHosts {
         }
     }
 
-    /// The same for the names of the listener's certificates alone: a client that was shown them may use the connection for any of
-    /// these. A wildcard stands for all hosts below it.
+    /// The same, but only for the names in the listener's certificates: a client that has seen them
+    /// may use the connection for any of these. A wildcard stands for all hosts below it.
     pub(crate) fn add_misdirected_by_certificate(
         &mut self,
         listener: &PlacedListener<'_>,
@@ -234,8 +236,8 @@ fn candidates<'a>(
     candidates
 }
 
-/// Removes the routes whose expressions have no room in the virtual host, and adds the loss to `displaced`. Rules that may protect
-/// something stay, to refuse their requests.
+/// Removes the routes whose expressions exceed the budget of the virtual host, and adds the loss to
+/// `displaced`. Rules that may protect something stay, to refuse their requests.
 fn refuse_unaffordable(
     candidates: &mut Vec<(Order, MatchCandidate<'_>)>,
     domain: &Hostname,
@@ -284,7 +286,7 @@ fn misdirected(other: &PlacedListener<'_>) -> schema::Route {
     answering(other, refusal::MISDIRECTED)
 }
 
-/// Returns the answer to every request, in the name of a listener.
+/// Returns the answer to every request, on behalf of a listener.
 fn answering(listener: &PlacedListener<'_>, status: u32) -> schema::Route {
     schema::Route {
         name: listener.listener.provenance.clone(),

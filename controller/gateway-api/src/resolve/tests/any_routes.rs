@@ -1,9 +1,9 @@
-//! A world of Gateways, and routes that any of them may have, for properties of incremental resolution. The controller's
-//! tests include this file too.
+//! Generates Gateways, and routes for them, for properties of incremental resolution. The
+//! controller's tests include this file too.
 
 use proptest::prelude::*;
 
-/// Gateways with one listener and with several, hostnames that cover each other, a ListenerSet, a policy.
+/// Gateways with one and several listeners, overlapping hostnames, a ListenerSet, a policy.
 pub(crate) const OBJECTS: &str = r"
 {apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: sesame},
  spec: {controllerName: projectsesame.io/gateway-controller}}
@@ -40,12 +40,12 @@ fn picked(from: &'static [&'static str], most: usize) -> impl Strategy<Value = S
     some.prop_map(|some| some.join(", "))
 }
 
-/// Mostly one of the good.
+/// Mostly one of the good values.
 fn mostly(good: &'static [&'static str], bad: &'static str) -> impl Strategy<Value = &'static str> {
     prop_oneof![9 => prop::sample::select(good), 1 => Just(bad)]
 }
 
-/// Makes the parents, hostnames and age of a route.
+/// Generates the parents, hostnames and age of a route.
 pub(crate) fn any_place() -> impl Strategy<Value = String> {
     let parents = picked(
         &[

@@ -1,5 +1,5 @@
-//! Services that several routes use, and EndpointSlices that they may have, for properties of incremental resolution. The
-//! controller's tests include this file too.
+//! Generates shared Services and their EndpointSlices, for properties of incremental resolution.
+//! The controller's tests include this file too.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ pub(crate) const ADDRESSES: &[&str] = &[
 /// Types of addresses, one of which is not supported.
 pub(crate) const KINDS: &[&str] = &["IPv4", "IPv4", "IPv4", "FQDN"];
 
-/// Two Gateways, whose routes share Services; ports of one number, of one name, and for datagrams.
+/// Two Gateways, whose routes share Services. Ports share a number, a name, or are for datagrams.
 pub(crate) const OBJECTS: &str = r"
 {apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: sesame},
  spec: {controllerName: projectsesame.io/gateway-controller}}
@@ -46,7 +46,8 @@ pub(crate) const OBJECTS: &str = r"
 {apiVersion: v1, kind: Service, metadata: {name: s3}, spec: {ports: [{port: 80}]}}
 ";
 
-/// Returns a slice of some Service, as it is or gone: any ports, any of these addresses, ready or not.
+/// Returns a slice of some Service, existing or deleted: any ports, any of these addresses, ready
+/// or not.
 pub(crate) fn any_slice(
     addresses: &'static [&'static str],
     kinds: &'static [&'static str],

@@ -1,4 +1,4 @@
-//! GatewayClasses whose Gateways are not served each by itself (`spec.fleet.gateways`).
+//! GatewayClasses whose Gateways are not served separately (`spec.fleet.gateways`).
 
 use super::router::{self, GET, Request};
 use super::{HTTP, Holds, gateway, holds, route, world};
@@ -8,7 +8,7 @@ use crate::resolve::{Options, Resolution, Resolver, resolve};
 use crate::status::{Condition, ConditionType, Reason};
 use crate::world::{Kind, ObjectKey, World};
 
-/// The class, whose fleet serves its Gateways like this.
+/// The class, whose fleet serves its Gateways in this way.
 fn class(gateways: &str) -> String {
     format!(
         "---\nkind: SesameConfiguration\nmetadata: {{name: fleet, namespace: infra}}\nspec: {{fleet: {{gateways: {gateways}}}}}\n\
@@ -121,7 +121,7 @@ pub(super) fn two(gateways: &str) -> String {
         + &route("new", &parent("new", "b"))
 }
 
-/// An HTTP listener `http` of this hostname.
+/// An HTTP listener `http` with this hostname.
 pub(super) fn http(hostname: &str) -> String {
     format!("- {{name: http, port: 80, protocol: HTTP, hostname: {hostname}}}")
 }
@@ -168,7 +168,7 @@ fn merged_gateways_are_published_under_the_name_of_their_class_and_keep_their_ro
             "sesame-system/sesame"
         );
     }
-    // The name stays, whichever goes.
+    // The name stays, whichever Gateway is deleted.
     world.remove(&Kind::Gateway.named(name("old")));
     let resolution = resolve(&world, &Options::default());
     assert_eq!(published(&resolution), ["sesame-system/sesame"]);

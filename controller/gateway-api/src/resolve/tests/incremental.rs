@@ -26,7 +26,7 @@ fn read(yaml: &str) -> Vec<AnyObject> {
         .collect()
 }
 
-/// Replaces a route if it is there, and notes that it has changed.
+/// Replaces a route if it exists, and records the change.
 fn replace(world: &mut World, changed: &mut Vec<ObjectKey>, route: AnyObject) {
     let key = route.key();
     if world.contains(&key) {
@@ -35,7 +35,7 @@ fn replace(world: &mut World, changed: &mut Vec<ObjectKey>, route: AnyObject) {
     }
 }
 
-/// Adds or replaces objects, or removes them, and notes that they have changed.
+/// Adds, replaces or removes objects, and records the changes.
 fn put(world: &mut World, changed: &mut Vec<ObjectKey>, there: bool, yaml: &str) {
     for object in read(yaml) {
         changed.push(object.key());
@@ -53,7 +53,7 @@ fn snapshot<'r>(resolution: &'r mut Resolution, gateway: &NamespacedName) -> &'r
     &mut resolved.expect("the Gateway").snapshot
 }
 
-/// Returns the resolution of before, after these changes.
+/// Returns the previous resolution after these changes.
 pub(super) fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution {
     let RouteDelta { gateways, statuses } = delta;
     for (gateway, delta) in gateways {
@@ -141,7 +141,7 @@ proptest! {
         let mut resolver = Resolver::default();
         let mut said = resolver.resolve(&world, &Options::default());
         for (route, index) in routes {
-            // Of the name of one that is there, if there is any.
+            // With the name of an existing route, if any.
             let names = world.names(Kind::HttpRoute);
             let (before, mut changed) = (world.clone(), Vec::new());
             for mut route in super::objects(&route) {
@@ -210,7 +210,7 @@ proptest! {
     }
 }
 
-/// Returns a version of a Service that some of the routes refer to, or that it goes.
+/// Returns a version, or the deletion, of a Service that some of the routes refer to.
 fn any_service() -> impl Strategy<Value = (bool, String)> {
     let ports = prop::sample::select(vec![
         "{port: 80}",
@@ -226,7 +226,7 @@ fn any_service() -> impl Strategy<Value = (bool, String)> {
     })
 }
 
-/// Returns slices of which a few give problems, which only a whole resolution reports.
+/// Returns slices, a few of which have problems, which only a whole resolution reports.
 fn any_change_of_slices() -> impl Strategy<Value = (bool, String)> {
     prop_oneof![
         9 => any_slice(&["10.0.0.1", "10.0.0.2", "10.0.0.10"], &["IPv4"]),
@@ -234,8 +234,8 @@ fn any_change_of_slices() -> impl Strategy<Value = (bool, String)> {
     ]
 }
 
-/// Returns true if a change of route `a`, which sends all below a path to a Service, is resolved incrementally. It then has
-/// the outcome of a whole resolution.
+/// Returns true if a change of route `a`, which sends everything below a path to a Service, is
+/// resolved incrementally. The result then equals a whole resolution.
 fn told(routes: &str, place: &str, [old, new]: [(&str, &str); 2]) -> bool {
     let version = |(path, service): (&str, &str)| route("a", 1, place, path, service);
     let mut world = world_of(read(&format!("{OBJECTS}{routes}{}", version(old))));
@@ -270,7 +270,7 @@ fn what_is_hidden_where_nobody_looks_is_not_taken_for_reached() {
     let only_a = "parentRefs: [{name: edge}], hostnames: [a.example.com]";
     let only_b = "parentRefs: [{name: edge}], hostnames: [b.example.com]";
     let both = "parentRefs: [{name: edge}], hostnames: [a.example.com, b.example.com]";
-    // Nothing of `wide` is reached when `a` takes its requests, since `far` has the others.
+    // If `a` takes its requests, nothing of `wide` is reached, because `far` has the others.
     let far = route("far", 1, only_b, "/", "s0");
     for service in ["s0", "s1"] {
         let wide = route("wide", 2, both, "/", service);
@@ -285,7 +285,7 @@ fn a_backend_that_a_neighbour_seems_to_send_to_may_have_no_other_user() {
     let one = "parentRefs: [{name: wide, sectionName: one}], hostnames: [a.example.com]";
     let other = "parentRefs: [{name: wide, sectionName: other}], hostnames: [a.example.com]";
     let all = "parentRefs: [{name: wide, sectionName: all}]";
-    // Of the hosts of `near`, the first is for another listener, and in the second `far` comes first.
+    // The first host of `near` belongs to another listener, and in the second `far` comes first.
     let far = route(
         "far",
         0,
@@ -312,7 +312,7 @@ fn a_backend_that_a_neighbour_seems_to_send_to_may_have_no_other_user() {
     assert!(told(&routes, one, [("/", "s1"), ("/a", "s1")]));
 }
 
-/// Routes that switch to a Service which no other route refers to.
+/// Routes that switch to a Service without other references.
 #[test]
 fn a_switch_of_a_backend_that_has_few_users_is_told() {
     let place = "parentRefs: [{name: edge}], hostnames: [a.example.com]";

@@ -8,7 +8,7 @@ use crate::resolve::{Options, Resolution, Resolver, resolve};
 use crate::status::{Condition, ConditionType, Reason};
 use crate::world::{LastGoodKeys, World};
 
-/// A listener that refers to the Secret `far/s`, by a grant.
+/// A listener that refers to the Secret `far/s`, permitted by a grant.
 fn https_gateway() -> String {
     gateway(&https("x", "example.org", "{name: s, namespace: far}"))
 }
@@ -70,7 +70,7 @@ fn a_broken_secret_has_its_last_good_certificate_until_it_is_mended_gone_or_no_l
         ("nonsense", secret("far", "s", "nonsense", "nonsense")),
     ];
     for (what, broken) in &broken {
-        // At first sight there is nothing to keep.
+        // Initially there is nothing to keep.
         let first = after(&LastGoodKeys::default(), &(broken.clone() + GRANT));
         assert_eq!(served(&resolve(&first, &options)), None, "{what}");
 
@@ -101,7 +101,7 @@ fn a_broken_secret_has_its_last_good_certificate_until_it_is_mended_gone_or_no_l
     let kept = resolution.last_good.clone();
     let (_, broken) = &broken[0];
 
-    // Another good one takes its place, and is then the one that is kept.
+    // Another good certificate replaces it, and is then kept.
     let world = after(&kept, &(of(&other) + GRANT));
     let mended = resolver.resolve(&world, &options);
     assert_eq!(served(&mended), lines(&other));

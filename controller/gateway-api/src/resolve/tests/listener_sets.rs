@@ -1,4 +1,4 @@
-//! ListenerSets: what attaches, who wins, what their status says.
+//! ListenerSets: attachment, precedence and status.
 
 use super::{HTTP, Holds, gateway, holds, resolved};
 use crate::api::NamespacedName;
@@ -155,7 +155,7 @@ fn a_gateway_answers_for_its_own_listeners_and_its_sets_go_with_it() {
     assert!(resolution.gateways.is_empty());
     assert_eq!(attached(&resolution), 0);
 
-    // Valid, but not to be served: the sets do not share that.
+    // Valid but without a certificate, which does not affect the sets.
     let bare = "- {name: bare, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: x}]}}";
     let resolution = resolved(&(gateway_with(ALLOWED, bare) + &set("web", "s", EXTRA)));
     let conditions = resolution.gateway_conditions();
@@ -175,7 +175,7 @@ fn a_gateway_answers_for_its_own_listeners_and_its_sets_go_with_it() {
     assert_eq!(says(&resolution, "s"), (Holds::True, Holds::Unknown));
     assert!(resolved(&empty).gateways.is_empty());
 
-    // Nowhere to be served on.
+    // Without an address to be served on.
     let nowhere = gateway_with(
         &format!("{ALLOWED}\n  addresses: [{{value: nowhere}}]"),
         HTTP,
@@ -281,10 +281,10 @@ fn more_listeners_than_a_gateway_may_have_are_refused_one_by_one() {
         .collect();
     let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &sets));
     let ports = resolution.gateways[0].snapshot.ports.len();
-    // The Gateway's own, and 1,023 that count twice: as a listener and as a port.
+    // The Gateway's own port, and 1,023 that count twice: as a listener and as a port.
     assert_eq!(ports, 1 + 1023);
     assert_eq!(says(&resolution, "s22").0, Holds::True);
-    // By their names, that is the last.
+    // This one sorts last.
     let last = status(&resolution, "web", "s9").listeners.last();
     let last = &last.expect("a listener").conditions;
     assert_eq!(

@@ -1,4 +1,5 @@
-//! Ports with more HTTPS listeners than each of them has a virtual host for: 421 for the names of their certificates.
+//! Ports with too many HTTPS listeners for a virtual host per pair: 421 for the names of their
+//! certificates.
 
 use std::fmt::Write as _;
 
@@ -15,7 +16,7 @@ fn listener(number: usize, hostname: &str, key: &str) -> String {
     )
 }
 
-/// A Gateway with these listeners, in ListenerSets.
+/// A Gateway with these listeners, distributed over ListenerSets.
 fn in_sets(listeners: &[String]) -> String {
     let mut text = gateway("").replace(
         "  listeners:\n\n",

@@ -1,4 +1,4 @@
-//! Resolution as a whole: objects as YAML in, and then what requests get and what statuses say.
+//! Resolution as a whole: objects as YAML in, answers to requests and statuses out.
 
 mod any_routes;
 mod any_slices;

@@ -1,4 +1,4 @@
-//! Whatever the objects: no panic, valid output, and no dependence on order or memory.
+//! For any objects: no panic, valid output, and no dependence on order or cache.
 
 use std::collections::HashSet;
 
@@ -153,7 +153,7 @@ fn other_route() -> impl Strategy<Value = String> {
     })
 }
 
-/// Listeners that routes of every kind find.
+/// Listeners for routes of every kind.
 const LISTENERS: [&str; 4] = [
     "{name: tcp, port: 1, protocol: TCP}",
     "{name: udp, port: 1, protocol: UDP}",
@@ -210,7 +210,7 @@ prop_compose! {
     }
 }
 
-/// Checks the promises on which every reader of a snapshot may rely.
+/// Checks the guarantees on which every reader of a snapshot may rely.
 fn check(snapshot: &Snapshot) {
     let tables: HashSet<&str> = snapshot
         .route_tables
@@ -301,7 +301,7 @@ proptest! {
             (Just(objects.clone()), Just(objects).prop_shuffle())
         }),
     ) {
-        // Of several with one name, the last that is inserted counts: the same in both orders.
+        // If several have the same name, the last one wins, so both orders must have the same one.
         let mut seen = HashSet::new();
         let unique: Vec<AnyObject> = objects.into_iter().filter(|object| seen.insert(object.key())).collect();
         let first = world_of(unique.clone());

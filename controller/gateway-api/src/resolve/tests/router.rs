@@ -61,7 +61,7 @@ pub(super) fn find<'s>(snapshot: &'s Snapshot, request: &Request<'_>) -> Option<
     host.routes.iter().find(|route| matches(route, request))
 }
 
-/// As Envoy looks: exact, then the longest wildcard, then `*`; whatever the order of the list.
+/// Envoy's lookup: exact, then the longest wildcard, then `*`, regardless of the order of the list.
 fn virtual_host<'t>(table: &'t RouteTable, host: &str) -> Option<&'t VirtualHost> {
     let covering = table
         .virtual_hosts

@@ -1,4 +1,4 @@
-//! The route that a request gets.
+//! The route of a request.
 
 use super::router::{GET, Request, answer, find};
 use super::{HTTP, gateway, resolved, route};
@@ -54,7 +54,7 @@ fn listeners_are_isolated() {
         );
         yaml += &route(name, &spec);
     }
-    // Attached to the catch-all, but its hosts are another listener's.
+    // Attached to the catch-all, but its hosts belong to another listener.
     yaml += &route(
         "stray",
         "parentRefs: [{name: gw, sectionName: any}]\nhostnames: [abc.foo.example.com, x.example.com]\nrules: \
@@ -356,7 +356,7 @@ fn a_match_that_is_hidden_everywhere_is_told_of_and_one_that_is_not_is_not() {
         message.contains("attached; rules[0].matches[0] is never"),
         "{message}"
     );
-    // Of one route, and more than one.
+    // In the same route, and with more than one hidden match.
     let rule = "{matches: [{path: {value: /x}}, {path: {value: /x/}}, {path: {value: /x}}]}";
     let told = problems(route("a", &format!("rules: [{rule}]")));
     assert_eq!(told.len(), 1, "{told:?}");

@@ -1,4 +1,4 @@
-//! Backends, filters and what becomes of invalid rules.
+//! Backends, filters and the effects of invalid rules.
 
 use sesame_proto::expressions;
 use sesame_proto::schema::route::Action;
@@ -94,7 +94,7 @@ fn an_unsupported_filter_of_a_backend_is_no_reference_and_costs_its_share() {
         "{}",
         partial.message
     );
-    // Where nothing else is served, the route is refused.
+    // If nothing else is served, the route is refused.
     let resolution = with_rules(&format!("- backendRefs: [{bad}]"));
     let conditions = resolution.route_conditions("r");
     assert_eq!(
@@ -395,7 +395,7 @@ fn endpoints_are_the_ready_ones_of_all_slices_or_else_the_terminating_that_serve
     assert_eq!(addresses(&ending), ["10.0.0.3"]);
 }
 
-/// 128 matches that RE2 cannot remember the states of: a header of 59 KB kept a worker busy for 41 seconds.
+/// 128 matches whose states RE2 cannot cache: a header of 59 KB kept a worker busy for 41 seconds.
 #[test]
 fn expressions_that_would_stall_a_worker_are_refused() {
     use std::fmt::Write as _;
@@ -422,7 +422,7 @@ fn expressions_that_would_stall_a_worker_are_refused() {
     assert_eq!(answer_to(&resolution, "/"), "404");
 }
 
-/// Of as many routes as there may be on one hostname, together no more is looked at than a virtual host may cost.
+/// Even the largest number of routes on one hostname stays within the budget of a virtual host.
 #[test]
 fn the_largest_set_of_expressions_that_is_taken_is_bounded() {
     let routes: String = (0..50)

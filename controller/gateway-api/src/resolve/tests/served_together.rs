@@ -38,7 +38,7 @@ fn a_merged_gateway_that_was_served_goes_on_as_it_was_while_its_own_settings_are
         ),
     ] {
         let mut before = before.clone();
-        // The second time nothing but the memory is left of it.
+        // The second time, it exists only in the memory.
         for _ in 0..2 {
             let resolution = resolve(&refused(from, to, &before), &Options::default());
             assert_eq!(accepted(&resolution, "new"), Holds::False(reason));
@@ -48,7 +48,7 @@ fn a_merged_gateway_that_was_served_goes_on_as_it_was_while_its_own_settings_are
             assert_eq!(programmed, Holds::Unknown);
             assert!(answer_of(&resolution, "old.example.com").starts_with("web/a"));
             assert!(answer_of(&resolution, "new.example.com").starts_with("web/b"));
-            // A port that it did not have might be one that its own settings do not allow.
+            // A new port might be one that its own settings do not allow.
             let own = &resolution.statuses.gateways[&name("new")].listeners[1].conditions;
             let unavailable = Holds::False(Reason::PortUnavailable);
             assert_eq!(holds(own, ConditionType::Accepted), unavailable);
@@ -76,12 +76,12 @@ fn what_was_served_is_remembered_by_the_name_it_was_published_under() {
     );
     let alone = resolve(&world(&two("Isolated")), &Options::default());
     assert_eq!(alone.served_together, ServedTogether::default());
-    // While the parameters of the class are wrong, nothing is forgotten.
+    // While the parameters of the class are invalid, nothing is forgotten.
     let mut wrong = world(&two("Sometimes"));
     wrong.served_together = both.served_together.clone();
     let resolution = resolve(&wrong, &Options::default());
     assert_eq!(resolution.served_together, both.served_together);
-    // Served with others of another class is not served with these.
+    // A Gateway that was served with another class is not served with these.
     let name = NamespacedName::new("sesame-system", "other");
     let other = [(name, ServedPorts::of(&published.snapshot))]
         .into_iter()

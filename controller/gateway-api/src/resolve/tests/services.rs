@@ -54,7 +54,7 @@ fn a_service_has_the_ports_of_accepted_listeners_wherever_they_come_from() {
              namespace: web}}\n  listeners: [{{name: extra, port: {port}, protocol: HTTP}}]\n"
         )
     };
-    // The second one is of a namespace that the Gateway does not allow.
+    // The second set is in a namespace that the Gateway does not allow.
     let yaml = yaml + &set("web", 8080) + &set("shop", 8081);
     let resolution = published(PublishingType::Headless, &yaml);
     let ports = [(Tcp, 80), (Tcp, 443), (Tcp, 8080), (Udp, 53)];

@@ -1,4 +1,5 @@
-//! Limits of the configuration that a route becomes: the filters of a rule are copied for each match and hostname.
+//! Limits on the size of a route's configuration: the filters of a rule are copied for each match
+//! and hostname.
 
 use std::fmt::Write as _;
 
@@ -15,7 +16,7 @@ use crate::resolve::{Options, Resolution, Resolver, resolve};
 use crate::status::{Condition, ConditionType, Reason};
 use crate::world::{Kind, ObjectKey};
 
-/// Returns `count` matches, each of another path.
+/// Returns `count` matches with different paths.
 fn matches(count: usize) -> String {
     let all: Vec<String> = (0..count)
         .map(|i| format!("{{path: {{type: Exact, value: /{i}}}}}"))
@@ -230,7 +231,7 @@ fn youngest_routes_of_a_full_hostname_are_displaced() {
     );
 }
 
-/// A Gateway whose namespaces want too much, one of them very much.
+/// A Gateway whose namespaces request too much, one of them far too much.
 fn crowded(routes: usize) -> String {
     let mut yaml = gateway(
         "- {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}",

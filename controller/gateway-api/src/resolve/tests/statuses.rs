@@ -115,7 +115,7 @@ fn why_a_route_is_not_accepted() {
             assert_eq!(resolution.attached(listener), 0, "{spec}");
         }
     }
-    // One listener that takes it is enough.
+    // One accepting listener is enough.
     let resolution =
         resolved(&(gateway(listeners) + &route("r", &format!("hostnames: [a.com]\n{R}"))));
     assert_eq!(

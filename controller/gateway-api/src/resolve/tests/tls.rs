@@ -131,7 +131,7 @@ fn misdirected_requests_get_421_and_unknown_hosts_404() {
             "SNI {sni}, host {host}"
         );
     }
-    // In the table of `second`, one virtual host stands for everything that is not its own.
+    // In the table of `second`, one virtual host covers everything that belongs to others.
     let table = snapshot
         .route_tables
         .iter()
@@ -366,7 +366,7 @@ fn shared_certificate_is_an_overlap_on_both_sides() {
         );
     }
     assert!(condition("one").is_none() && condition("two").is_none());
-    // A wildcard of a certificate is for one label only.
+    // A wildcard in a certificate covers one label only.
     let deep = condition("deep").expect("a condition");
     assert_eq!(deep.reason, Reason::OverlappingHostnames, "{deep:?}");
 }

@@ -1,4 +1,4 @@
-//! Rows of the table of overrides. Two rooms read it: resolution is tested with it, and so are real handshakes.
+//! Rows of the table of overrides, for the tests of resolution and for real handshakes.
 
 use serde::Deserialize;
 

@@ -10,7 +10,7 @@ use crate::resolve::Resolution;
 /// Hostname of the Gateway's listener.
 const WILD: &str = "*.example.org";
 
-/// Returns the key pairs that a client is shown that says this name.
+/// Returns the key pairs for a client that requests this server name.
 fn shown(resolution: &Resolution, name: &str) -> String {
     let covers = |hostname: &str| match hostname.strip_prefix('*') {
         Some(parent) => name.ends_with(parent),
@@ -20,7 +20,7 @@ fn shown(resolution: &Resolution, name: &str) -> String {
     let mut listeners = ports
         .filter(|port| port.port == 443)
         .flat_map(|port| &port.listeners);
-    // The most specific is first.
+    // The most specific one comes first.
     let listener = listeners.find(|listener| covers(&listener.hostname));
     let tls = listener.and_then(|listener| listener.tls.as_ref());
     tls.map_or_else(String::new, |tls| tls.keys.join(" "))

@@ -1,5 +1,5 @@
-//! CA certificates and revocation lists from ConfigMaps, and CA certificates from ClusterTrustBundles: looked up, permitted, read
-//! and checked, each object once.
+//! CA certificates and revocation lists from ConfigMaps, and CA certificates from
+//! ClusterTrustBundles. They are looked up, permitted, read and checked, each object once.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::resolve::context::references::Expected;
 use crate::status::{Grounds, Reason};
 use crate::world::Kind;
 
-/// The objects that references to CA certificates name.
+/// The usual target of references to CA certificates.
 const CONFIG_MAPS: Expected = Expected {
     group: "",
     kind: "ConfigMap",
@@ -27,10 +27,10 @@ const CONFIG_MAPS: Expected = Expected {
     wrong_name: Reason::InvalidCaCertificateRef,
 };
 
-/// Key of a ConfigMap that references to it mean.
+/// Default key of a referenced ConfigMap.
 const DEFAULT_KEY: &str = "ca.crt";
 
-/// The content of the object, or its fault.
+/// The content of the object, or its error.
 type ParsedObject = Result<Arc<Authorities>, String>;
 
 /// The content of an object.
@@ -55,14 +55,14 @@ struct Authority {
     has_crl: bool,
 }
 
-/// The bundle of several references together.
+/// The combined bundle of several references.
 #[derive(Debug, Default)]
 pub(crate) struct Combined {
     /// `None` if no reference is valid, or if they are too large together.
     pub(crate) bundle: Option<Arc<TrustBundle>>,
     /// Faults of the references that are not valid; each message starts with the reference, as `caCertificateRefs[0]: `.
     pub(crate) faults: Vec<Grounds>,
-    /// Message for the owner of the references, although the bundle can be used.
+    /// Message for the owner of the references, although the bundle is usable.
     pub(crate) advice: Option<String>,
 }
 
@@ -278,7 +278,7 @@ impl<'w> CaBundles<'w> {
         Ok((format!("ConfigMap/{namespace}/{name}"), certificates))
     }
 
-    /// Returns the bundle in a key of a ConfigMap, wherever that is. The error is a sentence.
+    /// Returns the bundle in a key of a ConfigMap, in any namespace. The error is a sentence.
     pub(crate) fn in_key(
         &mut self,
         namespace: &'w str,
@@ -311,7 +311,7 @@ impl<'w> CaBundles<'w> {
     }
 }
 
-/// Returns the advice on authorities without a revocation list, where others have one.
+/// Returns advice on authorities without a revocation list, if others have one.
 fn unlisted(authorities: &[Authority], any_list: bool) -> Option<String> {
     let unlisted = authorities.iter().filter(|it| !it.has_crl && any_list);
     let unlisted: Vec<&str> = unlisted.map(|it| it.subject.as_str()).collect();
@@ -324,7 +324,7 @@ fn unlisted(authorities: &[Authority], any_list: bool) -> Option<String> {
     })
 }
 
-/// Returns the advice on each subject that several authorities with different keys have.
+/// Returns advice on each subject that several authorities with different keys share.
 fn namesakes(authorities: &[Authority]) -> impl Iterator<Item = String> {
     let mut by_subject: BTreeMap<&str, Vec<&Authority>> = BTreeMap::new();
     for authority in authorities {
@@ -384,7 +384,7 @@ fn bundle(name: String, certificates: &[Authority], crls: &[String]) -> TrustBun
     }
 }
 
-/// Reads and checks the certificates of the field, whose authorities have issued the lists.
+/// Reads and checks the certificates of the field, with the revocation lists of their authorities.
 fn authorities(field: &str, text: &str, lists: Vec<RevocationList>) -> ParsedObject {
     let mut unused: Vec<bool> = vec![true; lists.len()];
     let ders = pem::certificates(text.as_bytes()).map_err(|why| format!("{field} {why}"))?;

@@ -4,10 +4,10 @@ use crate::api::{ListenerTls, Metadata};
 
 /// Option of a listener for the location of its certificates.
 pub(crate) const LISTENER_OPTION: &str = "projectsesame.io/certificate-source";
-/// Annotation of a Gateway that says where the certificate is that it shows to backends.
+/// Annotation of a Gateway for the location of its client certificate for backends.
 pub(crate) const GATEWAY_ANNOTATION: &str = "projectsesame.io/client-certificate-source";
 
-/// Place of the certificates that references name.
+/// Location of referenced certificates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CertificateSource {
     /// The Secrets.
@@ -18,7 +18,7 @@ pub enum CertificateSource {
 }
 
 impl CertificateSource {
-    /// All words for it.
+    /// All its values.
     pub(crate) const WORDS: [&'static str; 2] = ["secret", "host"];
 
     /// Parses the source.

@@ -1,6 +1,6 @@
-//! Key pairs from Secrets: looked up, permitted, and remembered from one resolution to the next.
+//! Key pairs from Secrets: looked up, permitted, and cached from one resolution to the next.
 //!
-//! No error has any part of a private key.
+//! Errors never contain any part of a private key.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::resolve::syntax::names::check_object;
 use crate::status::{Grounds, Reason};
 use crate::world::{Kind, LastGoodKeys, ObjectKey};
 
-/// The objects that references to key pairs name.
+/// The target of references to key pairs.
 const SECRETS: Expected = Expected {
     group: "",
     kind: "Secret",
@@ -27,7 +27,7 @@ const SECRETS: Expected = Expected {
     wrong_kind: Reason::InvalidCertificateRef,
     wrong_name: Reason::InvalidCertificateRef,
 };
-/// A key pair that can be served.
+/// A usable key pair.
 pub(crate) struct Usable {
     pub(crate) certificate: Arc<Certificate>,
     /// The Secret's error, if this is its last good key pair.
@@ -36,8 +36,8 @@ pub(crate) struct Usable {
 
 type ParsedSecret = Result<Arc<Certificate>, String>;
 
-/// Key pairs that were parsed before, for a Resolver that is used again. The same Secret gives the same result without them.
-/// Those that a resolution does not use are forgotten after it.
+/// Cache of parsed key pairs, for a reused Resolver. It never changes a result. Pairs that a
+/// resolution does not use are evicted.
 #[derive(Debug, Default)]
 pub(crate) struct CertificateCache {
     entries: HashMap<NamespacedName, (Arc<Secret>, ParsedSecret)>,
@@ -52,7 +52,7 @@ pub(crate) struct Certificates<'w, 'c> {
     by_name: BTreeMap<String, Arc<Certificate>>,
     /// Keys of session tickets, by the name of their `KeyRef`.
     of_tickets: BTreeMap<String, (KeyRef, KeyPair)>,
-    /// Names of pairs that are in files of hosts.
+    /// Names of pairs in files of hosts.
     on_hosts: BTreeSet<String>,
 }
 
@@ -68,7 +68,8 @@ impl<'w, 'c> Certificates<'w, 'c> {
         }
     }
 
-    /// Returns the name of the key pair that hosts have in files for the Secret of a reference, which need not exist.
+    /// Returns the name of the key pair that hosts have in files for the referenced Secret, which
+    /// need not exist.
     pub(crate) fn on_hosts(
         &mut self,
         referrer: Referrer<'w>,
@@ -84,7 +85,7 @@ impl<'w, 'c> Certificates<'w, 'c> {
     }
 
     /// Returns the reference and pair of a name from [`Self::get`] or [`Self::on_hosts`], without a
-    /// pair if hosts have it. A Secret read for another reference serves both.
+    /// pair if hosts have it. A Secret that was read for another reference serves both.
     pub(crate) fn published(&self, name: &str) -> Option<(KeyRef, Option<&KeyPair>)> {
         match self.by_name.get(name) {
             Some(certificate) => Some((certificate.key.clone(), Some(&*certificate.pair))),
@@ -103,8 +104,8 @@ impl<'w, 'c> Certificates<'w, 'c> {
         }
     }
 
-    /// Returns the key pair that `reference` of `referrer` names. A Secret that is broken has its last good one, as long as it
-    /// exists and may be referred to.
+    /// Returns the key pair that `reference` of `referrer` names. A broken Secret gives its last
+    /// good one, as long as the Secret exists and the reference is permitted.
     pub(crate) fn get(
         &mut self,
         referrer: Referrer<'w>,
@@ -190,7 +191,8 @@ impl<'w, 'c> Certificates<'w, 'c> {
         self.by_name.extend(named);
     }
 
-    /// Looks up the keys of session tickets that a Secret holds. One that is broken has its last good ones, as long as it exists.
+    /// Looks up the session ticket keys in a Secret. A broken Secret gives its last good ones, as
+    /// long as it exists.
     pub(crate) fn session_ticket_keys(
         &mut self,
         namespace: &str,
@@ -229,7 +231,7 @@ impl<'w, 'c> Certificates<'w, 'c> {
         self.by_name.get(name).map(AsRef::as_ref)
     }
 
-    /// Forgets the pairs that this resolution did not use, and returns those that are good.
+    /// Evicts the pairs that this resolution did not use, and returns the good ones.
     pub(crate) fn finish(self) -> LastGoodKeys {
         let Self {
             cache,

@@ -10,11 +10,12 @@ use x509_parser::prelude::X509Certificate;
 
 use super::private_keys;
 
-/// Bytes of a chain from which on clients refuse it: the limit of a message in rustls, and others have less than twice as much.
+/// Size at which clients refuse a chain: the limit of a message in rustls; the limits of others are
+/// less than twice as high.
 const MOST_BYTES: usize = 64 * 1024;
-/// Most numbers of certificates that a message lists.
+/// Maximum number of certificates that a message lists.
 const MOST_TOLD: usize = 8;
-/// Signatures that can be forged, by the identifiers of their algorithms.
+/// Forgeable signatures, by the identifiers of their algorithms.
 const WEAK_SIGNATURES: [(&str, &str); 5] = [
     ("1.2.840.113549.1.1.2", "MD2"),
     ("1.2.840.113549.1.1.4", "MD5"),
@@ -203,7 +204,7 @@ mod tests {
         params
     }
 
-    /// A root, two authorities below each other, a leaf, and a certificate that has nothing to do with them.
+    /// A root, two chained authorities, a leaf, and an unrelated certificate.
     fn made() -> Vec<Vec<u8>> {
         let mut made = Vec::new();
         let key = KeyPair::generate().expect("a key");

@@ -1,7 +1,7 @@
 //! Validation of the clients of HTTPS listeners (`Gateway.spec.tls.frontend`).
 //!
-//! The default is for every HTTPS listener; a configuration for a port replaces it there. A bad reference harms only the
-//! listeners that it applies to.
+//! The default is for every HTTPS listener; a configuration for a port replaces it there. An
+//! invalid reference affects only the listeners that it applies to.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::status::{Grounds, Reason, Verdict};
 pub(crate) struct FrontendValidation {
     default: PortValidation,
     ports: HashMap<u16, PortValidation>,
-    /// True if some port lets clients in without a valid certificate.
+    /// True if some port admits clients without a valid certificate.
     pub(crate) insecure: bool,
 }
 
@@ -53,7 +53,7 @@ impl FrontendValidation {
         let mut ports: HashMap<u16, PortValidation> = HashMap::new();
         for (i, FrontendTlsPort { port, tls }) in per_port.iter().enumerate() {
             let at = format!("spec.tls.frontend.perPort[{i}]");
-            // A port out of range has no listener either.
+            // No listener has a port that is out of range.
             let Ok(port) = u16::try_from(*port) else {
                 continue;
             };

@@ -20,7 +20,7 @@ use crate::resolve::syntax::hostnames::Hostname;
 
 /// The type of a Secret with a key pair.
 const TLS_SECRET: &str = "kubernetes.io/tls";
-/// The entry of a Secret with the OCSP response on its leaf. Others use the same name.
+/// Entry of a Secret with the OCSP response for its leaf. Others use the same name.
 const STAPLE: &str = "tls.ocsp-staple";
 
 /// A checked key pair.
@@ -31,7 +31,7 @@ pub(crate) struct Certificate {
     pub(crate) kind: KeyKind,
     /// Sentences on flaws that Envoy or clients will object to.
     pub(crate) advice: Vec<String>,
-    /// Sentences on what clients will not like about it as the certificate of a server.
+    /// Sentences on flaws that clients will object to in a server certificate.
     pub(crate) server_advice: Vec<String>,
     /// True if the leaf is made for clients.
     for_clients: bool,
@@ -40,7 +40,8 @@ pub(crate) struct Certificate {
 }
 
 impl Certificate {
-    /// Returns true if the leaf is for the hostname; a wildcard in a certificate stands for one label.
+    /// Returns true if the leaf covers the hostname. A wildcard in a certificate stands for one
+    /// label.
     pub(crate) fn covers(&self, hostname: &Hostname) -> bool {
         let name = hostname.as_str();
         let parent = name.split_once('.').map(|(_, parent)| parent);
@@ -58,7 +59,7 @@ impl Certificate {
         self.dns_names.iter().map(String::as_str)
     }
 
-    /// Returns true if no client is ever shown the other one where both are.
+    /// Returns true if clients never get the other one while both are present.
     pub(crate) fn stands_for(&self, other: &Self) -> bool {
         self.kind == other.kind
             && !other.dns_names.is_empty()
@@ -87,7 +88,7 @@ pub(super) fn parse(key: &NamespacedName, secret: &Secret) -> Result<Certificate
     check(key, part("tls.crt")?, part("tls.key")?, staple)
 }
 
-/// A pair of files that stands for a Secret, checked as one that is in it.
+/// A pair of files that replaces a Secret, checked in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedPair {
     /// The reference to it.
@@ -96,13 +97,14 @@ pub struct CheckedPair {
     pub pair: KeyPair,
     /// Sentences on flaws that Envoy or clients will object to.
     pub advice: Vec<String>,
-    /// Sentences on what clients will not like about it as the certificate of a server.
+    /// Sentences on flaws that clients will object to in a server certificate.
     pub server_advice: Vec<String>,
     /// True if the leaf is made for clients.
     pub for_clients: bool,
 }
 
-/// Checks a pair that stands for a Secret. The error calls the two parts `tls.crt` and `tls.key`, and has nothing of either.
+/// Checks a pair that replaces a Secret. The error calls the two parts `tls.crt` and `tls.key`, and
+/// quotes neither.
 pub fn checked_pair(
     secret: &NamespacedName,
     chain: &[u8],
@@ -188,8 +190,9 @@ pub(super) fn check(
     })
 }
 
-/// Returns the staple of a Secret, if Envoy may show it with this leaf; else none, and a sentence on why it is left out. The error is
-/// for a leaf that Envoy does not take without. Whether a staple is still valid is for Envoy to judge, which has a clock.
+/// Returns the staple of a Secret if Envoy may present it with this leaf, or a sentence on why it
+/// is omitted. Fails if Envoy rejects the leaf without a staple. Envoy has a clock and judges
+/// whether a staple is still valid.
 fn usable_staple(
     name: &str,
     staple: &[u8],

@@ -1,4 +1,5 @@
-//! Key pairs and CA certificates: found by reference, read and checked; and how clients of a Gateway are validated.
+//! Key pairs and CA certificates: found by reference, read and checked; and the validation of a
+//! Gateway's clients.
 
 pub(crate) mod ca_bundles;
 pub(crate) mod certificate_source;

@@ -1,7 +1,7 @@
 //! PEM: reading the text of a Secret or ConfigMap, and writing the canonical form.
 //!
-//! Only certificates and the one private key leave here, re-encoded, so nothing else that the text holds reaches a proxy,
-//! and equal keys are equal bytes. Errors never quote the text.
+//! Only certificates and the one private key leave here, re-encoded. So nothing else in the text
+//! reaches a proxy, and equal keys are equal bytes. Errors never quote the text.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyD
 
 use crate::resolve::syntax::limits::{MAX_PEM_BYTES, MAX_PEM_CERTIFICATES, MAX_PEM_LISTS};
 
-/// Old labels of certificates. The second has more than the certificate, which is cut off when it is read.
+/// Old labels of certificates. The second has additional data, which is cut off on reading.
 const OLD_LABELS: [&str; 2] = [" X509 CERTIFICATE-----", " TRUSTED CERTIFICATE-----"];
 
 /// Labels of other contents than certificates, and the remark of a message about them.
@@ -102,7 +102,7 @@ pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> 
     })
 }
 
-/// Returns the text as it is parsed: without a byte order mark, with today's labels.
+/// Returns the text to parse: without a byte order mark, and with current labels.
 fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     if pem.len() > MAX_PEM_BYTES {
         return Err(format!(
@@ -111,7 +111,7 @@ fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
         ));
     }
     let pem = pem.strip_prefix(b"\xef\xbb\xbf").unwrap_or(pem);
-    // Bytes that are not UTF-8 stand outside of the sections, or break them.
+    // Invalid UTF-8 is either outside of the sections, or breaks them.
     let text = String::from_utf8_lossy(pem);
     if !OLD_LABELS.iter().any(|label| text.contains(label)) {
         return Ok(Cow::Borrowed(pem));
@@ -142,7 +142,7 @@ fn instead(text: &[u8], others: &[(&str, &'static str)]) -> &'static str {
     found.map_or("", |(_, ending)| ending)
 }
 
-/// Returns a message about a PEM text that quotes none of it.
+/// Returns a message about a PEM text without quoting it.
 fn broken(why: &Error) -> String {
     match why {
         Error::MissingSectionEnd { .. } => {
@@ -181,7 +181,7 @@ pub(crate) fn encode_private_key(key: &PrivateKeyDer<'_>) -> String {
     text
 }
 
-/// Appends a section as RFC 7468 has it, with lines of 64 characters.
+/// Appends a section in the format of RFC 7468, with lines of 64 characters.
 fn encode(label: &str, der: &[u8], text: &mut String) {
     text.push_str("-----BEGIN ");
     text.push_str(label);

@@ -1,7 +1,7 @@
-//! Private keys, and the check that one belongs to a certificate, by a comparison of public keys.
+//! Private keys, and the check that one belongs to a certificate, by comparing public keys.
 //!
-//! Nothing else is judged here: kinds and sizes of keys are for the proxy to judge, so a key of an unknown kind is accepted.
-//! No error has any part of a key.
+//! Nothing else is judged here: kinds and sizes of keys are for the proxy to judge, so a key of an
+//! unknown kind is accepted. Errors never contain any part of a key.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ const P521: &str = "1.3.132.0.35";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum KeyKind {
     Rsa,
-    /// ECDSA or Ed25519, which have the same cipher suites.
+    /// ECDSA or Ed25519, which use the same cipher suites.
     EllipticCurve,
 }
 
@@ -39,7 +39,7 @@ impl KeyKind {
         }
     }
 
-    /// Returns the part of the names of cipher suites that are for such a key.
+    /// Returns the part of the names of cipher suites that identifies this kind of key.
     pub(crate) fn in_suites(self) -> &'static str {
         match self {
             Self::Rsa => "-RSA-",
@@ -65,7 +65,7 @@ pub(crate) enum PrivateKey<'k> {
     },
     Ec {
         scalar: &'k [u8],
-        /// The point, which not every key has.
+        /// The point, which some keys omit.
         public: Option<&'k [u8]>,
     },
     Ed25519 {
@@ -88,7 +88,7 @@ impl<'k> PrivateKey<'k> {
                 match info.algorithm.oid {
                     RSA => Self::rsa(inner),
                     EC => Self::ec(inner),
-                    // An octet string within one.
+                    // A nested octet string.
                     ED25519 => match inner {
                         [4, 32, seed @ ..] if seed.len() == 32 => Ok(Self::Ed25519 { seed }),
                         _ => Err(malformed("Ed25519")),
@@ -116,8 +116,8 @@ impl<'k> PrivateKey<'k> {
         })
     }
 
-    /// Returns true if it is the key of a certificate with this public key. A key without its public key, of a kind for which
-    /// that cannot be computed here, is accepted: the proxy refuses it if it does not belong.
+    /// Returns true if this is the key of a certificate with this public key. If the public key is
+    /// missing and cannot be computed here, the key is accepted, and the proxy refuses a mismatch.
     pub(crate) fn belongs_to(&self, certificate: &SubjectPublicKeyInfo<'_>) -> bool {
         let Ok(public) = certificate.parsed() else {
             return true;
@@ -147,7 +147,8 @@ impl<'k> PrivateKey<'k> {
     }
 }
 
-/// Returns the kind of a public key that Envoy is known to refuse, since its own message says little; none for any other.
+/// Returns the kind of a public key that Envoy is known to refuse, because its own message says
+/// little. `None` for others.
 pub(crate) fn refused_kind(certificate: &SubjectPublicKeyInfo<'_>) -> Option<String> {
     let algorithm = certificate.algorithm.algorithm.to_id_string();
     let Ok(oid) = ObjectIdentifier::new(&algorithm) else {
@@ -168,7 +169,7 @@ pub(crate) fn refused_kind(certificate: &SubjectPublicKeyInfo<'_>) -> Option<Str
     }
 }
 
-/// Returns the bits of an RSA key that has fewer than 2048.
+/// Returns the size in bits of an RSA key if it is below 2048.
 pub(super) fn short_rsa(certificate: &SubjectPublicKeyInfo<'_>) -> Option<usize> {
     let Ok(PublicKey::RSA(public)) = certificate.parsed() else {
         return None;
@@ -195,7 +196,7 @@ fn number(bytes: &[u8]) -> &[u8] {
     bytes.get(zeros..).unwrap_or_default()
 }
 
-/// Returns true if two points of one curve, each of which may be compressed, are the same.
+/// Returns true if two points of one curve are equal; each may be compressed.
 fn same_point(a: &[u8], b: &[u8]) -> bool {
     let halves = |point: &[u8]| -> Option<(Vec<u8>, u8)> {
         let (form, rest) = point.split_first()?;
@@ -214,8 +215,8 @@ fn same_point(a: &[u8], b: &[u8]) -> bool {
     halves(a).is_some_and(|a| Some(a) == halves(b))
 }
 
-/// Returns true if the private number makes the point, on the two curves on which that can be computed here; also on others,
-/// and for points that are compressed.
+/// Returns true if the private number gives the point, on the two curves for which that can be
+/// computed here. Also true on other curves, and for compressed points.
 fn computes(curve: &str, scalar: &[u8], point: &[u8]) -> bool {
     let algorithm = match (curve, point.len()) {
         (P256, 65) => &ECDSA_P256_SHA256_ASN1_SIGNING,

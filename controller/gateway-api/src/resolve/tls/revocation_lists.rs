@@ -10,17 +10,17 @@ use x509_parser::revocation_list::TbsCertList;
 use super::pem;
 use crate::resolve::syntax::limits::MAX_REVOKED;
 
-/// Extensions that make a list a part of one, which Envoy does not put together with the rest.
+/// Extensions of partial lists, which Envoy does not combine with the rest.
 const PARTS: [(&str, &str); 2] = [
     ("2.5.29.27", "a delta of another list"),
     ("2.5.29.28", "for a part of the certificates only"),
 ];
 
-/// A list that can be used.
+/// A usable list.
 pub(super) struct RevocationList {
     /// Canonical PEM.
     pub(super) pem: String,
-    /// Issuer, as it is encoded.
+    /// Issuer, in its encoded form.
     pub(super) issuer: Vec<u8>,
 }
 

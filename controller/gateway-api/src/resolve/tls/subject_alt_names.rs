@@ -13,17 +13,18 @@ use crate::resolve::syntax::{limits, names};
 pub(crate) struct AltNames {
     pub(crate) dns_names: Vec<String>,
     pub(crate) uris: Vec<String>,
-    /// Ends of DNS names, from their dot.
+    /// Suffixes of DNS names, from their dot.
     pub(crate) dns_suffixes: Vec<String>,
-    /// Beginnings of URIs, with their slash.
+    /// Prefixes of URIs, with their slash.
     pub(crate) uri_prefixes: Vec<String>,
 }
 
 /// The option of a policy that holds patterns of names.
 pub(crate) const PATTERNS: &str = "projectsesame.io/subject-alt-name-patterns";
 
-/// Reads patterns: `*.svc.example.com` for DNS names below that domain, `spiffe://example.com/ns/*` for URIs that begin so.
-/// The error completes the sentence "spec.options x …".
+/// Parses patterns: `*.svc.example.com` for DNS names below that domain,
+/// `spiffe://example.com/ns/*` for URIs with that prefix. The error completes the sentence
+/// "spec.options x …".
 pub(crate) fn read_patterns(value: &str) -> Result<AltNames, String> {
     let mut found = AltNames::default();
     for pattern in entries(value)? {
@@ -43,7 +44,7 @@ pub(crate) fn read_names(value: &str) -> Result<AltNames, String> {
             check_uri(name).map_err(|why| format!("holds what is none: {}", &why[1..]))?;
             found.uris.push(name.to_owned());
         } else if name.is_empty() {
-            // As a hostname that would be any.
+            // As a hostname, an empty name would match any.
             return Err("holds an empty name; remove the comma too much".to_owned());
         } else {
             Hostname::parse(name).map_err(|why| format!("holds {:?}: {why}", quoted(name)))?;
@@ -53,7 +54,7 @@ pub(crate) fn read_names(value: &str) -> Result<AltNames, String> {
     Ok(found)
 }
 
-/// Returns the parts of a list with commas.
+/// Returns the parts of a comma-separated list.
 fn entries(value: &str) -> Result<Vec<&str>, String> {
     let entries: Vec<&str> = value.split(',').map(str::trim).collect();
     limits::entries("", entries.len(), 1..=limits::MAX_SUBJECT_ALT_NAMES)
@@ -61,7 +62,7 @@ fn entries(value: &str) -> Result<Vec<&str>, String> {
     Ok(entries)
 }
 
-/// Returns as much of a name as a message quotes.
+/// Returns a name, truncated for a message.
 fn quoted(name: &str) -> String {
     name.chars().take(limits::MAX_URI).collect()
 }
@@ -90,8 +91,8 @@ impl AltNames {
     }
 }
 
-/// Returns true for a URI with an authority and a path that ends with a slash. Anything less could be the beginning of another
-/// authority's name.
+/// Returns true for a URI with an authority and a path that ends with a slash. Anything less could
+/// be a prefix of another authority's name.
 fn is_uri_prefix(prefix: &str) -> bool {
     let rest = prefix.split_once("://").map(|(_, rest)| rest);
     let authority = rest.and_then(|rest| rest.split_once('/'));
@@ -150,7 +151,7 @@ pub(crate) fn read(
     Ok(found)
 }
 
-/// An absolute URI with an authority, as the API's pattern wants it.
+/// Checks for an absolute URI with an authority, as the API's pattern requires.
 fn check_uri(uri: &str) -> Result<(), String> {
     limits::characters(".uri", uri, limits::MAX_URI)?;
     let scheme = uri.split_once("://").map(|(scheme, _)| scheme);

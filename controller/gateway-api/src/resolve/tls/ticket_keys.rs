@@ -1,6 +1,6 @@
-//! Keys of session tickets from a Secret, so that several hosts share them.
+//! Session ticket keys from a Secret, so that several hosts share them.
 //!
-//! No error has any part of a key.
+//! Errors never contain any part of a key.
 
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::KeyRef;
@@ -14,12 +14,13 @@ const ENTRY: &str = "session-ticket-keys";
 /// Maximum number of keys: more than any real rotation keeps. Envoy tries all of them on each
 /// foreign ticket.
 const MOST_KEYS: usize = 16;
-/// The type of a Secret with a key pair, whose name a certificate would have.
+/// Type of a Secret with a key pair. Such a Secret could clash with a certificate's name.
 const TLS_SECRET: &str = "kubernetes.io/tls";
 
-/// Keys of session tickets that listeners name.
+/// Session ticket keys that a listener refers to.
 pub(crate) struct NamedTicketKeys {
-    /// Name of their `KeyRef`, which listeners have whether or not there are any: so that no listener changes when they come and go.
+    /// Name of their `KeyRef`. Listeners have it even without keys, so that no listener changes
+    /// when keys are added or removed.
     pub(crate) name: String,
     /// Reason and message if the Secret's current keys are not in use.
     pub(crate) fault: Option<Grounds>,

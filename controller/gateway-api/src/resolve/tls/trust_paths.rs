@@ -9,11 +9,11 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::pem;
 use crate::status::PathValidity;
 
-/// Most signatures that are verified for one answer.
+/// Maximum number of signatures to verify per call.
 const MAX_SIGNATURES: usize = 128;
 
-/// Returns for how long each path of signatures is valid that leads from the first certificate of the chain to one of the bundle, both
-/// as PEM. Without any, the certificate is not trusted.
+/// Returns the validity of each path of signatures from the first certificate of the chain to one
+/// of the bundle, both as PEM. Without a path, the certificate is not trusted.
 pub(crate) fn paths_to(chain: &[u8], bundle: &str) -> Vec<PathValidity> {
     let (Ok(chain), Ok(bundle)) = (
         pem::certificates(chain),
@@ -23,7 +23,8 @@ pub(crate) fn paths_to(chain: &[u8], bundle: &str) -> Vec<PathValidity> {
     };
     let (shown, trusted) = (read(&chain), read(&bundle));
     let mut left = MAX_SIGNATURES;
-    // Places in the chain, with the certificates that lead there and the time for which all of them are valid.
+    // Indices in the chain, with the certificates that lead there and the time for which all of
+    // them are valid.
     let mut reached = vec![(vec![0], PathValidity::ALWAYS)];
     let mut paths = Vec::new();
     while let Some((places, so_far)) = reached.pop() {
@@ -129,7 +130,7 @@ mod tests {
     fn signatures_count_and_names_do_not() {
         let key = || KeyPair::generate().expect("a key");
         let (own, other) = (root("root", key()), root("other", key()));
-        // Of the same name, but with another key.
+        // The same name with another key.
         let namesake = root("root", key());
         let middle = below("middle", &own);
         let leaf = below("leaf", &middle);

@@ -1,4 +1,4 @@
-//! Faults of the Service's settings.
+//! Errors in the Service's settings.
 
 use std::collections::BTreeSet;
 
@@ -83,10 +83,10 @@ impl Faults<'_> {
         }
     }
 
-    /// Refuses the fields that a Service of this type does not have.
+    /// Refuses the fields that are invalid for this type of Service.
     fn fields_of_type(&mut self, type_: &PublishingType, publishing: &Publishing) {
         let Publishing {
-            // These count for every type.
+            // Valid for every type.
             type_: _,
             ip_family_policy: _,
             ip_families: _,
