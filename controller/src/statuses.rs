@@ -108,7 +108,7 @@ pub(crate) struct ResolvedStatuses {
 pub(crate) struct Members(BTreeMap<NamespacedName, Vec<NamespacedName>>);
 
 impl Members {
-    /// Returns the Gateways that are published under a name: several, or the one with that name.
+    /// Returns the Gateways that are published under a name: several, or its namesake.
     pub(crate) fn gateways_of(&self, name: &NamespacedName) -> Vec<NamespacedName> {
         let members = self.0.get(name);
         members.cloned().unwrap_or_else(|| vec![name.clone()])

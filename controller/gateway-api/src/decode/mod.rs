@@ -2,9 +2,9 @@
 //! with its location.
 //!
 //! It opens no file and keeps no state. It never repairs or guesses. Everything that the API server
-//! would reject is an error, such as a duplicate key, a number in place of text or an invalid name,
-//! because hosts have no API server in front of them. Limits apply before memory is allocated.
-//! Errors never quote a Secret.
+//! would reject is an error, such as a duplicate key, a number in place of text or an invalid name.
+//! Hosts have no API server in front of them. Limits apply before memory is allocated. Errors never
+//! quote a Secret.
 //!
 //! There is a single path: every source becomes a `tree`, and `typed` turns the tree into an
 //! object. So null, unknown fields and errors work the same for every kind, field and source.
