@@ -1,12 +1,12 @@
-//! The question whether an address can be bound.
+//! Checks whether an address can be bound.
 
 use std::net::SocketAddr;
 
 use sesame_proto::schema::Transport;
 use socket2::{Domain, Socket, Type};
 
-/// Binds as Envoy does, without listening, so that no connection is lost to it. An address of which the kernel cannot be
-/// asked is worth a try.
+/// Binds as Envoy does but never listens, so no connection is lost to this socket. If no socket can
+/// be created, assumes that the address is free.
 pub(crate) fn can_bind(transport: Transport, address: SocketAddr) -> bool {
     let kind = match transport {
         Transport::Tcp => Type::STREAM,
@@ -15,7 +15,7 @@ pub(crate) fn can_bind(transport: Transport, address: SocketAddr) -> bool {
     let Ok(socket) = Socket::new(Domain::for_address(address), kind, None) else {
         return true;
     };
-    // Failures show when binding.
+    // If an option cannot be set, `bind` reports the failure.
     let _ = socket.set_reuse_address(true);
     let _ = socket.set_reuse_port(true);
     if address.is_ipv6() {

@@ -1,8 +1,8 @@
-//! Waiting for a moment.
+//! Waits for a point in time.
 
 use std::time::Instant;
 
-/// Sleeps until `instant`; for ever if there is none.
+/// Sleeps until `instant`, or for ever if it is `None`.
 pub(crate) async fn until(instant: Option<Instant>) {
     match instant {
         Some(instant) => tokio::time::sleep_until(instant.into()).await,

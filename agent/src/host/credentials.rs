@@ -9,10 +9,10 @@ use std::path::{Component, Path, PathBuf};
 const DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 const PREFIX: &str = "%d";
 
-/// Reason for which a path stands for no credential.
+/// Reason why a path does not name a credential.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CredentialError {
-    /// The credentials directory is unset.
+    /// `CREDENTIALS_DIRECTORY` is unset.
     #[error(
         "{0}: this process was given no credentials ($CREDENTIALS_DIRECTORY is not set); add LoadCredential={name}:FILE to its unit, or name the file itself", name = .0.trim_start_matches("%d/")
     )]

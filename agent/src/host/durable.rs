@@ -12,7 +12,8 @@ use sesame_files::open::{self, Rule};
 
 use super::files::{DIRECTORY_MODE, FILE_MODE};
 
-/// Step as the disk sees it: it survives a power cut for certain only when its file or directory was synced after it.
+/// Step as the disk sees it. It is certain to survive a power cut only if its file or directory is
+/// synced afterwards.
 #[cfg(test)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DiskStep {
@@ -35,7 +36,7 @@ fn note(step: DiskStep) {
     STEPS.with_borrow_mut(|steps| steps.push(step));
 }
 
-/// Creates a directory for this user alone, with its parents.
+/// Creates a directory with mode 0700, and its missing parents.
 pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|path| !path.is_dir()).collect();
     if missing.is_empty() {
@@ -50,7 +51,8 @@ pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a file for this user alone. Its name is on disk when its directory was synced.
+/// Writes and syncs a file that only this user can read. Sync its directory to make the name
+/// durable.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options
@@ -77,7 +79,7 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     sync_parent(to)
 }
 
-/// Removes a directory with all in it. Nothing waits until that is on disk.
+/// Removes a directory with all its content. The removal is not synced.
 pub(crate) fn remove_directory(path: &Path) -> io::Result<()> {
     fs::remove_dir_all(path)?;
     #[cfg(test)]
@@ -85,7 +87,7 @@ pub(crate) fn remove_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the names in a directory to the disk.
+/// Syncs a directory, which makes the names in it durable.
 pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()?;
     #[cfg(test)]
@@ -93,7 +95,8 @@ pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces a small file, or creates it: the old or the new one is there, whatever happens.
+/// Atomically replaces or creates a small file: after a crash either the old or the new one is
+/// there.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut staged = path.as_os_str().to_owned();
     staged.push(".new");

@@ -13,12 +13,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use sesame_files::open::{self, Rule};
 
-/// Mode of directories: Envoy runs as the same user.
+/// Mode of directories. Envoy needs no more, because it runs as the same user.
 pub(super) const DIRECTORY_MODE: u32 = 0o700;
 /// Mode of all files alike, because even listeners and clusters may carry keys inline.
 pub(super) const FILE_MODE: u32 = 0o600;
 
-/// Returns the rule for a file written by an agent: its own, or any user's if root reads it.
+/// Returns the rule for files written by an agent: only files of this user, or of any user if root
+/// reads them.
 pub(crate) fn written_by_agent() -> Rule {
     if rustix::process::geteuid().is_root() {
         Rule::Given
@@ -27,7 +28,8 @@ pub(crate) fn written_by_agent() -> Rule {
     }
 }
 
-/// Creates a directory for this user alone, with its parents. One that exists has to belong to this user.
+/// Creates a directory with mode 0700, and its parents. An existing directory must belong to this
+/// user.
 pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok() {
         return Ok(open::check_directory(path, Rule::Own)?);
@@ -38,9 +40,10 @@ pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
         .create(path)
 }
 
-/// Gives a directory of this user to another one, for that user alone; one that belongs to the other already is left as it is.
+/// Transfers a directory of this user to another user, with mode 0700. Does nothing if the other
+/// user already owns it.
 pub(crate) fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<()> {
-    // Once its owner has changed, an unprivileged user cannot open it.
+    // Open it before changing the owner: afterwards an unprivileged user no longer can.
     let meta = fs::symlink_metadata(path)?;
     if meta.is_dir() && meta.uid() == user {
         return Ok(());
@@ -55,7 +58,8 @@ pub(crate) fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<(
     std::os::unix::fs::fchown(&directory, Some(user), Some(group))
 }
 
-/// Writes a new file for this user alone, after removing one of that name. Readers may see half of it.
+/// Writes a new file that only this user can read, after removing an old one of that name.
+/// Concurrent readers may see a partial file.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     remove_if_there(path)?;
     OpenOptions::new()
@@ -66,7 +70,8 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .write_all(bytes)
 }
 
-/// Replaces a file, or creates it, by a rename of `staged`, which is on the same file system.
+/// Atomically replaces or creates a file by renaming `staged`, which must be on the same file
+/// system.
 pub(crate) fn replace_file(path: &Path, staged: &Path, bytes: &[u8]) -> io::Result<()> {
     write_file(staged, bytes)?;
     fs::rename(staged, path)
@@ -75,7 +80,7 @@ pub(crate) fn replace_file(path: &Path, staged: &Path, bytes: &[u8]) -> io::Resu
 /// `TMPFS_MAGIC` and `RAMFS_MAGIC`.
 const IN_MEMORY: [i128; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// Returns true for a directory of a file system in memory.
+/// Returns true if a directory is on an in-memory file system.
 pub(crate) fn is_in_memory(directory: &Path) -> bool {
     let kind = rustix::fs::statfs(directory).map_or(0, |stat| i128::from(stat.f_type));
     IN_MEMORY.contains(&kind)
@@ -98,7 +103,7 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Returns the paths in a directory in the order of their names; none if there is no such directory.
+/// Returns the paths in a directory, sorted by name. A missing directory counts as empty.
 pub(crate) fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let listing = match fs::read_dir(directory) {
         Ok(listing) => listing,

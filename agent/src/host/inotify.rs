@@ -1,7 +1,8 @@
 //! Budget of inotify instances: the number of files that Envoys may watch.
 //!
-//! Each watched file is one instance, the kernel limits them per user, and an Envoy that asks for one too many
-//! aborts. So the number is known before anything is rendered, with room for others.
+//! Envoy uses one instance per watched file. The kernel limits them per user, and an Envoy that
+//! exceeds the limit aborts. So the budget is known before anything is rendered, and leaves room
+//! for other processes.
 
 use std::fs;
 use std::io;
@@ -10,34 +11,35 @@ use std::path::Path;
 
 use rustix::fs::inotify;
 
-/// Number of instances that are left for processes that start later.
+/// Number of instances reserved for processes that start later.
 const RESERVE: usize = 16;
-/// Limit where the kernel does not tell one: its own default.
+/// The kernel's default, used if the actual limit cannot be read.
 const DEFAULT_LIMIT: usize = 128;
 
-/// Inotify instances that the kernel allows this user, and those that are taken.
+/// Limit of inotify instances of a user, and the number in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// The smaller of `fs.inotify.max_user_instances` and `user.max_inotify_instances`.
     pub limit: usize,
-    /// Instances of this user's other processes, as far as they can be seen: those of other containers that
-    /// share the user cannot.
+    /// Instances in use by this user's other processes. Processes in other containers with the same
+    /// user are not visible and not counted.
     pub others: usize,
-    /// Instances that the Envoys of this agent have already.
+    /// Instances already in use by this agent's Envoys.
     pub own: usize,
 }
 
 impl Budget {
-    /// Reads the limit and counts what others use; the Envoys of this agent are not others.
+    /// Reads the limit and counts the instances in use. `own_envoys` are the process numbers of
+    /// this agent's Envoys.
     pub fn read(own_envoys: &[u32]) -> Self {
         Self::of(rustix::process::geteuid().as_raw(), own_envoys)
     }
 
-    /// Reads them for another user, as root may.
+    /// Reads the budget of another user, which requires root.
     pub(crate) fn of(user: u32, own_envoys: &[u32]) -> Self {
         let limit = |path| -> Option<usize> { fs::read_to_string(path).ok()?.trim().parse().ok() };
         Self {
-            // Two limits count: that of the user, and that of the user namespace.
+            // The kernel enforces a limit per user and another per user namespace.
             limit: limit("/proc/sys/fs/inotify/max_user_instances")
                 .unwrap_or(DEFAULT_LIMIT)
                 .min(limit("/proc/sys/user/max_inotify_instances").unwrap_or(usize::MAX)),
@@ -46,12 +48,13 @@ impl Budget {
         }
     }
 
-    /// Returns the number of subscriptions that each of `envoys` processes may open that run at the same time: those of all
-    /// Gateways on the host, twice while one is being replaced. It is never less than they have: an agent that starts when
-    /// little is left changes no listener for it.
+    /// Returns the number of subscriptions that each of `envoys` concurrent processes may open.
+    /// Count the Envoys of all Gateways on the host, twice for those being replaced. The result is
+    /// never below the number in use, so an agent that starts when few are left changes no
+    /// listener.
     pub fn subscriptions(self, envoys: usize) -> usize {
         let free = self.limit.saturating_sub(self.others);
-        // Where little is left, a share for others must not take what the listeners themselves need.
+        // If few instances are free, the reserve must not take those that the listeners need.
         let fair = (free - RESERVE.min(free / 2)) / envoys.max(1);
         fair.max(self.own)
     }
@@ -72,8 +75,8 @@ fn used_by_others(proc: &Path, user: u32, own_envoys: &[u32]) -> usize {
         .sum()
 }
 
-/// Asks the kernel whether so many more files could be watched now: other processes may have started since, and
-/// an Envoy that asks for one too many is gone.
+/// Checks that the kernel still allows `more` instances: other processes may have started since the
+/// budget was read, and an Envoy that exceeds the limit aborts.
 pub(crate) fn room_for(more: usize) -> io::Result<()> {
     let instances = (0..more).map(|_| inotify::init(inotify::CreateFlags::CLOEXEC));
     let held: Result<Vec<_>, _> = instances.collect();

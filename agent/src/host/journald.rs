@@ -1,8 +1,9 @@
-//! The systemd journal as the place of the log: events with fields that `journalctl` can be asked for, such as
-//! `SESAME_GATEWAY`, `SESAME_REVISION` and `SESAME_OBJECT`.
+//! Logs to the systemd journal, with fields that `journalctl` can match, such as `SESAME_GATEWAY`,
+//! `SESAME_REVISION` and `SESAME_OBJECT`.
 //!
-//! Fields of an event and of the spans around it get the prefix `SESAME_`. `MESSAGE` stays the whole line that standard error
-//! would show, because `journalctl` shows people nothing else. A journal that cannot be written never stops the process.
+//! Fields of an event and of its spans get the prefix `SESAME_`. `MESSAGE` holds the full line as
+//! on standard error, because `journalctl` displays only that by default. A failing journal never
+//! stops the process.
 
 use std::fmt::{Debug, Write as _};
 use std::io;
@@ -18,12 +19,12 @@ use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-/// Prefix of all fields but those that every program has.
+/// Prefix of all fields except the standard ones.
 const PREFIX: &str = "SESAME";
 /// Name of the field that holds an event's text.
 const MESSAGE: &str = "message";
 
-/// Returns true if standard error is the journal, as `JOURNAL_STREAM` says.
+/// Returns true if standard error is connected to the journal, according to `JOURNAL_STREAM`.
 pub(crate) fn is_standard_error() -> bool {
     let (Ok(stream), Ok(stderr)) = (
         std::env::var("JOURNAL_STREAM"),
@@ -41,7 +42,7 @@ fn names(stream: &str, device: u64, inode: u64) -> bool {
         .is_some_and(|(one, other)| one.parse() == Ok(device) && other.parse() == Ok(inode))
 }
 
-/// Returns the layer that writes to the journal; fails if nobody listens there.
+/// Returns the layer that writes to the journal. Fails if journald's socket is missing.
 pub(crate) fn layer() -> io::Result<JournalLayer<tracing_journald::Layer>> {
     let journal = tracing_journald::layer()?
         .with_field_prefix(Some(PREFIX.to_owned()))
@@ -55,7 +56,7 @@ pub(crate) fn layer() -> io::Result<JournalLayer<tracing_journald::Layer>> {
     Ok(JournalLayer { journal })
 }
 
-/// Passes events on to the journal's layer, with a text that holds their fields and spans.
+/// Passes events on to the journal's layer, with their fields and spans in the message.
 pub(crate) struct JournalLayer<L> {
     journal: L,
 }
@@ -120,7 +121,7 @@ where
     }
 }
 
-/// Returns the fields as text, as standard error shows them.
+/// Formats the fields as on standard error.
 fn text_of(fields: impl RecordFields) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
@@ -128,7 +129,7 @@ fn text_of(fields: impl RecordFields) -> String {
     text
 }
 
-/// Values of an event's fields as texts, in the order in which the event declares them.
+/// Values of an event's fields as texts, in declaration order.
 struct FieldTexts(Vec<Option<String>>);
 
 impl FieldTexts {

@@ -5,24 +5,26 @@ use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Limit of Linux itself, where the process has none.
+/// Linux's default of `fs.nr_open`, for processes without a limit.
 const USUAL_MOST_FILES: u64 = 1 << 20;
-/// Memory that is assumed where nothing tells how much there is.
+/// Memory to assume if neither a control group nor the host reports any.
 const USUAL_MEMORY: u64 = 1 << 30;
 
-/// Returns the number of files that an Envoy may open: it raises its soft limit to the hard one by itself.
+/// Returns the number of files that an Envoy may open, which is the hard limit: Envoy raises its
+/// soft limit itself.
 pub(crate) fn open_files() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or_else(|| {
         read_number(Path::new("/proc/sys/fs/nr_open")).unwrap_or(USUAL_MOST_FILES)
     })
 }
 
-/// Returns the bytes of memory that may be used: the limit of the control group, version 1 or 2, else those of the host.
+/// Returns the memory available to this process in bytes: the limit of its control group (version 1
+/// or 2), else the host's memory.
 pub(crate) fn memory() -> u64 {
     memory_of("self")
 }
 
-/// Returns the bytes of memory that a process may use, which is named by its number or `self`.
+/// Returns the memory available to a process in bytes. `process` is its number or `self`.
 pub(crate) fn memory_of(process: &str) -> u64 {
     let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
     let host = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -33,14 +35,16 @@ pub(crate) fn memory_of(process: &str) -> u64 {
         .unwrap_or(USUAL_MEMORY)
 }
 
-/// Returns the number of cores that may be used: those of the process's set, and its control group's quota.
+/// Returns the number of available cores, according to the process's CPU affinity and its control
+/// group's quota.
 #[cfg(feature = "cluster")]
 pub(crate) fn cores() -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     u32::try_from(cores).unwrap_or(u32::MAX)
 }
 
-/// Returns the tasks that the control group of a process may have, and those that it has; none without a limit.
+/// Returns the task limit of a process's control group and the current number of tasks, or `None`
+/// without a limit.
 pub(crate) fn tasks_of(process: &str) -> Option<(u64, u64)> {
     let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
     groups.lines().find_map(|line| {
@@ -57,7 +61,8 @@ pub(crate) fn tasks_of(process: &str) -> Option<(u64, u64)> {
     })
 }
 
-/// Returns the files that a process may open as it is now, and those that it has open; none where that cannot be read.
+/// Returns a process's current limit of open files and the number that it has open, or `None` if
+/// `/proc` cannot be read.
 pub(crate) fn files_of(process: &str) -> Option<(u64, u64)> {
     let limits = fs::read_to_string(format!("/proc/{process}/limits")).ok()?;
     let line = limits
@@ -77,8 +82,9 @@ fn total(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Returns the smallest limit of the groups in `/proc/self/cgroup`, and of those above them. In a container the names
-/// may be those of the host, of which only the last mount is seen; so each path is tried up to the mount itself.
+/// Returns the smallest limit of the control groups in `/proc/self/cgroup` and their ancestors. In
+/// a container the paths may be the host's, while only the container's own group is mounted; so
+/// each path is tried up to the mount point.
 fn of_groups(groups: &str, mount: &Path) -> Option<u64> {
     let mut smallest: Option<u64> = None;
     for line in groups.lines() {
@@ -96,7 +102,7 @@ fn of_groups(groups: &str, mount: &Path) -> Option<u64> {
         };
         let mut group = Path::new(path.trim_start_matches('/'));
         loop {
-            // `max` is no number, and no limit.
+            // `max` means no limit, and does not parse as a number.
             let limit = read_number(&root.join(group).join(file));
             smallest = smallest.into_iter().chain(limit).min();
             match group.parent() {
@@ -128,7 +134,7 @@ mod tests {
         assert_eq!(of_groups(groups, mount.path()), Some(512 << 20));
         fs::write(group.join("memory.max"), "268435456\n").unwrap();
         assert_eq!(of_groups(groups, mount.path()), Some(256 << 20));
-        // The host's name of a group whose container sees only the group itself.
+        // The path is the host's, while the container sees only its own group.
         fs::write(mount.path().join("memory.max"), "1048576\n").unwrap();
         assert_eq!(of_groups("0::/kubepods/x\n", mount.path()), Some(1 << 20));
     }

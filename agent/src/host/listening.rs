@@ -1,5 +1,5 @@
-//! The sockets on which processes take connections, as the kernel sees them: the only proof that a first Envoy has not
-//! given its sockets away, and of which connections it has yet to take.
+//! Listening sockets as the kernel sees them. This is the only proof that an old Envoy still has
+//! its sockets, and the only way to see the connections that it has yet to accept.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -9,16 +9,16 @@ use std::net::{IpAddr, SocketAddr};
 /// The state LISTEN in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 
-/// A TCP socket that listens.
+/// Listening TCP socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listening {
-    /// Address on which it listens.
+    /// Local address.
     pub(crate) address: SocketAddr,
-    /// User that opened it.
+    /// User who opened it.
     pub(crate) user: u32,
-    /// Number that the kernel gave the socket.
+    /// The socket's inode number.
     pub(crate) inode: u64,
-    /// Number of connections that nobody has accepted yet.
+    /// Number of connections that wait in the accept queue.
     pub(crate) waiting: u32,
 }
 
@@ -29,20 +29,22 @@ pub(crate) fn of(pid: u32) -> impl Iterator<Item = Listening> {
     all.filter(move |socket| held.contains_key(&socket.inode))
 }
 
-/// Returns all sockets that listen in the network namespace of a process.
+/// Returns all listening sockets in the network namespace of a process.
 pub(crate) fn all(pid: u32) -> Vec<Listening> {
     ["tcp", "tcp6"]
         .iter()
         .filter_map(|table| File::open(format!("/proc/{pid}/net/{table}")).ok())
         .flat_map(|table| {
-            // The kernel lists those that listen first. There may be a hundred thousand others.
+            // The kernel lists listening sockets first. Stop after them: a hundred thousand
+            // connections may follow.
             let lines = BufReader::new(table).lines().map_while(Result::ok).skip(1);
             lines.map_while(|line| listening(&line)).collect::<Vec<_>>()
         })
         .collect()
 }
 
-/// Returns the sockets that a process has, by the kernel's number, with a descriptor of each.
+/// Returns the sockets that a process holds: inode numbers, each with one of the process's
+/// descriptors.
 pub(crate) fn held(pid: u32) -> BTreeMap<u64, i32> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
     descriptors
@@ -58,13 +60,14 @@ pub(crate) fn held(pid: u32) -> BTreeMap<u64, i32> {
         .collect()
 }
 
-/// Reads a line of `/proc/net/tcp`; `None` if its socket does not listen.
+/// Parses a line of `/proc/net/tcp`. Returns `None` unless the socket listens.
 fn listening(line: &str) -> Option<Listening> {
     let (state, socket) = socket(line)?;
     (state == LISTEN).then_some(socket)
 }
 
-/// Reads a line of a table in `/proc/net`: the state of a socket, and the socket as if it listened.
+/// Parses a line of a table in `/proc/net`. Returns the state of the socket, and its data as if it
+/// listened.
 pub(super) fn socket(line: &str) -> Option<(&str, Listening)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let [_, local, _, state, queues, _, _, user, _, inode, ..] = fields.as_slice() else {
@@ -81,7 +84,7 @@ pub(super) fn socket(line: &str) -> Option<(&str, Listening)> {
     Some((state, socket))
 }
 
-/// Reads an address of `/proc/net`: hexadecimal words in the host's byte order.
+/// Parses an address of `/proc/net`: hexadecimal words in host byte order.
 fn parse_address(hex: &str) -> Option<IpAddr> {
     let mut bytes = Vec::with_capacity(16);
     for word in hex.as_bytes().chunks(8) {
@@ -104,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    /// Another process, because other tests open ports in this one.
+    /// Starts another process, because other tests open ports in this one.
     #[test]
     fn an_open_port_counts_and_a_connection_does_not() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -140,7 +143,7 @@ mod tests {
             };
             assert_eq!(waiting(), 0);
             let _client = TcpStream::connect(address).unwrap();
-            // The client is connected before the kernel has put the connection where it waits.
+            // `connect` returns before the kernel has queued the connection for `accept`.
             let deadline = Instant::now() + Duration::from_secs(30);
             while waiting() == 0 {
                 assert!(Instant::now() < deadline, "none waits");

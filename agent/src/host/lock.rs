@@ -1,7 +1,7 @@
-//! One agent for each Envoy: a lock on its directory.
+//! Lock on an agent's directory, so that each Envoy has a single agent.
 //!
-//! The lock is the kernel's (`flock`), so it ends with the process that holds it, however that ends. Envoy does
-//! not inherit it.
+//! The kernel holds the lock (`flock`), so it is released however the process ends. Envoy does not
+//! inherit it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -14,22 +14,22 @@ use sesame_files::open::{self, Rule};
 
 use super::{PathError, create_directory};
 
-/// Time for which a process that a killed agent was just starting may still hold the lock.
+/// Time for which a child that a killed agent was just forking may still hold the lock.
 const LAST_BREATH: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Reason why the lock was not given.
+/// Reason why the lock could not be acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another agent works here.
+    /// Another agent uses the directory.
     #[error("{directory} is in use by another agent (process {holder}); stop it first or use another directory", directory = .directory.display())]
     Held {
         /// The directory.
         directory: PathBuf,
-        /// The process number that it wrote, or `unknown`.
+        /// Process number that the other agent wrote, or `unknown`.
         holder: String,
     },
-    /// The lock file.
+    /// The lock file cannot be opened, locked or written.
     #[error(transparent)]
     Io(#[from] PathError),
 }
@@ -41,7 +41,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock of a directory, and creates the directory if needed. A living holder is not waited for.
+    /// Locks a directory, and creates it if needed. Does not wait for a holder that is alive.
     pub fn acquire(directory: &Path) -> Result<Self, LockError> {
         let path = directory.join("agent.lock");
         let at = || PathError::at(&path);
@@ -80,7 +80,8 @@ fn holder(path: &Path) -> String {
     }
 }
 
-/// Tells whether the process may still exist; a process without a known number may.
+/// Returns true if the holder may still exist. That includes holders whose process number is
+/// unknown.
 fn lives(holder: &str) -> bool {
     let Ok(process) = holder.parse::<u32>() else {
         return true;
@@ -101,7 +102,7 @@ mod tests {
         let own = format!("(process {})", std::process::id());
         assert!(error.contains(&own), "{error}");
         drop(first);
-        // A process that another test starts has a copy until it runs its own program.
+        // A child forked by another test holds a copy of the descriptor until it calls `execve`.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
         while let Err(error) = Lock::acquire(directory.path()) {
             assert!(std::time::Instant::now() < deadline, "{error}");

@@ -1,6 +1,6 @@
-//! The host under the agent: files, processes, ports and limits, as the kernel shows them.
+//! The host below the agent: files, processes, ports and limits, as the kernel shows them.
 //!
-//! Every other room may ask it; it knows neither Envoy nor a snapshot.
+//! All other modules may use this one. It knows nothing about Envoy or snapshots.
 
 mod bind_check;
 mod clock;

@@ -1,15 +1,15 @@
-//! Errors of the system, with the path that they are about.
+//! I/O errors with the path that they concern.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Error of the system about a file or directory.
+/// I/O error that concerns a file or directory.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {source}", path = .path.display())]
 pub struct PathError {
     /// The file or directory.
     pub path: PathBuf,
-    /// Error of the system.
+    /// The I/O error.
     pub source: io::Error,
 }
 

@@ -1,4 +1,5 @@
-//! The process that owns a port, as far as `/proc` tells. Best effort: another user's process shows no descriptors.
+//! Finds the process that owns a port, from `/proc`. Best effort: the descriptors of other users'
+//! processes are not readable.
 
 use std::fmt;
 use std::fs;
@@ -14,7 +15,7 @@ use super::listening;
 pub struct PortOwner {
     /// Process number.
     pub pid: u32,
-    /// Name of the command, as the kernel keeps it: 15 characters.
+    /// Command name, which the kernel truncates to 15 characters.
     pub name: String,
 }
 
@@ -24,8 +25,9 @@ impl fmt::Display for PortOwner {
     }
 }
 
-/// Finds the process that owns a port on an address: of TCP a socket that listens, of UDP one that is bound and not
-/// connected. Reads `/proc`: some milliseconds for each thousand processes.
+/// Finds the process that owns a port on an address: a listening TCP socket, or a UDP socket that
+/// is bound but not connected. Reads all of `/proc`, which takes some milliseconds per thousand
+/// processes.
 pub(crate) fn find(transport: Transport, address: IpAddr, port: u16) -> Option<PortOwner> {
     let tables = match transport {
         Transport::Tcp => ["tcp", "tcp6"],
@@ -39,7 +41,8 @@ pub(crate) fn find(transport: Transport, address: IpAddr, port: u16) -> Option<P
     owner(&inodes)
 }
 
-/// Returns the sockets of a table of `/proc/net` that hold the port on this address, or where either is on all addresses.
+/// Returns the inodes of the sockets in a table of `/proc/net` that hold the port on this address.
+/// The unspecified address matches every address.
 fn inodes(text: &str, transport: Transport, address: IpAddr, port: u16) -> Vec<u64> {
     let state = match transport {
         Transport::Tcp => "0A",

@@ -1,15 +1,15 @@
-//! Ports that only a process with a capability may open.
+//! Ports that require the capability `CAP_NET_BIND_SERVICE`.
 
 use std::fmt;
 use std::fs;
 
 const FIRST_FREE: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
-/// Explanation why the kernel denies a port, and what to do about it.
+/// Why the kernel denies a port, and the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrivilegedPort {
     port: u16,
-    /// First port that every process may open.
+    /// First port that needs no capability.
     first_free: u16,
 }
 
@@ -23,7 +23,8 @@ impl fmt::Display for PrivilegedPort {
     }
 }
 
-/// Explains a refusal of the port, if it is one for want of the capability.
+/// Explains why the kernel denied the port. Returns `None` if a missing capability is not the
+/// reason.
 pub(crate) fn explain(port: u16, words: &str) -> Option<PrivilegedPort> {
     let first_free = fs::read_to_string(FIRST_FREE).ok()?.trim().parse().ok()?;
     judge(port, words, first_free)
@@ -42,7 +43,7 @@ mod tests {
     fn only_a_denied_low_port_needs_the_capability() {
         let denied = "cannot bind '127.0.0.1:80': Permission denied";
         assert!(judge(80, denied, 1024).is_some());
-        // Another rule forbids it, for instance one of SELinux.
+        // Port 80 is not privileged here, so the denial has another cause, such as SELinux.
         assert_eq!(judge(80, denied, 80), None);
         assert_eq!(
             judge(

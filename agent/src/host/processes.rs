@@ -1,22 +1,25 @@
 //! Processes of the host, as `/proc` shows them.
 //!
-//! A process number alone is not an identity: numbers are used again. With the start time it is.
+//! A process number is not an identity on its own, because the kernel reuses numbers. Together with
+//! the start time it is.
 
 use std::fs;
 use std::time::Duration;
 
-/// Returns the start time of a process in clock ticks since boot; `None` if there is no such process.
+/// Returns the start time of a process in clock ticks since boot, or `None` if the process does not
+/// exist.
 pub fn start_time(pid: u32) -> Option<u64> {
-    // After the name, which is in parentheses and may contain anything, the state is field 3.
+    // `stat` omits the name, which is in parentheses and may contain anything. The next field is 3,
+    // the state.
     stat(pid)?.split_whitespace().nth(22 - 3)?.parse().ok()
 }
 
-/// Tells whether a process exists and is not a zombie.
+/// Returns true if a process exists and is not a zombie.
 pub(crate) fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|stat| !stat.trim_start().starts_with(['Z', 'X']))
 }
 
-/// Tells whether a process is on its way out: its sockets may still be there, but not for long.
+/// Returns true if a process is exiting. The kernel may not have closed its sockets yet.
 pub(crate) fn is_ending(pid: u32) -> bool {
     /// The flag `PF_EXITING` of the kernel.
     const EXITING: u64 = 0x4;
@@ -32,27 +35,28 @@ fn stat(pid: u32) -> Option<String> {
     Some(rest.to_owned())
 }
 
-/// Returns the time for which the main thread of a process has run on a processor; `None` if there is no such process, or if this
-/// one may not know.
+/// Returns the time for which the main thread of a process has run on a processor. Returns `None`
+/// if the process does not exist or access is denied.
 pub(crate) fn main_thread_time(pid: u32) -> Option<Duration> {
     Some(thread_times(pid, &pid.to_string())?.ran)
 }
 
-/// Time that threads have spent since they began.
+/// Scheduling times of threads since they started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessorTimes {
-    /// On a processor.
+    /// Time on a processor.
     pub(crate) ran: Duration,
-    /// In wait for one, with something to do.
+    /// Time spent runnable, waiting for a processor.
     pub(crate) waited: Duration,
 }
 
-/// Returns the times of all threads of a process; `None` if there is no such process, or if this one may not know.
+/// Returns the summed times of all threads of a process. Returns `None` if the process does not
+/// exist or access is denied.
 pub(crate) fn processor_times(pid: u32) -> Option<ProcessorTimes> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
     let mut sum = None;
     for thread in threads {
-        // A thread may have ended since.
+        // The thread may have ended since the directory was read.
         if let Some(times) = thread_times(pid, &thread.file_name().to_string_lossy()) {
             let sum = sum.get_or_insert_with(ProcessorTimes::default);
             sum.ran += times.ran;
@@ -63,7 +67,7 @@ pub(crate) fn processor_times(pid: u32) -> Option<ProcessorTimes> {
 }
 
 fn thread_times(pid: u32, thread: &str) -> Option<ProcessorTimes> {
-    // Nanoseconds on a processor, nanoseconds in wait for one, and the number of turns.
+    // Fields: nanoseconds on a processor, nanoseconds runnable, number of time slices.
     let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).ok()?;
     let mut nanoseconds = text.split_whitespace().map(str::parse);
     let mut next = || Some(Duration::from_nanos(nanoseconds.next()?.ok()?));
@@ -73,7 +77,7 @@ fn thread_times(pid: u32, thread: &str) -> Option<ProcessorTimes> {
     })
 }
 
-/// Returns the arguments of a process after its name; `None` if there is no such process.
+/// Returns the arguments of a process without its name, or `None` if the process does not exist.
 pub(crate) fn arguments(pid: u32) -> Option<Vec<String>> {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let text = String::from_utf8_lossy(&bytes);

@@ -1,52 +1,55 @@
-//! The service manager that started this process, if one did: it is told when the process is ready, what it does, when it
-//! reads its settings again, and that it is alive.
+//! Notifies the service manager (`sd_notify`), if one started this process, of readiness, status,
+//! reloads and liveness.
 //!
-//! A process without a service manager tells nobody. A manager that cannot be told never stops the process.
+//! Without a service manager, all functions do nothing. A failed notification never stops the
+//! process.
 
 use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-/// Returns true if a service manager wants to be told.
+/// Returns true if a service manager expects notifications.
 pub(crate) fn is_there() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
 }
 
-/// Returns the longest time between two signs of life after which the manager still takes the process for alive.
+/// Returns the watchdog timeout: the manager takes a process for dead if it sends no sign of life
+/// for that long.
 pub(crate) fn watchdog() -> Option<Duration> {
     sd_notify::watchdog_enabled()
 }
 
-/// Tells that the process is ready.
+/// Reports that the process is ready.
 pub(crate) fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// Tells that the process reads its settings again. It is [`reloaded`] afterwards, whatever came of it.
+/// Reports that a reload of the settings has started. Always call [`reloaded`] afterwards, even if
+/// the reload fails.
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
-        // A reload without its time would count as failed.
+        // Send nothing: systemd treats a reload without a timestamp as failed.
         Err(error) => tracing::debug!(%error, "there is no monotonic time"),
     }
 }
 
-/// Tells that the process has read its settings again, or has kept those that it had.
+/// Reports that a reload has ended, whether or not it changed anything.
 pub(crate) fn reloaded() {
     tell(&[NotifyState::Ready]);
 }
 
-/// Tells what the process does, in one line.
+/// Reports the status of the process in one line.
 pub(crate) fn status(status: &str) {
     tell(&[NotifyState::Status(status)]);
 }
 
-/// Gives a sign of life.
+/// Sends a sign of life to the watchdog.
 pub(crate) fn alive() {
     tell(&[NotifyState::Watchdog]);
 }
 
-/// Tells that the process is about to end.
+/// Reports that the process is about to stop.
 pub(crate) fn stopping(status: &str) {
     tell(&[NotifyState::Stopping, NotifyState::Status(status)]);
 }
