@@ -1,13 +1,13 @@
-//! Asks the API server whether it answers, and what this host may do there.
+//! Checks that the API server is reachable, and which rights this host has there.
 
 use std::time::Duration;
 
 use super::facts::ClusterFacts;
 
-/// Time that the API server has for all questions.
+/// Time limit for all requests together.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Asks the API server.
+/// Queries the API server.
 pub(crate) async fn ask(settings: &crate::source::cluster::ClusterSettings) -> ClusterFacts {
     let asked = tokio::time::timeout(TIMEOUT, questions(settings)).await;
     asked.unwrap_or_else(|_| ClusterFacts {
@@ -35,7 +35,7 @@ async fn questions(settings: &crate::source::cluster::ClusterSettings) -> Cluste
         version,
         ..ClusterFacts::default()
     };
-    // Not those for which a role may name the objects.
+    // Leave out rights that a role may restrict to named objects: they would look denied here.
     for (verb, group, resource) in [
         ("list", "", "configmaps"),
         ("watch", "", "configmaps"),

@@ -1,4 +1,4 @@
-//! Facts about a host: values.
+//! Plain data about a host.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sesame_proto::schema::Transport;
 
-/// Everything that is known of a host.
+/// All facts about a host.
 #[derive(Clone, Debug)]
 pub struct HostFacts {
-    /// Settings file, and everything that is wrong with it.
+    /// Settings file, and all problems with it.
     pub settings: (Option<PathBuf>, Vec<String>),
     /// The agent.
     pub agent: AgentFacts,
@@ -18,71 +18,71 @@ pub struct HostFacts {
     pub inotify: InotifyFacts,
     /// Sockets that the configuration asks for.
     pub ports: Vec<PortFacts>,
-    /// First port that every process may open.
+    /// First port that needs no capability.
     pub first_free_port: u16,
-    /// True if whoever runs the agent may open lower ones.
+    /// True if the agent's user may open privileged ports.
     pub binds_low: bool,
-    /// Bytes of memory that may be used.
+    /// Memory available to the agent, in bytes.
     pub memory: u64,
-    /// Heap limit of each Envoy in bytes, where the settings say so.
+    /// Heap limit of each Envoy in bytes, if configured.
     pub heap: Option<u64>,
-    /// Most tasks of the control group, and those that it has.
+    /// Task limit of the control group, and its current number of tasks.
     pub tasks: Option<(u64, u64)>,
     /// Number of cores.
     pub cores: usize,
-    /// Most open files of the agent and its Envoys.
+    /// Limit of open files of the agent and its Envoys.
     pub open_files: u64,
     /// The clock.
     pub clock: ClockFacts,
     /// File systems of the state and of the runtime directory.
     pub disks: Vec<DiskFacts>,
-    /// Directories that are missing, and the user that they are for.
+    /// Missing directories, and the user who should own each.
     pub missing: Vec<(PathBuf, u32)>,
     /// Files and directories of Sesame whose owner or mode is wrong.
     pub misplaced: Vec<PathFacts>,
-    /// The Envoy, or why there is none.
+    /// The Envoy binary, or why it is unusable.
     pub envoy: Result<EnvoyFacts, String>,
-    /// True if `net.ipv4.tcp_migrate_req` is set; none on a kernel without it.
+    /// True if `net.ipv4.tcp_migrate_req` is set, or `None` if the kernel lacks it.
     pub migrates: Option<bool>,
-    /// Reason for which new connections cannot be steered between two Envoys.
+    /// Why new connections cannot be steered between two Envoys, if so.
     pub steering: Result<(), String>,
-    /// The sysctl file of the package, where it is installed.
+    /// The package's sysctl file, if installed.
     pub sysctl_file: Option<PathBuf>,
-    /// The cluster, where the settings name one.
+    /// The cluster, if the settings name one.
     pub cluster: Option<ClusterFacts>,
-    /// Certificates that expire soon, as sentences; true for those that clients refuse.
+    /// Certificates that expire soon, as sentences; true for those that clients already refuse.
     pub certificates: Vec<(bool, String)>,
-    /// Number of certificates that are served.
+    /// Number of served certificates.
     pub certificate_count: usize,
-    /// SELinux or AppArmor, in words.
+    /// Description of the active mandatory access control: SELinux or AppArmor.
     pub confinement: Option<String>,
-    /// Units of systemd, where that is in charge of the host.
+    /// Units of systemd, or `None` unless systemd runs the host.
     pub units: Option<Vec<UnitFacts>>,
 }
 
 /// The running agent.
 #[derive(Clone, Debug, Default)]
 pub struct AgentFacts {
-    /// Process number; none if none runs.
+    /// Process number, or `None` if no agent runs.
     pub pid: Option<u32>,
-    /// Reason for which it did not answer.
+    /// Why the agent did not answer, if so.
     pub silent: Option<String>,
-    /// Everything that it says is wrong.
+    /// Problems that the agent reports.
     pub reasons: Vec<String>,
-    /// Faults that are to come.
+    /// Problems that the agent expects.
     pub warnings: Vec<String>,
 }
 
 /// Limits on watched files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InotifyFacts {
-    /// Instances that the user may have.
+    /// Limit of instances of the user.
     pub instances: usize,
-    /// Instances that each of two Envoys may have.
+    /// Instances available to each of two Envoys.
     pub each: usize,
-    /// Instances that an Envoy needs for everything to be a file of its own.
+    /// Instances that an Envoy needs to watch each resource in a separate file.
     pub wanted: usize,
-    /// Files that the user may watch.
+    /// Limit of watches of the user.
     pub watches: usize,
 }
 
@@ -97,22 +97,22 @@ pub struct PortFacts {
     pub address: IpAddr,
     /// Port that is bound.
     pub port: u16,
-    /// Process that has it, where it can be seen.
+    /// Process that holds the port, if it is visible.
     pub owner: Option<(u32, String)>,
-    /// True if that is an Envoy of this host.
+    /// True if this process is an Envoy of this host.
     pub own: bool,
-    /// True if it can be bound beside what is there.
+    /// True if another socket can be bound to the port now.
     pub bindable: bool,
 }
 
 /// The clock.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockFacts {
-    /// The time.
+    /// Current time.
     pub now: Timestamp,
-    /// True if it is synchronised; none where nothing tells.
+    /// True if it is synchronised, or `None` if unknown.
     pub synchronized: Option<bool>,
-    /// Time at which a configuration was accepted last.
+    /// Time at which a configuration was last accepted.
     pub last_accepted: Option<Timestamp>,
 }
 
@@ -125,7 +125,7 @@ pub struct DiskFacts {
     pub path: PathBuf,
     /// Free bytes.
     pub free: u64,
-    /// Free inodes; none where the file system has no number of them.
+    /// Free inodes, or `None` if the file system does not count them.
     pub inodes: Option<u64>,
     /// True if it is in memory.
     pub in_memory: bool,
@@ -138,11 +138,11 @@ pub struct PathFacts {
     pub path: PathBuf,
     /// Its owner.
     pub owner: u32,
-    /// The owner that it should have.
+    /// Expected owner.
     pub wanted_owner: u32,
     /// Its mode.
     pub mode: u32,
-    /// The permissions that it may have at most.
+    /// Most permissive mode allowed.
     pub wanted_mode: u32,
 }
 
@@ -153,9 +153,9 @@ pub struct EnvoyFacts {
     pub path: PathBuf,
     /// Version.
     pub version: String,
-    /// Protocol of hot restarts, or why there is none.
+    /// Hot restart protocol version, or why it is unavailable.
     pub hot_restart: Result<String, String>,
-    /// Reason for which there is no shared memory for it.
+    /// Why hot restart lacks shared memory, if so.
     pub shared_memory: Result<(), String>,
 }
 
@@ -163,13 +163,13 @@ pub struct EnvoyFacts {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterFacts {
-    /// Reason for which it cannot be reached.
+    /// Why it is unreachable, if so.
     pub unreachable: Option<String>,
     /// Version.
     pub version: String,
-    /// Rights that are missing, as `list configmaps in sesame-system`.
+    /// Missing rights, such as `list configmaps in sesame-system`.
     pub denied: Vec<String>,
-    /// Reason for which rights cannot be told.
+    /// Why the rights could not be determined, if so.
     pub unknown: Option<String>,
 }
 
@@ -178,7 +178,7 @@ pub struct ClusterFacts {
 pub struct UnitFacts {
     /// Name of the unit.
     pub name: String,
-    /// `enabled`, `disabled`, …; empty if there is no such unit.
+    /// `enabled`, `disabled`, …; empty if the unit does not exist.
     pub file_state: String,
     /// `active`, `failed`, …
     pub active_state: String,

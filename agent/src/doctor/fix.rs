@@ -1,4 +1,4 @@
-//! Carries out what is safe to change: modes and directories of Sesame's own, and the sysctl file of its package.
+//! Applies the safe fixes: modes and directories of Sesame, and the package's sysctl file.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -10,7 +10,8 @@ use rustix::fs::{Mode, OFlags, mkdirat, openat};
 
 use super::{HostFinding, HostFix};
 
-/// Mends what can be mended. Returns a sentence for each change, or the reason why it was not made.
+/// Applies the fixes of all findings. Returns a sentence for each change made, or the reason why it
+/// failed.
 pub(crate) fn mend(findings: &[HostFinding]) -> Vec<Result<String, String>> {
     let mut fixes: Vec<&HostFix> = Vec::new();
     for fix in findings.iter().flat_map(|finding| &finding.fixes) {
@@ -40,8 +41,8 @@ fn one(fix: &HostFix) -> Result<String, (String, io::Error)> {
     }
 }
 
-/// Creates a directory for its owner alone. It changes the owner by descriptor, so the owner of the parent directory cannot
-/// substitute a link.
+/// Creates a directory with mode 0700 for its owner. Changes the owner by descriptor, so the owner
+/// of the parent directory cannot substitute a link.
 fn create_directory(path: &Path, owner: u32) -> io::Result<()> {
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::Error::other("expected the path of a directory"));
@@ -60,9 +61,10 @@ fn create_directory(path: &Path, owner: u32) -> io::Result<()> {
     fchown(&made, Some(owner), None)
 }
 
-/// Sets the mode of a file, directory or socket. Follows no symbolic link, and refuses a file with several hard links.
+/// Sets the mode of a file, directory or socket. Follows no symbolic link, and refuses files with
+/// several hard links.
 fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
-    // A socket cannot be opened for reading.
+    // `O_PATH`, because a socket cannot be opened for reading.
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut options = OpenOptions::new();
     let options = options.read(true).custom_flags(flags.bits().cast_signed());
@@ -74,12 +76,12 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     if !found.is_dir() && found.nlink() != 1 {
         return Err(io::Error::other("it has several hard links"));
     }
-    // A descriptor without access to the file takes no mode, its entry here does.
+    // `fchmod` fails on an `O_PATH` descriptor, but `chmod` of its entry in `/proc` works.
     let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
     fs::set_permissions(opened, Permissions::from_mode(mode))
 }
 
-/// Writes the values of a sysctl file. A key that the kernel does not have is passed over, if the file says so with a dash.
+/// Writes the values of a sysctl file. Skips unknown keys that the file marks with a leading dash.
 fn load(file: &Path) -> io::Result<String> {
     let text = fs::read_to_string(file)?;
     let mut set = Vec::new();
@@ -148,7 +150,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("state");
         let user = rustix::process::geteuid();
-        // Only root may give a directory away.
+        // Only root may change the owner to another user.
         let owner = if user.is_root() { 4242 } else { user.as_raw() };
         create_directory(&path, owner).unwrap();
         assert_eq!(mode(&path), 0o700);

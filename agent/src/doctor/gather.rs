@@ -1,4 +1,4 @@
-//! Gathers the facts. Everything that reads the host for the doctor is here and in `cluster` and `paths`.
+//! Gathers the facts. Only this module, `cluster` and `paths` read the host on the doctor's behalf.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,27 +20,27 @@ use crate::host::is_in_memory;
 use crate::host::{can_bind, limits, listening, port_owner};
 use crate::run::inspect::{InspectedGateway, envoys};
 
-/// Settings and answers from which gathering starts.
+/// Settings and answers that gathering starts from.
 #[derive(Clone, Debug)]
 pub(crate) struct Inquiry {
-    /// Settings file, and everything that is wrong with it.
+    /// Settings file, and all problems with it.
     pub(crate) settings: (Option<PathBuf>, Vec<String>),
     pub(crate) state_dir: PathBuf,
     pub(crate) runtime_dir: PathBuf,
     pub(crate) envoy: Option<PathBuf>,
     /// Heap limit of each Envoy in bytes.
     pub(crate) heap: Option<u64>,
-    /// Bound ports by outside port.
+    /// Ports that Envoy binds, by the port of the listener.
     pub(crate) port_map: BTreeMap<u32, u32>,
     /// Addresses to listen on; all if empty.
     pub(crate) addresses: Vec<IpAddr>,
-    /// Gateways that are served or would be.
+    /// Gateways that are served or would be served.
     pub(crate) gateways: Vec<InspectedGateway>,
     pub(crate) agent: AgentFacts,
     pub(crate) cluster: Option<ClusterFacts>,
 }
 
-/// Gathers all facts. It takes some milliseconds, and as long as Envoy takes to tell its version.
+/// Gathers all facts. Takes some milliseconds, plus the time for Envoy to print its version.
 pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
     let Inquiry {
         settings,
@@ -107,7 +107,7 @@ pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
     }
 }
 
-/// Returns the user as whom a process runs.
+/// Returns the user that a process runs as.
 fn running_as(pid: Option<u32>) -> Option<u32> {
     let process = fs::metadata(format!("/proc/{}", pid?)).ok()?;
     Some(process.uid())
@@ -124,7 +124,7 @@ fn clock(now: Timestamp, gateways: &[InspectedGateway]) -> ClockFacts {
     }
 }
 
-/// Returns whether the kernel moves waiting connections; none if it does not know how.
+/// Returns true if the kernel migrates waiting connections, or `None` if it lacks the feature.
 fn moves_connections() -> Option<bool> {
     let text = fs::read_to_string("/proc/sys/net/ipv4/tcp_migrate_req").ok()?;
     Some(text.trim() == "1")
@@ -145,7 +145,7 @@ fn inotify(user: u32, own: &[u32], gateways: &[InspectedGateway]) -> InotifyFact
     }
 }
 
-/// Returns whether a process has CAP_NET_BIND_SERVICE.
+/// Returns true if a process has CAP_NET_BIND_SERVICE.
 fn may_bind_low(process: &str) -> bool {
     const BIND_SERVICE: u64 = 1 << 10;
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
@@ -155,7 +155,7 @@ fn may_bind_low(process: &str) -> bool {
         .is_some_and(|capabilities| capabilities & BIND_SERVICE != 0)
 }
 
-/// Returns the hard limit of a process on open files.
+/// Returns a process's hard limit of open files.
 fn open_files(process: &str) -> Option<u64> {
     let limits = fs::read_to_string(format!("/proc/{process}/limits")).ok()?;
     let line = limits
@@ -164,7 +164,8 @@ fn open_files(process: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Returns the sockets that the Gateways ask for. `denied` says for which ports this process cannot tell by binding.
+/// Returns the sockets that the Gateways need. `denied` returns true for ports that this process
+/// lacks the privilege to bind; their state is derived from `/proc` instead.
 fn ports(
     gateways: &[InspectedGateway],
     port_map: &BTreeMap<u32, u32>,
@@ -194,7 +195,7 @@ fn ports(
                 });
                 let first = there.next();
                 let taken = first.is_some();
-                // The kernel shows what an Envoy has that may open low ports to root alone.
+                // Only root can see the descriptors of an Envoy that has capabilities.
                 let hidden = owner.is_none() && !own.is_empty();
                 let ours = first.is_some_and(|socket| socket.user == user);
                 let bindable = if denied(port) {
@@ -219,7 +220,8 @@ fn ports(
 }
 
 fn disk(option: &'static str, path: &Path) -> Option<DiskFacts> {
-    // A directory that is still to be made will be on the file system of the one above.
+    // A directory that does not exist yet will be on the file system of its nearest existing
+    // ancestor.
     let there = path.ancestors().find(|path| path.is_dir())?;
     let room = rustix::fs::statvfs(there).ok()?;
     Some(DiskFacts {

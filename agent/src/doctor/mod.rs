@@ -1,7 +1,7 @@
 //! Checks whether a host is fit to serve, and fixes problems that are safe to fix.
 //!
-//! `gather` collects facts, at the edge; `checks` derives findings (pure); `fix` executes remedies
-//! that change only Sesame's own files.
+//! `gather` collects the facts, `checks` derives findings from them (pure), and `fix` applies
+//! remedies that change only Sesame's own files.
 
 mod checks;
 #[cfg(feature = "cluster")]
@@ -18,31 +18,31 @@ use serde::Serialize;
 
 use self::facts::HostFacts;
 
-/// Weight of a finding.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Weight {
-    /// It is as it should be.
+    /// No problem.
     Ok,
     /// Unknown, or worth knowing.
     Note,
-    /// It serves, but not as well as it could, or not for ever.
+    /// The host serves, but not as well as it could, or not for ever.
     Warning,
-    /// It does not serve, or stops serving when something is restarted.
+    /// The host does not serve, or stops serving at the next restart.
     Error,
 }
 
-/// The outcome of one check.
+/// Outcome of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostFinding {
     /// Name of the check.
     pub check: &'static str,
-    /// Weight of the finding.
+    /// Severity of the finding.
     pub severity: Weight,
-    /// State that was found.
+    /// Actual state.
     pub found: String,
-    /// State that was expected instead.
+    /// Expected state.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub expected: String,
     /// Command that fixes it, or advice.
@@ -55,24 +55,24 @@ pub struct HostFinding {
     pub fixes: Vec<HostFix>,
 }
 
-/// A change that is safe to make.
+/// Change that is safe to apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostFix {
-    /// Make a directory of mode 0700 for this user.
+    /// Create a directory with mode 0700.
     CreateDirectory {
         /// Path of the directory.
         path: PathBuf,
-        /// User that it is for.
+        /// User who will own it.
         owner: u32,
     },
-    /// Take permissions from others.
+    /// Restrict the mode.
     SetMode {
         /// Path of a file or directory.
         path: PathBuf,
-        /// Its mode from then on.
+        /// New mode.
         mode: u32,
     },
-    /// Load the sysctl file of the package.
+    /// Load the package's sysctl file.
     LoadSysctl(PathBuf),
 }
 
@@ -106,7 +106,7 @@ impl HostFinding {
     }
 }
 
-/// Returns the findings of every check, in the order of the checks. Pure.
+/// Returns the findings of all checks, in their order. Pure.
 pub fn findings(facts: &HostFacts) -> Vec<HostFinding> {
     checks::all(facts)
 }

@@ -1,4 +1,4 @@
-//! Looks at the files and directories of Sesame for owners and modes that let others in.
+//! Checks Sesame's files and directories for owners and modes that give other users access.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,19 +7,21 @@ use std::path::{Path, PathBuf};
 
 use super::facts::PathFacts;
 
-/// Most entries that are looked at.
+/// Largest number of entries that are checked.
 const MAX_ENTRIES: usize = 100_000;
-/// Most faults that are reported.
+/// Largest number of faults that are reported.
 const MAX_FAULTS: usize = 1_000;
-/// Permissions of a directory, and of a file, at most.
+/// Most permissive modes of directories and files.
 const DIRECTORY: u32 = 0o700;
 const FILE: u32 = 0o600;
-/// Permissions of a socket at most: its directory keeps others out.
+/// Most permissive mode of a socket, which its directory protects.
 const SOCKET: u32 = 0o770;
-/// Permissions at most of the directories of access logs and of the logs, which the group of collectors reads.
+/// Most permissive modes of access logs and their directories. The group of the log collectors may
+/// read them.
 const LOG_DIRECTORY: u32 = 0o750;
 const LOG: u32 = 0o640;
-/// Permissions at most of a certificate request and its answer, which people carry and which hold no key.
+/// Most permissive mode of certificate requests and their answers: people copy them, and they
+/// contain no key.
 const CARRIED: u32 = 0o664;
 
 /// Returns the missing directories, and the problems of existing ones, which `user` should own.
@@ -31,9 +33,9 @@ pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, V
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 missing.push(((*directory).to_owned(), user));
             }
-            // An inaccessible one is covered by the agent's own check.
+            // The check of the agent reports a directory that cannot be read.
             Err(_) => {}
-            // It may deliberately be a link.
+            // The directory may be a symbolic link on purpose.
             Ok(_) => walk(
                 &fs::canonicalize(directory).unwrap_or_else(|_| (*directory).to_owned()),
                 user,
@@ -45,7 +47,7 @@ pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, V
     (missing, misplaced)
 }
 
-/// Returns true for a certificate request and its answer: `requests/NAMESPACE/NAME/request.pem`.
+/// Returns true for certificate requests and their answers: `requests/NAMESPACE/NAME/request.pem`.
 fn is_carried(path: &Path) -> bool {
     let name = path.file_name().and_then(OsStr::to_str);
     let root = path.ancestors().nth(3).and_then(Path::file_name);
@@ -68,7 +70,7 @@ fn walk(path: &Path, user: u32, left: &mut usize, misplaced: &mut Vec<PathFacts>
         return;
     };
     let kind = meta.file_type();
-    // A link has no mode.
+    // The mode of a symbolic link has no meaning.
     if kind.is_symlink() {
         return;
     }
@@ -81,7 +83,7 @@ fn walk(path: &Path, user: u32, left: &mut usize, misplaced: &mut Vec<PathFacts>
         () => FILE,
     };
     let mode = meta.mode() & 0o7777;
-    // Root can change everything anyway.
+    // Root as an owner is fine: root can change everything anyway.
     let foreign = meta.uid() != user && meta.uid() != 0;
     if foreign || mode & 0o777 & !wanted_mode & 0o077 != 0 {
         misplaced.push(PathFacts {

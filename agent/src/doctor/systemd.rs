@@ -11,7 +11,7 @@ const UNITS: [&str; 3] = [
     "sesame-envoy.service",
     "sesame.target",
 ];
-/// Directories of units, the first of which counts.
+/// Directories of units, in order of precedence.
 const DIRECTORIES: [&str; 4] = [
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -19,15 +19,16 @@ const DIRECTORIES: [&str; 4] = [
     "/lib/systemd/system",
 ];
 
-/// The agent's service, as its unit describes it.
+/// Relevant settings of the agent's unit.
 pub(super) struct ServiceUnit {
     /// User that it runs as.
     pub(super) user: Option<u32>,
-    /// True if it may open every port.
+    /// True if it may open privileged ports.
     pub(super) binds_low: bool,
 }
 
-/// Reads the unit of the agent's service. `None` if it is not installed, or not `asked` for.
+/// Reads the unit of the agent's service. Returns `None` if the unit is not installed, or if
+/// `asked` is false.
 pub(super) fn service(asked: bool) -> Option<ServiceUnit> {
     if !asked || !is_in_charge() {
         return None;

@@ -1,17 +1,17 @@
-//! The state and the runtime directory: owners, modes, room.
+//! Owners, modes and free space of the state and runtime directories.
 
 use std::path::Path;
 
 use crate::doctor::facts::{DiskFacts, HostFacts, PathFacts};
 use crate::doctor::{HostFinding, HostFix, Weight};
 
-/// Bytes of a file system below which a change cannot be stored.
+/// Free bytes below which a change cannot be stored.
 const LEAST_BYTES: u64 = 16 << 20;
-/// Bytes below which the accepted generations may not fit.
+/// Free bytes below which the accepted generations may not fit.
 const FEW_BYTES: u64 = 320 << 20;
-/// Bytes below which the files of a large Gateway may not fit into the runtime directory.
+/// Free bytes in the runtime directory below which the files of a large Gateway may not fit.
 const FEW_RUNTIME_BYTES: u64 = 64 << 20;
-/// Inodes below which files cannot be counted on.
+/// Free inodes below which creating files may fail.
 const LEAST_INODES: u64 = 256;
 /// Number of paths that a finding lists.
 const SHOWN: usize = 5;
@@ -53,7 +53,7 @@ fn missing_directory(path: &Path, owner: u32) -> HostFinding {
     }])
 }
 
-/// Judges paths that belong to another user than the agent's.
+/// Checks for paths that belong to a user other than the agent.
 fn owners(foreign: &[&PathFacts]) -> Option<HostFinding> {
     let first = foreign.first()?;
     let found =
@@ -71,7 +71,7 @@ fn owners(foreign: &[&PathFacts]) -> Option<HostFinding> {
     Some(finding)
 }
 
-/// Judges paths whose mode lets other users in.
+/// Checks for paths whose mode grants access to other users.
 fn modes(open: &[&PathFacts]) -> Option<HostFinding> {
     let first = open.first()?;
     let found = |path: &&PathFacts| format!("{} has mode {:04o}", path.path.display(), path.mode);
@@ -93,9 +93,9 @@ fn modes(open: &[&PathFacts]) -> Option<HostFinding> {
     Some(finding)
 }
 
-/// Weighs modes: an open directory whose files are closed gives nothing away.
+/// Returns the severity of loose modes. A readable directory is harmless if its files are private.
 fn weight(open: &[&PathFacts]) -> Weight {
-    /// Mode that only a directory may have at most.
+    /// Only a directory can have this as its strictest mode.
     const DIRECTORY: u32 = 0o700;
     let harmless = |path: &&PathFacts| path.wanted_mode == DIRECTORY && path.mode & 0o022 == 0;
     if open.iter().all(harmless) {
@@ -113,7 +113,7 @@ fn listed(paths: &[&PathFacts], found: impl Fn(&&PathFacts) -> String) -> String
     words.join("; ")
 }
 
-/// Checks the room on the file systems, and that runtime files are in memory.
+/// Checks free space, and that runtime files are in memory.
 pub(super) fn disks(facts: &HostFacts) -> Vec<HostFinding> {
     facts.disks.iter().flat_map(disk).collect()
 }

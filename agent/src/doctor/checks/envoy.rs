@@ -1,9 +1,9 @@
-//! The Envoy that would run.
+//! The Envoy binary that would be started.
 
 use crate::doctor::facts::{EnvoyFacts, HostFacts};
 use crate::doctor::{HostFinding, Weight};
 
-/// Checks that there is one.
+/// Checks that the binary exists and runs.
 pub(super) fn envoy(facts: &HostFacts) -> HostFinding {
     match &facts.envoy {
         Ok(EnvoyFacts { path, version, .. }) => HostFinding::new(
@@ -19,7 +19,7 @@ pub(super) fn envoy(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks that it can be hot-restarted.
+/// Checks that Envoy supports hot restart and has the shared memory for it.
 pub(super) fn hot_restart(facts: &HostFacts) -> HostFinding {
     let finding = |weight, found: String| HostFinding::new("hot-restart", weight, found);
     let Ok(EnvoyFacts {

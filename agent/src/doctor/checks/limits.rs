@@ -6,18 +6,18 @@ use super::network::sysctl;
 use crate::doctor::facts::{HostFacts, InotifyFacts};
 use crate::doctor::{HostFinding, Weight};
 
-/// Instances of inotify below which a host with more than a few Gateways or backends is short of them.
+/// Inotify instances below which a host with more than a few Gateways or backends runs out.
 const USUAL_INSTANCES: usize = 1024;
-/// Instances that are enough for thousands of backends.
+/// Inotify instances that suffice for thousands of backends.
 const MANY_INSTANCES: usize = 8192;
 /// Watches below which large directories of manifests are polled.
 const USUAL_WATCHES: usize = 8192;
-/// Bytes of memory below which Envoy and agent have little room.
+/// Memory in bytes below which Envoy and the agent are cramped.
 const USUAL_MEMORY: u64 = 256 << 20;
-/// Open files below which connections are few.
+/// Open files below which few connections fit.
 const USUAL_FILES: u64 = 65_536;
 
-/// Checks all of them.
+/// Checks all limits.
 pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {
     vec![
         instances(facts),
@@ -40,7 +40,8 @@ fn instances(facts: &HostFacts) -> HostFinding {
         "fs.inotify.max_user_instances is {instances}: {each} files for each of two Envoys, and {wanted} would be used"
     );
     let finding = |weight| HostFinding::new("inotify-instances", weight, found.clone());
-    // Two Envoys watch what is wanted while one takes over from the other; others of this user have some, too.
+    // Both Envoys watch `wanted` files during a hot restart. The third share is for other processes
+    // of this user.
     let enough = (3 * wanted).next_power_of_two().max(MANY_INSTANCES);
     let short = |weight| {
         finding(weight)
@@ -59,7 +60,7 @@ fn instances(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks the number of watches.
+/// Checks the limit of inotify watches.
 fn watches(facts: &HostFacts) -> HostFinding {
     let watches = facts.inotify.watches;
     let found = format!("fs.inotify.max_user_watches is {watches}");
@@ -72,7 +73,7 @@ fn watches(facts: &HostFacts) -> HostFinding {
         .fixes(sysctl(facts))
 }
 
-/// Checks the memory of the control group against what each Envoy may use.
+/// Checks the available memory against Envoy's heap limit.
 fn memory(facts: &HostFacts) -> HostFinding {
     let (memory, heap) = (
         facts.memory,
@@ -97,7 +98,7 @@ fn memory(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks the tasks of the control group against the threads of two Envoys.
+/// Checks the control group's task limit against the threads of two Envoys.
 fn tasks(facts: &HostFacts) -> HostFinding {
     let needed = 2
         * (u64::try_from(facts.cores)

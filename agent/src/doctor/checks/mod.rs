@@ -12,7 +12,7 @@ mod tests;
 use super::HostFinding;
 use super::facts::HostFacts;
 
-/// Runs all of them.
+/// Runs all checks.
 pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {
     let checks: [Vec<HostFinding>; 12] = [
         vec![agent::settings(facts), agent::agent(facts)],

@@ -53,7 +53,7 @@ fn port(facts: &PortFacts) -> Option<HostFinding> {
     )
 }
 
-/// Checks that ports below the first free one may be opened, if any is wanted.
+/// Checks that the required privileged ports may be opened.
 pub(super) fn low_ports(facts: &HostFacts) -> HostFinding {
     let first = facts.first_free_port;
     let low = facts
@@ -71,7 +71,7 @@ pub(super) fn low_ports(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks that the kernel moves the connections of a socket that closes.
+/// Checks that the kernel migrates waiting connections from a closing socket.
 pub(super) fn migration(facts: &HostFacts) -> HostFinding {
     let finding = |weight, found| HostFinding::new("tcp-migrate-req", weight, found);
     match facts.migrates {
@@ -87,7 +87,7 @@ pub(super) fn migration(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks that new connections can be steered to the Envoy that takes over.
+/// Checks that new connections can be steered to the new Envoy during a restart.
 pub(super) fn steering(facts: &HostFacts) -> HostFinding {
     match &facts.steering {
         Ok(()) => HostFinding::new("port-steering", Weight::Ok, "the kernel steers new connections"),
@@ -97,7 +97,7 @@ pub(super) fn steering(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Returns the change that loads the package's file, if it exists.
+/// Returns the fix that loads the package's sysctl file, if the file exists.
 pub(super) fn sysctl(facts: &HostFacts) -> Vec<HostFix> {
     facts
         .sysctl_file

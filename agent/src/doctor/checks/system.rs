@@ -1,9 +1,9 @@
-//! The clock, certificates, the cluster and the system's own supervision.
+//! The clock, certificates, the cluster, systemd units and mandatory access control.
 
 use crate::doctor::facts::{ClockFacts, ClusterFacts, HostFacts, UnitFacts};
 use crate::doctor::{HostFinding, Weight};
 
-/// Seconds by which the clock may be behind the last accepted configuration.
+/// Seconds by which the clock may lag behind the last accepted configuration.
 const SLACK: i64 = 60;
 
 /// Checks the clock.
@@ -75,7 +75,7 @@ pub(super) fn cluster(facts: &HostFacts) -> Vec<HostFinding> {
     };
     let finding = |weight, found: String| HostFinding::new("cluster", weight, found);
     if let Some(why) = unreachable {
-        // The accepted configuration is served without it.
+        // Only a warning: the accepted configuration is served without the cluster.
         return vec![
             finding(
                 Weight::Warning,
@@ -149,7 +149,8 @@ pub(super) fn units(facts: &HostFacts) -> Vec<HostFinding> {
         .collect()
 }
 
-/// Reports which mandatory access control is active, since it may deny what everything else allows.
+/// Reports which mandatory access control is active, because it may deny access that modes and
+/// owners allow.
 pub(super) fn confinement(facts: &HostFacts) -> Option<HostFinding> {
     let words = facts.confinement.as_ref()?;
     Some(HostFinding::new("confinement", Weight::Note, words.clone()))

@@ -9,7 +9,7 @@ use crate::doctor::facts::{
 };
 use crate::doctor::{HostFinding, HostFix, Weight, findings};
 
-/// A host with which nothing is wrong.
+/// Returns the facts of a healthy host.
 fn good() -> HostFacts {
     HostFacts {
         settings: (Some("/etc/sesame/agent.yaml".into()), Vec::new()),
@@ -77,7 +77,7 @@ fn good() -> HostFacts {
     }
 }
 
-/// Returns what is wrong, by check.
+/// Returns the warnings and errors by check.
 fn wrong(facts: &HostFacts) -> BTreeMap<&'static str, HostFinding> {
     let found = findings(facts).into_iter();
     found
@@ -91,7 +91,7 @@ fn nothing_is_wrong_with_a_good_host() {
     assert_eq!(wrong(&good()), BTreeMap::new());
 }
 
-/// A change of a good host, the check that finds it, the weight, and words of the finding.
+/// A change of a healthy host, the check that finds it, its severity, and a part of the finding.
 type Case = (fn(&mut HostFacts), &'static str, Weight, &'static str);
 
 #[test]
@@ -250,7 +250,7 @@ fn each_fault_is_found_by_its_check_and_by_no_other() {
         let mut facts = good();
         change(&mut facts);
         let mut wrong = wrong(&facts);
-        // Without an Envoy nothing is known of its hot restarts either.
+        // A missing Envoy also fails the hot restart check.
         if check == "envoy" {
             wrong.remove("hot-restart");
         }
