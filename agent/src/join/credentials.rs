@@ -1,4 +1,5 @@
-//! The credential of a host on its disk: a kubeconfig, and beside it the token, which is sealed and which the agent renews.
+//! The host's credential on disk: a kubeconfig, and next to it the sealed token, which the agent
+//! renews.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ const TOKEN: &str = "token";
 /// Largest kubeconfig that is stored.
 const MAX_KUBECONFIG_BYTES: u64 = 1 << 20;
 
-/// Both files, for the process that stores them.
+/// Both files, as passed to the process that stores them.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Stored {
@@ -29,17 +30,17 @@ pub(crate) struct Stored {
     pub(crate) token: String,
 }
 
-/// Returns the kubeconfig below a state directory.
+/// Returns the path of the kubeconfig in a state directory.
 pub(crate) fn kubeconfig_path(state: &Path) -> PathBuf {
     state.join(DIRECTORY).join(KUBECONFIG)
 }
 
-/// Returns the token below a state directory.
+/// Returns the path of the token in a state directory.
 fn token_path(state: &Path) -> PathBuf {
     state.join(DIRECTORY).join(TOKEN)
 }
 
-/// Returns a kubeconfig for the cluster of a join token. Its context has the host's name.
+/// Builds a kubeconfig for a join token's cluster. Its context is named after the host.
 pub(crate) fn kubeconfig(token: &JoinToken, user: &Value) -> Value {
     let JoinToken {
         server,
@@ -71,7 +72,7 @@ pub(crate) fn kubeconfig(token: &JoinToken, user: &Value) -> Value {
     })
 }
 
-/// Returns the files of a host that has joined; `state` is absolute.
+/// Builds the files for a host that has joined. `state` must be absolute.
 pub(crate) fn of(token: &JoinToken, credential: String, state: &Path) -> anyhow::Result<Stored> {
     let user = json!({"tokenFile": token_path(state)});
     Ok(Stored {
@@ -80,7 +81,8 @@ pub(crate) fn of(token: &JoinToken, credential: String, state: &Path) -> anyhow:
     })
 }
 
-/// Stores the files, for this user alone. The token is last: the kubeconfig is of no use without it.
+/// Stores both files, readable only for this user. Writes the token last: the kubeconfig alone
+/// grants no access.
 pub(crate) fn store(state: &Path, files: &Stored, sealed: &StoredToken) -> anyhow::Result<()> {
     let Stored { kubeconfig, token } = files;
     create_directory(state)?;
@@ -91,18 +93,19 @@ pub(crate) fn store(state: &Path, files: &Stored, sealed: &StoredToken) -> anyho
         .map_err(anyhow::Error::msg)
 }
 
-/// Returns the claims of the stored token; none if there is none. Nothing is believed but how long it lives.
+/// Returns the stored token's claims, or `None` without a token. The signature is not verified; use
+/// the claims only for the token's lifetime.
 pub(crate) fn read(state: &Path, sealed: &StoredToken) -> Result<Option<Credential>, String> {
     let token = sealed.read(&token_path(state))?;
     Ok(token.and_then(|token| Credential::parse(&token)))
 }
 
-/// Returns true if a kubeconfig of a host that has joined is stored.
+/// Returns true if the kubeconfig of a joined host is stored.
 pub(crate) fn is_there(state: &Path) -> bool {
     kubeconfig_path(state).exists()
 }
 
-/// Returns the name of the host that has joined; none if nothing can be read.
+/// Returns the name of the joined host, or `None` if the kubeconfig is missing or invalid.
 pub(crate) fn host(state: &Path) -> Option<String> {
     let path = kubeconfig_path(state);
     let text = open::read_text(&path, Rule::Given, MAX_KUBECONFIG_BYTES).ok()?;
@@ -110,7 +113,7 @@ pub(crate) fn host(state: &Path) -> Option<String> {
     file["current-context"].as_str().map(str::to_owned)
 }
 
-/// Removes all of it.
+/// Removes both files.
 pub(crate) fn remove(state: &Path) -> io::Result<()> {
     match std::fs::remove_dir_all(state.join(DIRECTORY)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -1,8 +1,8 @@
 //! Exchanges a join token for the host's first credential.
 //!
-//! The host claims its place by creating its Secret. Only one creation can succeed, and only its response contains the
-//! UID of the Secret, without which the API server issues no token of the host. A second bearer of the join token gets
-//! a conflict.
+//! The host claims its place by creating its Secret. Only one creation can succeed, and only its
+//! response contains the UID of the Secret. Without that UID the API server issues no token for the
+//! host. A second user of the join token gets a conflict.
 
 use std::time::Duration;
 
@@ -20,11 +20,12 @@ use super::credentials::kubeconfig;
 use super::{JoinError, client};
 use crate::source::cluster::describe_error;
 
-/// Time in which the API server learns of rights that were granted a moment ago, or answers again.
+/// Time to retry while the API server is unavailable, or does not know recently granted rights yet.
 const PATIENCE: Duration = Duration::from_secs(20);
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// Claims the token; returns a way to the cluster as the invitation, and the host's credential.
+/// Claims the join token. Returns a client that authenticates with the join token, and the host's
+/// credential.
 pub(crate) async fn exchange(token: &JoinToken) -> Result<(Client, String), JoinError> {
     let user = json!({"token": token.bearer});
     let client = client(kubeconfig(token, &user)).await?;
@@ -62,7 +63,8 @@ pub(crate) async fn exchange(token: &JoinToken) -> Result<(Client, String), Join
     }
 }
 
-/// Ends the invitation, which is of no use any more. Its end is not waited for: its token cannot be claimed again.
+/// Deletes the invitation, which is of no further use. Does not wait for the deletion: the join
+/// token cannot be claimed a second time.
 pub(crate) async fn end_invitation(client: Client, token: &JoinToken) -> Result<(), JoinError> {
     let api: Api<ServiceAccount> = Api::namespaced(client, &token.namespace);
     let account = invitation_account(&token.host);
@@ -72,7 +74,7 @@ pub(crate) async fn end_invitation(client: Client, token: &JoinToken) -> Result<
     }
 }
 
-/// Requests a token of the host that ends with its Secret.
+/// Requests a token for the host, bound to the lifetime of the host's Secret.
 pub(crate) async fn request(
     client: &Client,
     namespace: &str,
@@ -111,7 +113,8 @@ async fn claim(client: &Client, token: &JoinToken) -> kube::Result<String> {
     Ok(secret.metadata.uid.unwrap_or_default())
 }
 
-/// Returns true if the same request may succeed a moment later: rights are not known yet, or the API server is away.
+/// Returns true if a retry may succeed because rights are not effective yet or the API server is
+/// unavailable.
 fn again(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 403 || status.code >= 500 || status.code == 429,
@@ -122,7 +125,7 @@ fn again(error: &kube::Error) -> bool {
 fn judge(what: &'static str, error: &kube::Error, host: &str) -> JoinError {
     match error {
         kube::Error::Api(status) if matches!(status.code, 401 | 404) => JoinError::Unknown,
-        // The Secret exists: the place is taken.
+        // The Secret exists, so another host has claimed the token.
         kube::Error::Api(status) if status.code == 409 => JoinError::Used(host.to_owned()),
         error => JoinError::Refused {
             what,

@@ -1,4 +1,5 @@
-//! Leaves a cluster: removes the reports of this host, then its account, and everything else there goes with that.
+//! Leaves a cluster: deletes this host's reports, then its account. Kubernetes garbage-collects
+//! everything else.
 
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -15,7 +16,7 @@ use super::{ANSWER_TIMEOUT, CONNECT_TIMEOUT, JoinError};
 use crate::source::cluster::describe_error;
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Removes this host from the cluster. An object that is gone already is no error.
+/// Removes this host from the cluster. Ignores objects that are already deleted.
 pub(crate) async fn leave(state: &Path, sealed: &StoredToken) -> anyhow::Result<()> {
     let mut config = kubeconfig::read(&credentials::kubeconfig_path(state))
         .await?
@@ -29,7 +30,7 @@ pub(crate) async fn leave(state: &Path, sealed: &StoredToken) -> anyhow::Result<
     let client = Client::try_from(config)?;
     let reports: Api<GatewayAgent> = Api::namespaced(client.clone(), &namespace);
     let found = match reports.list(&ListParams::default()).await {
-        // The access was ended, and the reports are whoever did it's.
+        // An administrator has revoked the access, and is responsible for the reports.
         Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => return Ok(()),
         result => result.map_err(|error| refused("list the reports of this host", &error))?,
     };

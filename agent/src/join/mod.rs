@@ -1,7 +1,8 @@
-//! Joins a cluster as a host from outside it, and leaves it again.
+//! Joins a cluster from a host outside it, and leaves it again.
 //!
-//! A join token lets its bearer claim the host's Secret once, and get the host's first credential. That is stored for the
-//! agent, which renews it for as long as it runs (`run::cluster`). No credential is ever printed or logged.
+//! With a join token, its bearer can claim the host's Secret once and obtain the host's first
+//! credential. The agent renews the stored credential while it runs (`run::cluster`). Never print
+//! or log a credential.
 
 pub(crate) mod credentials;
 pub(crate) mod exchange;
@@ -20,30 +21,30 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Reason why a host could not join or leave.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JoinError {
-    /// The API server does not know the token any more.
+    /// The API server no longer knows the token.
     #[error(
         "the API server does not know this join token: it has expired, was withdrawn, or a host has joined with it; ask for another one (`sesame-controller hosts token`)"
     )]
     Unknown,
-    /// Somebody else was first.
+    /// Another host has claimed the token.
     #[error(
         "somebody has used this join token already. If that was not this host, end their access with `sesame-controller hosts revoke {0}`; then ask for another token"
     )]
     Used(String),
-    /// The API server refuses.
+    /// The API server rejected the request, or is unreachable.
     #[error("{what}: {why}")]
     Refused {
         /// The request.
         what: &'static str,
-        /// Words of the API server, or the reason for which it cannot be asked.
+        /// The API server's message, or why it is unreachable.
         why: String,
     },
-    /// The kubeconfig made of the token cannot be used.
+    /// The kubeconfig built from the token is unusable.
     #[error("the cluster of the join token cannot be used: {0}")]
     Kubeconfig(String),
 }
 
-/// Returns a client made of a kubeconfig that holds its credential itself.
+/// Creates a client from a kubeconfig with an inline credential.
 async fn client(kubeconfig: serde_json::Value) -> Result<Client, JoinError> {
     let unusable = |error: String| JoinError::Kubeconfig(error);
     let file: Kubeconfig =
@@ -54,7 +55,7 @@ async fn client(kubeconfig: serde_json::Value) -> Result<Client, JoinError> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(ANSWER_TIMEOUT);
     config.write_timeout = Some(ANSWER_TIMEOUT);
-    // Each request has its own way to be tried again.
+    // Callers retry as each request requires.
     config.default_retry = false;
     Client::try_from(config).map_err(|error| unusable(error.to_string()))
 }

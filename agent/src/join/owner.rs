@@ -1,6 +1,7 @@
-//! The user that the agent runs as, for a command that root runs.
+//! The user that the agent runs as, for commands that root runs.
 //!
-//! Root itself never writes where that user may write: a link there could lead anywhere. A child process of that user does.
+//! Root never writes to a directory that another user may write to, because a link there could
+//! point anywhere. Instead, a child process writes as that user.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -22,8 +23,9 @@ pub(crate) struct Owner {
     group: u32,
 }
 
-/// Returns the owner of the state directory if the caller is root and the owner somebody else; none if the caller does
-/// everything itself. A directory that is not there yet is made for the service's user, if there is one.
+/// Returns the owner of the state directory if the caller is root and the owner is not. Returns
+/// `None` if the caller can write itself. Creates a missing directory for the service's user, if
+/// that user exists.
 pub(crate) fn of(state: &Path) -> anyhow::Result<Option<Owner>> {
     if !geteuid().is_root() {
         return Ok(None);
@@ -54,7 +56,8 @@ pub(crate) fn of(state: &Path) -> anyhow::Result<Option<Owner>> {
 }
 
 impl Owner {
-    /// Runs another command of this program as the owner, with this input, and returns its output.
+    /// Runs another command of this program as the owner. Passes it `input`, and returns its
+    /// output.
     pub(crate) fn run(self, arguments: &[&str], input: &[u8]) -> anyhow::Result<Vec<u8>> {
         let mut child = Command::new("/proc/self/exe")
             .args(arguments)

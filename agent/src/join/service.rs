@@ -1,4 +1,4 @@
-//! The service of the agent, where systemd runs the host.
+//! The agent's service, if systemd runs the host.
 
 use std::io;
 use std::path::Path;
@@ -8,10 +8,11 @@ use anyhow::{Context as _, bail};
 
 use super::settings_file;
 
-/// The unit that starts and ends the agent and its Envoys together.
+/// Unit that starts and stops the agent and its Envoys together.
 const TARGET: &str = "sesame.target";
 const AGENT: &str = "sesame-agent.service";
-/// Part of the agent's unit that keeps the environment from naming another source: it would win over the settings file.
+/// Drop-in of the agent's unit. It unsets environment variables that name another source, because
+/// they take precedence over the settings file.
 const PART: &str = "/etc/systemd/system/sesame-agent.service.d/50-joined.conf";
 const PART_TEXT: &str = "\
 # From `sesame-agent join`; `sesame-agent leave` removes it. The settings are in the agent's settings file.
@@ -35,7 +36,7 @@ pub(crate) fn start() -> anyhow::Result<()> {
     done(&["restart", AGENT])
 }
 
-/// Drains and ends the service, also for the next boot.
+/// Drains and stops the service, and disables it for the next boot.
 pub(crate) fn stop() -> anyhow::Result<()> {
     done(&["disable", "--now", TARGET])?;
     match std::fs::remove_file(PART) {

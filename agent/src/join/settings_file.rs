@@ -1,5 +1,5 @@
-//! The settings that `join` writes into the agent's settings file, between two lines that mark them, and the one that it
-//! sets aside for them. Pure, but for the last functions.
+//! Edits the agent's settings file: `join` writes its settings between two marker lines, and
+//! comments out a setting that they replace. Pure, except for the last functions.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,13 +15,13 @@ use sesame_published::join_token::JoinToken;
 pub(crate) const DEFAULT_CONFIG: &str = "/etc/sesame/agent.yaml";
 const BEGIN: &str = "# From `sesame-agent join`; `sesame-agent leave` removes it:";
 const END: &str = "# End of what `sesame-agent join` wrote.";
-/// Beginning of a line that counts again after `leave`.
+/// Prefix of a line that `leave` restores.
 const ASIDE: &str = "# Set aside by `sesame-agent join`: ";
-/// The directory that the file of the package names.
+/// Manifest directory in the package's settings file.
 const DEFAULT_MANIFESTS: &str = "/etc/sesame/manifests";
 /// Largest file that is read.
 const MAX_BYTES: u64 = 64 << 10;
-/// Settings that would be in the way.
+/// Settings that conflict with joining.
 const OTHERS: [&str; 5] = [
     "manifests",
     "snapshot-dir",
@@ -30,7 +30,7 @@ const OTHERS: [&str; 5] = [
     "fleet",
 ];
 
-/// Returns the settings that `run` needs for the token, by name.
+/// Returns the settings that `run` needs to use the token, by name.
 pub(crate) fn settings(
     token: &JoinToken,
     kubeconfig: &Path,
@@ -55,15 +55,16 @@ pub(crate) fn settings(
     all
 }
 
-/// Returns the file's text with these settings in place of those that an earlier `join` wrote. A directory of manifests is
-/// set aside if it `holds_nothing`, or if the file sets nothing else, as the package's does.
+/// Returns the file's text with these settings instead of those from an earlier `join`. Comments
+/// out a manifest directory if it `holds_nothing`, or if the file sets nothing else, as the
+/// package's file does.
 pub(crate) fn with(
     text: &str,
     settings: &[(&str, Value)],
     holds_nothing: impl Fn(&Path) -> bool,
 ) -> anyhow::Result<String> {
     let mut new = set_aside(&without(text), holds_nothing);
-    // An equal setting stays where it is.
+    // Keep a setting that already has the right value.
     let there: Value = serde_saphyr::from_str(&new).unwrap_or_default();
     let (same, settings): (Vec<_>, Vec<_>) = settings
         .iter()
@@ -87,7 +88,7 @@ pub(crate) fn with(
     new.push_str(BEGIN);
     new.push('\n');
     for (name, value) in &settings {
-        // JSON is YAML, and one line.
+        // JSON is valid YAML, and fits on one line.
         new.extend([*name, ": ", &value.to_string(), "\n"]);
     }
     new.push_str(END);
@@ -107,7 +108,7 @@ pub(crate) fn with(
     Ok(new)
 }
 
-/// Returns the text with its `manifests` as a comment, if joining may replace them.
+/// Comments out `manifests`, if joining may replace it.
 fn set_aside(text: &str, holds_nothing: impl Fn(&Path) -> bool) -> String {
     let read: Value = serde_saphyr::from_str(text).unwrap_or_default();
     let named = read.get("manifests").and_then(Value::as_str);
@@ -121,13 +122,13 @@ fn set_aside(text: &str, holds_nothing: impl Fn(&Path) -> bool) -> String {
         .collect()
 }
 
-/// Returns the name that a line gives a value.
+/// Returns the name of the setting in a line.
 fn key(line: &str) -> &str {
     let key = line.split(':').next().unwrap_or_default();
     key.trim_end().trim_matches(['"', '\''])
 }
 
-/// Returns the setting that is set aside in this text.
+/// Returns the setting that an earlier `join` commented out.
 pub(crate) fn aside(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.strip_prefix(ASIDE))
 }
@@ -147,7 +148,7 @@ pub(crate) fn without(text: &str) -> String {
     kept
 }
 
-/// Returns the text of a settings file; nothing if there is none.
+/// Returns the text of a settings file, which is empty if the file does not exist.
 pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
     match open::read_text(path, Rule::Named, MAX_BYTES) {
         Err(error) if error.is_not_found() => Ok(String::new()),
