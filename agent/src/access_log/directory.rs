@@ -1,4 +1,5 @@
-//! The files of one Gateway's log, `access.log` and older ones with a number behind it, and the link that Envoy opens.
+//! Files of one Gateway's log (`access.log`, and older files with a number appended), and the link
+//! that Envoy opens.
 //!
 //! Never follow another user's link, and never let users outside the group read a log.
 
@@ -14,11 +15,11 @@ use super::ACCESS_LOG;
 use super::plan::LogFacts;
 use crate::host::{create_directory, entries, remove_if_there};
 
-/// Target of the link while nothing is written.
+/// Target of the link while nothing is logged.
 pub(super) const NOWHERE: &str = "/dev/null";
-/// Mode of a log: the group may read it, as what collects logs does.
+/// Mode of a log: log collectors read it through the group.
 const LOG_MODE: u32 = 0o640;
-/// Mode of its directory.
+/// Mode of the directory of logs.
 const DIRECTORY_MODE: u32 = 0o750;
 
 /// Files of one Gateway's log.
@@ -35,7 +36,7 @@ impl LogDirectory {
         Self { directory, link }
     }
 
-    /// Returns the file that is written to.
+    /// Returns the path of the current file.
     pub(super) fn current(&self) -> PathBuf {
         self.directory.join(ACCESS_LOG)
     }
@@ -53,7 +54,7 @@ impl LogDirectory {
                 fs::set_permissions(directory, Permissions::from_mode(DIRECTORY_MODE))?;
             }
         }
-        // Users who may write to them could replace files by links.
+        // Users who can write to these directories could replace files with links.
         if let Some(all) = self.directory.parent() {
             open::check_directory(all, Rule::Named)?;
         }
@@ -61,11 +62,11 @@ impl LogDirectory {
         let mut options = OpenOptions::new();
         options.append(true).create(true).mode(LOG_MODE);
         let (file, _) = open::open_with(&mut options, &self.current(), Rule::Own)?;
-        // As it is meant, whatever the process masks.
+        // Set the mode again, because the umask may have removed bits.
         file.set_permissions(Permissions::from_mode(LOG_MODE))
     }
 
-    /// Has the link lead to the current file, or nowhere. Returns true if it led elsewhere before.
+    /// Points the link to the current file, or to `/dev/null`. Returns true if the target changed.
     pub(super) fn lead(&self, to_file: bool) -> io::Result<bool> {
         let current = self.current();
         let target = if to_file {
@@ -83,7 +84,7 @@ impl LogDirectory {
         Ok(true)
     }
 
-    /// Returns whether the link leads to the file.
+    /// Returns true if the link points to the current file.
     pub(super) fn leads_to_file(&self) -> bool {
         fs::read_link(&self.link).is_ok_and(|target| target == self.current())
     }
@@ -91,11 +92,11 @@ impl LogDirectory {
     /// Returns the facts about the files and their disk.
     pub(super) fn facts(&self) -> io::Result<LogFacts> {
         let current = fs::symlink_metadata(self.current())?;
-        // Not every file system knows it.
+        // Not every file system records the creation time.
         let begun = current.created().unwrap_or_else(|_| SystemTime::now());
         let disk = rustix::fs::statvfs(&self.directory)?;
         Ok(LogFacts {
-            // None if the clock was set back.
+            // The age is zero if the clock was set back.
             current: (current.len(), begun.elapsed().unwrap_or(Duration::ZERO)),
             older: self.older()?,
             written: self.leads_to_file(),
@@ -106,7 +107,7 @@ impl LogDirectory {
         })
     }
 
-    /// Returns the older files as number and bytes, oldest first.
+    /// Returns number and size in bytes of the older files, oldest first.
     fn older(&self) -> io::Result<Vec<(u64, u64)>> {
         let mut older = Vec::new();
         for path in entries(&self.directory)? {
@@ -118,8 +119,8 @@ impl LogDirectory {
         Ok(older)
     }
 
-    /// Renames the current file to the next number, and creates another. Envoy keeps writing to the
-    /// old one until it reopens the log.
+    /// Renames the current file to the next number, and creates a new one. Envoy keeps writing to
+    /// the old file until it reopens the log.
     pub(super) fn rotate(&self) -> io::Result<()> {
         let last = self.older()?.last().map_or(0, |(number, _)| *number);
         fs::rename(self.current(), self.numbered(last.saturating_add(1)))?;
@@ -135,7 +136,7 @@ impl LogDirectory {
         self.directory.join(format!("{ACCESS_LOG}.{number}"))
     }
 
-    /// Returns the files of a log whose current one this is, oldest first.
+    /// Returns the files of the log with this current file, oldest first.
     pub(super) fn files_beside(current: &Path) -> io::Result<Vec<PathBuf>> {
         let directory = current.parent().unwrap_or(Path::new("/"));
         let mut older: Vec<(u64, PathBuf)> = entries(directory)?
@@ -148,7 +149,7 @@ impl LogDirectory {
     }
 }
 
-/// Opens a log that an agent of this or, for root, any user keeps.
+/// Opens a log written by an agent of this user, or of any user if root reads it.
 pub(super) fn open_log(path: &Path) -> io::Result<File> {
     Ok(open::open(path, crate::host::written_by_agent())?.0)
 }
@@ -190,7 +191,7 @@ mod tests {
             let mode = fs::metadata(file).unwrap().permissions().mode();
             assert_eq!(mode & 0o7777 & !LOG_MODE, 0, "{mode:o}");
         }
-        // The number of a removed file is not used again while there is a later one.
+        // A removed file's number is not reused while a later file exists.
         log.remove(1).unwrap();
         log.rotate().unwrap();
         assert_eq!(log.facts().unwrap().older, [(2, 6), (3, 0)]);

@@ -1,4 +1,4 @@
-//! One line of an access log as a value, and filters on its fields. Pure.
+//! Parsed lines of an access log, and filters on their fields. Pure.
 //!
 //! Never trust a line: clients choose some of its fields.
 
@@ -7,14 +7,14 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer};
 
-/// Content of a line about a request or connection; absent fields are `None`.
+/// Fields of a line about a request or connection. Absent fields are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct LogEntry {
-    /// Time at which it began.
+    /// Start time.
     pub(crate) time: Option<Timestamp>,
     pub(crate) duration_ms: Option<u64>,
-    /// Parts of the duration, one after the other.
+    /// Consecutive parts of the duration.
     pub(crate) before_backend_ms: Option<u64>,
     pub(crate) upload_ms: Option<u64>,
     pub(crate) backend_ms: Option<u64>,
@@ -35,12 +35,12 @@ pub(crate) struct LogEntry {
 }
 
 impl LogEntry {
-    /// Parses a line. Returns `None` if it is truncated.
+    /// Parses a line. Returns `None` if it is invalid, for instance truncated.
     pub(crate) fn read(line: &str) -> Option<Self> {
         serde_json::from_str(line).ok()
     }
 
-    /// Returns the time at which the request or connection ended, which is when it was logged.
+    /// Returns the end time of the request or connection, which is when Envoy logged it.
     pub(crate) fn ended(&self) -> Option<Timestamp> {
         let took = i64::try_from(self.duration_ms.unwrap_or(0)).ok()?;
         self.time?
@@ -48,7 +48,7 @@ impl LogEntry {
             .ok()
     }
 
-    /// Returns Envoy's flags, if there are any.
+    /// Returns Envoy's response flags.
     pub(crate) fn flags(&self) -> impl Iterator<Item = &str> {
         let flags = self.response_flags.as_deref().unwrap_or("-");
         flags
@@ -57,31 +57,31 @@ impl LogEntry {
     }
 }
 
-/// Reads a number that Envoy writes as text, as it does with every field of a filter's state.
+/// Parses a number that Envoy writes as a string, as it does for all filter state.
 fn number_as_text<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u64>, D::Error> {
     let text = Option::<String>::deserialize(input)?;
     Ok(text.and_then(|text| text.parse().ok()))
 }
 
-/// Conditions on lines, all of which have to hold.
+/// Conditions on a line. A line must meet all of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LogFilter {
-    /// Statuses of which it has to have one.
+    /// Accepted statuses; all if empty.
     pub(crate) statuses: Vec<StatusPattern>,
-    /// Routes of which it has to have met one.
+    /// Accepted routes; all if empty.
     pub(crate) routes: Vec<ObjectPattern>,
-    /// Backends of which it has to have been sent to one.
+    /// Accepted backends; all if empty.
     pub(crate) backends: Vec<ObjectPattern>,
-    /// Host that was asked for.
+    /// Requested host.
     pub(crate) host: Option<String>,
-    /// Time after which it has to have ended.
+    /// Earliest end time.
     pub(crate) since: Option<Timestamp>,
-    /// Time that it has to have taken.
+    /// Shortest duration.
     pub(crate) slow: Option<SignedDuration>,
 }
 
 impl LogFilter {
-    /// Returns whether every line is chosen.
+    /// Returns true if the filter accepts every line.
     pub(crate) fn is_everything(&self) -> bool {
         let Self {
             statuses,
@@ -99,7 +99,7 @@ impl LogFilter {
             && slow.is_none()
     }
 
-    /// Returns whether the line is chosen.
+    /// Returns true if the filter accepts the line.
     pub(crate) fn chooses(&self, entry: &LogEntry) -> bool {
         let Self {
             statuses,
@@ -135,17 +135,17 @@ impl LogFilter {
     }
 }
 
-/// A status (`404`) or a class of them (`5xx`).
+/// A status (`404`) or a class of statuses (`5xx`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatusPattern {
-    /// One status; 0 means that the client left before the response.
+    /// Single status. 0 means that the client disconnected before the response.
     Exactly(u16),
-    /// All statuses of a class, by its first digit.
+    /// All statuses with this first digit.
     Class(u16),
 }
 
 impl StatusPattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let expected = || "expected a status such as 404, or a class such as 5xx".to_owned();
         let class = text.strip_suffix("xx").or_else(|| text.strip_suffix("XX"));
@@ -165,12 +165,13 @@ impl StatusPattern {
     }
 }
 
-/// The beginning of an object's name as it is logged, with or without its kind: `shop/cart`, `HTTPRoute/shop/cart/rules/0`.
+/// Prefix of an object's logged name, with or without its kind: `shop/cart`,
+/// `HTTPRoute/shop/cart/rules/0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectPattern(Vec<String>);
 
 impl ObjectPattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let parts: Vec<String> = text.split('/').map(str::to_owned).collect();
         if parts.len() < 2 || parts.iter().any(String::is_empty) {
@@ -183,7 +184,7 @@ impl ObjectPattern {
         Ok(Self(parts))
     }
 
-    /// Returns whether an object's name, as it is logged, begins as this says.
+    /// Returns true if the logged name of an object starts with this prefix.
     pub(crate) fn names(&self, object: &str) -> bool {
         let parts: Vec<&str> = object.split('/').collect();
         let begins = |parts: &[&str], is_kind: bool| {

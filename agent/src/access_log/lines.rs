@@ -1,4 +1,4 @@
-//! Reads the lines of a log: the existing ones of all its files, then new ones.
+//! Reads the lines of a log: first all existing lines, then new ones.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant, SystemTime};
 use super::ACCESS_LOG;
 use super::directory::{LogDirectory, NOWHERE, open_log};
 
-/// Bytes of a line that are read; Envoy bounds what clients choose of it far below.
+/// Longest line to read, in bytes. Envoy limits the parts that clients choose to far less.
 const MOST_BYTES: u64 = 1 << 20;
-/// Time for which Envoy may write to a file that was put aside.
+/// Time for which Envoy may still write to a rotated file.
 const LATE: Duration = Duration::from_secs(3);
 
 /// Returns the file that an Envoy with this runtime directory writes to, if any.
@@ -25,7 +25,7 @@ pub(crate) fn current_of(runtime: &Path) -> Option<PathBuf> {
 #[derive(Debug)]
 pub(crate) struct LogReader {
     current: PathBuf,
-    /// Files that are still to be read; the current one is the last.
+    /// Files left to read. The current one is last.
     files: VecDeque<PathBuf>,
     open: Option<OpenLog>,
 }
@@ -33,16 +33,16 @@ pub(crate) struct LogReader {
 #[derive(Debug)]
 struct OpenLog {
     reader: BufReader<File>,
-    /// Device and number of the file.
+    /// Device and inode number of the file.
     id: (u64, u64),
-    /// Beginning of a line whose end is not written yet.
+    /// Start of a line that is not complete yet.
     begun: Vec<u8>,
-    /// Time at which it was found put aside.
+    /// Time at which the reader noticed the rotation of this file.
     aside: Option<Instant>,
 }
 
 impl LogReader {
-    /// Starts with the oldest file of the log that is written to `current`.
+    /// Starts with the oldest file of the log whose current file is `current`.
     pub(crate) fn open(current: &Path) -> io::Result<Self> {
         Ok(Self {
             current: current.to_owned(),
@@ -51,7 +51,7 @@ impl LogReader {
         })
     }
 
-    /// Starts with the oldest file that was written to after `since`.
+    /// Starts with the oldest file that was modified after `since`.
     pub(crate) fn open_since(current: &Path, since: SystemTime) -> io::Result<Self> {
         let mut log = Self::open(current)?;
         log.files.retain(|file| {
@@ -61,7 +61,7 @@ impl LogReader {
         Ok(log)
     }
 
-    /// Returns the next complete line without its end, if there is one yet.
+    /// Returns the next complete line without its line break, or `None` if there is none yet.
     pub(crate) fn next_line(&mut self) -> io::Result<Option<String>> {
         loop {
             let Some(open) = &mut self.open else {
@@ -70,7 +70,7 @@ impl LogReader {
                 };
                 match OpenLog::open(&path) {
                     Ok(open) => self.open = Some(open),
-                    // Removed since, for its age.
+                    // The rotator has removed the file.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Err(error) => return Err(error),
                 }
@@ -115,7 +115,7 @@ impl OpenLog {
         Ok(Some(String::from_utf8_lossy(&line).trim_end().to_owned()))
     }
 
-    /// Returns whether another file has had its place for long enough.
+    /// Returns true if the file was rotated long enough ago that Envoy no longer writes to it.
     fn is_over(&mut self, current: &Path) -> bool {
         let same = fs::symlink_metadata(current).is_ok_and(|now| (now.dev(), now.ino()) == self.id);
         if same {

@@ -1,10 +1,11 @@
-//! Access logs in files: keeps what Envoys write within bounds, and lets people read it.
+//! Access logs in files: keeps the logs of the Envoys within bounds, and reads them.
 //!
-//! Envoy opens a link in its runtime directory, which leads to a file in the directory of logs, or to `/dev/null` where there
-//! is none that it can write to: a listener whose log cannot be opened is refused as a whole. So the way to the file may
-//! change at any time, and no listener does.
+//! Envoy opens a link in its runtime directory. The link points to a file in the log directory, or
+//! to `/dev/null` if Envoy cannot write to that file, because Envoy rejects a whole listener whose
+//! log cannot be opened. So the target may change at any time without a change of any listener.
 //!
-//! It must never be a reason not to serve, nor fill the disk that Envoy and the agent need.
+//! Access logs must never prevent Envoy from serving, nor fill the disk that Envoy and the agent
+//! need.
 
 mod directory;
 mod entry;
@@ -24,7 +25,7 @@ pub(crate) use self::lines::{LogReader, current_of};
 pub(crate) use self::readable::Readability;
 pub(crate) use self::rotator::LogRotator;
 
-/// Name of the link in an Envoy's runtime directory, and of the file that is written to.
+/// Name of the link in an Envoy's runtime directory, and of the current file.
 pub(crate) const ACCESS_LOG: &str = "access.log";
 
 /// Place to which Envoys write access logs.
@@ -42,9 +43,9 @@ pub enum AccessLogTo {
 /// Settings of access logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLogSettings {
-    /// Place to which Envoys write them.
+    /// Where Envoys write access logs.
     pub to: AccessLogTo,
-    /// Directory of the files.
+    /// Directory of the log files.
     pub directory: PathBuf,
     /// Bounds of the files of each Gateway.
     pub bounds: LogBounds,
@@ -53,12 +54,12 @@ pub struct AccessLogSettings {
 /// Bounds of the files of one Gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogBounds {
-    /// Size in bytes at which the next file is begun.
+    /// Size in bytes at which the file is rotated.
     pub file_bytes: u64,
-    /// Number of files, with the one that is written to.
+    /// Number of files, including the current one.
     pub files: usize,
-    /// Age at which the next file is begun.
+    /// Age at which the file is rotated.
     pub period: Duration,
-    /// Bytes of the disk that stay free, unless a tenth of it is less.
+    /// Bytes of the disk to keep free, unless a tenth of it is less.
     pub free_bytes: u64,
 }

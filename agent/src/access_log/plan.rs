@@ -1,33 +1,33 @@
-//! Decides which files of a log go, and whether it is written at all. Pure.
+//! Decides which files of a log to remove, and whether to log at all. Pure.
 
 use super::LogBounds;
 use std::time::Duration;
 
-/// Facts about the log of one Gateway, and about its disk.
+/// Facts about one Gateway's log, and about its disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogFacts {
-    /// Bytes of the file that is written to, and the time since it was begun.
+    /// Size in bytes of the current file, and its age.
     pub(super) current: (u64, Duration),
-    /// Older files as number and bytes, oldest first.
+    /// Number and size in bytes of the older files, oldest first.
     pub(super) older: Vec<(u64, u64)>,
-    /// True if it is being written.
+    /// True if Envoy currently logs to the file.
     pub(super) written: bool,
-    /// Bytes of the disk that are free, and all of them.
+    /// Free and total bytes of the disk.
     pub(super) disk: (u64, u64),
 }
 
 /// Steps that bring a log within its bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogPlan {
-    /// True if the next file is to be begun.
+    /// True if the current file is due for rotation.
     pub(super) rotate: bool,
-    /// Numbers of the files that go, oldest first.
+    /// Numbers of the files to remove, oldest first.
     pub(super) remove: Vec<u64>,
-    /// True if it is to be written; otherwise the disk is too full.
+    /// True if Envoy should log; false if the disk is too full.
     pub(super) write: bool,
 }
 
-/// Plans for these facts.
+/// Plans the next steps.
 pub(super) fn plan(facts: &LogFacts, bounds: LogBounds) -> LogPlan {
     let LogFacts {
         current: (bytes, age),
@@ -42,7 +42,7 @@ pub(super) fn plan(facts: &LogFacts, bounds: LogBounds) -> LogPlan {
         free_bytes,
     } = bounds;
     let reserve = free_bytes.min(all / 10);
-    // A small disk is not there for logs alone.
+    // On a small disk, logs may use a quarter at most.
     let file_bytes = file_bytes.min(all / 4 / files.max(1) as u64);
     let rotate = *bytes > 0 && (*bytes >= file_bytes || *age >= period);
     let mut kept: Vec<(Option<u64>, u64)> = older
@@ -50,7 +50,7 @@ pub(super) fn plan(facts: &LogFacts, bounds: LogBounds) -> LogPlan {
         .map(|(number, bytes)| (Some(*number), *bytes))
         .collect();
     if rotate {
-        // Its number is not known yet. It stays for this time.
+        // The file to be rotated has no number yet. It is kept this time.
         kept.push((None, *bytes));
     }
     let most = files.saturating_sub(1).max(1);
@@ -66,7 +66,7 @@ pub(super) fn plan(facts: &LogFacts, bounds: LogBounds) -> LogPlan {
         remove.push(*number);
         (count, total, freed) = (count - 1, total - bytes, freed + bytes);
     }
-    // Avoid flapping with every byte.
+    // Hysteresis, so that logging does not flap at the limit.
     let wanted = if *written { reserve } else { reserve / 4 * 5 };
     LogPlan {
         rotate,
@@ -121,7 +121,7 @@ mod tests {
         let two = [(7, 10), (8, 10)];
         assert_eq!(planned(&facts(3, &two, 1000)), (false, vec![], true));
         assert_eq!(planned(&facts(10, &two, 1000)), (true, vec![7], true));
-        // No agent ran while it grew.
+        // The log grew while no agent ran.
         let grown = [(7, 10), (8, 500)];
         assert_eq!(planned(&facts(3, &grown, 1000)), (false, vec![7, 8], true));
         assert_eq!(planned(&facts(500, &two, 1000)), (true, vec![7, 8], true));

@@ -1,6 +1,7 @@
-//! Judgement of whether the lines of a log can be read, or are text whose columns only their author knows. Pure.
+//! Detects whether a log has lines of JSON, or a text format of its author that cannot be parsed.
+//! Pure.
 //!
-//! It must never take the one line that a power failure has cut off for a log in text.
+//! Never mistake a single line that a power failure has truncated for a log in text format.
 
 use std::path::Path;
 
@@ -9,17 +10,17 @@ use super::LogEntry;
 /// Number of consecutive non-JSON lines after which a log counts as text.
 const FOREIGN: u64 = 3;
 
-/// Statistics of the lines of one log so far.
+/// Statistics of the lines of one log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Readability {
-    /// Lines since the last one that was an object.
+    /// Number of lines since the last JSON object.
     foreign: u64,
-    /// True if one was an object.
+    /// True if any line was a JSON object.
     known: bool,
 }
 
 impl Readability {
-    /// Notes a line, and what could be read of it.
+    /// Counts a line, with the entry parsed from it.
     pub(crate) fn note(&mut self, line: &str, entry: Option<&LogEntry>) {
         if entry.is_some() {
             self.foreign = 0;

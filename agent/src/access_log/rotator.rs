@@ -1,4 +1,4 @@
-//! Looks after the log of one Gateway while its Envoy runs.
+//! Maintains the log of one Gateway while its Envoy runs.
 
 use std::convert::Infallible;
 use std::io;
@@ -13,11 +13,11 @@ use crate::envoy::Admin;
 use crate::envoy::process::launch::Launcher;
 use crate::envoy::process::launcher;
 
-/// Time between two looks at the file, by which it may grow beyond its size.
+/// Time between two checks of the file. Envoy may exceed the size limit until the next check.
 const LOOK: Duration = Duration::from_secs(1);
-/// Time until a file that Envoy cannot write to is tried again.
+/// Time before trying again a file that Envoy cannot write to.
 const RETRY: Duration = Duration::from_secs(5);
-/// Time that Envoy has to answer.
+/// Timeout for Envoy's answer.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Rotator of the log of one Gateway.
@@ -27,24 +27,25 @@ pub(crate) struct LogRotator {
     bounds: LogBounds,
     /// True if the log goes to files.
     wanted: bool,
-    /// Launcher of the Envoy that writes, which may see other directories than the agent.
+    /// Launcher of the Envoy, whose view of the file system may differ from the agent's.
     launcher: Launcher,
-    /// Reason for which Envoy cannot write to the file, and the time at which it was found.
+    /// Why Envoy cannot write to the file, and when that was found.
     unwritable: Option<(String, Instant)>,
-    /// True if the launcher has been asked.
+    /// True if the launcher has tried to open the file.
     asked: bool,
-    /// True if Envoy has not been told of another file.
+    /// True if Envoy has yet to reopen its log.
     untold: bool,
-    /// File at the last look.
+    /// Current file at the last check.
     written: Option<WrittenFile>,
-    /// File that was deleted while Envoy had it open.
+    /// File that another program deleted while Envoy had it open.
     deleted: Option<WrittenFile>,
-    /// Reason for which nothing is logged, as it was told last.
+    /// Why nothing is logged, as last reported.
     told: Option<String>,
 }
 
 impl LogRotator {
-    /// Makes a rotator of the log in the directory `name` of the directory of logs, to which `link` leads.
+    /// Creates a rotator for the log in the subdirectory `name` of the log directory, which `link`
+    /// points to.
     pub(crate) fn new(
         settings: &AccessLogSettings,
         name: &str,
@@ -58,7 +59,7 @@ impl LogRotator {
             launcher,
             unwritable: None,
             asked: false,
-            // An agent may have been killed after it began a file and before it told Envoy, which then writes to the one before.
+            // A killed agent may have rotated the file without asking Envoy to reopen it.
             untold: true,
             written: None,
             deleted: None,
@@ -66,17 +67,18 @@ impl LogRotator {
         }
     }
 
-    /// Returns whether the log goes to files, which have to be looked after.
+    /// Returns true if the log goes to files, which need maintenance.
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted
     }
 
-    /// Has the link lead to what an Envoy can open, before it tries to.
+    /// Points the link to a file that Envoy can open. Call it before Envoy starts.
     pub(crate) fn prepare(&mut self) {
         self.look_and_say();
     }
 
-    /// Keeps the log within its bounds for ever, and tells why nothing is logged whenever that changes.
+    /// Keeps the log within its bounds for ever. Calls `tell` with the reason why nothing is logged
+    /// whenever that changes.
     pub(crate) async fn run(mut self, admin: Admin, tell: impl Fn(Option<String>)) -> Infallible {
         let admin = admin.with_timeout(ANSWER);
         tell(self.told.clone());
@@ -86,18 +88,18 @@ impl LogRotator {
                 tell(self.told.clone());
             }
             if self.untold {
-                // Envoy may be another one by now.
+                // A new Envoy may have taken over.
                 admin.reconnect().await;
-                // One that does not answer, or is about to start, is told at the next look.
+                // Retried at the next check if Envoy does not answer or is about to start.
                 self.untold = admin.post("/reopen_logs").await.is_err();
             } else if let Some(deleted) = self.deleted.take() {
-                // A look later nothing more comes to the old file: Envoy flushes within a second.
+                // One check later the old file is complete, because Envoy flushes within a second.
                 self.rescue(deleted);
             }
         }
     }
 
-    /// Does what is due; returns true if it is now for another reason that nothing is logged.
+    /// Runs one check. Returns true if the reason why nothing is logged has changed.
     fn look_and_say(&mut self) -> bool {
         let trouble = self.look();
         if trouble == self.told {
@@ -112,10 +114,10 @@ impl LogRotator {
         true
     }
 
-    /// Does what is due; returns why nothing is logged, if that is so.
+    /// Runs one check. Returns the reason if nothing is logged.
     fn look(&mut self) -> Option<String> {
         if !self.wanted {
-            // An Envoy of before may open it until it has other listeners, and finds nothing worse than before.
+            // An old Envoy may open the link until it gets new listeners, so keep it valid.
             let _ = self.lead(false);
             return None;
         }
@@ -133,7 +135,8 @@ impl LogRotator {
         })
     }
 
-    /// Returns why Envoy cannot write to the file; asked only when the link leads elsewhere, and now and then.
+    /// Returns why Envoy cannot write to the file, if so. Tries that only if the link points
+    /// elsewhere, and no more often than `RETRY` after a failure.
     fn why_unwritable(&mut self) -> Option<String> {
         let known = self.unwritable.as_ref();
         if let Some((why, _)) = known.filter(|(_, found)| found.elapsed() < RETRY) {
@@ -160,7 +163,7 @@ impl LogRotator {
         why
     }
 
-    /// Brings the log within its bounds; returns whether it is written.
+    /// Rotates and removes files as planned. Returns true if Envoy logs to the file.
     fn bring_within_bounds(&mut self) -> io::Result<bool> {
         let facts = self.log.facts()?;
         let LogPlan {
@@ -168,7 +171,7 @@ impl LogRotator {
             remove,
             write,
         } = plan(&facts, self.bounds);
-        // First, so that numbers go on from those that are removed.
+        // Rotate first, so that the new number follows those of the removed files.
         if rotate {
             self.log.rotate()?;
         }
@@ -180,7 +183,7 @@ impl LogRotator {
         Ok(write)
     }
 
-    /// Notices if Envoy still has another file open than the current one.
+    /// Detects whether Envoy still has another file open than the current one.
     fn follow(&mut self) -> io::Result<()> {
         let now = WrittenFile::open(&self.log.current())?;
         let before = self.written.take();
@@ -195,7 +198,7 @@ impl LogRotator {
         Ok(())
     }
 
-    /// Keeps the lines that Envoy wrote to a file after its deletion.
+    /// Copies the lines that Envoy wrote to a file after its deletion to the current file.
     fn rescue(&self, deleted: WrittenFile) {
         let path = self.log.current();
         match deleted.rescue(&path, self.bounds.file_bytes) {

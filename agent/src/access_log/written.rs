@@ -1,4 +1,5 @@
-//! The file that Envoy writes to, held open: other programs may rename or delete it, and Envoy keeps writing to it.
+//! The file that Envoy writes to, kept open: if another program renames or deletes it, Envoy keeps
+//! writing to it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -7,11 +8,11 @@ use std::path::Path;
 
 use sesame_files::open::{self, Rule};
 
-/// File as it was at one look.
+/// State of the file at one check.
 #[derive(Debug)]
 pub(super) struct WrittenFile {
     file: File,
-    /// Device and number of the file.
+    /// Device and inode number of the file.
     id: (u64, u64),
     bytes: u64,
 }
@@ -27,17 +28,17 @@ impl WrittenFile {
         })
     }
 
-    /// Returns whether both are the same file, at whatever time.
+    /// Returns true if both are the same file, possibly at different times.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.id == other.id
     }
 
-    /// Returns whether it has no name any more.
+    /// Returns true if the file has no name left.
     pub(super) fn is_deleted(&self) -> bool {
         self.file.metadata().is_ok_and(|meta| meta.nlink() == 0)
     }
 
-    /// Appends the bytes written since the last look, at most `most`, to the file at a path.
+    /// Appends the bytes written since the last check, at most `most`, to the file at `path`.
     pub(super) fn rescue(mut self, path: &Path, most: u64) -> io::Result<u64> {
         let (mut into, _) = open::open_with(OpenOptions::new().append(true), path, Rule::Own)?;
         self.file.seek(SeekFrom::Start(self.bytes))?;
