@@ -1,4 +1,5 @@
-//! Writes the archive: parts in the order of their names, each redacted and bounded, in a file for this user alone.
+//! Writes the archive: sorted parts, each redacted and bounded, in a file that only this user can
+//! read.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -10,16 +11,16 @@ use jiff::Timestamp;
 use super::redact::Secrets;
 use super::{ReportPart, ReportPartSummary};
 
-/// Bytes that a part may have; of a longer one the end is kept.
+/// Size limit of a part in bytes. Of a longer part, the end is kept.
 const MAX_PART: usize = 16 << 20;
-/// Bytes that all parts together may have.
+/// Size limit of all parts together in bytes.
 const MAX_ALL: usize = 128 << 20;
 /// Directory in the archive.
 const TOP: &str = "sesame";
-/// File that lists the others.
+/// File that lists all parts.
 const CONTENTS: &str = "contents.json";
 
-/// Returns the files of the archive by name, and what is in it. Pure.
+/// Returns the files of the archive by name, and a summary of each part. Pure.
 fn files(
     mut parts: Vec<ReportPart>,
     secrets: &Secrets,
@@ -35,7 +36,7 @@ fn files(
         };
         match content {
             Ok(text) => {
-                // Before it is cut: half of a secret would not be known again.
+                // Redact before truncating: the search would miss a truncated secret.
                 let text = secrets.redact(&text);
                 let kept = end(&text, MAX_PART.min(left));
                 left -= kept.len();
@@ -50,7 +51,7 @@ fn files(
     (files, contents)
 }
 
-/// Returns the end of a text, of this many bytes at most.
+/// Returns the end of a text, at most `most` bytes.
 fn end(text: &str, most: usize) -> &str {
     let mut from = text.len().saturating_sub(most);
     while !text.is_char_boundary(from) {
@@ -59,7 +60,7 @@ fn end(text: &str, most: usize) -> &str {
     text.get(from..).unwrap_or_default()
 }
 
-/// Writes a new archive; a file that is there is left alone. Returns what is in it.
+/// Writes a new archive, and never overwrites an existing file. Returns a summary of its parts.
 pub(crate) fn write(
     path: &Path,
     parts: Vec<ReportPart>,
@@ -82,7 +83,7 @@ pub(crate) fn write(
         .open(path)?;
     let written = pack(file, &files, now);
     if let Err(error) = written {
-        // Half of an archive misleads; that it could not be made is told anyway.
+        // A partial archive is misleading. The caller reports the failure.
         let _ = fs::remove_file(path);
         return Err(error);
     }

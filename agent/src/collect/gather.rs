@@ -1,4 +1,4 @@
-//! Reads what goes into the archive. Everything that reads the host for it is here.
+//! Reads the content of the archive. Only this module reads the host on the archive's behalf.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -12,14 +12,14 @@ use crate::envoy::log::ENVOY_LOG;
 use crate::host::entries;
 use crate::run::inspect::InspectedGateway;
 
-/// Bytes of the end of a log that are taken.
+/// Bytes to take from the end of a log.
 const LOG_TAIL: u64 = 1 << 20;
-/// Bytes of a file that may hold secrets.
+/// Size limit in bytes of files that may contain secrets.
 const MAX_SECRET: u64 = 256 << 10;
-/// Time that Envoy has for one answer.
+/// Timeout for each of Envoy's answers.
 const ANSWER: Duration = Duration::from_secs(20);
-/// Questions to Envoy, and the files of its answers. Envoy leaves out private keys; `header_values` and `redact` remove other
-/// secrets.
+/// Files in the archive, and the admin endpoints they come from. Envoy omits private keys itself;
+/// `header_values` and `redact` remove other secrets.
 const ADMIN: [(&str, &str); 6] = [
     ("certs.json", "/certs"),
     ("clusters.txt", "/clusters"),
@@ -28,7 +28,7 @@ const ADMIN: [(&str, &str); 6] = [
     ("server_info.json", "/server_info"),
     ("stats.txt", "/stats?usedonly"),
 ];
-/// Files of the kernel.
+/// Files that describe the kernel and the host.
 const KERNEL: [&str; 12] = [
     "/etc/os-release",
     "/proc/loadavg",
@@ -44,7 +44,7 @@ const KERNEL: [&str; 12] = [
     "/proc/version",
 ];
 
-/// Reads what the kernel says, the names of variables, and the journal.
+/// Reads the kernel's files, the names of environment variables, and the journal.
 pub(crate) fn host() -> Vec<ReportPart> {
     let mut parts: Vec<ReportPart> = KERNEL
         .iter()
@@ -53,7 +53,7 @@ pub(crate) fn host() -> Vec<ReportPart> {
             content: fs::read_to_string(path).map_err(|error| error.to_string()),
         })
         .collect();
-    // A value may be a secret; a name is none.
+    // Values may be secrets. Names are not.
     let mut names: Vec<String> = std::env::vars_os()
         .map(|(name, _)| name.to_string_lossy().into_owned())
         .collect();
@@ -83,7 +83,7 @@ pub(crate) fn host() -> Vec<ReportPart> {
     parts
 }
 
-/// Reads the accepted snapshots; they name keys by digest.
+/// Reads the accepted snapshots, which reference keys by digest.
 pub(crate) fn snapshots(gateways: &[InspectedGateway]) -> Vec<ReportPart> {
     let parts = gateways.iter().map(|gateway| {
         let value = sesame_proto::json::to_value(&gateway.resolved.snapshot);
@@ -98,7 +98,7 @@ pub(crate) fn snapshots(gateways: &[InspectedGateway]) -> Vec<ReportPart> {
     parts.collect()
 }
 
-/// Asks every Envoy, and reads the ends of their logs.
+/// Queries every Envoy, and reads the ends of their logs.
 pub(crate) async fn envoys(runtime_dir: &Path) -> Vec<ReportPart> {
     let mut parts = Vec::new();
     let directories = match entries(&runtime_dir.join("gateways")) {
@@ -167,7 +167,8 @@ fn listing(directory: &Path) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns every secret of this host that could be in what was read: keys that are served, and tokens, in these `files` too.
+/// Returns all secrets of this host that the parts might contain: served keys, and tokens,
+/// including those in `files`.
 pub(crate) fn secrets(
     gateways: &[InspectedGateway],
     kubeconfig: Option<&Path>,
@@ -175,7 +176,7 @@ pub(crate) fn secrets(
 ) -> Vec<Vec<u8>> {
     let keys = gateways.iter().flat_map(|gateway| &gateway.resolved.keys);
     let mut secrets: Vec<Vec<u8>> = keys.map(|pair| pair.private_key.clone()).collect();
-    // Those that are named so.
+    // Variables whose names suggest secrets.
     let named = std::env::vars_os().filter(|(name, _)| {
         let name = name.to_string_lossy().to_uppercase();
         ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL"]

@@ -1,7 +1,9 @@
-//! Takes values of headers and query parameters out of JSON, before it is text: any of them may be a key of an API. Pure.
+//! Redacts values of headers and query parameters in JSON, before it becomes text: any of them may
+//! be an API key. Pure.
 //!
-//! Snapshots and Envoy's dumps keep name and value of a header in two members of one object, so a pattern over text cannot
-//! match a value to its name. An object with a name and something that holds a value is taken for a header, whatever it
+//! Snapshots and Envoy's dumps keep the name and the value of a header in two members of an object,
+//! so no pattern over text can associate them. Any object with a name and a value counts as a
+//! header: redacting too much is harmless.
 //! is: redacting too much is harmless.
 
 use std::path::Path;
@@ -11,7 +13,7 @@ use serde_json::{Map, Value};
 use super::ReportPart;
 use super::redact::REDACTED;
 
-/// Members that hold the name.
+/// Members that hold a name.
 const NAMES: [&str; 2] = ["name", "key"];
 /// Members that hold a value, or match one.
 const VALUES: [&str; 12] = [
@@ -28,7 +30,7 @@ const VALUES: [&str; 12] = [
     "literal",
     "default_value",
 ];
-/// Members that hold a key in whatever object they are.
+/// Members that hold a key in any object.
 const KEYS: [&str; 1] = ["session_key"];
 /// Headers with harmless values, in lower case.
 const HARMLESS: [&str; 24] = [
@@ -58,8 +60,8 @@ const HARMLESS: [&str; 24] = [
     "x-forwarded-proto",
 ];
 
-/// Redacts the values of headers in every part that is JSON, and returns them: they may be elsewhere, too. A part that should be
-/// JSON and cannot be read is left out.
+/// Redacts header values in every JSON part, and returns them, because they may also occur
+/// elsewhere. Omits a part that should be JSON but does not parse.
 pub(crate) fn redact(parts: &mut [ReportPart]) -> Vec<Vec<u8>> {
     let mut values = Vec::new();
     for part in parts
@@ -80,7 +82,7 @@ fn redact_text(text: &str, values: &mut Vec<Vec<u8>>) -> serde_json::Result<Stri
     serde_json::to_string_pretty(&value)
 }
 
-/// Redacts within a value; its depth is bounded, because it was parsed.
+/// Redacts a value recursively. The parser has already limited its depth.
 fn walk(value: &mut Value, values: &mut Vec<Vec<u8>>) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(|item| walk(item, values)),
@@ -98,19 +100,19 @@ fn walk(value: &mut Value, values: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// Returns true if an object may have the value of a header that may be a secret.
+/// Returns true if an object may hold the value of a secret header.
 fn is_header(members: &Map<String, Value>) -> bool {
     let names = NAMES.iter().filter_map(|name| members.get(*name)?.as_str());
     let mut names = names.map(str::to_ascii_lowercase).peekable();
     names.peek().is_some() && names.any(|name| !HARMLESS.contains(&name.as_str()))
 }
 
-/// Replaces every text in a value.
+/// Replaces every string in a value.
 fn take(value: &mut Value, values: &mut Vec<Vec<u8>>) {
     match value {
         Value::String(text) => {
             let text = std::mem::replace(text, REDACTED.to_owned());
-            // What follows a scheme may stand alone elsewhere.
+            // The credentials after a scheme such as `Bearer` may occur elsewhere on their own.
             let words = text.split_whitespace().map(|word| word.as_bytes().to_vec());
             values.extend(words);
             values.push(text.into_bytes());

@@ -1,6 +1,8 @@
-//! Collects what a bug report needs into one file that can be handed to strangers: nothing secret is in it.
+//! Collects the data for a bug report in one file without secrets, which users can give to
+//! strangers.
 //!
-//! `gather` reads, `header_values` and `redact` remove secrets, `archive` writes. What cannot be had is left out, and named with the reason.
+//! `gather` reads the host, `header_values` and `redact` remove secrets, and `archive` writes the
+//! file. An unavailable part is listed with the reason.
 
 pub(crate) mod archive;
 pub(crate) mod gather;
@@ -14,7 +16,7 @@ use serde::Serialize;
 pub(crate) struct ReportPart {
     /// Path in the archive.
     pub(crate) name: String,
-    /// Text of the file, or the reason why there is none.
+    /// Text of the file, or why it is missing.
     pub(crate) content: Result<String, String>,
 }
 
@@ -24,12 +26,12 @@ pub(crate) struct ReportPart {
 pub(crate) struct ReportPartSummary {
     /// Path in the archive.
     pub(crate) name: String,
-    /// Bytes of the file.
+    /// Size in bytes.
     pub(crate) bytes: usize,
-    /// Number of bytes that were left out at its beginning.
+    /// Number of bytes cut from its beginning.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) left_out: usize,
-    /// Reason why it is not there.
+    /// Why it is missing, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) missing: Option<String>,
 }

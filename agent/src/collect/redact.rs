@@ -1,4 +1,4 @@
-//! Takes secrets out of text: those that are known, wherever they stand, and what looks like one. Pure.
+//! Redacts secrets in text: known ones anywhere, and everything that looks like one. Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use regex::Regex;
 
-/// Text that stands in the place of a secret.
+/// Replacement of a secret.
 pub(super) const REDACTED: &str = "<redacted>";
-/// Characters below which a text is too common to be looked for.
+/// Length below which a text is too common to search for.
 const SHORTEST: usize = 8;
 
-/// Shapes that secrets have, and their replacements.
+/// Patterns of secrets, and their replacements.
 const SHAPES: [(&str, &str); 5] = [
-    // Also where it is escaped in JSON, or cut off.
+    // Also matches keys that are escaped in JSON or truncated.
     (
         r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)",
         REDACTED,
@@ -23,7 +23,7 @@ const SHAPES: [(&str, &str); 5] = [
         r"(?i)\b(bearer|basic) +[A-Za-z0-9._~+/=-]{8,}",
         "$1 <redacted>",
     ),
-    // A token of a ServiceAccount.
+    // ServiceAccount token.
     (
         r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*",
         REDACTED,
@@ -47,16 +47,16 @@ pub(crate) enum SecretsError {
     Known(#[from] aho_corasick::BuildError),
 }
 
-/// Everything that is to be taken out.
+/// Search for all secrets.
 #[derive(Debug)]
 pub(crate) struct Secrets {
-    /// Finds texts that are known, the longest first.
+    /// Finds known texts, the longest first.
     known: AhoCorasick,
     shapes: Vec<(Regex, &'static str)>,
 }
 
 impl Secrets {
-    /// Takes secrets as they are: keys in PEM, tokens, passwords.
+    /// Takes the raw secrets: keys in PEM, tokens, passwords.
     pub(crate) fn new(secrets: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, SecretsError> {
         let known: BTreeSet<String> = secrets
             .into_iter()
@@ -76,7 +76,7 @@ impl Secrets {
 
     /// Returns the text without secrets.
     pub(crate) fn redact(&self, text: &str) -> String {
-        // Before a shape takes half of one.
+        // Search for known secrets first: a pattern might redact only a part of one.
         let count = self.known.patterns_len();
         let mut text = self.known.replace_all(text, &vec![REDACTED; count]);
         for (shape, instead) in &self.shapes {
@@ -88,14 +88,15 @@ impl Secrets {
     }
 }
 
-/// Returns the forms in which a secret may stand in text: itself, its lines, and what is in it as base64 and hex.
+/// Returns the encodings of a secret that may occur in text: the secret itself, its lines, and
+/// their content in base64 and hex.
 fn forms(secret: &[u8]) -> BTreeSet<String> {
     let mut forms = BTreeSet::new();
     let mut binary = vec![secret.to_vec()];
     if let Ok(text) = std::str::from_utf8(secret) {
         let text = text.trim();
         forms.insert(text.to_owned());
-        // In a string of JSON.
+        // As in a JSON string.
         let escaped = serde_json::Value::from(text).to_string();
         forms.insert(escaped.trim_matches('"').to_owned());
         binary.push(text.as_bytes().to_vec());
@@ -105,14 +106,15 @@ fn forms(secret: &[u8]) -> BTreeSet<String> {
             .filter(|line| !line.starts_with("-----"));
         let body: String = lines.clone().collect();
         forms.extend(lines.map(str::to_owned));
-        // The key itself, without PEM around it.
+        // The key without its PEM header and footer.
         if text.starts_with("-----BEGIN ") {
             forms.insert(body.clone());
             binary.extend(STANDARD.decode(&body));
         }
     }
     for bytes in binary {
-        // A base64 text that the secret stands within has one of three forms of it; the ends depend on what is around.
+        // Inside longer base64 data, the encoding depends on the offset modulo 3. The characters at
+        // both ends also depend on the neighbouring bytes, so leave them out.
         for skip in 0..3 {
             let Some(rest) = bytes.get(skip..) else {
                 continue;
@@ -164,7 +166,7 @@ mod tests {
             (line, 0),
             (STANDARD.encode(DER), 4),
             (STANDARD.encode(&pem), 4),
-            // Within something else, at each of three places.
+            // Inside longer data, at each of the three offsets.
             (STANDARD.encode(format!("a{pem}")), 8),
             (STANDARD.encode(format!("ab{pem}z")), 8),
             (hex, 0),
