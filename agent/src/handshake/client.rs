@@ -1,4 +1,4 @@
-//! The client: it says a name, is shown a certificate, and hangs up.
+//! TLS client that sends a server name, records the certificate, and disconnects.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -17,12 +17,12 @@ use tokio_rustls::TlsConnector;
 
 use super::{CertificateProof, ShownKind, Unproven};
 
-/// Limit for one handshake.
+/// Timeout of one handshake.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Number of handshakes at the same time.
+/// Number of concurrent handshakes.
 const AT_ONCE: usize = 8;
 
-/// Shakes hands for each proof, and returns those that failed.
+/// Makes a handshake for each proof, and returns the failed ones.
 pub(crate) async fn prove(proofs: Vec<CertificateProof>) -> Vec<Unproven> {
     let all = proofs.into_iter().map(async |proof| {
         let why = fault(&proof).await?;
@@ -48,7 +48,7 @@ async fn fault(proof: &CertificateProof) -> Option<String> {
     let shaken = tokio::time::timeout(PATIENCE, shake(proof, &verifier)).await;
     let with = format!("a handshake with {address} for {server_name}");
     match verifier.shown.get() {
-        // Later errors do not matter: a listener may refuse clients without a certificate.
+        // Ignore later errors: the listener may reject clients without a certificate.
         Some(shown) if leaves.contains(shown) => None,
         Some(shown) => {
             let serial = serial_of(shown);
@@ -89,7 +89,7 @@ fn serial_of(certificate: &CertificateDer<'_>) -> String {
     CertificateFacts::of_der(certificate).map_or_else(|| "unknown".to_owned(), |it| it.serial)
 }
 
-/// A verifier that records the presented certificate, and accepts only the expected one.
+/// Verifier that records the presented certificate, and accepts only the expected one.
 #[derive(Debug)]
 struct RecordingVerifier {
     leaves: Vec<CertificateDer<'static>>,
@@ -111,7 +111,8 @@ impl RecordingVerifier {
         let mut schemes = algorithms.supported_schemes();
         schemes.retain(of_kind);
         if proof.kind == ShownKind::Other {
-            // Known to Envoy, though not to our library: the certificate is shown before the signature.
+            // Envoy supports this scheme, but rustls does not. Offering it suffices, because the
+            // server presents its certificate before it signs.
             schemes.push(SignatureScheme::ECDSA_NISTP521_SHA512);
             schemes.dedup();
         }

@@ -1,4 +1,5 @@
-//! Handshakes with this host's own listeners, which prove that new connections are shown the certificates that were accepted.
+//! Handshakes with this host's own listeners, which prove that new connections get the accepted
+//! certificates.
 //!
 //! Never send a request, and never trust the peer: certificates are compared with the expected ones
 //! byte for byte.
@@ -15,7 +16,8 @@ use rustls_pki_types::CertificateDer;
 pub(crate) use self::client::prove;
 pub(crate) use self::proofs::{ChangedKeys, proofs};
 
-/// Kind of key that a client says it can verify, so that it is shown the certificate of that kind.
+/// Kind of key that the client claims to support, so that the server presents a certificate of that
+/// kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ShownKind {
     /// RSA.
@@ -24,7 +26,7 @@ pub(crate) enum ShownKind {
     Other,
 }
 
-/// A handshake, and the expected certificate.
+/// Handshake with a listener, and the certificates that prove success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CertificateProof {
     /// Name of the listener in the snapshot.
@@ -34,14 +36,15 @@ pub(crate) struct CertificateProof {
     address: SocketAddr,
     server_name: String,
     kind: ShownKind,
-    /// Leaves of the listener's key pairs, any of which is right: which of several a client is shown is Envoy's choice.
+    /// Leaf certificates of the listener's key pairs. Any of them is correct: Envoy chooses which
+    /// one to present.
     leaves: Vec<CertificateDer<'static>>,
 }
 
-/// A handshake that presented another certificate, or none.
+/// Handshake that presented an unexpected certificate, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unproven {
     pub(crate) proof: CertificateProof,
-    /// Fault of it, as a sentence.
+    /// Why it failed, as a sentence.
     pub(crate) why: String,
 }

@@ -1,4 +1,5 @@
-//! The handshakes that prove a change of certificates: with whom, by which name, and what they should show. Pure.
+//! Plans the handshakes that prove a change of certificates: the address, the server name, and the
+//! expected certificates. Pure.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,18 +14,20 @@ use sesame_render::RenderOptions;
 
 use super::{CertificateProof, ShownKind};
 
-/// Largest number of handshakes for one change. Of the rest, the serial numbers that Envoy reports are the proof.
+/// Largest number of handshakes per change. The rest is proven by the serial numbers that Envoy
+/// reports.
 const MAX_PROOFS: usize = 256;
-/// Label of a host below a wildcard that nobody serves by name.
+/// Label of a hostname below a wildcard. No listener should use it.
 const BELOW_WILDCARD: &str = "certificate-proof";
-/// Part of the names of cipher suites that our client has for TLS 1.2.
+/// Parts of the names of TLS 1.2 cipher suites that the client supports.
 const OFFERED: [&str; 2] = ["GCM", "CHACHA20"];
 
-/// Names of key pairs that are to be proven.
+/// Names of key pairs to prove.
 pub(crate) type ChangedKeys = std::collections::BTreeSet<String>;
 
-/// Returns the handshakes for the key pairs that have changed: one for each HTTPS listener that shows one of them. A TLS listener
-/// would open a connection to a backend for each handshake; of those, the serial numbers are the proof.
+/// Returns the handshakes for changed key pairs: one per HTTPS listener that uses one of them. For
+/// TLS listeners, each handshake would open a connection to a backend, so the reported serial
+/// numbers are the proof.
 pub(crate) fn proofs(
     snapshot: &Snapshot,
     keys: &[KeyPair],
@@ -59,7 +62,7 @@ pub(crate) fn proofs(
     all
 }
 
-/// The leaf of a key pair.
+/// Leaf certificate of a key pair.
 struct Leaf {
     der: CertificateDer<'static>,
     names: Vec<String>,
@@ -111,7 +114,8 @@ fn of_listener<'a>(
         })
 }
 
-/// Returns true if our client has something in common with the listener: of the old suites of TLS 1.2 it knows none.
+/// Returns true if the client and the listener share a TLS version and cipher suite. The client
+/// lacks the old suites of TLS 1.2.
 fn can_speak(tls: &TlsTermination) -> bool {
     let is_known = |suite: &String| OFFERED.iter().any(|known| suite.contains(known));
     tls.max_version != i32::from(Version::Tls12)
@@ -119,7 +123,8 @@ fn can_speak(tls: &TlsTermination) -> bool {
         || tls.cipher_suites.iter().any(is_known)
 }
 
-/// Returns a name that leads a client to this listener, and to this leaf if it can; none if there is none.
+/// Returns a server name that selects this listener, and this leaf if possible. Returns `None` if
+/// other listeners cover all names.
 fn server_name(listener: &Listener, port: &Port, leaf: &Leaf) -> Option<String> {
     let hostname = listener.hostname.as_str();
     let of_leaf = leaf.names.iter().map(|name| concrete(name));
@@ -129,7 +134,7 @@ fn server_name(listener: &Listener, port: &Port, leaf: &Leaf) -> Option<String> 
     candidates.find(|name| owner(name, port) == Some(hostname))
 }
 
-/// Returns the hostname itself, or a host below a wildcard.
+/// Returns the hostname itself, or a name below it if it is a wildcard.
 fn concrete(hostname: &str) -> String {
     let hostname = hostname.to_ascii_lowercase();
     match hostname.strip_prefix('*') {
@@ -138,7 +143,7 @@ fn concrete(hostname: &str) -> String {
     }
 }
 
-/// Returns the hostname of the listener that a server name leads to: the most specific one that covers it.
+/// Returns the hostname of the listener that a server name selects: the most specific match.
 fn owner<'p>(name: &str, port: &'p Port) -> Option<&'p str> {
     let covers = |hostname: &str| match hostname.strip_prefix('*') {
         Some(parent) => name.len() > parent.len() && name.ends_with(parent),
@@ -157,7 +162,7 @@ fn owner<'p>(name: &str, port: &'p Port) -> Option<&'p str> {
         })
 }
 
-/// Returns an address of this host for one that stands for all of them.
+/// Returns the address itself, or the loopback address instead of the unspecified one.
 fn reachable(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

@@ -119,7 +119,7 @@ fn what_has_not_changed_or_cannot_be_asked_is_left_alone() {
         listener("a.test", Protocol::Https, "k"),
         listener("b.test", Protocol::Https, "other"),
         old,
-        // Every name of its certificate is another listener's.
+        // Other listeners cover every name of its certificate.
         listener("", Protocol::Https, "k"),
     ];
     let changed = ChangedKeys::from(["k".to_owned()]);
