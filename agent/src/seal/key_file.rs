@@ -23,7 +23,7 @@ pub(super) fn read(directory: &Path) -> Result<Option<Found>, String> {
     Ok(Some((key, place(&path))))
 }
 
-/// Makes a key and its file. One that is there, and cannot be read, is left.
+/// Creates a key and its file. Never overwrites an existing file, even if it is unreadable.
 pub(super) fn create(directory: &Path) -> Result<Found, String> {
     let path = directory.join(FILE);
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());

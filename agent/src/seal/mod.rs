@@ -1,9 +1,10 @@
-//! The sealing of private keys that the agent keeps on disk: with a key of the host, which is read once, when the agent starts.
+//! Seals the private keys that the agent stores on disk, with a key of the host that the agent
+//! reads once at startup.
 //!
-//! The key is passed by the service manager, or in a file that `systemd-creds` encrypted for this
-//! host (with its TPM if available), or in a plain file. Data sealed with any of them can be read;
-//! the best of them seals. Never print a key, nor give up one that may be needed: an unreadable
-//! file is left as it is.
+//! The key comes from the service manager, from a file that `systemd-creds` encrypted for this host
+//! (with its TPM if available), or from a plain file. The agent opens data sealed with any of them,
+//! and seals with the best one. Never print a key, and never overwrite an unreadable file: its key
+//! may still be needed.
 
 mod key_file;
 mod systemd_creds;
@@ -33,39 +34,39 @@ pub enum SealMethod {
     Off,
 }
 
-/// Settings of sealing.
+/// Settings for sealing.
 #[derive(Clone, Debug)]
 pub struct SealSettings {
-    /// Way to seal.
+    /// Where the sealing key comes from.
     pub method: SealMethod,
     /// Directory of the key file.
     pub directory: PathBuf,
 }
 
-/// Reasons for which keys cannot be sealed or read.
+/// Reason why keys cannot be sealed or opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealingError {
-    /// There is no sealing key, and keys must not be stored in clear.
+    /// The sealing key is missing, and the settings forbid storing keys in clear.
     #[error("private keys cannot be sealed, and are not kept in clear: {0}")]
     NoKey(String),
-    /// The kernel returned no random number.
+    /// The kernel returned no random bytes.
     #[error("the kernel gives no random numbers: {0}")]
     Random(String),
-    /// Sealed content cannot be read.
+    /// Sealed data cannot be opened.
     #[error(transparent)]
     AtRest(#[from] AtRestError),
 }
 
-/// The keys of this host.
+/// The host's sealing keys.
 #[derive(Clone, Debug)]
 pub struct SealingKeys {
-    /// Key that seals, or `None` if nothing is sealed.
+    /// Key to seal with, or `None` if sealing is off.
     current: Result<Option<SealingKey>, String>,
-    /// Keys that something may have been sealed with.
+    /// Keys that stored data may be sealed with.
     known: Vec<SealingKey>,
-    /// Place of the key that seals, for people.
+    /// Human-readable location of the current key.
     place: String,
-    /// Everything that is not as it should be, one sentence each.
+    /// Problems, one sentence each.
     problems: Vec<String>,
 }
 
@@ -76,7 +77,7 @@ impl Default for SealingKeys {
 }
 
 impl SealingKeys {
-    /// Seals nothing, and reads clear data.
+    /// Seals nothing, and opens only clear data.
     pub fn clear() -> Self {
         Self {
             current: Ok(None),
@@ -96,7 +97,7 @@ impl SealingKeys {
         }
     }
 
-    /// Reads the keys of the host, and makes one if it has none and one is needed.
+    /// Reads the host's keys. Creates one if a key is needed and none exists.
     pub async fn prepare(settings: &SealSettings) -> Self {
         let SealSettings { method, directory } = settings;
         let mut keys = Self::clear();
@@ -108,7 +109,7 @@ impl SealingKeys {
         let made = match method {
             SealMethod::Off => return keys,
             SealMethod::Auto | SealMethod::SystemdCreds if by_systemd.is_some() => Ok(by_systemd),
-            // All that it has sealed would be lost with it if it were replaced.
+            // Replacing it would lose everything sealed with it.
             SealMethod::SystemdCreds if lost => Err(format!(
                 "{} cannot be read; mend that, or remove it to have a new one made",
                 directory.join(systemd_creds::FILE).display()
@@ -143,7 +144,7 @@ impl SealingKeys {
         keys
     }
 
-    /// Reads the host's keys to open sealed data. Creates none, and seals nothing.
+    /// Reads the host's keys only to open sealed data. Creates no key, and seals nothing.
     pub async fn found(settings: &SealSettings) -> Self {
         let directory = &settings.directory;
         let mut keys = Self::clear();
@@ -153,7 +154,7 @@ impl SealingKeys {
         keys
     }
 
-    /// Reads sealed data, and seals nothing.
+    /// Returns keys that open sealed data, but seal nothing.
     #[cfg(test)]
     pub(crate) fn without_sealing(self) -> Self {
         Self {
@@ -162,7 +163,7 @@ impl SealingKeys {
         }
     }
 
-    /// Adds a key that was found, or the reason for which it cannot be read.
+    /// Adds a key, or records why it cannot be read.
     fn take(&mut self, found: Option<Result<Found, String>>) -> Option<Found> {
         match found? {
             Ok(found) => {
@@ -177,12 +178,12 @@ impl SealingKeys {
         }
     }
 
-    /// Returns the place of the key that seals, for people.
+    /// Returns the human-readable location of the current key.
     pub fn place(&self) -> &str {
         &self.place
     }
 
-    /// Returns the problems.
+    /// Returns the problems found so far, one sentence each.
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
@@ -194,7 +195,7 @@ impl SealingKeys {
             .map_err(|why| SealingError::NoKey(why.clone()))
     }
 
-    /// Returns a pair as it is to be stored.
+    /// Seals a key pair for storage.
     pub fn seal_pair(&self, pair: &KeyPair) -> Result<StoredPair, SealingError> {
         match self.key()? {
             Some(key) => Ok(StoredPair::sealed(pair, key, salt()?)?),
@@ -202,21 +203,21 @@ impl SealingKeys {
         }
     }
 
-    /// Returns a pair that was stored.
+    /// Opens a stored key pair.
     pub fn open_pair(&self, stored: &StoredPair) -> Result<KeyPair, SealingError> {
         Ok(stored.open(&self.known)?)
     }
 
-    /// Returns true if the pair is stored as it would be now.
+    /// Returns true unless the pair should be sealed again with the current key.
     pub fn is_current(&self, stored: &StoredPair) -> bool {
         match &self.current {
             Ok(key) => stored.is_sealed_with(key.as_ref()),
-            // It could be stored in no other way.
+            // Without a usable key, the pair cannot be stored in any other way.
             Err(_) => true,
         }
     }
 
-    /// Returns a text as it is to be stored at this place.
+    /// Seals a text for storage at this path.
     pub fn seal_text(&self, text: &str, place: &Path) -> Result<Vec<u8>, SealingError> {
         let place = place.as_os_str().as_encoded_bytes();
         match self.key()? {
@@ -225,12 +226,13 @@ impl SealingKeys {
         }
     }
 
-    /// Returns a text that was stored at this place, and true if it is stored as it would be now.
+    /// Opens a text stored at this path. Also returns true unless it should be sealed again with
+    /// the current key.
     pub fn open_text(&self, stored: Vec<u8>, place: &Path) -> Option<(String, bool)> {
         self.try_open_text(stored, place).ok()
     }
 
-    /// Returns a text as [`Self::open_text`] does, or why it cannot be read.
+    /// Opens a text like [`Self::open_text`], or returns why it cannot be opened.
     pub fn try_open_text(
         &self,
         stored: Vec<u8>,
@@ -251,7 +253,7 @@ impl SealingKeys {
     }
 }
 
-/// A key, and its place for people.
+/// Key, and its human-readable location.
 type Found = (SealingKey, String);
 
 fn salt() -> Result<[u8; 32], SealingError> {
@@ -260,7 +262,7 @@ fn salt() -> Result<[u8; 32], SealingError> {
     Ok(salt)
 }
 
-/// Makes a key.
+/// Creates a random key.
 fn new_key() -> Result<SealingKey, String> {
     let bytes = salt().map_err(|error| error.to_string())?;
     Ok(SealingKey::from_random(bytes))

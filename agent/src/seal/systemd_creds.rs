@@ -1,7 +1,7 @@
 //! Sealing keys that systemd encrypts for this host, with its TPM or the host's key.
 //!
-//! A unit passes one decrypted; otherwise `systemd-creds` is called once when the agent starts.
-//! Never wait for a TPM without a limit, nor replace another program's file.
+//! A unit passes the key decrypted; otherwise the agent calls `systemd-creds` once at startup.
+//! Never wait for a TPM without a timeout, and never replace another program's file.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -17,10 +17,10 @@ use super::{CREDENTIAL, Found, new_key};
 use crate::host::credentials;
 use crate::host::durable::{create_directory, replace_file};
 
-/// The file, as `systemd-creds` has encrypted it.
+/// File encrypted by `systemd-creds`.
 pub(super) const FILE: &str = "systemd.cred";
 const MAX_BYTES: u64 = 64 << 10;
-/// Time that a TPM may take.
+/// Timeout for the TPM.
 const PATIENCE: Duration = Duration::from_secs(15);
 const PROGRAM: &str = "systemd-creds";
 
@@ -38,7 +38,7 @@ pub(super) fn handed_over() -> Result<Option<Found>, String> {
     Ok(Some((key, "a credential of systemd".to_owned())))
 }
 
-/// Returns the key of the file in this directory, if it exists.
+/// Returns the key from the file in this directory, if the file exists.
 pub(super) async fn read(directory: &Path) -> Result<Option<Found>, String> {
     let path = directory.join(FILE);
     let encrypted = match open::read(&path, Rule::Own, MAX_BYTES) {
@@ -51,7 +51,7 @@ pub(super) async fn read(directory: &Path) -> Result<Option<Found>, String> {
     Ok(Some((key, place(&path))))
 }
 
-/// Makes a key and its file.
+/// Creates a key and its file.
 pub(super) async fn create(directory: &Path) -> Result<Found, String> {
     let path = directory.join(FILE);
     let (key, encrypted) = new_credential().await?;
@@ -61,7 +61,7 @@ pub(super) async fn create(directory: &Path) -> Result<Found, String> {
     Ok((key, place(&path)))
 }
 
-/// Makes a key and writes it, encrypted, to a file that does not exist yet: for a unit that loads it with
+/// Creates a key and writes it, encrypted, to a new file for a unit with
 /// `LoadCredentialEncrypted=`.
 pub async fn make_credential(path: &Path) -> Result<(), String> {
     let (_, encrypted) = new_credential().await?;
@@ -100,7 +100,7 @@ fn place(path: &Path) -> String {
     format!("{PROGRAM} ({})", path.display())
 }
 
-/// Has `systemd-creds` encrypt or decrypt. Nothing secret is on its command line, or in an error.
+/// Encrypts or decrypts with `systemd-creds`. No secret is on its command line or in an error.
 async fn ask(verb: &str, input: &[u8]) -> Result<Vec<u8>, String> {
     let mut child = Command::new(PROGRAM)
         .args([verb, &format!("--name={CREDENTIAL}"), "-", "-"])
@@ -113,7 +113,7 @@ async fn ask(verb: &str, input: &[u8]) -> Result<Vec<u8>, String> {
     let mut stdin = child.stdin.take();
     let answer = async {
         if let Some(mut stdin) = stdin.take() {
-            // One that does not read to the end has said why.
+            // A program that exits without reading all its input reports why on standard error.
             let _ = stdin.write_all(input).await;
         }
         child.wait_with_output().await

@@ -79,7 +79,7 @@ fn a_text_is_bound_to_its_place_and_one_in_clear_is_read() {
     );
 }
 
-/// With the real program, where this machine has it and lets this user use it.
+/// Uses the real program. Requires that it is installed and works for this user.
 #[tokio::test]
 async fn systemd_creds_keeps_a_key_that_only_this_host_can_read() {
     let root = tempfile::tempdir().unwrap();
@@ -97,7 +97,7 @@ async fn systemd_creds_keeps_a_key_that_only_this_host_can_read() {
     assert_eq!(again.open_pair(&stored), Ok(pair()));
     assert!(again.is_current(&stored));
 
-    // A file of another host: what is stored is sealed with a key file until that is settled.
+    // Simulates another host's file: until that is fixed, a key file seals.
     let mut damaged = encrypted.clone();
     let middle = damaged.len() / 2;
     damaged[middle] = if damaged[middle] == b'A' { b'B' } else { b'A' };
