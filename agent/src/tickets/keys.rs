@@ -1,4 +1,4 @@
-//! The keys as a value, and as the bytes of a file. Pure.
+//! The keys as a value, and their file format. Pure.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 const KEPT: usize = 3;
 /// First byte of the file.
 const FORMAT: u8 = 1;
-/// Bytes before the keys: the format, and when the first of them was made.
+/// Length of the header: the format, and the creation time of the first key.
 const HEAD: usize = 1 + size_of::<i64>();
 
 type TicketKey = [u8; TICKET_KEY_BYTES];
@@ -22,7 +22,7 @@ pub(super) struct TicketKeys {
     keys: Vec<TicketKey>,
 }
 
-// By hand: a leaked key decrypts recorded connections.
+// Manual, because a leaked key decrypts recorded connections.
 impl fmt::Debug for TicketKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TicketKeys")
@@ -33,7 +33,7 @@ impl fmt::Debug for TicketKeys {
 }
 
 impl TicketKeys {
-    /// Returns the first keys of a host.
+    /// Creates the first keys of a host.
     pub(super) fn first(now: Timestamp, key: TicketKey) -> Self {
         Self {
             made: now.as_second(),
@@ -41,7 +41,7 @@ impl TicketKeys {
         }
     }
 
-    /// Returns the keys after these, of which the new one is the first.
+    /// Returns the keys after a rotation, with the new one first.
     pub(super) fn rotated(&self, now: Timestamp, key: TicketKey) -> Self {
         let before = self.keys.iter().copied().take(KEPT - 1);
         Self {
@@ -50,7 +50,8 @@ impl TicketKeys {
         }
     }
 
-    /// Returns the time until the next rotation; zero if it is due. A clock that was set back makes it due, too.
+    /// Returns the time until the next rotation, or zero if it is due. It is also due if the clock
+    /// was set back.
     pub(super) fn rests(&self, now: Timestamp, period: Duration) -> Duration {
         let age = u64::try_from(now.as_second().saturating_sub(self.made));
         age.map_or(Duration::ZERO, |age| {
@@ -62,7 +63,7 @@ impl TicketKeys {
         self.keys.iter().map(|key| &key[..])
     }
 
-    /// Returns the content of the file.
+    /// Encodes the content of the file.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![FORMAT];
         bytes.extend(self.made.to_be_bytes());

@@ -1,7 +1,8 @@
-//! Keys of session tickets: made on this host, rotated on a schedule, and the same for all of its Envoys.
+//! Session ticket keys: created on this host, rotated on a schedule, and shared by all of the
+//! host's Envoys.
 //!
-//! They let clients resume sessions after a certificate rotation and after a restart of Envoy,
-//! which otherwise forgets them. Keep them private, and only in memory that a reboot clears: they
+//! They let clients resume sessions after a certificate rotation or a restart of Envoy, which would
+//! otherwise lose them. Keep them private, and only in memory that a reboot clears, because they
 //! decrypt recorded connections.
 
 mod keys;

@@ -1,4 +1,4 @@
-//! Keeps the keys of a host in one file, and places them where each Envoy reads them.
+//! Keeps a host's keys in one file, and distributes them to each Envoy.
 
 use std::convert::Infallible;
 use std::io;
@@ -21,10 +21,10 @@ use crate::xds::{XdsKind, response};
 const FILE: &str = "session-ticket-keys";
 /// Largest size of the file.
 const MAX_FILE: u64 = 4096;
-/// Longest time between two looks at the clock, which may be set.
+/// Longest time between two checks of the clock, because the clock may be set.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// Error of keys that cannot be kept.
+/// The keys cannot be stored.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: the keys of session tickets cannot be kept: {source}", path = .path.display())]
 pub(crate) struct TicketsError {
@@ -32,7 +32,7 @@ pub(crate) struct TicketsError {
     source: io::Error,
 }
 
-/// Rotator of the keys of a host.
+/// Rotates a host's keys.
 #[derive(Debug)]
 pub(crate) struct TicketRotator {
     path: PathBuf,
@@ -45,7 +45,7 @@ pub(crate) struct TicketRotator {
 pub(crate) struct Tickets(watch::Receiver<TicketKeys>);
 
 impl TicketRotator {
-    /// Reads the keys of the runtime directory, or makes the first ones.
+    /// Reads the keys from the runtime directory, or creates the first ones.
     pub(crate) fn open(runtime: &Path, period: Duration) -> Result<Self, TicketsError> {
         let path = runtime.join(FILE);
         let found = match open::read(&path, Rule::Own, MAX_FILE) {
@@ -81,7 +81,7 @@ impl TicketRotator {
         Tickets(self.newest.subscribe())
     }
 
-    /// Rotates the keys whenever it is time.
+    /// Rotates the keys whenever that is due, for ever.
     pub(crate) async fn run(self) {
         loop {
             let rests = self.newest.borrow().rests(Timestamp::now(), self.period);
@@ -99,7 +99,8 @@ impl TicketRotator {
         }
     }
 
-    /// Makes a new key the first. It is stored before it is used, so that a restart of the agent keeps it.
+    /// Creates a key and makes it the current one. Stores it before use, so that it survives a
+    /// restart of the agent.
     fn rotate(&self) -> io::Result<()> {
         let next = {
             let now = self.newest.borrow();
@@ -117,7 +118,7 @@ impl TicketRotator {
 }
 
 impl Tickets {
-    /// Creates a fixed key that is not stored, for a host whose Envoys create their own.
+    /// Creates a fixed key that is not stored, for a host whose Envoys create their own keys.
     pub(crate) fn once() -> io::Result<Self> {
         let keys = TicketKeys::first(Timestamp::now(), fresh()?);
         Ok(Self(watch::Sender::new(keys).subscribe()))
@@ -129,15 +130,15 @@ impl Tickets {
         StandInTickets(keys.keys().flatten().copied().collect())
     }
 
-    /// Waits until they are rotated.
+    /// Waits for the next rotation.
     pub(crate) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
-            // The rotation has stopped.
+            // The rotator has stopped.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Writes the newest keys to where an Envoy of this layout reads them.
+    /// Writes the newest keys to the file that an Envoy with this layout reads.
     pub(crate) fn place(&mut self, layout: &XdsLayout) -> Result<(), TicketsError> {
         let path = layout.tickets();
         let mut place = || {
@@ -156,7 +157,7 @@ impl Tickets {
         placed.map_err(|source| TicketsError { path, source })
     }
 
-    /// Places the keys whenever they are rotated, if there are any.
+    /// Writes the keys after each rotation. Waits for ever without `tickets`.
     pub(crate) async fn follow(tickets: Option<Self>, layout: XdsLayout) -> Infallible {
         let Some(mut tickets) = tickets else {
             return std::future::pending().await;
