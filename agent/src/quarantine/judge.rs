@@ -30,7 +30,7 @@ pub trait Judge: Sync {
     ) -> impl Future<Output = Result<Option<String>, NoVerdict>> + Send;
 }
 
-/// Reason why there is no verdict on the configuration.
+/// Reason why the configuration has no verdict.
 #[derive(Debug, thiserror::Error)]
 pub enum NoVerdict {
     /// Envoy could not be run, or did not come to an end.

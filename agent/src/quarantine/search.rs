@@ -70,7 +70,7 @@ pub struct Search<'s, J, N> {
     pub culprits: &'s mut Culprits,
     /// Digests of pieces that were found good alone, now and before.
     pub good: &'s mut HashSet<Digest>,
-    /// Number of runs of Envoy so far.
+    /// Number of times that Envoy has run.
     pub runs: usize,
     /// True once this search has learned anything.
     pub learned: bool,

@@ -1,4 +1,4 @@
-//! The search and the exclusion, with a judge who knows the culprits.
+//! The search and the exclusion, with a judge that knows the culprits.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Mutex;

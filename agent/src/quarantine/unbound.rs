@@ -165,8 +165,8 @@ mod tests {
         TcpListener::bind((Ipv4Addr::new(127, 83, 69, 83), 0)).unwrap()
     }
 
-    /// A process that another test of this one starts has a copy of every socket until it runs its own program, so
-    /// a port is free a moment after it was let go.
+    /// Polls until a port is free. A child forked by another test holds a copy of every socket
+    /// until it calls `execve`.
     fn soon(mut is_so: impl FnMut() -> bool) -> bool {
         let deadline = Instant::now() + Duration::from_secs(30);
         while Instant::now() < deadline {
