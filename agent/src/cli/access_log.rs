@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::access_log::{AccessLogSettings, AccessLogTo, LogBounds};
 
-/// Variable in which systemd names the directory of a unit's logs.
+/// Environment variable with which systemd passes the unit's log directory.
 const LOGS_DIRECTORY: &str = "LOGS_DIRECTORY";
 
 #[derive(Debug, Args)]
@@ -71,7 +71,7 @@ pub(crate) struct AccessLogArgs {
 }
 
 impl AccessLogArgs {
-    /// Returns the settings of an agent with this state directory.
+    /// Returns the access log settings for an agent with this state directory.
     pub(super) fn settings(self, state_dir: &Path) -> AccessLogSettings {
         let Self {
             access_log,
@@ -86,7 +86,7 @@ impl AccessLogArgs {
             .unwrap_or_else(|| state_dir.join("access-logs"));
         AccessLogSettings {
             to: access_log,
-            // A link leads there from another directory.
+            // Absolute, because a link in another directory points there.
             directory: std::path::absolute(&directory).unwrap_or(directory),
             bounds: LogBounds {
                 file_bytes: access_log_mib << 20,
@@ -98,7 +98,7 @@ impl AccessLogArgs {
     }
 }
 
-/// Returns the first directory of logs that systemd has made for this unit.
+/// Returns the first log directory that systemd created for this unit.
 fn of_unit() -> Option<PathBuf> {
     let all = std::env::var_os(LOGS_DIRECTORY)?;
     std::env::split_paths(&all)

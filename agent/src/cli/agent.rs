@@ -1,4 +1,4 @@
-//! The options of the commands that talk to a running agent, and talking to it over its socket.
+//! Shared options of commands that talk to a running agent, and the client of its socket.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,11 +25,11 @@ use crate::run::commands::{CommandRequest, InstanceCommand, Reply};
 use crate::run::shutdown::StopRequest;
 use crate::run::{AGENT_SOCKET, DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR};
 
-/// Time that the agent has to answer a question.
+/// Timeout for the agent's answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Number of bytes of an answer that are read at most.
+/// Size limit of an answer in bytes.
 const MAX_BYTES: usize = 256 << 20;
-/// Number of bytes of an error that are read at most.
+/// Size limit of an error in bytes.
 const MAX_ERROR: usize = 64 << 10;
 
 /// The options of every command that talks to an agent; they may stand before or after the command's name.
@@ -54,13 +54,13 @@ pub(crate) struct AgentArgs {
 }
 
 impl AgentArgs {
-    /// Returns the agent's socket.
+    /// Returns the path of the agent's socket.
     pub(super) fn socket(&self) -> PathBuf {
         self.runtime_dir.join(AGENT_SOCKET)
     }
 
-    /// Returns the state directory that belongs to the runtime directory, unless that is neither the default one nor from
-    /// the settings file.
+    /// Returns the state directory that belongs to the runtime directory, or `None` if the runtime
+    /// directory is neither the default nor from the settings file.
     pub(super) fn state_of_host(&self) -> Option<&Path> {
         let default = self.runtime_dir == Path::new(DEFAULT_RUNTIME_DIR);
         match &self.state_dir_in_file {
@@ -70,12 +70,13 @@ impl AgentArgs {
     }
 }
 
-/// Asks the agent at `socket` for `path`. Returns none if no agent runs there.
+/// Sends a GET request for `path` to the agent at `socket`. Returns `None` if no agent runs there.
 pub(crate) fn ask(socket: &Path, path: &str) -> anyhow::Result<Option<Vec<u8>>> {
     answer_to(socket, Request::get(path).body(Full::default())?)
 }
 
-/// Asks the agent at `socket` what it says to a value. Returns none if no agent runs there.
+/// Posts a value to the agent at `socket`, and returns its answer. Returns `None` if no agent runs
+/// there.
 pub(crate) fn ask_about(
     socket: &Path,
     path: &str,
@@ -105,7 +106,7 @@ fn answer_to(socket: &Path, request: Request<Full<Bytes>>) -> anyhow::Result<Opt
     })
 }
 
-/// Returns the error of a command that found no running agent.
+/// Returns the error for a command that needs a running agent.
 pub(crate) fn not_running(socket: &Path) -> anyhow::Error {
     anyhow::anyhow!(
         "no agent is running at {}; start one with `sesame-agent run`, or name its --runtime-dir",
@@ -113,14 +114,14 @@ pub(crate) fn not_running(socket: &Path) -> anyhow::Error {
     )
 }
 
-/// Returns the runtime of a command that talks to an agent.
+/// Creates the async runtime of a command that talks to an agent.
 pub(crate) fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
 }
 
-/// Connects to the agent. Returns none if no agent runs there.
+/// Connects to the agent. Returns `None` if no agent runs there.
 async fn connect(socket: &Path) -> anyhow::Result<Option<UnixStream>> {
     match UnixStream::connect(socket).await {
         Ok(stream) => Ok(Some(stream)),
@@ -136,17 +137,17 @@ async fn connect(socket: &Path) -> anyhow::Result<Option<UnixStream>> {
     }
 }
 
-/// Returns whether an agent listens.
+/// Returns true if an agent listens on its socket.
 pub(crate) async fn is_there(agent: &AgentArgs) -> bool {
     UnixStream::connect(agent.socket()).await.is_ok()
 }
 
-/// Tells the agent to end together with its Envoys. Returns as soon as the agent has answered.
+/// Asks the agent to stop, together with its Envoys. Returns as soon as the agent has answered.
 pub(crate) async fn stop(agent: &AgentArgs, request: &StopRequest) -> anyhow::Result<()> {
     post(agent, "/stop", request).await.map(|_| ())
 }
 
-/// Posts a value to the agent, which has to be there.
+/// Posts a value to the agent. Fails if no agent runs.
 async fn post(agent: &AgentArgs, path: &str, value: &impl Serialize) -> anyhow::Result<Incoming> {
     let socket = agent.socket();
     let request = Request::post(path).body(Full::from(serde_json::to_vec(value)?))?;
@@ -154,8 +155,8 @@ async fn post(agent: &AgentArgs, path: &str, value: &impl Serialize) -> anyhow::
     answer.ok_or_else(|| not_running(&socket))
 }
 
-/// Sends a request to the agent, if one runs. Returns the body of the answer as soon as its head has arrived, and the agent's own
-/// words if that is an error.
+/// Sends a request to the agent, if one runs. Returns the response's body as soon as its head has
+/// arrived. On an error status, fails with the agent's message.
 async fn send(
     socket: &Path,
     mut request: Request<Full<Bytes>>,
@@ -185,7 +186,7 @@ async fn send(
     bail!("the agent answered {status}: {}", words.trim());
 }
 
-/// Has the agent do what `path` says. Returns its answer.
+/// Posts to the agent's endpoint `path`, and parses its answer.
 pub(crate) fn call<T: DeserializeOwned>(agent: &AgentArgs, path: &str) -> anyhow::Result<T> {
     let answer = async {
         let body = post(agent, path, &()).await?;
@@ -209,7 +210,7 @@ pub(crate) fn command(agent: &AgentArgs, command: InstanceCommand) -> anyhow::Re
     runtime()?.block_on(send_command(agent, command))
 }
 
-/// Does the same inside a runtime.
+/// Like [`command`], inside a runtime.
 pub(crate) async fn send_command(
     agent: &AgentArgs,
     command: InstanceCommand,

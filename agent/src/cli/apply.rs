@@ -1,4 +1,4 @@
-//! `sesame-agent apply`: hands a bundle to the running agent and waits for what becomes of it.
+//! `sesame-agent apply`: passes a bundle to the running agent and waits for the outcome.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -21,11 +21,11 @@ use crate::source::bundles::state::BundleState;
 use crate::source::bundles::{BundleFileState, BundleReport};
 use crate::source::update::gateway_of;
 
-/// Time between two looks at what has become of it.
+/// Interval for polling the outcome.
 const LOOK: Duration = Duration::from_millis(50);
-/// Time for which a Gateway may be degraded while the newest change is on its way.
+/// Time for which a Gateway may be degraded while it applies the change.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Beginning of the names of the files that this command puts into the directory.
+/// Prefix of the files that this command creates in the agent's directory.
 const APPLIED: &str = "applied.";
 
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ pub(crate) struct ApplyArgs {
     timeout_seconds: u64,
 }
 
-/// The fate of the bundle.
+/// Outcome for the bundle.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ApplyAnswer {
@@ -97,7 +97,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &ApplyArgs) -> anyhow::Result<u8> {
     };
     let outcome = waiting.outcome()?;
     match &outcome {
-        // A refused bundle is nothing that a start should look at again.
+        // Remove a rejected bundle, so that the agent does not read it again at its next start.
         Outcome::Refused(_) => drop(std::fs::remove_file(&target)),
         Outcome::Accepted => forget_others(directory, &stem, &name),
         Outcome::Wrong(_) | Outcome::Late(_) => {}
@@ -120,15 +120,16 @@ pub(crate) fn main(agent: &AgentArgs, args: &ApplyArgs) -> anyhow::Result<u8> {
     Ok(code)
 }
 
-/// The name of a bundle in the agent's directory.
+/// File name of a bundle in the agent's directory.
 struct AppliedName {
-    /// Beginning of the names of all bundles of the Gateway that were applied.
+    /// Common prefix of all applied bundles of the Gateway.
     stem: String,
     name: String,
 }
 
 impl AppliedName {
-    /// Returns a name that was never there, so that no earlier verdict is taken for the one on this file.
+    /// Creates a unique name, so that an earlier verdict on another file cannot be mistaken for the
+    /// one on this file.
     fn new(gateway: &NamespacedName) -> anyhow::Result<Self> {
         let mut nonce = [0; 8];
         random::fill(&mut nonce)?;
@@ -142,19 +143,19 @@ impl AppliedName {
     }
 }
 
-/// The end of the wait.
+/// How the wait ended.
 enum Outcome {
     Accepted,
-    /// The agent does not take it.
+    /// The agent rejected the bundle.
     Refused(String),
-    /// The agent has taken it, but not all of it is served.
+    /// The agent accepted the bundle, but does not serve all of it.
     Wrong(String),
-    /// Nothing is decided yet.
+    /// The timeout expired without a decision.
     Late(String),
 }
 
 impl Outcome {
-    /// Returns the message for people, and the exit code.
+    /// Returns the message for the user, and the exit code.
     fn answer(self) -> (String, u8) {
         match self {
             Self::Accepted => ("Envoy has accepted it".to_owned(), 0),
@@ -238,14 +239,14 @@ impl Waiting<'_> {
     }
 }
 
-/// Returns true if the Gateway's Envoy has accepted all of what is wanted.
+/// Returns true if the Gateway's Envoy has accepted the wanted configuration.
 fn is_served(gateway: &GatewayReport) -> bool {
     gateway.state == AgentState::Serving
         && gateway.envoy.serves
         && gateway.wanted == gateway.applied
 }
 
-/// Removes the bundles of this Gateway that were applied before.
+/// Removes bundles of this Gateway that were applied earlier.
 fn forget_others(directory: &Path, stem: &str, name: &str) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let found = entry.file_name();
@@ -255,7 +256,7 @@ fn forget_others(directory: &Path, stem: &str, name: &str) {
             .and_then(|rest| rest.strip_suffix(SUFFIX));
         let ours = nonce.is_some_and(|nonce| nonce.bytes().all(|byte| byte.is_ascii_hexdigit()));
         if ours && *found != *name {
-            // A leftover harms nobody; failing over it would.
+            // Ignore failures: a leftover file is harmless.
             let _ = std::fs::remove_file(entry.path());
         }
     }

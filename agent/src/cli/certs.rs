@@ -1,4 +1,5 @@
-//! `sesame-agent certs`: the certificates and trust bundles of this host, and which of them expire soon.
+//! `sesame-agent certs`: lists this host's certificates and trust bundles, and which of them expire
+//! soon.
 
 use std::path::Path;
 
@@ -15,9 +16,9 @@ use crate::run::certificates::{
 };
 use crate::run::inspect;
 
-/// Characters of a serial number in the table.
+/// Digits of a serial number to show in the table.
 const SERIAL: usize = 16;
-/// Names of a certificate, and uses, in the table.
+/// Number of names and uses of a certificate to show in the table.
 const FEW: usize = 3;
 const DAY: i64 = 24 * 60 * 60;
 
@@ -51,10 +52,10 @@ pub(crate) fn main(agent: &AgentArgs, args: &CertsArgs) -> anyhow::Result<u8> {
     Ok(if wrong { EXIT_WRONG } else { 0 })
 }
 
-/// Asks the agent, or reads what was accepted last from a state directory.
+/// Asks the agent, or reads the last accepted configuration from a state directory.
 fn read(agent: &AgentArgs, state: &StateArgs) -> anyhow::Result<Vec<CertificateReport>> {
     let offline = |directory: &Path| {
-        // A place that holds nothing must not look like one where nothing expires.
+        // A mistyped directory must not look as if nothing expired.
         if !directory.is_dir() {
             bail!("{}: there is no such directory", directory.display());
         }
@@ -77,7 +78,7 @@ fn read(agent: &AgentArgs, state: &StateArgs) -> anyhow::Result<Vec<CertificateR
     }
 }
 
-/// Parses a time such as `14d`, `36h` or `2w 3d`; a day has 24 hours.
+/// Parses a duration such as `14d`, `36h` or `2w 3d`; a day has 24 hours.
 fn time(text: &str) -> Result<SignedDuration, String> {
     let expected =
         || format!("{text:?} is not a time; expected for instance 14d, 36h or \"2w 3d\"");
@@ -152,7 +153,7 @@ fn table(certificates: &[CertificateReport], now: Timestamp) -> String {
     format!("{table}\n")
 }
 
-/// Returns the time that is left in words.
+/// Formats the remaining time.
 fn left(end: Timestamp, now: Timestamp) -> String {
     let seconds = end.duration_since(now).as_secs();
     let days = seconds.abs() / DAY;
@@ -164,7 +165,7 @@ fn left(end: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// Returns the first ones of a list, and how many more there are.
+/// Joins the first items of a list, and adds the number of the others.
 fn few(list: &[String]) -> String {
     let shown: Vec<&str> = list.iter().take(FEW).map(String::as_str).collect();
     match list.len().saturating_sub(FEW) {

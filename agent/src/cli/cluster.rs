@@ -1,4 +1,4 @@
-//! Options of a source that is a cluster.
+//! Options of the cluster as a configuration source.
 
 use std::path::PathBuf;
 
@@ -53,7 +53,7 @@ pub(super) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// Returns the cluster, and fails if this host has no usable name.
+    /// Builds the source. Fails if this host has no usable name.
     pub(super) fn source(
         self,
         trusted: Trusted,
@@ -96,7 +96,7 @@ impl ClusterArgs {
     }
 }
 
-/// Parses the value of a label.
+/// Parses a label value.
 pub(super) fn label(text: &str) -> Result<String, String> {
     if is_label_value(text) {
         Ok(text.to_owned())
@@ -107,7 +107,7 @@ pub(super) fn label(text: &str) -> Result<String, String> {
     }
 }
 
-/// Parses the name of a namespace.
+/// Parses a namespace.
 fn dns_label(text: &str) -> Result<String, String> {
     if sesame_proto::dns_name::is_dns_label(text) {
         Ok(text.to_owned())

@@ -1,4 +1,4 @@
-//! `sesame-agent collect`: one file for a bug report, with nothing secret in it.
+//! `sesame-agent collect`: writes one file without secrets for a bug report.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -61,7 +61,8 @@ pub(crate) fn main(
     };
     let state_dir = value("state-dir").unwrap_or_default();
     let gateways = inspect::accepted(&state_dir);
-    // Without the credentials of the service manager nothing of them can be in what is read either.
+    // If the service manager's credentials are not accessible here, the collected files cannot
+    // contain them either.
     let kubeconfig = value("kubeconfig").and_then(|path| credentials::resolve(path).ok());
     let mut tokens: Vec<PathBuf> = value("metrics-token-file").into_iter().collect();
     #[cfg(feature = "cluster")]
@@ -102,7 +103,7 @@ fn part(name: &str, value: &impl Serialize) -> ReportPart {
     }
 }
 
-/// Returns what the agent says of itself and every object.
+/// Returns the status of the agent and of all objects.
 fn status(agent: &AgentArgs) -> anyhow::Result<String> {
     let socket = agent.socket();
     let answer = agent::ask(&socket, "/status")?.ok_or_else(|| agent::not_running(&socket))?;

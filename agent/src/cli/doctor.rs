@@ -1,4 +1,4 @@
-//! `sesame-agent doctor`: tells whether this host is fit to serve, and what to do if it is not.
+//! `sesame-agent doctor`: checks whether this host is fit to serve, and suggests remedies.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -42,17 +42,17 @@ pub(crate) struct DoctorArgs {
     as_owner: bool,
 }
 
-/// The outcome.
+/// Result of the command.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Examination {
-    /// True if nothing stops this host from serving.
+    /// True if no problem prevents this host from serving.
     healthy: bool,
     findings: Vec<HostFinding>,
-    /// Changes that were made.
+    /// Fixes that were applied.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     fixed: Vec<String>,
-    /// Changes that could not be made.
+    /// Fixes that failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_fixed: Vec<String>,
 }
@@ -96,21 +96,21 @@ pub(crate) fn main(
     Ok(if examination.healthy { 0 } else { EXIT_WRONG })
 }
 
-/// Everything that looks different to root.
+/// Facts that differ for root and must be gathered as the agent's user.
 #[derive(Serialize, Deserialize)]
 struct SeenByOwner {
     cluster: Option<ClusterFacts>,
-    /// Reason for which new connections cannot be steered.
+    /// Why new connections cannot be steered, if so.
     steering: Option<String>,
 }
 
-/// Facts of this host, and the settings that it has.
+/// Facts about this host, and its effective settings.
 pub(crate) struct Examined {
     pub(crate) facts: HostFacts,
     pub(crate) settings: Vec<Setting>,
 }
 
-/// Returns everything that is known of this host.
+/// Gathers all facts about this host.
 pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Result<Examined> {
     let (facts, settings) = ask(agent);
     let path = loaded.path.clone().unwrap_or_default();
@@ -134,8 +134,8 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
     let options = match options {
         Ok(options) => Some(options),
         Err(why) => {
-            // Without a file the options are those of a command line that nobody has told; those of an agent that runs it has
-            // taken; and only its unit has the credentials of the service manager.
+            // Without a file, the service's command line is unknown. A running agent has accepted
+            // its options. Only its unit can resolve credentials of the service manager.
             let mut values = settings.iter().flat_map(|setting| &setting.values);
             let foreign = values.any(|value| value.starts_with("%d/"));
             if loaded.path.is_some() && facts.pid.is_none() && !foreign {
@@ -179,7 +179,7 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
     Ok(Examined { facts, settings })
 }
 
-/// Asks the agent how it is, and for its settings.
+/// Asks the agent for its state and its settings.
 fn ask(agent: &AgentArgs) -> (AgentFacts, Option<Vec<Setting>>) {
     let socket = agent.socket();
     let report = match agent::ask(&socket, "/gateways") {
@@ -213,7 +213,7 @@ fn ask(agent: &AgentArgs) -> (AgentFacts, Option<Vec<Setting>>) {
                 reasons: report.reasons,
                 warnings: report.warnings,
             };
-            // An older agent does not tell them.
+            // Older agents do not return their settings.
             (
                 facts,
                 settings.and_then(|answer| serde_json::from_slice(&answer).ok()),
@@ -234,7 +234,7 @@ fn ask(agent: &AgentArgs) -> (AgentFacts, Option<Vec<Setting>>) {
     }
 }
 
-/// Returns the agent that holds the lock of the runtime directory, if it lives.
+/// Returns the agent that holds the lock of the runtime directory, if it is alive.
 fn holder(agent: &AgentArgs) -> Option<u32> {
     let text = std::fs::read_to_string(agent.runtime_dir.join("agent.lock")).ok()?;
     let pid = text.trim().parse().ok()?;
@@ -242,7 +242,7 @@ fn holder(agent: &AgentArgs) -> Option<u32> {
     runs.then_some(pid)
 }
 
-/// Returns the command line that makes these settings.
+/// Builds the command line that yields these settings.
 fn command_line(settings: &[Setting]) -> Vec<OsString> {
     let program = Cli::command();
     let switches: Vec<&str> = super::settings::arguments::options(&program)
@@ -270,7 +270,7 @@ fn command_line(settings: &[Setting]) -> Vec<OsString> {
     line
 }
 
-/// Returns what was accepted, and what manifests say in its place.
+/// Returns the accepted Gateways, as changed by the manifests if those are the source.
 fn gateways(state_dir: &Path, options: Option<&RunOptions>) -> Vec<InspectedGateway> {
     let mut gateways = inspect::accepted(state_dir);
     let Some(RunOptions {
@@ -330,8 +330,8 @@ fn cluster(_: &tokio::runtime::Runtime, _: &RunOptions, _: &Path) -> Option<Clus
     None
 }
 
-/// Has the agent's user look, if this is root and that is somebody else: the kernel lets root do more, and root does not
-/// follow a kubeconfig that another may change.
+/// Gathers facts as the agent's user, if only this process is root: the kernel allows root more,
+/// and root must not use a kubeconfig that another user can modify.
 #[cfg(feature = "cluster")]
 fn as_owner(agent: &AgentArgs, loaded: &LoadedSettings, state_dir: &Path) -> Option<SeenByOwner> {
     if !state_dir.is_dir() {

@@ -1,4 +1,4 @@
-//! `sesame-agent drain`: takes a host out of service, and puts it back; or ends Sesame on it.
+//! `sesame-agent drain`: takes a host out of service, puts it back, or stops Sesame on it.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{EXIT_USAGE, EXIT_WRONG, output};
 use crate::run::commands::{DrainLimits, InstanceCommand};
 use crate::run::shutdown::{StopRequest, end_left};
 
-/// Time for clients that connect between the end of the drain and the end of Envoy.
+/// Time for clients that connect between the end of the drain and the exit of Envoy.
 const LAST_GUESTS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -61,10 +61,10 @@ pub(crate) fn main(agent: &AgentArgs, args: &DrainArgs) -> anyhow::Result<u8> {
     agent::command(agent, command)
 }
 
-/// Drains, then ends the agent with its Envoys, then Envoys that have no agent.
+/// Drains, then stops the agent with its Envoys, then any Envoys without an agent.
 async fn stop(agent: &AgentArgs, drain: InstanceCommand, timeout: Duration) -> anyhow::Result<u8> {
     let told = if agent::is_there(agent).await {
-        // With what is left at the timeout, or without a Gateway, it ends all the same.
+        // Stop even if connections remain at the timeout, or without any Gateway.
         let grace = match agent::send_command(agent, drain).await {
             Ok(0) => LAST_GUESTS,
             Ok(_) => Duration::ZERO,

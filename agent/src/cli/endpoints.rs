@@ -26,7 +26,7 @@ pub(crate) struct EndpointsArgs {
     failing: bool,
 }
 
-/// A backend of a Gateway.
+/// Backend of a Gateway.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct BackendEndpoints {
@@ -36,12 +36,12 @@ struct BackendEndpoints {
     connections: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_connections: Option<u64>,
-    /// Requests that wait for a connection.
+    /// Requests that are queued for a connection.
     waiting: u64,
     endpoints: Vec<EndpointRow>,
 }
 
-/// An endpoint; counts are since it was added or Envoy began.
+/// Endpoint with its counters since it was added or Envoy started.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct EndpointRow {
@@ -73,7 +73,7 @@ impl BackendEndpoints {
         }
     }
 
-    /// Returns whether no more connections may be made.
+    /// Returns true if the connection limit is reached.
     fn is_full(&self) -> bool {
         self.max_connections
             .is_some_and(|most| self.connections >= most)
@@ -134,7 +134,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &EndpointsArgs) -> anyhow::Result<u8
         let clusters = clusters
             .with_context(|| gateway.gateway.clone())?
             .into_iter();
-        // An Envoy that knows no filter has told all.
+        // Envoy versions without the filter parameter return all clusters.
         let chosen = |name: &str| {
             let mut patterns = args.backends.iter();
             patterns.len() == 0 || patterns.any(|pattern| pattern.names(name))
@@ -150,11 +150,11 @@ pub(crate) fn main(agent: &AgentArgs, args: &EndpointsArgs) -> anyhow::Result<u8
     Ok(if wrong { EXIT_WRONG } else { 0 })
 }
 
-/// Returns the regular expression of clusters' names that may be meant.
+/// Returns a regular expression that matches the names of all possible clusters.
 fn filter(backends: &[ObjectPattern]) -> String {
     let escaped = backends.iter().map(|backend| {
         let name = backend.to_string();
-        // Names of objects have no other character that means something in an expression.
+        // The dot is the only special character that object names may contain.
         name.replace('.', r"\.")
     });
     let names: Vec<String> = escaped.collect();

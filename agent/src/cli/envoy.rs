@@ -1,4 +1,4 @@
-//! Options that `run` and `launcher` share: the Envoy, and the directory that both work in.
+//! Options shared by `run` and `launcher`: the Envoy binary, and the common directory.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,12 +37,12 @@ pub(crate) struct EnvoyArgs {
 }
 
 impl EnvoyArgs {
-    /// Returns the time that connections have.
+    /// Returns the time for connections to finish.
     pub(crate) fn drain(&self) -> Duration {
         Duration::from_secs(self.drain_seconds)
     }
 
-    /// Returns the time for which they serve on before that.
+    /// Returns the time for which Envoy keeps accepting connections before that.
     pub(crate) fn lame_duck(&self) -> Duration {
         Duration::from_secs(self.lame_duck_seconds)
     }

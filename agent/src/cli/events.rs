@@ -1,4 +1,4 @@
-//! `sesame-agent events`: tells what has happened on this host.
+//! `sesame-agent events`: lists recent events on this host.
 
 use std::thread;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::logs::since;
 use super::output::Format;
 use crate::run::events::{self, EVENTS_PATH, HostEvent};
 
-/// Time between two questions of `--watch`.
+/// Polling interval of `--watch`.
 const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -67,12 +67,12 @@ pub(crate) fn main(agent: &AgentArgs, args: &EventsArgs) -> anyhow::Result<u8> {
             return Ok(0);
         }
         thread::sleep(EVERY);
-        // An agent that is being restarted is asked again.
+        // Ignore errors while the agent restarts, and poll again.
         events = newer().unwrap_or_default();
     }
 }
 
-/// Prints events one by one; returns false when nobody reads any more.
+/// Prints each event. Returns false once standard output is closed.
 fn print(agent: &AgentArgs, events: &[HostEvent]) -> anyhow::Result<bool> {
     for event in events {
         let text = || cells(event).join("  ") + "\n";

@@ -1,4 +1,4 @@
-//! `sesame-agent explain`: tells where a request goes, and why.
+//! `sesame-agent explain`: explains how a request is routed, and why.
 
 use std::path::PathBuf;
 
@@ -80,7 +80,8 @@ pub(crate) fn main(agent: &AgentArgs, args: &ExplainArgs) -> anyhow::Result<u8> 
     })
 }
 
-/// Returns what the Envoys of the agent refuse, and the problems of its source; nothing if no agent runs.
+/// Returns the objects that Envoy rejects, and the problems of the source. Both are empty if no
+/// agent runs.
 fn reported(agent: &AgentArgs) -> anyhow::Result<(Vec<RefusedReport>, Vec<SourceProblem>)> {
     let socket = agent.socket();
     let Some(answer) = agent::ask(&socket, "/gateways")? else {
@@ -93,7 +94,7 @@ fn reported(agent: &AgentArgs) -> anyhow::Result<(Vec<RefusedReport>, Vec<Source
     Ok((refused, report.source.problems))
 }
 
-/// Returns a note for each route that never gets the request, because one that matches it comes first.
+/// Returns a note for each matching route that another route hides by matching first.
 fn hidden(explanation: &Explanation, problems: &[SourceProblem]) -> Vec<String> {
     let matches = |route: &str| {
         let mut candidates = explanation.candidates.iter();
@@ -107,7 +108,8 @@ fn hidden(explanation: &Explanation, problems: &[SourceProblem]) -> Vec<String> 
     hidden.collect()
 }
 
-/// Returns a note for each part of the answer that Envoy refuses, because then the answer is another one.
+/// Returns a note for each part of the explanation that Envoy rejects, because the actual answer
+/// then differs.
 fn notes(explanation: &Explanation, refused: &[RefusedReport]) -> Vec<String> {
     let parts = explanation.parts();
     let is_part = |it: &&RefusedReport| {
@@ -152,7 +154,7 @@ fn of_manifests(
     let problems: Vec<SourceProblem> = problems
         .map(|problem| SourceProblem::of_object(problem, None))
         .collect();
-    // A Gateway may be served together with others, under a name of their class.
+    // The Gateway may be merged with others, and served under the name of their class.
     let merged = agent.gateway.as_ref();
     if let Some(merged) = merged.and_then(|name| read.resolution.merged.get(name)) {
         order.gateway = Some(merged.published_as.to_string());

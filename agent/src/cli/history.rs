@@ -1,4 +1,4 @@
-//! `sesame-agent history`, `diff` and `rollback`: the configurations that were accepted.
+//! `sesame-agent history`, `diff` and `rollback`: accepted configurations.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -24,15 +24,15 @@ pub(crate) struct StateArgs {
 }
 
 impl StateArgs {
-    /// Returns the state directory to read without asking an agent. An option on the command line takes precedence over an
-    /// environment variable.
+    /// Returns the state directory if it is to be read instead of asking an agent. An option on the
+    /// command line takes precedence over an environment variable.
     pub(super) fn without_asking(&self, agent: &AgentArgs) -> Option<&Path> {
         self.state_dir
             .as_deref()
             .filter(|_| !agent.runtime_dir_named)
     }
 
-    /// Returns the answer of the agent to `ask`, or what `offline` finds in a state directory.
+    /// Returns the result of `ask`, or of `offline` for a state directory.
     pub(super) fn read<T: DeserializeOwned>(
         &self,
         agent: &AgentArgs,
@@ -94,7 +94,7 @@ pub(crate) fn history(agent: &AgentArgs, args: &HistoryArgs) -> anyhow::Result<u
     Ok(0)
 }
 
-/// Asks the agent for what is at `path`, or reads it from a state directory.
+/// Fetches the agent's endpoint `path`, or reads the data from a state directory.
 fn read<T: DeserializeOwned>(
     agent: &AgentArgs,
     args: &StateArgs,
@@ -139,7 +139,7 @@ fn table(listed: &[AcceptedGeneration]) -> String {
     format!("{table}\n")
 }
 
-/// Prints the difference. The exit code is that of `diff`: 0 if there is none, 1 if there is one.
+/// Prints the difference. Exits like `diff`: 0 if the configurations are equal, 1 if they differ.
 pub(crate) fn diff(agent: &AgentArgs, args: &DiffArgs) -> anyhow::Result<u8> {
     let DiffArgs {
         manifests,
@@ -150,7 +150,7 @@ pub(crate) fn diff(agent: &AgentArgs, args: &DiffArgs) -> anyhow::Result<u8> {
     } = args;
     let (from, to) = match (manifests, from, to) {
         (Some(directories), _, _) => return manifests_diff::main(agent, args, directories),
-        // The command line has both, unless it has manifests.
+        // Clap requires both, unless manifests are given.
         (None, from, to) => (from.unwrap_or_default(), to.unwrap_or_default()),
     };
     let path = format!("/diff/{from}/{to}");

@@ -52,7 +52,7 @@ pub(crate) struct HostArgs {
 }
 
 impl HostArgs {
-    /// Returns the options of resolution.
+    /// Returns the options for resolving manifests.
     pub(crate) fn resolve_options(&self) -> resolve::Options {
         resolve::Options {
             controller_name: self.controller_name.clone(),
@@ -62,7 +62,7 @@ impl HostArgs {
         }
     }
 
-    /// Returns the limits of a directory of manifests.
+    /// Returns the limits for reading a manifest directory.
     pub(crate) fn manifest_limits(&self) -> ReadLimits {
         ReadLimits {
             links_out: self.follow_links,
@@ -71,7 +71,7 @@ impl HostArgs {
     }
 }
 
-/// Bound ports by outside port.
+/// Ports that Envoy binds, by the port of the listener.
 pub(crate) type PortMap = BTreeMap<u32, u32>;
 
 fn port_map(text: &str) -> Result<PortMap, String> {

@@ -1,4 +1,4 @@
-//! `sesame-agent identity`: the key pair of this host.
+//! `sesame-agent identity`: manages the key pair of this host.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ pub(crate) struct IdentityArgs {
 #[serde(rename_all = "camelCase")]
 struct IdentityAnswer {
     public_key: String,
-    /// True if it was made just now.
+    /// True if this call created the key pair.
     created: bool,
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn main(args: &IdentityArgs, loaded: &LoadedSettings) -> anyhow::Resu
     let (public_key, created) = if let Some(public_key) = state.sealed_identity()? {
         (public_key, false)
     } else {
-        // What the agent will read is sealed as it does, at once.
+        // The agent will read the key, so seal it as the agent does.
         let seal = args.seal.settings(loaded, &args.state_dir);
         let keys = agent::runtime()?.block_on(SealingKeys::prepare(&seal));
         let (identity, created) = state.sealed_with(keys.into()).create_identity()?;

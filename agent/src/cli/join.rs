@@ -1,4 +1,4 @@
-//! `sesame-agent join`: makes this host one of a cluster's, and starts its service.
+//! `sesame-agent join`: adds this host to a cluster, and starts its service.
 
 use std::io::{self, IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use crate::run::report::Report;
 use crate::seal::SealingKeys;
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Time between two questions to an agent that starts.
+/// Interval for polling an agent that starts.
 const EVERY: Duration = Duration::from_millis(250);
 
 /// Joins a cluster with a token of `sesame-controller hosts token`: gets credentials for this host alone, stores them, writes
@@ -68,24 +68,24 @@ pub(super) struct Places {
     pub(super) no_service: bool,
 }
 
-/// The answer.
+/// Result of the command.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Joined {
     host: String,
     server: String,
     config: PathBuf,
-    /// The setting of another source, which counts again after `leave`.
+    /// Setting of another source that was commented out. `leave` restores it.
     #[serde(skip_serializing_if = "Option::is_none")]
     set_aside: Option<String>,
-    /// Time at which the credential expires, unless it is renewed.
+    /// Expiry of the credential, unless the agent renews it.
     credential_expires: Option<Timestamp>,
-    /// True if the service was started.
+    /// True if the command started the service.
     started: bool,
-    /// True if everything is served; none if it was not waited for.
+    /// True if the agent serves everything, or `None` if the command did not wait for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     serving: Option<bool>,
-    /// Reasons why it is not.
+    /// Why it does not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     reasons: Vec<String>,
 }
@@ -116,7 +116,7 @@ pub(crate) fn main(
         let found = runtime.block_on(SealingKeys::found(&seal));
         refuse_to_join_twice(state_dir, &agent.runtime_dir, found)?;
     }
-    // Whatever can fail on this host does so before the token is used up.
+    // Do everything that can fail on this host before the token is used up.
     let owner = owner::of(state_dir)?;
     let state = there(state_dir, owner.is_none())
         .with_context(|| format!("--state-dir {}", state_dir.display()))?;
@@ -143,7 +143,7 @@ pub(crate) fn main(
     store.store(&stored)?;
     settings_file::write(config, &joined).with_context(at)?;
     if let Err(error) = runtime.block_on(exchange::end_invitation(client, &token)) {
-        // Its token is of no use any more; only the list of hosts shows it until it expires.
+        // The invitation is useless now; the host list just shows it until it expires.
         tracing::warn!("{error}");
     }
 
@@ -178,7 +178,7 @@ impl Joined {
         }
     }
 
-    /// Takes note that the service was started, and of the reasons why not everything is served.
+    /// Records that the service was started, and why the agent does not serve everything.
     fn note_start(&mut self, reasons: Vec<String>) {
         self.started = true;
         self.serving = Some(reasons.is_empty());
@@ -194,7 +194,7 @@ impl Joined {
     }
 }
 
-/// Returns the canonical path of the state directory, which it creates if it may.
+/// Returns the canonical path of the state directory, which is created if `may_create`.
 fn there(state_dir: &Path, may_create: bool) -> io::Result<PathBuf> {
     if may_create {
         crate::host::create_directory(state_dir)?;
@@ -202,7 +202,7 @@ fn there(state_dir: &Path, may_create: bool) -> io::Result<PathBuf> {
     state_dir.canonicalize()
 }
 
-/// Returns the token that was given. Fails if it has expired by this host's clock.
+/// Returns the given token. Fails if it has expired according to this host's clock.
 fn usable_token(
     argument: Option<&str>,
     file: Option<&Path>,
@@ -218,7 +218,7 @@ fn usable_token(
     Ok(token)
 }
 
-/// Fails if this host has a credential that is still good, or cannot be read.
+/// Fails if this host has a valid credential, or one that cannot be read.
 fn refuse_to_join_twice(
     state_dir: &Path,
     runtime_dir: &Path,
@@ -256,7 +256,7 @@ fn read_token(argument: Option<&str>, file: Option<&Path>) -> anyhow::Result<Str
     Ok(text)
 }
 
-/// Waits until the agent serves everything; returns what is wrong at the end of the time.
+/// Waits until the agent serves everything. Returns the remaining problems at the timeout.
 fn wait(agent: &AgentArgs, limit: Duration) -> Vec<String> {
     let until = Instant::now() + limit;
     loop {
@@ -336,7 +336,7 @@ fn text_of(
     text
 }
 
-/// Returns a setting as an option of `run`.
+/// Formats a setting as an option of `run`.
 fn option(name: &str, value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::String(text) => format!("--{name} {text}"),

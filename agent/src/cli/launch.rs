@@ -1,4 +1,5 @@
-//! `sesame-agent launch-envoy`: starts an Envoy that outlives the agent. The agent calls it, people do not.
+//! `sesame-agent launch-envoy`: starts an Envoy that outlives the agent. Internal: only the agent
+//! calls it.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,5 @@
-//! `sesame-agent launcher`: starts Envoys for an agent in another container or unit, and ends them at its own end.
+//! `sesame-agent launcher`: starts Envoys for an agent in another container or unit, and stops them
+//! when it stops.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -35,9 +36,9 @@ pub(crate) struct LauncherArgs {
     check: bool,
 }
 
-/// Time between two looks at whether a launcher answers.
+/// Interval for checking whether another launcher answers.
 const PLACE: Duration = Duration::from_secs(1);
-/// Setting of the network namespace that this process is in.
+/// Sysctl of the network namespace of this process.
 const MIGRATE: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
 
 pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
@@ -64,7 +65,7 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
     }
     core_dumps::prevent();
     let own = Executable::at(&binary).with_context(|| binary.display().to_string())?;
-    // Where the next version will be: the file itself may be another one by then.
+    // Resolve the path now: an upgrade may replace the file before it is executed again.
     let program = std::env::current_exe().context("the launcher's own file")?;
     super::agent::runtime()?.block_on(async {
         let mut reload = signal(SignalKind::hangup())?;
@@ -90,7 +91,7 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
             }
             server.answered().await;
             tracing::info!("becoming {}; Envoys serve on", program.display());
-            // Returns only if it fails.
+            // `exec` returns only on failure.
             let error = Command::new(&program).args(std::env::args_os().skip(1)).exec();
             tracing::error!("{} cannot be run, so this launcher stays: {error}", program.display());
         }
@@ -108,7 +109,7 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
     })
 }
 
-/// Leaves Envoys alone for a while, so that whoever sends clients notices.
+/// Keeps Envoys serving for a while, so that load balancers notice that this host is going down.
 async fn serve_on(runtime_dir: &Path, lame_duck: Duration) {
     if !lame_duck.is_zero() && any_left(runtime_dir) {
         tracing::info!("stopping; Envoys are drained in {lame_duck:?}");
@@ -116,7 +117,7 @@ async fn serve_on(runtime_dir: &Path, lame_duck: Duration) {
     }
 }
 
-/// Has the kernel move waiting connections in this network namespace.
+/// Enables migration of waiting connections in this network namespace.
 fn set_migrate() -> anyhow::Result<()> {
     std::fs::write(MIGRATE, "1").with_context(|| {
         format!(

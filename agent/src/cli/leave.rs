@@ -106,7 +106,7 @@ fn remove_credentials(runtime_dir: &Path, state_dir: &Path) -> anyhow::Result<()
         .with_context(|| format!("cannot remove the credentials in {}", state_dir.display()))
 }
 
-/// Tells the cluster.
+/// Removes this host from the cluster.
 fn tell(agent: &AgentArgs, state_dir: &Path, seal: &SealSettings) -> anyhow::Result<()> {
     agent::runtime()?.block_on(async {
         let keys = SealingKeys::found(seal).await;
@@ -115,7 +115,8 @@ fn tell(agent: &AgentArgs, state_dir: &Path, seal: &SealSettings) -> anyhow::Res
     })
 }
 
-/// Has a process of the agent's user, who can open the credential, tell the cluster.
+/// Removes this host from the cluster in a process of the agent's user, which can read the
+/// credential.
 fn tell_as(
     owner: owner::Owner,
     agent: &AgentArgs,

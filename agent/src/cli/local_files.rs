@@ -1,4 +1,4 @@
-//! Options that name files of this host in place of Secrets and ConfigMaps.
+//! Options that replace Secrets and ConfigMaps with files of this host.
 
 use std::path::Path;
 
@@ -44,7 +44,8 @@ pub(crate) struct LocalFilesArgs {
 }
 
 impl LocalFilesArgs {
-    /// Returns the files; refuses two for one object. Those of requests are below this state directory.
+    /// Returns the files. Fails if an object has two. Files of certificate requests are in this
+    /// state directory.
     pub(super) fn files(self, state_dir: &Path) -> anyhow::Result<Vec<LocalFile>> {
         let Self {
             certificates,

@@ -1,6 +1,7 @@
-//! The log: its options, and where its lines go.
+//! The log: its options, and its destination.
 //!
-//! Text goes to the systemd journal with its fields where standard error is that journal, else to standard error.
+//! In text format, lines go to the systemd journal with their fields if standard error is connected
+//! to it, and to standard error otherwise.
 
 use std::io::IsTerminal as _;
 
@@ -39,15 +40,15 @@ enum LogFormat {
     Json,
 }
 
-/// Changes what is logged.
+/// Changes the filter of the log.
 pub(crate) type SetLog = Box<dyn Fn(&str) -> anyhow::Result<()> + Send + Sync>;
 
-/// A place for lines, behind the filter.
+/// Destination of lines that pass the filter.
 type Lines = Box<dyn Layer<Filtered> + Send + Sync>;
 type Filtered = tracing_subscriber::layer::Layered<reload::Layer<EnvFilter, Registry>, Registry>;
 
 impl Logging {
-    /// Starts the log; the answer changes its filter.
+    /// Starts the log. Returns a function that changes its filter.
     pub(crate) fn start(&self) -> anyhow::Result<SetLog> {
         let (filter, handle) = reload::Layer::new(parse(&self.log)?);
         tracing_subscriber::registry()
@@ -58,10 +59,10 @@ impl Logging {
     }
 }
 
-/// Parses a filter of the log.
+/// Parses a log filter.
 fn parse(log: &str) -> anyhow::Result<EnvFilter> {
-    // kube logs as errors what the agent itself reports once and more clearly, notify warns of each watched directory that is removed.
-    // A filter that names them turns them on.
+    // kube logs errors that the agent itself reports once and more clearly, and notify warns about
+    // every removed directory. A filter that names these targets enables them.
     EnvFilter::try_new(format!("kube_client=off,notify=off,{log}"))
         .map_err(|error| anyhow::anyhow!("--log {log:?}: {error}"))
 }
@@ -72,7 +73,7 @@ fn lines(format: LogFormat) -> Lines {
         .with_ansi(std::io::stderr().is_terminal());
     match format {
         LogFormat::Json => stderr.json().boxed(),
-        // A journal that does not listen is no reason to say nothing.
+        // If the journal is unavailable, log to standard error instead.
         LogFormat::Text if journald::is_standard_error() => match journald::layer() {
             Ok(journal) => journal.boxed(),
             Err(_) => stderr.with_target(false).boxed(),

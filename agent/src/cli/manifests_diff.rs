@@ -1,4 +1,4 @@
-//! `sesame-agent diff --manifests OLD NEW`: the matches that would be answered differently.
+//! `sesame-agent diff --manifests OLD NEW`: lists the matches whose answer differs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use super::agent::AgentArgs;
 use super::history::DiffArgs;
 use super::{EXIT_WRONG, offline};
 
-/// Prints the difference. The exit code is that of `diff`: 0 if there is none, 1 if there is one.
+/// Prints the difference. Exits like `diff`: 0 if the answers are equal, 1 if they differ.
 pub(super) fn main(
     agent: &AgentArgs,
     args: &DiffArgs,
@@ -51,7 +51,8 @@ fn by_name(gateways: Vec<ResolvedGateway>) -> BTreeMap<NamespacedName, ResolvedG
     named.collect()
 }
 
-/// Returns the changes as text, each match once. Writing to a String cannot fail, so the results are let go.
+/// Formats the changes, each match once. Writing to a String cannot fail, so the results are
+/// ignored.
 fn text(changed: &[ChangedAnswer]) -> String {
     let mut text = String::new();
     let mut last = None;

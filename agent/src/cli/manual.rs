@@ -1,4 +1,5 @@
-//! `sesame-agent man` and `completion`: what packages install beside the program.
+//! `sesame-agent man` and `completion`: generate files that packages install along with the
+//! program.
 
 use std::path::PathBuf;
 
@@ -21,7 +22,7 @@ pub(crate) struct CompletionArgs {
     shell: Shell,
 }
 
-/// Writes one page for the program and one for each command that people call.
+/// Writes a page for the program and one for each public command.
 pub(crate) fn man(args: &ManArgs) -> anyhow::Result<u8> {
     let dir = &args.dir;
     std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
@@ -30,7 +31,7 @@ pub(crate) fn man(args: &ManArgs) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Prints the completion.
+/// Prints the completion script.
 pub(crate) fn completion(args: &CompletionArgs) -> anyhow::Result<u8> {
     let mut bytes = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "sesame-agent", &mut bytes);

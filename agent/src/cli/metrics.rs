@@ -1,4 +1,4 @@
-//! Arguments of the address that answers `/metrics`. Must not read the files that they name.
+//! Options for the `/metrics` listener. Must not read the files that they name.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! The commands of `sesame-agent`: arguments in, text and an exit code out.
 //!
-//! Exit codes: 0 if all is well, 1 if something is wrong with what was examined, 2 if the command line
-//! is wrong, 3 if the command could not do its work.
+//! Exit codes: 0 for success, 1 for problems in the examined data, 2 for an invalid command line, 3
+//! for a command that failed to do its work.
 
 mod access_log;
 mod agent;
@@ -66,11 +66,11 @@ use self::settings::{ConfigArgs, LoadedSettings};
 use self::version::ProgramVersion;
 use crate::run::commands::InstanceCommand;
 
-/// Exit code if something is wrong with what was examined.
+/// Exit code for problems in the examined data.
 pub const EXIT_WRONG: u8 = 1;
-/// Exit code if the command line is wrong.
+/// Exit code for an invalid command line.
 pub const EXIT_USAGE: u8 = 2;
-/// Exit code if the command could not do its work.
+/// Exit code for a command that failed to do its work.
 pub const EXIT_FAILED: u8 = 3;
 
 /// Runs Envoy from Gateway API objects and looks after it.
@@ -173,13 +173,13 @@ enum Command {
 }
 
 impl Command {
-    /// Returns whether a settings file that is not valid keeps the command from doing its work.
+    /// Returns true if the command cannot do its work with an invalid settings file.
     fn needs_settings(&self, config: &ConfigArgs) -> bool {
         let serves = matches!(self, Self::Run(_) | Self::Launcher(_) | Self::Render(_));
         serves || (matches!(self, Self::Validate(_)) && !self.tells_settings(config))
     }
 
-    /// Returns whether the command itself tells what is wrong with the settings.
+    /// Returns true if the command itself reports problems with the settings.
     fn tells_settings(&self, config: &ConfigArgs) -> bool {
         match self {
             Self::Validate(args) => args.is_of_settings(config),
@@ -189,19 +189,19 @@ impl Command {
     }
 }
 
-/// Returns the commands and options of the program.
+/// Returns the program's commands and options.
 pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Parses the arguments and does what they say.
+/// Parses the arguments and executes the command.
 pub fn main(revision: Option<&'static str>) -> ExitCode {
     let version = ProgramVersion::of(revision);
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let loaded = settings::load(&arguments);
     let parsed = options::parse_with(arguments.clone(), &loaded.accepted);
     let cli = parsed.unwrap_or_else(|error| {
-        // They may be why something is missing, or contradicts something.
+        // Settings may cause the error, because a required one is missing or two conflict.
         if error.use_stderr() {
             note_settings(&loaded);
         }
@@ -239,7 +239,7 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
     }
 }
 
-/// Does what the command says. Returns the exit code.
+/// Executes the command. Returns the exit code.
 fn execute(
     cli: Cli,
     loaded: &LoadedSettings,
@@ -294,12 +294,12 @@ fn execute(
     }
 }
 
-/// Returns whether the command line is valid. Does nothing else.
+/// Returns true if the command line is valid, without executing it.
 pub fn understands<'a>(arguments: impl Iterator<Item = &'a str>) -> bool {
     options::parse(arguments).is_ok()
 }
 
-/// Tells that a settings file had a part in the command line that is wrong.
+/// Notes that a settings file contributed to the invalid command line.
 fn note_settings(loaded: &LoadedSettings) {
     if let Err(error) = loaded.check() {
         output::error(&error.into());

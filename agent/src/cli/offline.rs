@@ -1,4 +1,4 @@
-//! Reads and resolves manifests once, for the commands that change nothing.
+//! Reads and resolves manifests once, for read-only commands.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::source::problem::SourceProblem;
 use sesame_render::layout::XdsLayout;
 use sesame_render::limits::Limits;
 
-/// The manifests, resolved, with everything that is wrong with the files themselves.
+/// Resolved manifests, with the problems of their files.
 pub(crate) struct Offline {
     pub(crate) manifests: Manifests,
     pub(crate) problems: Vec<SourceProblem>,
@@ -35,7 +35,8 @@ pub(crate) fn read(dir: &Path, host: &HostArgs) -> anyhow::Result<Offline> {
     })
 }
 
-/// Returns the options with which `run` would render, with placeholders for what only a running agent has.
+/// Returns the render options that `run` would use, with placeholders for values that only a
+/// running agent has.
 pub(crate) fn render_options(host: &HostArgs) -> sesame_render::RenderOptions {
     sesame_render::RenderOptions {
         addresses: if host.addresses.is_empty() {
@@ -55,7 +56,7 @@ pub(crate) fn render_options(host: &HostArgs) -> sesame_render::RenderOptions {
             local: host.allow_local_endpoints,
             ..sesame_render::EndpointRules::default()
         },
-        // Which there are, and where access logs go, is the running agent's affair.
+        // Only a running agent has session tickets and knows where access logs go.
         session_tickets: false,
         stand_in_tickets: None,
         access_log: None,

@@ -1,5 +1,6 @@
-//! Parses the command line. The options of [`AgentArgs`] may stand before or after the name of every command that talks
-//! to an agent; a command that talks to none refuses them, unless it declares an option of the same name itself.
+//! Parses the command line. The options of [`AgentArgs`] may be given before or after the name of
+//! each command that talks to an agent. Other commands reject them, unless they declare an option
+//! of the same name.
 
 use std::ffi::OsString;
 
@@ -28,14 +29,14 @@ pub(super) const WITHOUT_AGENT: [&str; 12] = [
     "completion",
 ];
 
-/// Parses a command line as it is, without a settings file.
+/// Parses a command line without a settings file.
 pub(super) fn parse(
     arguments: impl IntoIterator<Item = impl Into<OsString>>,
 ) -> Result<Cli, clap::Error> {
     parse_with(arguments.into_iter().map(Into::into).collect(), &[])
 }
 
-/// Parses a command line, completed by the entries of a settings file.
+/// Parses a command line, completed with the entries of a settings file.
 pub(super) fn parse_with(
     arguments: Vec<OsString>,
     settings: &[AcceptedSetting],
@@ -76,15 +77,15 @@ pub(super) fn parse_with(
     Ok(cli)
 }
 
-/// Returns whether the option is on the command line itself, rather than in a variable.
+/// Returns true if the option is given on the command line rather than in an environment variable.
 fn named(matches: &clap::ArgMatches, id: &str) -> bool {
     matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
-/// Returns the description of the command line. The help of a command leaves out the options that it refuses.
+/// Returns the program's command line. The help of each command omits the options that it rejects.
 fn command() -> clap::Command {
     WITHOUT_AGENT.iter().fold(Cli::command(), |command, name| {
-        // An agent that is built without clusters has fewer commands.
+        // Builds without the `cluster` feature lack some commands.
         let Some(hidden) = command.find_subcommand(name).map(foreign) else {
             return command;
         };

@@ -1,4 +1,4 @@
-//! The only place that writes to standard output and standard error.
+//! Writes to standard output and standard error. No other module does.
 
 use std::io::{self, Write as _};
 
@@ -31,8 +31,8 @@ impl Format {
         }
     }
 
-    /// Writes one of a sequence of values as soon as it is there: text, a line of JSON, or a YAML document. Returns
-    /// false when nobody reads any more.
+    /// Writes one of a sequence of values immediately, as text, a line of JSON, or a YAML document.
+    /// Returns false once standard output is closed.
     pub(crate) fn write_next(
         self,
         value: &impl Serialize,
@@ -46,12 +46,13 @@ impl Format {
     }
 }
 
-/// Writes text to standard output; its colours are for a terminal only. A closed pipe (`| head`) ends quietly.
+/// Writes text to standard output, with colours only on a terminal. Ignores a closed pipe (`|
+/// head`).
 pub(crate) fn text(text: &str) -> anyhow::Result<()> {
     put(text).map(|_| ())
 }
 
-/// Writes text to standard output; returns false when nobody reads any more.
+/// Writes text to standard output. Returns false if it is closed.
 fn put(text: &str) -> anyhow::Result<bool> {
     match anstream::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
@@ -77,14 +78,14 @@ pub(crate) fn yaml(value: &impl Serialize) -> anyhow::Result<()> {
     text(&serde_saphyr::to_string(value)?)
 }
 
-/// Writes a remark to standard error.
+/// Writes a note to standard error.
 pub(crate) fn note(text: &str) {
-    // As for an error.
+    // Ignore failures, as for errors.
     let _ = writeln!(anstream::stderr(), "note: {text}");
 }
 
 /// Writes an error with its causes to standard error.
 pub(crate) fn error(error: &anyhow::Error) {
-    // There is nowhere else to say that standard error is gone.
+    // If standard error is closed, the failure cannot be reported anywhere.
     let _ = writeln!(anstream::stderr(), "error: {error:#}");
 }

@@ -1,4 +1,5 @@
-//! `sesame-agent own`: gives directories to the user that the agent runs as, in an init container that may do little else.
+//! `sesame-agent own`: transfers directories to the agent's user, in an init container with few
+//! privileges.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ pub(crate) struct OwnArgs {
     directories: Vec<PathBuf>,
 }
 
-/// Numbers of a user and a group.
+/// Numeric user and group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct UserAndGroup {
     user: u32,

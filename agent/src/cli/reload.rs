@@ -1,4 +1,4 @@
-//! `sesame-agent reload`: has the running agent read its settings again.
+//! `sesame-agent reload`: makes the running agent reload its settings.
 
 use super::agent::{self, AgentArgs};
 use crate::run::reload::Reloaded;

@@ -1,4 +1,4 @@
-//! `sesame-agent render`: prints the configuration that Envoy would get.
+//! `sesame-agent render`: prints the configuration for Envoy.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -102,7 +102,7 @@ pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
             printable(args, &rendered, &options)?,
         );
     }
-    // One Gateway needs no heading.
+    // Omit the heading of a single Gateway.
     let only = all.values().next().filter(|_| all.len() == 1).cloned();
     let value = only.unwrap_or(Value::Object(all));
     match args.format {
@@ -121,7 +121,7 @@ fn write_snapshots(
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
     let stamp = u64::try_from(now)?;
     for gateway in gateways {
-        // Both are DNS names: resolution has checked that.
+        // Safe as a path: resolution has checked that both are DNS names.
         let name = format!("{}.{}", gateway.gateway.namespace, gateway.gateway.name);
         let dir = dir.join(name);
         if args.show_secrets && !gateway.keys.is_empty() {
@@ -185,7 +185,7 @@ fn binary(args: &RenderArgs, gateways: &[&ResolvedGateway]) -> anyhow::Result<u8
     Ok(0)
 }
 
-/// Parses `namespace/name`, or the name of a Gateway in the namespace `default`.
+/// Parses `namespace/name`, or a name in the namespace `default`.
 pub(super) fn gateway_name(text: &str) -> Result<NamespacedName, String> {
     match text.split('/').collect::<Vec<_>>().as_slice() {
         [name] if !name.is_empty() => Ok(NamespacedName::new("default", name)),

@@ -1,4 +1,4 @@
-//! `sesame-agent restart`: has Envoy replaced without dropping a request.
+//! `sesame-agent restart`: replaces Envoy without dropping a request.
 
 use clap::Args;
 

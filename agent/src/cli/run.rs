@@ -1,4 +1,4 @@
-//! `sesame-agent run`: serves until it is told to stop.
+//! `sesame-agent run`: serves until stopped.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -176,7 +176,7 @@ pub(crate) struct RunArgs {
     incremental: bool,
 }
 
-/// Serves; the settings are read again by `reader`, which read `args` first.
+/// Serves. A reload parses the arguments and settings again with `reader`.
 pub(crate) fn main(args: RunArgs, reader: SettingsReader) -> anyhow::Result<u8> {
     let loaded = settings::load(&reader.arguments);
     let reading = SettingsReading {
@@ -187,8 +187,8 @@ pub(crate) fn main(args: RunArgs, reader: SettingsReader) -> anyhow::Result<u8> 
     Ok(0)
 }
 
-/// Returns the options that the arguments make.
-// Long: each argument in turn, so that none is forgotten.
+/// Converts the arguments to options.
+// Long because it names every argument, so that none is forgotten.
 pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
     let RunArgs {
         source,
@@ -257,7 +257,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
     })
 }
 
-/// Returns these addresses, and those of this host that are in the networks.
+/// Returns these addresses, plus this host's addresses in the networks.
 fn with_pools(addresses: &[IpAddr], pools: &[Network]) -> anyhow::Result<Vec<IpAddr>> {
     let mut addresses = addresses.to_vec();
     let found = run::in_networks(pools);
@@ -281,7 +281,7 @@ fn is_in_pod() -> bool {
     std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }
 
-/// Returns the time of so many hours; none for 0.
+/// Converts hours to a duration, or `None` for 0.
 fn hours(hours: u64) -> Option<Duration> {
     (hours > 0).then(|| Duration::from_secs(hours * 3600))
 }

@@ -1,4 +1,4 @@
-//! Options for the sealing of private keys at rest, and `sesame-agent seal-key`.
+//! Options for sealing private keys at rest, and `sesame-agent seal-key`.
 
 use std::path::{Path, PathBuf};
 
@@ -59,7 +59,7 @@ impl SealLikeAgentArgs {
     }
 }
 
-/// Returns the options that name these settings to another process of this program.
+/// Returns the command-line options that pass these settings to another process of this program.
 #[cfg(feature = "cluster")]
 pub(super) fn options(settings: &SealSettings) -> [String; 4] {
     let SealSettings { method, directory } = settings;
@@ -84,7 +84,7 @@ pub(crate) struct SealKeyArgs {
     file: PathBuf,
 }
 
-/// Makes the key of a unit.
+/// Creates the key for a unit.
 pub(crate) fn main(args: &SealKeyArgs) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,4 +1,4 @@
-//! Options for the source of configuration.
+//! Options for the configuration source.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ struct OneSource {
 }
 
 impl SourceArgs {
-    /// Returns the source that the command line names.
+    /// Returns the source selected on the command line.
     pub(crate) fn source(self) -> anyhow::Result<Source> {
         match self.one {
             OneSource {
@@ -111,13 +111,13 @@ impl SourceArgs {
     }
 }
 
-/// Reads the public keys of these files; without files every snapshot is trusted.
+/// Reads the public keys from these files. Without files, all snapshots are trusted.
 fn trusted(files: &[PathBuf]) -> anyhow::Result<Trusted> {
     let keys = read_trusted(files)?;
     Ok((!files.is_empty()).then(|| Arc::new(keys)))
 }
 
-/// Reads the public keys of these files.
+/// Reads the public keys from these files.
 pub(super) fn read_trusted(files: &[PathBuf]) -> anyhow::Result<TrustedKeys> {
     let mut keys = TrustedKeys::default();
     for path in files {
@@ -129,7 +129,7 @@ pub(super) fn read_trusted(files: &[PathBuf]) -> anyhow::Result<TrustedKeys> {
     Ok(keys)
 }
 
-/// Parses the name of a Gateway.
+/// Parses a Gateway name.
 fn gateway(text: &str) -> Result<NamespacedName, String> {
     let name = gateway_name(text)?;
     gateway_of(&format!("Gateway/{name}"))

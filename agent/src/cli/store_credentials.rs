@@ -1,5 +1,6 @@
-//! `sesame-agent store-credentials`, which `join` runs as the agent's user: the files then belong to it, and so does the key that
-//! seals them. Must never print a credential, nor take one from the command line.
+//! `sesame-agent store-credentials`, which `join` runs as the agent's user, so that this user owns
+//! the files and the sealing key. Must never print a credential, nor take one from the command
+//! line.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use crate::join::owner;
 use crate::seal::{SealSettings, SealingKeys};
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Whoever stores the credentials: this process, or one of the agent's user.
+/// Stores the credentials, in this process or one that runs as the agent's user.
 pub(super) struct CredentialStore<'a> {
     pub(super) owner: Option<owner::Owner>,
     pub(super) seal: SealSettings,
@@ -25,7 +26,7 @@ pub(super) struct CredentialStore<'a> {
 }
 
 impl CredentialStore<'_> {
-    /// Makes the sealing key, if there is none; fails if nothing could be sealed with it.
+    /// Creates the sealing key if missing. Fails if nothing could be sealed with it.
     pub(super) fn prepare(&self) -> anyhow::Result<()> {
         match self.owner {
             None => store_sealed(&self.seal, self.state, self.runtime_dir, None),
@@ -51,7 +52,7 @@ impl CredentialStore<'_> {
     }
 }
 
-/// Stores credentials, sealed at once if anything is; none if only the key is to be made.
+/// Stores the credentials, sealed as configured. With `None`, only creates the sealing key.
 fn store_sealed(
     seal: &SealSettings,
     state: &Path,
@@ -98,7 +99,7 @@ pub(crate) fn store(
     let mut text = String::new();
     let limit = 4 * MAX_JOIN_TOKEN_BYTES as u64;
     std::io::stdin().take(limit).read_to_string(&mut text)?;
-    // The error of a text with secrets in it would hold some of them.
+    // Omit the error of the parser, because it may quote secrets.
     let stored: Stored = serde_json::from_str(&text)
         .map_err(|_| anyhow::anyhow!("expected credentials on standard input"))?;
     store_sealed(&seal, state_dir, &agent.runtime_dir, Some(&stored))?;

@@ -1,4 +1,4 @@
-//! `sesame-agent trust`: the public keys that may sign bundles for this host.
+//! `sesame-agent trust`: manages the public keys that may sign bundles for this host.
 
 use std::path::PathBuf;
 
@@ -97,7 +97,7 @@ pub(crate) fn main(command: &TrustCommand) -> anyhow::Result<u8> {
     }
 }
 
-/// Prints the keys, an identifier a line for people.
+/// Prints the keys. In table format, prints one identifier per line.
 fn print(args: &TrustArgs, keys: &TrustedKeys) -> anyhow::Result<u8> {
     let keys = keys.to_pem().into_iter();
     let keys: Vec<TrustedKey> = keys.map(|(id, pem)| TrustedKey { id, pem }).collect();

@@ -1,7 +1,8 @@
-//! `sesame-agent validate`: reports everything that is wrong, at once.
+//! `sesame-agent validate`: reports all problems at once.
 //!
-//! The files come first, then the objects, then what cannot be expressed for Envoy, then Envoy's own verdict on what
-//! is left. The exit code is 1 if anything is wrong, so that the command can guard a commit or a roll-out.
+//! It checks the files first, then the objects, then what Envoy's configuration cannot express, and
+//! finally asks Envoy about the rest. The exit code is 1 if there are problems, so that the command
+//! can guard a commit or a roll-out.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -42,7 +43,7 @@ pub(crate) struct ValidateArgs {
     output: Format,
 }
 
-/// The whole outcome.
+/// Result of the command.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Validation {
@@ -52,13 +53,13 @@ struct Validation {
     envoy: BTreeMap<String, EnvoyVerdict>,
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Finding {
     #[serde(flatten)]
     problem: SourceProblem,
-    /// The condition that says so, as `Type=Status`.
+    /// Condition that reports it, as `Type=Status`.
     #[serde(skip_serializing_if = "Option::is_none")]
     condition: Option<String>,
 }
@@ -92,7 +93,7 @@ pub(crate) fn main(
 }
 
 impl ValidateArgs {
-    /// Returns whether it is the settings that are to be validated.
+    /// Returns true if the settings are to be validated.
     pub(crate) fn is_of_settings(&self, config: &ConfigArgs) -> bool {
         config.named || self.manifests.is_none()
     }
@@ -152,7 +153,7 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
     let mut findings: Vec<Finding> = problems.iter().cloned().map(Finding::from).collect();
     let of_objects = resolution.problems.iter().map(of_object);
     findings.extend(of_objects.map(Finding::from));
-    // A certificate that several Gateways serve is reported for each.
+    // A certificate served by several Gateways is reported for each of them.
     for (gateway, expiries) in resolution.expiries() {
         let warnings = expiries.iter().filter_map(|expiry| expiry.warning(now));
         findings.extend(warnings.map(|warning| {
@@ -170,7 +171,8 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
     findings
 }
 
-/// Returns the conditions that are False for a reason of their own: nothing is programmed here.
+/// Returns the False conditions that report a fault. Ignores those that are False only because
+/// nothing is programmed here.
 fn faults(statuses: &Statuses, of_object: impl Fn(&Problem) -> SourceProblem) -> Vec<Finding> {
     let mut faults = Vec::new();
     for (kind, name, status) in statuses.objects() {

@@ -1,4 +1,5 @@
-//! `sesame-agent validate --config FILE`: everything that is wrong with a settings file, and the settings that `run` would have.
+//! `sesame-agent validate --config FILE`: reports all problems of a settings file, and the
+//! effective settings of `run`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,26 +15,26 @@ use super::settings::effective::effective;
 use super::{Cli, Command, EXIT_WRONG, options, run};
 use crate::run::reload::{LIVE, Setting, SettingOrigin};
 
-/// The outcome.
+/// Result of the command.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct SettingsOutcome {
     valid: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<PathBuf>,
-    /// Everything that is wrong, with its place.
+    /// Problems, each with its place.
     errors: Vec<String>,
     /// Settings by name.
     settings: Vec<Effective>,
 }
 
-/// A setting, and what a change of it needs.
+/// A setting, and whether a reload suffices to change it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Effective {
     #[serde(flatten)]
     setting: Setting,
-    /// True if a reload changes it; else a restart of the agent does.
+    /// True if a reload applies a change; otherwise the agent must be restarted.
     live: bool,
 }
 
@@ -63,7 +64,7 @@ pub(crate) fn main(loaded: &LoadedSettings, output: Format) -> anyhow::Result<u8
     Ok(if outcome.valid { 0 } else { EXIT_WRONG })
 }
 
-/// Makes of the settings what `run` would make of them.
+/// Converts the settings like `run`.
 fn usable(line: Vec<OsString>, loaded: &LoadedSettings) -> Result<(), String> {
     let cli = options::parse_with(line, &loaded.accepted).map_err(|error| in_one_line(&error))?;
     match cli.command {

@@ -1,4 +1,4 @@
-//! `sesame-agent why`: tells where one object is served, and if it is not, why.
+//! `sesame-agent why`: shows the Gateways that serve an object, or why none does.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -40,14 +40,14 @@ pub(crate) struct WhyArgs {
     host: HostArgs,
 }
 
-/// The answer.
+/// Result of the command.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ObjectAnswer {
     object: String,
     served: Vec<ServedPlace>,
     conditions: Vec<ShownCondition>,
-    /// Messages about the object for which there is no condition.
+    /// Messages about the object that no condition carries.
     problems: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ fn of_manifests(args: &WhyArgs, object: &ObjectKey) -> anyhow::Result<ObjectAnsw
     })
 }
 
-/// Returns the status of an object as JSON; null if it has none.
+/// Returns the status of an object as JSON, or null if it has none.
 fn status(statuses: &Statuses, object: &ObjectKey) -> anyhow::Result<Value> {
     let mut found = statuses.objects();
     let found = found.find(|(kind, name, _)| *kind == object.kind && **name == object.name);
@@ -116,7 +116,7 @@ fn of_host(agent: &AgentArgs, args: &WhyArgs, object: &ObjectKey) -> anyhow::Res
         || agent::ask(&socket, &format!("/served/{name}")),
         |state_dir| Ok(served_accepted(state_dir, &name)),
     )?;
-    // Of an agent that does not run nobody can be asked about conditions.
+    // Only a running agent knows the conditions.
     let report: Option<Report> = match agent::ask(&socket, "/status")? {
         Some(answer) => Some(
             serde_json::from_slice(&answer)
@@ -147,7 +147,7 @@ fn of_host(agent: &AgentArgs, args: &WhyArgs, object: &ObjectKey) -> anyhow::Res
     Ok(answer)
 }
 
-/// Returns the answer as text. Writing to a String cannot fail, so the results are let go.
+/// Formats the answer. Writing to a String cannot fail, so the results are ignored.
 fn text(answer: &ObjectAnswer) -> String {
     let ObjectAnswer {
         object,
@@ -198,7 +198,7 @@ fn text(answer: &ObjectAnswer) -> String {
     text
 }
 
-/// Parses a kind by its name in any case: singular, plural or short.
+/// Parses the name of a kind, ignoring case: singular, plural or short.
 fn kind(text: &str) -> Result<Kind, String> {
     Kind::parse(text).ok_or_else(|| {
         format!("{text:?} is no kind that Sesame reads; expected for instance httproute")

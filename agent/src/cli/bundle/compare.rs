@@ -1,4 +1,4 @@
-//! `sesame-agent bundle diff`: how two bundles differ.
+//! `sesame-agent bundle diff`: compares two bundles.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub(crate) struct CompareArgs {
     output: Format,
 }
 
-/// One name that differs.
+/// Name of an object that differs.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ChangedName {
@@ -41,7 +41,7 @@ struct ChangedName {
     name: String,
 }
 
-/// Prints the difference. The exit code is that of `diff`: 0 if there is none, 1 if there is one.
+/// Prints the difference. Exits like `diff`: 0 if the bundles are equal, 1 if they differ.
 pub(super) fn main(args: &CompareArgs) -> anyhow::Result<u8> {
     let (first, gateway) = read(&args.from)?;
     let (from, to) = if let Some(to) = &args.to {

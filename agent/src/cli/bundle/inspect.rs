@@ -53,7 +53,7 @@ pub(crate) struct VerifyArgs {
     output: Format,
 }
 
-/// Everything that a bundle says of itself, and what is in it.
+/// Metadata and content of a bundle. Unverified.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct BundleSummary {
@@ -66,7 +66,7 @@ pub(super) struct BundleSummary {
     digest: String,
     revision: String,
     bytes: usize,
-    /// Keys that say that they have signed; unchecked.
+    /// Keys that claim to have signed the bundle. Unverified.
     signed_by: Vec<String>,
     keys: KeySummary,
     listeners: Vec<String>,
@@ -81,15 +81,15 @@ pub(super) struct BundleSummary {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct KeySummary {
-    /// Names with the digests of the key pairs.
+    /// Names of the key pairs, with their digests.
     named: Vec<String>,
-    /// Number of hosts that they are encrypted to; none if they are left out.
+    /// Number of hosts that they are encrypted for, or `None` if the bundle omits them.
     #[serde(skip_serializing_if = "Option::is_none")]
     hosts: Option<usize>,
 }
 
 impl BundleSummary {
-    /// Reads the bytes of a bundle. Of a stranger, so within the bounds for all bundles.
+    /// Parses a bundle from an untrusted source, within the size limits of all bundles.
     pub(super) fn of(bytes: &[u8]) -> anyhow::Result<Self> {
         let file = BundleFile::read(bytes)?;
         let snapshot = file.snapshot()?;
@@ -203,14 +203,14 @@ pub(super) fn show(args: &ShowArgs) -> anyhow::Result<u8> {
     }
 }
 
-/// The verdict on a bundle.
+/// Result of the verification.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct VerifyAnswer {
     valid: bool,
     #[serde(skip_serializing_if = "String::is_empty")]
     reason: String,
-    /// Trusted keys that have signed it.
+    /// Trusted keys that signed the bundle.
     signers: Vec<String>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     summary: Option<BundleSummary>,

@@ -1,4 +1,5 @@
-//! `sesame-agent bundle`: makes bundles and looks into them. None of this needs an agent or a network.
+//! `sesame-agent bundle`: creates, signs and inspects bundles. Needs neither an agent nor a
+//! network.
 
 mod compare;
 mod create;
@@ -35,7 +36,7 @@ pub(crate) fn main(command: &BundleCommand) -> anyhow::Result<u8> {
     }
 }
 
-/// Reads the bytes of a bundle that somebody named, who may have named a link.
+/// Reads a bundle named on the command line. The user may name a symbolic link.
 pub(super) fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
     let real = std::fs::canonicalize(path).with_context(|| path.display().to_string())?;
     Ok(bundle::read(&real)?)

@@ -1,4 +1,4 @@
-//! `sesame-agent bundle sign`: further signatures.
+//! `sesame-agent bundle sign`: adds signatures.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `sesame-agent logs`: prints access logs that are kept in files.
+//! `sesame-agent logs`: prints access logs from files.
 
 pub(super) mod sentence;
 
@@ -21,7 +21,7 @@ use crate::access_log::{
 };
 use crate::run::inspect;
 
-/// Time between two looks for new lines.
+/// Interval for polling for new lines.
 const POLL: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Args)]
@@ -84,14 +84,14 @@ impl ChoiceArgs {
     }
 }
 
-/// Reads a duration that is not negative.
+/// Parses a duration that is not negative.
 pub(super) fn duration(text: &str) -> Result<SignedDuration, String> {
     let read = text.parse::<SignedDuration>().ok();
     read.filter(|duration| !duration.is_negative())
         .ok_or_else(|| "expected a duration such as 250ms, 10s, 5m or 2h".to_owned())
 }
 
-/// Reads a time, or how long ago it was.
+/// Parses a point in time, or a duration before now.
 pub(super) fn since(text: &str) -> Result<Timestamp, String> {
     let ago = |duration| Timestamp::now().checked_sub(duration).ok();
     duration(text)
@@ -103,7 +103,7 @@ pub(super) fn since(text: &str) -> Result<Timestamp, String> {
         })
 }
 
-/// Prints lines. They are of whoever sent requests: nothing of them reaches a terminal as it is.
+/// Prints lines. Clients control some of their content, so never write it to a terminal unescaped.
 pub(crate) fn main(agent: &AgentArgs, args: &LogsArgs) -> anyhow::Result<u8> {
     let LogsArgs {
         name,
@@ -162,7 +162,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &LogsArgs) -> anyhow::Result<u8> {
     }
 }
 
-/// Returns the files of the Gateways that are meant; an error says why there are none.
+/// Returns the files of the selected Gateways, or an error that explains why there are none.
 pub(super) fn files(
     agent: &AgentArgs,
     name: Option<&NamespacedName>,
@@ -182,7 +182,8 @@ pub(super) fn files(
     Ok(files)
 }
 
-/// Returns whether a line is printed. One that was cut off by a power failure is, unless something of it is asked for.
+/// Returns true if the line passes the filter. A line truncated by a power failure passes only the
+/// empty filter.
 fn is_chosen(filter: &LogFilter, line: &str, readability: &mut Readability) -> bool {
     if filter.is_everything() {
         return true;
@@ -192,12 +193,12 @@ fn is_chosen(filter: &LogFilter, line: &str, readability: &mut Readability) -> b
     entry.is_some_and(|entry| filter.chooses(&entry))
 }
 
-/// Prints one line; returns false when nobody reads any more.
+/// Prints one line. Returns false once standard output is closed.
 fn print(agent: &AgentArgs, line: &str) -> anyhow::Result<bool> {
     if line.is_empty() {
         return Ok(true);
     }
-    // A line that was cut off by a power failure is shown as text.
+    // Show a line truncated by a power failure as text.
     let value = serde_json::from_str(line).unwrap_or_else(|_| Value::from(line));
     agent.output.write_next(&value, || sentence(&value) + "\n")
 }

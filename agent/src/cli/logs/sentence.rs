@@ -1,14 +1,14 @@
-//! A line of an access log for people. Pure.
+//! Formats a line of an access log for people. Pure.
 //!
-//! It is of whoever sent the request: nothing of it may reach a terminal as it is.
+//! Clients control some of its content, so never write it to a terminal unescaped.
 
 use serde_json::Value;
 
-/// Returns a line for people.
+/// Formats a line for people.
 pub(super) fn sentence(value: &Value) -> String {
     let text = |name: &str| value.get(name).map(plain);
     let known = |name: &str| text(name).unwrap_or_else(|| "-".to_owned());
-    // A line of text, whose columns are between tabs.
+    // A line in text format, with columns separated by tabs.
     if let Value::String(line) = value {
         let columns = line.split('\t').map(|column| plain(&Value::from(column)));
         return columns.collect::<Vec<_>>().join("\t");
@@ -48,7 +48,8 @@ pub(super) fn sentence(value: &Value) -> String {
     parts.join(" ")
 }
 
-/// Returns the stages of a duration that took a millisecond, in parentheses; nothing if none did.
+/// Formats the stages that took at least a millisecond, in parentheses. Returns an empty string if
+/// none did.
 fn stages(value: &Value) -> String {
     let known = [
         ("before_backend_ms", "before the backend"),
@@ -67,7 +68,7 @@ fn stages(value: &Value) -> String {
     }
 }
 
-/// Returns a value without what a terminal would take for a command.
+/// Returns a value without control characters that a terminal would interpret.
 pub(in crate::cli) fn plain(value: &Value) -> String {
     let text = match value {
         Value::String(text) => text.clone(),

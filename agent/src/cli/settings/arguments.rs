@@ -1,25 +1,26 @@
-//! Entries of a settings file as arguments of the command line, so that the same parsers judge both. Pure.
+//! Converts entries of a settings file to command-line arguments, so that the same parsers validate
+//! both. Pure.
 
 use clap::builder::Resettable;
 use clap::{Arg, ArgAction, Command, Id};
 
 use super::file::{SettingEntry, SettingFault, SettingValue};
 
-/// Least likeness of a name that is meant instead of an unknown one.
+/// Minimum similarity for suggesting a known name in place of an unknown one.
 const LIKENESS: f64 = 0.75;
 
-/// An entry whose value is valid, with the arguments that say the same.
+/// Entry with a valid value, and the equivalent arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AcceptedSetting {
-    /// Option's name, without dashes.
+    /// The option's name without dashes.
     pub(crate) key: String,
     /// Line in the file.
     pub(crate) line: u64,
-    /// Arguments, none for a switch that is off.
+    /// Arguments; empty for a switch that is off.
     pub(crate) arguments: Vec<String>,
 }
 
-/// Returns the options of which a file may hold values: those of `run` and those of logging.
+/// Returns the options that a settings file may set: those that `run` and logging have.
 pub(crate) fn options(program: &Command) -> impl Iterator<Item = &Arg> {
     let run = program.find_subcommand("run");
     let own = run.into_iter().flat_map(Command::get_arguments);
@@ -35,10 +36,11 @@ pub(crate) fn options(program: &Command) -> impl Iterator<Item = &Arg> {
     })
 }
 
-/// Options that a file cannot hold.
+/// Options that a settings file cannot set.
 const NOT_HERE: [&str; 3] = ["config", "help", "version"];
 
-/// Judges every entry by the parser of its option. Returns the valid ones and everything that is wrong with the others.
+/// Validates each entry with its option's parser. Returns the valid entries, and the faults of the
+/// others.
 pub(crate) fn judge(
     program: &Command,
     entries: &[SettingEntry],
@@ -86,7 +88,7 @@ fn unknown(program: &Command, key: &str) -> String {
     }
 }
 
-/// Returns the arguments that give the option this value.
+/// Returns the arguments that set the option to this value.
 fn arguments(option: &Arg, key: &str, value: &SettingValue) -> Result<Vec<String>, String> {
     let with = |text: String| format!("--{key}={text}");
     match (option.get_action(), value) {
@@ -98,7 +100,7 @@ fn arguments(option: &Arg, key: &str, value: &SettingValue) -> Result<Vec<String
         (ArgAction::Append, SettingValue::List(items)) => {
             items.iter().map(|item| Ok(with(scalar(item)?))).collect()
         }
-        // The map of ports is one value, of pairs that commas separate.
+        // The port map is a single value: pairs separated by commas.
         (_, SettingValue::List(items)) if takes_pairs(option) => {
             let pairs: Result<Vec<String>, String> = items.iter().map(scalar).collect();
             Ok(vec![with(pairs?.join(","))])
@@ -132,7 +134,7 @@ fn scalar(value: &SettingValue) -> Result<String, String> {
     }
 }
 
-/// Has the option's own parser judge the arguments, without any other option.
+/// Validates the arguments with the option's own parser, independently of other options.
 fn judge_value(option: &Arg, arguments: &[String]) -> Result<(), String> {
     let option = option
         .clone()
@@ -152,7 +154,7 @@ fn judge_value(option: &Arg, arguments: &[String]) -> Result<(), String> {
     }
 }
 
-/// Returns the parser's words without its title and the advice to read the help.
+/// Returns the parser's message without its title and the hint about `--help`.
 pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);

@@ -1,5 +1,5 @@
-//! Completes a command line by the settings that neither it nor the environment gives. Pure but for the environment, which
-//! the command line's own parser reads.
+//! Completes a command line with settings that neither it nor the environment sets. Pure, except
+//! that clap reads the environment.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use clap::{Arg, ArgMatches, Command};
 use super::arguments::{AcceptedSetting, options};
 use crate::cli::options::WITHOUT_AGENT;
 
-/// Settings that mean the same to every command that has an option of the name.
+/// Settings that mean the same in every command with an option of that name.
 const SHARED: [&str; 16] = [
     "address",
     "allow-local-endpoints",
@@ -30,22 +30,24 @@ const SHARED: [&str; 16] = [
     "trusted-hops",
 ];
 
-/// A completed command line.
+/// Completed command line.
 #[derive(Debug)]
 pub(crate) struct Completed {
     /// Program and arguments.
     pub(crate) arguments: Vec<OsString>,
-    /// Names of the settings that were added.
+    /// Names of the added settings.
     pub(crate) added: BTreeSet<String>,
 }
 
-/// Returns what can be told from a command line that is incomplete or wrong; none if it asks for help.
+/// Parses as much as possible of an incomplete or invalid command line. Returns `None` if it asks
+/// for help.
 pub(crate) fn look(program: &Command, arguments: &[OsString]) -> Option<ArgMatches> {
     let program = program.clone().ignore_errors(true);
     program.try_get_matches_from(arguments).ok()
 }
 
-/// Adds the settings that the command has options for, and that nothing on the command line contradicts.
+/// Adds the settings for which the command has options and that do not conflict with the command
+/// line.
 pub(crate) fn complete(
     program: &Command,
     arguments: Vec<OsString>,
@@ -75,14 +77,14 @@ pub(crate) fn complete(
             completed.added.insert(entry.key.clone());
         }
     }
-    // Nothing behind `--` is an option.
+    // Arguments after `--` are not options, so insert before it.
     let end = completed.arguments.iter().position(|part| part == "--");
     let end = end.unwrap_or(completed.arguments.len());
     completed.arguments.splice(end..end, more);
     completed
 }
 
-/// Returns the command that is called in the end, and what is known of its options.
+/// Returns the innermost subcommand, and its matches.
 fn leaf<'a>(program: &'a Command, found: &'a ArgMatches) -> (&'a Command, &'a ArgMatches) {
     let (mut command, mut found) = (program, found);
     while let Some((name, more)) = found.subcommand() {
@@ -94,7 +96,7 @@ fn leaf<'a>(program: &'a Command, found: &'a ArgMatches) -> (&'a Command, &'a Ar
     (command, found)
 }
 
-/// Returns whether the option stands on the command line, or in a variable.
+/// Returns true if the option is set on the command line or in an environment variable.
 fn is_explicit(found: &ArgMatches, id: &str) -> bool {
     matches!(found.try_contains_id(id), Ok(true))
         && matches!(
@@ -103,7 +105,7 @@ fn is_explicit(found: &ArgMatches, id: &str) -> bool {
         )
 }
 
-/// Returns whether a command takes this setting.
+/// Returns true if a command takes this setting.
 fn reads(program: &Command, command: &Command, key: &str) -> bool {
     let has = |command: &Command, is_global: bool| {
         let mut options = command.get_arguments();
@@ -113,9 +115,9 @@ fn reads(program: &Command, command: &Command, key: &str) -> bool {
     let logs = key == "log" || key == "log-format";
     match name {
         "run" => true,
-        // Theirs says where to read instead of asking the agent.
+        // Their option selects a directory to read instead of asking the agent.
         "history" | "diff" | "explain" | "why" if key == "state-dir" => false,
-        // Theirs say what to look at in place of what the agent serves.
+        // Their option selects manifests to examine instead of the served configuration.
         "diff" | "explain" | "why" if key == "manifests" => false,
         _ => {
             SHARED.contains(&key)
@@ -125,7 +127,7 @@ fn reads(program: &Command, command: &Command, key: &str) -> bool {
     }
 }
 
-/// Returns the options that cannot stand beside this one.
+/// Returns the options that conflict with this one.
 fn rivals<'a>(command: &'a Command, option: &Arg) -> Vec<&'a Arg> {
     let find = |id: &clap::Id| command.get_arguments().find(|arg| arg.get_id() == id);
     let Some(option) = find(option.get_id()) else {

@@ -1,4 +1,4 @@
-//! The settings that `run` has in the end, each with the place that it comes from.
+//! Effective settings of `run`, each with its origin.
 
 use std::ffi::OsString;
 
@@ -10,7 +10,7 @@ use super::arguments::options;
 use super::complete::{complete, look};
 use crate::run::reload::{Setting, SettingOrigin};
 
-/// Returns the settings with which this command line, a `run`, would run, by name.
+/// Returns the effective settings of this `run` command line, sorted by name.
 pub(crate) fn effective(
     program: &Command,
     arguments: Vec<OsString>,

@@ -1,4 +1,4 @@
-//! The text of a settings file: keys, their lines, and values as YAML gives them. Pure.
+//! Parser of the settings file: keys, their lines, and YAML values. Pure.
 
 use std::fmt;
 
@@ -6,27 +6,27 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{MessageFormatter as _, Options, Spanned, UserMessageFormatter};
 
-/// One key of the file.
+/// Entry of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SettingEntry {
-    /// Name of the option, without its dashes.
+    /// Name of the option without dashes.
     pub(crate) key: String,
     /// Line of the key, from 1.
     pub(crate) line: u64,
-    /// SettingValue of the option.
+    /// Value of the option.
     pub(crate) value: SettingValue,
 }
 
-/// The value of a key.
+/// Value of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SettingValue {
-    /// Nothing stands after the key.
+    /// The key has no value.
     Nothing,
     /// `true` or `false`.
     Switch(bool),
-    /// Text or a whole number.
+    /// Text or an integer.
     Text(String),
-    /// A number with a point, of which YAML loses digits: `1.10` is the same to it as `1.1`.
+    /// Number with a decimal point. YAML drops trailing digits: it treats `1.10` as `1.1`.
     Fraction,
     /// A list.
     List(Vec<SettingValue>),
@@ -34,16 +34,16 @@ pub(crate) enum SettingValue {
     Pairs(Vec<(String, SettingValue)>),
 }
 
-/// One thing that is wrong in the file.
+/// Fault in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SettingFault {
-    /// Line in the file, from 1; 0 where the whole file is meant.
+    /// Line in the file, from 1; 0 for the whole file.
     pub(crate) line: u64,
     /// Description, which names the key.
     pub(crate) message: String,
 }
 
-/// Reads the entries of a file. An empty file has none.
+/// Parses the entries of a file, which may be empty.
 pub(super) fn parse(text: &str) -> Result<Vec<SettingEntry>, SettingFault> {
     let entries: Result<Option<Entries>, _> = serde_saphyr::from_str_with_options(text, options());
     match entries {
@@ -71,7 +71,7 @@ fn options() -> Options {
     }
 }
 
-/// All entries of a file, in its order.
+/// All entries of a file, in order.
 #[derive(Default)]
 struct Entries(Vec<SettingEntry>);
 

@@ -1,7 +1,8 @@
-//! The settings file of a host: the options of `run`, each under its own name, read before the command line is judged.
+//! Settings file of a host: options of `run` by name, read before the command line is parsed.
 //!
-//! The command line goes before variables, these before the file, and the file before defaults. There is no list of
-//! settings beside the command line's own: a new option of `run` is a new setting.
+//! The command line takes precedence over environment variables, these over the file, and the file
+//! over defaults. The command line's options are the only list of settings: a new option of `run`
+//! is a new setting.
 
 pub(crate) mod arguments;
 pub(crate) mod complete;
@@ -21,9 +22,9 @@ use self::arguments::{AcceptedSetting, judge};
 use self::file::{SettingFault, parse};
 use super::Cli;
 
-/// The settings file that is read if it exists and none is named.
+/// Settings file that is read if none is named and it exists.
 pub(crate) const DEFAULT_CONFIG: &str = "/etc/sesame/agent.yaml";
-/// Number of bytes that a settings file may have.
+/// Size limit of a settings file in bytes.
 const MAX_BYTES: u64 = 64 << 10;
 
 /// The option that names the file.
@@ -44,18 +45,18 @@ pub(crate) struct ConfigArgs {
     pub(crate) named: bool,
 }
 
-/// A settings file as it was read.
+/// Settings file as read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LoadedSettings {
-    /// The file; none if none was named and there is no default one.
+    /// Path of the file, or `None` if none is named and the default does not exist.
     pub(crate) path: Option<PathBuf>,
-    /// Entries that are valid.
+    /// Valid entries.
     pub(crate) accepted: Vec<AcceptedSetting>,
-    /// Everything that is wrong with the others, or with the file.
+    /// Faults of the other entries, or of the whole file.
     pub(crate) faults: Vec<SettingFault>,
 }
 
-/// A settings file that cannot be used as it is.
+/// The settings file has faults.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.description())]
 pub(crate) struct SettingsError {
@@ -71,7 +72,7 @@ impl SettingsError {
 }
 
 impl SettingFault {
-    /// Returns the fault with its place.
+    /// Returns the message with the path and line.
     pub(crate) fn at(&self, path: &Path) -> String {
         let Self { line, message } = self;
         match line {
@@ -82,7 +83,7 @@ impl SettingFault {
 }
 
 impl LoadedSettings {
-    /// Returns the faults as an error, if there are some.
+    /// Fails if the file has faults.
     pub(crate) fn check(&self) -> Result<(), SettingsError> {
         if self.faults.is_empty() {
             return Ok(());
@@ -94,9 +95,10 @@ impl LoadedSettings {
     }
 }
 
-/// Reads the file that this command line, or a variable, names; else the default one, if it exists.
+/// Reads the file named by the command line or an environment variable, else the default file, if
+/// it exists.
 pub(crate) fn load(arguments: &[OsString]) -> LoadedSettings {
-    // An Envoy waits for this one, and it has no settings.
+    // `launch-envoy` has no settings, and an Envoy waits for it, so do not read the file.
     if arguments.get(1).map(OsString::as_os_str) == Some(OsStr::new("launch-envoy")) {
         return LoadedSettings::default();
     }
@@ -108,14 +110,14 @@ pub(crate) fn load(arguments: &[OsString]) -> LoadedSettings {
     }
 }
 
-/// Reads a file; one that does not exist is no fault, unless it was named.
+/// Reads a file. A missing file is a fault only if it was named.
 pub(crate) fn read(path: &Path, named: bool) -> LoadedSettings {
     let refuse = |fault| LoadedSettings {
         path: Some(path.to_owned()),
         accepted: Vec::new(),
         faults: vec![fault],
     };
-    // Whoever may write it decides what this host serves.
+    // Anyone who can write to the file controls what this host serves, so check who can.
     let text = match open::read_text(path, Rule::Named, MAX_BYTES) {
         Ok(text) => text,
         Err(error) if error.is_not_found() && !named => return LoadedSettings::default(),

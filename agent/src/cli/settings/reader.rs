@@ -1,4 +1,4 @@
-//! Reads the settings of a running agent again: the same command line, the file as it is now.
+//! Reloads a running agent's settings: the same command line, with the current file.
 
 use std::ffi::OsString;
 
@@ -10,7 +10,7 @@ use crate::cli::logging::SetLog;
 use crate::cli::{Cli, Command, options, run};
 use crate::run::reload::{ReadSettings, SettingsReading};
 
-/// The command line of a running agent, and its log.
+/// A running agent's command line, and its log.
 pub(crate) struct SettingsReader {
     pub(crate) arguments: Vec<OsString>,
     pub(crate) set_log: SetLog,

@@ -1,4 +1,4 @@
-//! Keeps the table of settings in `docs/settings.md` what the command line says.
+//! Keeps the table of settings in `docs/settings.md` in sync with the command line.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -70,7 +70,7 @@ fn table() -> String {
     table
 }
 
-/// `SESAME_SET_SETTINGS=1 cargo test -p sesame-agent --lib settings::reference` writes the table anew.
+/// `SESAME_SET_SETTINGS=1 cargo test -p sesame-agent --lib settings::reference` updates the table.
 #[test]
 #[cfg(feature = "cluster")]
 fn the_page_of_settings_says_what_the_command_line_says() {

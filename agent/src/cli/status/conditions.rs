@@ -1,15 +1,15 @@
-//! The conditions of one object in the agent's report. Pure.
+//! Conditions of one object in the agent's report. Pure.
 
 use sesame_gateway_api::status::{ShownCondition, conditions_of};
 
 use crate::run::report::ObjectReport;
 
-/// Returns whether a condition of the object says that something is wrong.
+/// Returns true if any condition of the object reports a fault.
 pub(super) fn is_wrong(object: &ObjectReport) -> bool {
     conditions(object).iter().any(ShownCondition::is_fault)
 }
 
-/// Returns all conditions: of the object itself, of its listeners, of its parents or ancestors.
+/// Returns all conditions of the object, its listeners, and its parents or ancestors.
 pub(super) fn conditions(object: &ObjectReport) -> Vec<ShownCondition> {
     conditions_of(&object.status)
 }

@@ -1,4 +1,4 @@
-//! `sesame-agent status`: asks the running agent what is wrong and what is served.
+//! `sesame-agent status`: shows the problems and Gateways of the running agent.
 
 mod conditions;
 pub(crate) mod selection;
@@ -19,9 +19,9 @@ use super::{EXIT_USAGE, EXIT_WRONG};
 use crate::run::report::Report;
 use sesame_gateway_api::status::AgentState;
 
-/// The time between two questions of `--watch`.
+/// Polling interval of `--watch`.
 const EVERY: Duration = Duration::from_secs(1);
-/// Clears a terminal and begins at its top.
+/// Clears a terminal and moves to its top.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
 /// Shows what is wrong, then the Gateways, then the number of objects of each kind that are served. The exit code is 0 if nothing
@@ -82,7 +82,8 @@ pub(crate) fn main(agent: &AgentArgs, args: &StatusArgs) -> anyhow::Result<u8> {
     Ok(if well { 0 } else { EXIT_WRONG })
 }
 
-/// Asks as a readiness probe does. A host to which no Gateway has come yet is fine, but nobody should be sent there.
+/// Checks like a readiness probe. Also fails without any Gateway: the host is healthy then, but
+/// must not get traffic.
 fn is_ready(agent: &AgentArgs) -> anyhow::Result<u8> {
     let socket = agent.socket();
     agent::ask(&socket, "/readyz")?.ok_or_else(|| agent::not_running(&socket))?;
@@ -100,7 +101,8 @@ fn ask(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<(Report, Stri
     Ok((selection.apply(report)?, inputs))
 }
 
-/// Asks the agent for its report with all objects (`/status`), which it resolves anew, or without (`/gateways`).
+/// Fetches the report with all objects (`/status`), for which the agent resolves them again, or
+/// without objects (`/gateways`).
 fn ask_for(agent: &AgentArgs, path: &str) -> anyhow::Result<Report> {
     let socket = agent.socket();
     let answer = agent::ask(&socket, path)?;
@@ -109,7 +111,8 @@ fn ask_for(agent: &AgentArgs, path: &str) -> anyhow::Result<Report> {
         .with_context(|| format!("the answer of {} is not understood", socket.display()))
 }
 
-/// Returns the agent's report if its inputs are others than these; an agent that tells none may always have a new one.
+/// Returns the agent's report if its inputs differ from `inputs`. An agent that does not report its
+/// inputs always counts as changed.
 fn ask_newer(
     agent: &AgentArgs,
     selection: &Selection,
@@ -123,7 +126,7 @@ fn ask_newer(
     }
 }
 
-/// Prints the status whenever it changes; ends when nobody reads any more.
+/// Prints the status whenever it changes, until standard output is closed.
 fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
     let clears = agent.output == Format::Table && std::io::stdout().is_terminal();
     let (mut shown, mut failed) = (None, None);
@@ -134,7 +137,7 @@ fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
                 inputs = of;
                 let text = || {
                     let text = text::text(&report, selection);
-                    // A blank line separates two reports where the screen is not cleared.
+                    // Separate two reports with a blank line, unless the screen is cleared.
                     format!("{}{text}\n", if clears { CLEAR } else { "" })
                 };
                 if !agent.output.write_next(&report, text)? {
@@ -152,7 +155,7 @@ fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
                     output::error(&error);
                     failed = Some(words);
                 }
-                // The next report is shown even if it is the same as the last.
+                // Show the next report even if it equals the last one.
                 shown = None;
                 inputs.clear();
             }
@@ -161,7 +164,7 @@ fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
     }
 }
 
-/// Returns whether nothing is wrong with the agent as a whole, or with what was selected.
+/// Returns true if neither the agent as a whole nor the selected objects have faults.
 fn is_well(report: &Report, selection: &Selection) -> bool {
     if selection.is_everything() {
         return report.healthy;

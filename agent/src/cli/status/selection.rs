@@ -1,4 +1,4 @@
-//! The objects that `status` is asked about, named as kubectl's users name them. Pure.
+//! Selection of objects for `status`, with the naming conventions of kubectl. Pure.
 
 use anyhow::bail;
 use sesame_gateway_api::world::Kind;
@@ -6,7 +6,7 @@ use sesame_gateway_api::world::Kind;
 use crate::run::report::{ObjectReport, Report};
 use crate::source::problem::SourceProblem;
 
-/// The kinds that have a status.
+/// Kinds with a status.
 const KINDS: [Kind; 14] = [
     Kind::GatewayClass,
     Kind::Gateway,
@@ -24,17 +24,17 @@ const KINDS: [Kind; 14] = [
     Kind::XBackendTrafficPolicy,
 ];
 
-/// The objects that are shown, and how much of them.
+/// Objects to show, and in how much detail.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection {
     wanted: Vec<Selector>,
     namespace: Option<String>,
     gateway: Option<String>,
-    /// True if every condition is shown.
+    /// True to show every condition.
     pub(super) all: bool,
 }
 
-/// A kind, or one object of it.
+/// A kind, or a single object of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Selector {
     kind: Kind,
@@ -43,7 +43,8 @@ struct Selector {
 }
 
 impl Selection {
-    /// Reads `KIND[,KIND]`, `KIND NAME...` or `KIND/NAME...`, where a name may have its namespace before it.
+    /// Parses `KIND[,KIND]`, `KIND NAME...` or `KIND/NAME...`. A name may have its namespace as a
+    /// prefix.
     pub(super) fn parse(
         objects: &[String],
         namespace: Option<String>,
@@ -85,30 +86,30 @@ impl Selection {
         })
     }
 
-    /// Returns whether nothing is left out.
+    /// Returns true if nothing is filtered out.
     pub(super) fn is_everything(&self) -> bool {
         !self.names_objects() && self.gateway.is_none()
     }
 
-    /// Returns whether objects were asked for, rather than the agent with all of its Gateways.
+    /// Returns true if objects are selected, rather than the agent with all of its Gateways.
     pub(super) fn names_objects(&self) -> bool {
         !self.wanted.is_empty() || self.namespace.is_some()
     }
 
-    /// Returns whether this kind was asked for, so that everything wrong with it is shown.
+    /// Returns true if this kind is selected, so that all its faults are shown.
     pub(super) fn names_kind(&self, kind: &str) -> bool {
         self.wanted
             .iter()
             .any(|wanted| wanted.kind.as_str() == kind)
     }
 
-    /// Returns whether every condition of the object is shown.
+    /// Returns true if every condition of the object is to be shown.
     pub(super) fn shows_all_of(&self, object: &ObjectReport) -> bool {
         let named = |wanted: &Selector| wanted.name.is_some() && wanted.is(object);
         self.all || self.wanted.iter().any(named)
     }
 
-    /// Returns the report without the objects and Gateways that were not asked for.
+    /// Returns the report reduced to the selected objects and Gateways.
     pub(super) fn apply(&self, mut report: Report) -> anyhow::Result<Report> {
         if let Some(name) = &self.gateway {
             report.gateways.retain(|gateway| gateway.gateway == *name);
@@ -129,7 +130,7 @@ impl Selection {
             && (self.wanted.is_empty() || self.wanted.iter().any(|wanted| wanted.is(object)))
     }
 
-    /// Returns whether a problem of the source is about something that was asked for.
+    /// Returns true if a problem of the source concerns a selected object.
     pub(super) fn concerns(&self, problem: &SourceProblem, report: &Report) -> bool {
         let name = |object: &ObjectReport| {
             let parts = [&object.kind, &object.namespace, &object.name];
@@ -147,7 +148,7 @@ impl Selection {
                 .is_some_and(|of| report.objects.iter().any(|object| name(object) == *of))
     }
 
-    /// Returns the objects that were named and are not there.
+    /// Returns the named objects that do not exist.
     pub(super) fn missing(&self, report: &Report) -> Vec<String> {
         self.wanted
             .iter()
@@ -197,7 +198,7 @@ impl Selector {
     }
 }
 
-/// Returns a kind by its name in any case: singular, plural or short.
+/// Parses the name of a kind, ignoring case: singular, plural or short.
 fn kind(text: &str) -> anyhow::Result<Kind> {
     if let Some(kind) = Kind::parse(text).filter(|kind| KINDS.contains(kind)) {
         return Ok(kind);

@@ -1,4 +1,4 @@
-//! Counts the objects of each kind, and says how they are. Pure.
+//! Counts the objects of each kind by state. Pure.
 
 use std::collections::BTreeSet;
 
@@ -50,7 +50,7 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
     kinds.into_iter().map(line).collect()
 }
 
-/// Returns a number of objects in words.
+/// Formats a number of objects, with their kind in the singular or plural.
 pub(super) fn counted(count: usize, kind: &str) -> String {
     let plural = Kind::parse(kind).map_or(kind, |kind| kind.plural());
     match count {
@@ -59,7 +59,7 @@ pub(super) fn counted(count: usize, kind: &str) -> String {
     }
 }
 
-/// Returns a number with a comma before each three digits.
+/// Formats a number with a comma as the thousands separator.
 fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();

@@ -1,5 +1,5 @@
-//! The status as people read it: first what is wrong, then the Gateways, then how many objects of each kind are served.
-//! Pure; its colours are taken out again where there is no terminal.
+//! Formats the status for people: first the problems, then the Gateways, then the number of objects
+//! of each kind. Pure. `output` strips the colours unless it writes to a terminal.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,14 +14,14 @@ use crate::run::report::{ObjectReport, Report, RetainedReport};
 use crate::source::problem::Severity;
 use sesame_gateway_api::status::AgentState;
 
-/// The most objects of a kind whose faults are listed, unless that kind is asked for.
+/// Number of objects of a kind whose faults are listed, unless that kind is selected.
 const MAX_LISTED: usize = 20;
 
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
 pub(super) const WARNING: Style = AnsiColor::Yellow.on_default();
 pub(super) const WRONG: Style = AnsiColor::Red.on_default();
 
-/// Returns the text. Writing to a String cannot fail, so the results are let go.
+/// Formats the report. Writing to a String cannot fail, so the results are ignored.
 pub(super) fn text(report: &Report, selection: &Selection) -> String {
     let mut text = String::new();
     if selection.is_everything() {
@@ -69,7 +69,7 @@ fn headline(report: &Report, text: &mut String) {
     text.push('\n');
 }
 
-/// Adds what is not wrong: what soon will be, and what could be better.
+/// Appends warnings about future problems, and hints.
 fn advice(report: &Report, text: &mut String) {
     for warning in &report.warnings {
         let _ = writeln!(text, "{WARNING}soon wrong:{WARNING:#} {warning}");
@@ -99,7 +99,8 @@ fn advice(report: &Report, text: &mut String) {
     }
 }
 
-/// Returns everything that is wrong, a line each: in the source, what Envoy refuses, and conditions of objects.
+/// Formats all problems, one per line: of the source, objects rejected by Envoy, and faulty
+/// conditions.
 fn wrong(report: &Report, selection: &Selection) -> String {
     let mut text = String::new();
     let problems = report.source.problems.iter();
@@ -141,7 +142,7 @@ fn wrong(report: &Report, selection: &Selection) -> String {
     text
 }
 
-/// Adds the conditions of objects that say that something is wrong.
+/// Appends the faulty conditions of objects.
 fn faults(report: &Report, selection: &Selection, text: &mut String) {
     let mut listed: BTreeMap<&str, usize> = BTreeMap::new();
     for object in report.objects.iter().filter(|object| is_wrong(object)) {
@@ -210,7 +211,7 @@ fn gateways(report: &Report) -> String {
     table(&header, rows.collect())
 }
 
-/// Returns every condition of the objects, a row each.
+/// Formats all conditions of the objects, one per row.
 fn objects(shown: &[&ObjectReport]) -> String {
     let header = [
         "KIND",
@@ -262,7 +263,8 @@ fn short(digest: &str) -> String {
     digest.get(..12).unwrap_or(digest).to_owned()
 }
 
-/// Lays out the rows, then colours their lines: a colour must not count for a column's width.
+/// Lays out the rows before colouring their lines, because escape codes must not count towards the
+/// width.
 fn table(header: &[&str], rows: Vec<(Style, Vec<String>)>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header);

@@ -1,4 +1,4 @@
-//! Counts what access logs say of the last seconds.
+//! Counts recent requests in access logs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use super::tally::{Tally, TopReport};
 use super::{By, RowOrder};
 use crate::access_log::{LogEntry, LogReader, Readability};
 
-/// Time within which Envoy writes what has ended: it gathers lines for a second.
+/// Delay until all ended requests are in the log: Envoy buffers lines for a second.
 const LATE: SignedDuration = SignedDuration::from_secs(2);
 
-/// The logs that are followed, and the counts of each second.
+/// Followed logs, with counts for each second.
 pub(super) struct LoggedTraffic {
     logs: Vec<(PathBuf, LogReader, Readability)>,
     seconds: BTreeMap<i64, Tally>,
@@ -46,7 +46,7 @@ impl LoggedTraffic {
         })
     }
 
-    /// Reads what is new, and returns what ended in the window before `now`.
+    /// Reads new lines, and reports the requests that ended in the window before `now`.
     pub(super) fn report(&mut self, now: Timestamp) -> anyhow::Result<TopReport> {
         let until = now.saturating_sub(LATE)?;
         let from = until.saturating_sub(self.window)?;

@@ -1,4 +1,4 @@
-//! TopCounts what the agent's metrics say of backends, where access logs are in no file.
+//! Counts per backend from the agent's metrics, for agents whose access logs are not in files.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::{By, RowOrder};
 use crate::cli::agent;
 use crate::envoy::admin::Sample;
 
-/// TopCounts of backends since their Envoys started.
+/// Counts of backends since their Envoys started.
 type BackendCounts = BTreeMap<String, TopCounts>;
 
 /// The agent that is asked, and its last answers.
@@ -24,7 +24,7 @@ pub(super) struct MeasuredTraffic {
 }
 
 impl MeasuredTraffic {
-    /// Asks nothing yet.
+    /// Creates the source without polling the agent yet.
     pub(super) fn new(
         socket: PathBuf,
         gateway: Option<NamespacedName>,
@@ -38,13 +38,14 @@ impl MeasuredTraffic {
         }
     }
 
-    /// Asks the agent, and returns what was counted between an answer of a window ago, or the first one, and now.
+    /// Polls the agent, and reports the difference to the answer one window ago, or to the first
+    /// answer.
     pub(super) fn report(&mut self, now: Timestamp) -> anyhow::Result<TopReport> {
         let answer = agent::ask(&self.socket, "/metrics")?;
         let answer = answer.ok_or_else(|| agent::not_running(&self.socket))?;
         let counts = read(&String::from_utf8_lossy(&answer), self.gateway.as_ref());
         self.answers.push_back((now, counts));
-        // The one before the window's beginning stays.
+        // Keep the last answer before the start of the window.
         while self
             .answers
             .get(1)
@@ -76,7 +77,7 @@ impl MeasuredTraffic {
     }
 }
 
-/// Reads the counts of backends from the text of metrics.
+/// Parses the counts of backends from the metrics.
 fn read(text: &str, gateway: Option<&NamespacedName>) -> BackendCounts {
     let mut all = BackendCounts::new();
     for sample in text.lines().filter_map(Sample::read) {
@@ -113,10 +114,11 @@ fn read(text: &str, gateway: Option<&NamespacedName>) -> BackendCounts {
     all
 }
 
-/// Returns what was counted since `before`; all of it where an Envoy has begun anew.
+/// Returns the increase since `before`. If Envoy has restarted its counters, that is the whole
+/// count.
 fn since(now: &TopCounts, before: Option<&TopCounts>) -> TopCounts {
     let Some(before) = before else {
-        // Nobody knows when that was counted.
+        // The counts may be older than the window.
         return TopCounts::default();
     };
     let more = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);

@@ -1,7 +1,8 @@
-//! `sesame-agent top`: rates, errors and durations of the last seconds, by route, backend and endpoint.
+//! `sesame-agent top`: recent rates, errors and durations by route, backend and endpoint.
 //!
-//! They come from access logs, which name all of these; Envoy would need memory for each to count them. Where no file has the
-//! logs, the agent's metrics tell of backends.
+//! The source is the access logs, which contain all of these; Envoy would need memory to count each
+//! of them. If the access logs are not in files, the agent's metrics provide counts of backends
+//! only.
 
 mod logged;
 mod measured;
@@ -27,10 +28,10 @@ use super::logs::duration;
 use super::output::Format;
 use crate::run::inspect;
 
-/// Goes to the top of a terminal, and clears what is below.
+/// Moves to the top of a terminal, and clears everything below.
 const AGAIN: &str = "\x1b[H\x1b[J";
 
-/// Time between the first two looks at the processors.
+/// Time between the first two samples of the processors.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// The part of a line by which requests are told apart.
@@ -131,7 +132,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &TopArgs) -> anyhow::Result<u8> {
     };
     let mut traffic = if files.is_empty() {
         let mut measured = MeasuredTraffic::new(agent.socket(), agent.gateway.clone(), window);
-        // Rates are between two answers.
+        // A rate needs two answers.
         measured.report(Timestamp::now())?;
         thread::sleep(if *once { window } else { interval }.unsigned_abs());
         Traffic::Measured(measured)

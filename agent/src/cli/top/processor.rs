@@ -1,4 +1,4 @@
-//! Watches what the processors of the host leave to Envoys.
+//! Samples how much processor time Envoys get.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -7,27 +7,27 @@ use serde::Serialize;
 
 use crate::host::processes::{ProcessorTimes, processor_times};
 
-/// Times of Envoys at the last look.
+/// Envoys' processor times at the last sample.
 #[derive(Debug, Default)]
 pub(super) struct ProcessorWatch {
     last: BTreeMap<u32, (Instant, ProcessorTimes)>,
 }
 
-/// Share of the processors that an Envoy had between two looks.
+/// Processor use of an Envoy between two samples.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ProcessorUse {
     pub(super) pid: u32,
-    /// Processors that it kept busy.
+    /// Average number of busy processors.
     pub(super) cores: f64,
-    /// Seconds of each second for which its threads waited for a processor, together.
+    /// Seconds per second that its threads waited for a processor, summed over all threads.
     pub(super) waiting: f64,
-    /// Of the time in which they had something to do, the percentage for which they waited.
+    /// Percentage of their runnable time that threads spent waiting for a processor.
     pub(super) waiting_percent: u64,
 }
 
 impl ProcessorWatch {
-    /// Looks at these processes, and returns what each has had since the last look.
+    /// Samples these processes, and returns the use of each since its last sample.
     pub(super) fn look(&mut self, pids: Vec<u32>) -> Vec<ProcessorUse> {
         let now = Instant::now();
         let looked = pids

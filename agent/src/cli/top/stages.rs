@@ -1,6 +1,6 @@
-//! Adds up the stages of requests: what their time was spent on. Pure.
+//! Adds up the durations of requests by stage. Pure.
 //!
-//! It must not tell more than lines do: what no line measures counts for no stage.
+//! Never report more than the lines contain: time that no line measures belongs to no stage.
 
 use serde::Serialize;
 
@@ -10,24 +10,25 @@ use crate::access_log::LogEntry;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StageTimes {
-    /// Asking authorization services.
+    /// Waiting for authorization services.
     pub(super) authorization: u64,
-    /// Everything else before the last try began: waiting for a connection, connecting, earlier tries.
+    /// All other time before the last attempt started: waiting for a connection, connecting,
+    /// earlier attempts.
     pub(super) before_backend: u64,
-    /// Sending the request to the backend, as fast as the client sends it.
+    /// Sending the request to the backend, at the speed of the client.
     pub(super) upload: u64,
-    /// Waiting for the backend to begin its answer.
+    /// Waiting for the backend's response to start.
     pub(super) backend: u64,
-    /// Sending the answer to the client, as fast as backend and client let it.
+    /// Sending the response to the client, at the speed of the backend and the client.
     pub(super) download: u64,
 }
 
 impl StageTimes {
-    /// Adds the stages of a line.
+    /// Adds a line's stages.
     pub(super) fn note(&mut self, entry: &LogEntry) {
         let asked = [entry.authorization_us, entry.listener_authorization_us];
         let authorization = asked.into_iter().flatten().fold(0, u64::saturating_add) / 1000;
-        // Where no backend was reached, all the time was before it.
+        // If no backend was reached, the whole duration counts as before the backend.
         let before = entry.before_backend_ms.or(entry.duration_ms);
         let rest = before.unwrap_or(0).saturating_sub(authorization);
         self.add(&Self {
@@ -39,7 +40,7 @@ impl StageTimes {
         });
     }
 
-    /// Adds others.
+    /// Adds the times of another sum.
     pub(super) fn add(&mut self, other: &Self) {
         let Self {
             authorization,
@@ -59,7 +60,7 @@ impl StageTimes {
         }
     }
 
-    /// Returns the stage that took the most, with its share in percent; none if nothing took a millisecond.
+    /// Returns the longest stage with its percentage, or `None` if no stage took a millisecond.
     pub(super) fn longest(&self) -> Option<(&'static str, u64)> {
         let Self {
             authorization,
@@ -107,7 +108,7 @@ mod tests {
     fn a_request_that_reached_no_backend_spent_its_time_before_it() {
         let refused = of(r#"{"status":503,"duration_ms":900,"authorization_us":"300000"}"#);
         assert_eq!(refused.longest(), Some(("before backend", 66)));
-        // A connection is passed on; its duration says nothing about its speed.
+        // The duration of a passed-through connection says nothing about its speed.
         assert_eq!(of(r#"{"duration_ms":9000}"#).longest(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Writes the report of `top` as tables. Pure.
+//! Formats the report of `top` as tables. Pure.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::processor::ProcessorUse;
 use super::tally::{TopReport, TopRow};
 use crate::cli::logs::sentence::plain;
 
-/// Returns one table for each sort, with at most `most` rows each.
+/// Formats one table per grouping, with at most `most` rows each.
 pub(super) fn text(report: &TopReport, most: usize) -> String {
     let TopReport {
         source,
@@ -111,7 +111,7 @@ fn cells(row: &TopRow, seconds: f64) -> [String; 10] {
     ]
 }
 
-/// Returns a rate with one digit behind the point; nothing is `0`.
+/// Formats a rate with one decimal; zero is `0`.
 #[expect(
     clippy::cast_precision_loss,
     reason = "a rate for people need not be exact"

@@ -1,4 +1,4 @@
-//! Counts requests by what they met, and what is shown of them. Pure.
+//! Counts requests by route, backend and endpoint, and builds the rows to show. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,15 @@ use super::stages::StageTimes;
 use super::{By, RowOrder};
 use crate::access_log::LogEntry;
 
-/// Number of names of one sort that are told apart; what more there are counts together.
+/// Number of names per grouping that are counted separately. Requests of further names are counted
+/// together.
 const MOST_NAMES: usize = 10_000;
-/// Name under which all others count.
+/// Name for the requests of all further names.
 const OTHERS: &str = "other";
-/// Name of what met nothing of this sort.
+/// Name for requests without a route, backend or endpoint.
 const NONE: &str = "none";
 
-/// Counts of everything that ended in one span of time.
+/// Counts of all requests that ended in a period.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     counts: BTreeMap<By, BTreeMap<String, TopCounts>>,
@@ -26,22 +27,23 @@ pub(super) struct Tally {
 /// Counts of one route, backend or endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TopCounts {
-    /// Requests, or connections that are passed on as they are.
+    /// Requests, or passed-through connections.
     pub(super) requests: u64,
-    /// Requests by the class of their status, of which the first digit is the index.
+    /// Requests by status class. The index is the first digit of the status.
     pub(super) classes: [u64; 6],
-    /// Requests that were tried more than once.
+    /// Requests with more than one attempt.
     pub(super) retried: u64,
-    /// Number of them by duration in milliseconds, rounded to two digits where it is long; none where nobody measures.
+    /// Requests by duration in milliseconds, with long durations rounded to two digits. Empty if
+    /// durations are not measured.
     pub(super) durations: BTreeMap<u64, u64>,
-    /// Their time by stage.
+    /// Time of the requests by stage.
     pub(super) stages: StageTimes,
-    /// Number of them by Envoy's flag, or by what failed.
+    /// Requests by Envoy's response flag, or by the kind of failure.
     pub(super) flags: BTreeMap<String, u64>,
 }
 
 impl Tally {
-    /// Counts a line by each of these.
+    /// Counts a line in each of these groupings.
     pub(super) fn note(&mut self, entry: &LogEntry, by: &[By]) {
         for by in by {
             let name = match by {
@@ -66,7 +68,7 @@ impl Tally {
         names.entry(name.to_owned()).or_default()
     }
 
-    /// Adds the counts of another span of time.
+    /// Adds the counts of another period.
     pub(super) fn add(&mut self, other: &Self) {
         for (by, names) in &other.counts {
             for (name, counts) in names {
@@ -75,7 +77,7 @@ impl Tally {
         }
     }
 
-    /// Returns the rows of one sort, those with the most of `order` first.
+    /// Returns the rows of a grouping in descending `order`.
     pub(super) fn rows(&self, by: By, seconds: f64, order: RowOrder) -> Vec<TopRow> {
         let names = self.counts.get(&by).into_iter().flatten();
         let mut rows: Vec<TopRow> = names
@@ -109,7 +111,7 @@ impl TopCounts {
         }
         self.stages.note(entry);
         for flag in entry.flags() {
-            // Envoy has a few dozen of them.
+            // Bounds the memory: Envoy has only a few dozen flags.
             if self.flags.len() < 100 || self.flags.contains_key(flag) {
                 *self.flags.entry(flag.to_owned()).or_default() += 1;
             }
@@ -139,7 +141,7 @@ impl TopCounts {
         }
     }
 
-    /// Returns the duration that this share of all did not exceed; none if nothing was measured.
+    /// Returns the duration at this percentile, or `None` if no durations were measured.
     fn quantile(&self, percent: u64) -> Option<u64> {
         let all: u64 = self.durations.values().sum();
         let rank = (all * percent).div_ceil(100).max(1);
@@ -152,7 +154,7 @@ impl TopCounts {
     }
 }
 
-/// Returns a duration with at least two digits of it, so that few different ones are kept.
+/// Rounds a duration to two significant digits, to bound the number of distinct values.
 fn rounded(took: u64) -> u64 {
     let mut step = 1;
     while took / step >= 1000 {
@@ -161,13 +163,14 @@ fn rounded(took: u64) -> u64 {
     took / step * step
 }
 
-/// Returns the object of a route's name: `HTTPRoute/shop/cart` of `HTTPRoute/shop/cart/rules/0/matches/0`.
+/// Returns the object in a route's name: `HTTPRoute/shop/cart` for
+/// `HTTPRoute/shop/cart/rules/0/matches/0`.
 fn route(name: &str) -> &str {
     let end = name.match_indices('/').nth(2).map(|(end, _)| end);
     end.map_or(name, |end| &name[..end])
 }
 
-/// Everything that is shown at once.
+/// Complete report.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TopReport {
@@ -176,9 +179,9 @@ pub(super) struct TopReport {
     pub(super) from: Timestamp,
     pub(super) until: Timestamp,
     pub(super) seconds: f64,
-    /// Share of the processors that the Envoys had since the last look.
+    /// Envoys' use of the processors since the last sample.
     pub(super) envoys: Vec<ProcessorUse>,
-    /// The rows of each sort.
+    /// Rows of each grouping.
     pub(super) rows: BTreeMap<By, Vec<TopRow>>,
 }
 
@@ -189,7 +192,8 @@ pub(super) struct TopRow {
     pub(super) name: String,
     pub(super) requests: u64,
     pub(super) per_second: f64,
-    /// Requests by the class of their status; what has no status is a connection, or a client that left.
+    /// Requests by status class. Passed-through connections, and requests whose client
+    /// disconnected, have no status.
     pub(super) classes: BTreeMap<String, u64>,
     pub(super) retried: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -198,7 +202,7 @@ pub(super) struct TopRow {
     pub(super) p99_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) longest_ms: Option<u64>,
-    /// Milliseconds of all of them by stage, where it is measured.
+    /// Total milliseconds by stage, if measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stages_ms: Option<StageTimes>,
     pub(super) flags: BTreeMap<String, u64>,
@@ -225,7 +229,7 @@ impl TopRow {
     }
 }
 
-/// Returns a count as a rate.
+/// Converts a count to a rate.
 #[expect(
     clippy::cast_precision_loss,
     reason = "a rate for people need not be exact"
