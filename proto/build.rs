@@ -1,4 +1,5 @@
-//! Compiles the schema without `protoc`: `protox` parses it, `prost-build` writes the Rust types.
+//! Compiles the schema without `protoc`: `protox` parses it, and `prost-build` generates the Rust
+//! types.
 
 #![allow(
     clippy::disallowed_methods,
@@ -10,7 +11,8 @@ use std::path::PathBuf;
 
 use prost::Message as _;
 
-/// Large messages that most of the many routes and backends do not have: behind a pointer, they take no room where they are absent.
+/// Large fields that most routes and backends leave unset. Boxing them saves memory, because there
+/// are many routes and backends.
 const RARE: &[&str] = &[
     "Route.request_headers",
     "Route.response_headers",
@@ -30,14 +32,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile(["proto/snapshot.proto", "proto/bundle.proto"], ["proto"])?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("snapshot.bin"), descriptors.encode_to_vec())?;
-    // What each message takes in memory, by name: for `bounds`.
+    // In-memory size of each message by name, for `bounds`.
     let messages = descriptors.file.iter().flat_map(|file| &file.message_type);
     let sizes: Vec<String> = messages
         .clone()
         .map(|message| format!("(\"{0}\", size_of::<{0}>())", message.name()))
         .collect();
     std::fs::write(out.join("sizes.rs"), format!("&[{}]", sizes.join(",")))?;
-    // The numbers of fields, a module for each message: for what is encoded by hand.
+    // Field numbers in a module per message, for manual encoding.
     let numbers = messages.map(|message| {
         let constant = |(name, number): (&str, i32)| {
             format!("pub(crate) const {}: u32 = {number};", name.to_uppercase())
@@ -62,7 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns `RouteTable` as `route_table`.
+/// Converts `RouteTable` to `route_table`.
 fn snake_case(name: &str) -> String {
     let mut snake = String::new();
     for letter in name.chars() {

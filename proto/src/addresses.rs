@@ -1,24 +1,25 @@
-//! Addresses that no endpoint may have: the host itself, its neighbours on the link, and the services there that give a
-//! cloud's machines their credentials. Pure.
+//! Addresses that no endpoint may have: the host itself, link-local neighbours, and metadata
+//! services that give cloud machines their credentials. Pure.
 //!
-//! The table is used by the controller, which leaves such endpoints out of snapshots, and by the agent, which does not trust
-//! a snapshot. An IPv6 address that stands for an IPv4 address must never pass where that one is refused.
+//! The controller excludes such endpoints from snapshots. The agent uses the same table, because it
+//! does not trust a snapshot. An IPv6 address that embeds an IPv4 address must be refused if the
+//! IPv4 address is.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
 
-/// A network whose addresses are refused.
+/// Network whose addresses are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusedAddress {
-    /// The network as people write it.
+    /// Network in CIDR notation.
     pub network: &'static str,
-    /// The meaning of its addresses.
+    /// Purpose of its addresses.
     pub what: &'static str,
-    /// The document that says so.
+    /// Document that defines it.
     pub source: &'static str,
 }
 
-/// All refused networks; more general ones come later.
+/// All refused networks, with more general ones later.
 #[rustfmt::skip]
 const TABLE: &[(&str, &str, &str)] = &[
     ("100.100.100.200/32", "metadata of Alibaba Cloud", "Alibaba Cloud ECS: instance metadata"),
@@ -39,7 +40,7 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("ff00::/8", "multicast", "RFC 4291 2.7"),
 ];
 
-/// The table, with the first address and the number of fixed bits of each network.
+/// Parsed table with each network's first address and prefix length.
 static NETWORKS: LazyLock<Vec<(IpAddr, u32, RefusedAddress)>> = LazyLock::new(|| {
     let read = |(network, what, source): &(&'static str, &'static str, &'static str)| {
         let (first, bits) = network.split_once('/')?;
@@ -55,7 +56,7 @@ static NETWORKS: LazyLock<Vec<(IpAddr, u32, RefusedAddress)>> = LazyLock::new(||
     TABLE.iter().map(network).collect()
 });
 
-/// Returns the network for which an endpoint may not have this address; none if it may.
+/// Returns the refused network that contains the address, or `None` if an endpoint may have it.
 pub fn refused(ip: IpAddr) -> Option<&'static RefusedAddress> {
     let holds = |first: IpAddr, bits: u32, ip: IpAddr| match (first, ip) {
         (IpAddr::V4(first), IpAddr::V4(ip)) => {
@@ -74,7 +75,7 @@ pub fn refused(ip: IpAddr) -> Option<&'static RefusedAddress> {
     forms(ip).find_map(of)
 }
 
-/// Returns the address, and the IPv4 addresses that it may stand for.
+/// Returns the address, and the IPv4 addresses that it may embed.
 pub fn forms(ip: IpAddr) -> impl Iterator<Item = IpAddr> {
     let v6 = match ip {
         IpAddr::V4(_) => None,
@@ -84,20 +85,21 @@ pub fn forms(ip: IpAddr) -> impl Iterator<Item = IpAddr> {
     std::iter::once(ip).chain(translated)
 }
 
-/// Returns the IPv4 addresses that an IPv6 address may stand for. A prefix of a network's own (RFC 6052) cannot be known.
+/// Returns the IPv4 addresses that an IPv6 address may embed. Network-specific prefixes (RFC 6052)
+/// are unknown here.
 fn translated(ip: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     let bits = u128::from(ip);
     let bytes = ip.octets();
     let at = |first: usize| {
         let mut v4 = [0; 4];
-        // Byte 8 is no part of an address (RFC 6052 2.2).
+        // Skip byte 8, which is not a part of the embedded address (RFC 6052 2.2).
         let places = (first..).filter(|place| first >= 9 || *place != 8);
         for (byte, place) in v4.iter_mut().zip(places) {
             *byte = bytes.get(place).copied().unwrap_or_default();
         }
         Ipv4Addr::from(v4)
     };
-    // With another length these bytes are zeros more often than not, and would be taken for "this host".
+    // With another prefix length these bytes are mostly zeros, and would look like "this host".
     let whole = |v4: Ipv4Addr| (v4.octets()[0] != 0).then_some(v4);
     let local = |first: usize| {
         let begins = (bits ^ 0x0064_ff9b_0001 << 80).leading_zeros() >= 48;
@@ -111,13 +113,15 @@ fn translated(ip: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
         begins(0xffff, 96).then_some(last),
         begins(0, 96).then_some(last),
         begins(0xffff_0000, 96).then_some(last),
-        // NAT64: the well-known prefix, and the local one with whatever length is in use (RFC 6052, RFC 8215).
+        // NAT64: the well-known prefix, and the local one with any prefix length (RFC 6052, RFC
+        // 8215).
         begins(0x0064_ff9b_0000_0000_0000_0000, 96).then_some(last),
         local(6),
         local(7),
         local(9),
         local(12),
-        // 6to4 (RFC 3056), ISATAP (RFC 5214), and Teredo, whose client is hidden (RFC 4380).
+        // 6to4 (RFC 3056), ISATAP (RFC 5214), and Teredo, which obfuscates the client address (RFC
+        // 4380).
         begins(0x2002, 16).then_some(at(2)),
         (bits >> 32 & 0xfdff_ffff == 0x5efe).then_some(last),
         begins(0x2001_0000, 32).then_some(Ipv4Addr::from(!u32::from(last))),

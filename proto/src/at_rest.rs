@@ -1,8 +1,10 @@
-//! Key pairs as a host keeps them on its disk: chains as they are, private keys encrypted with a key of the host.
+//! Key pairs as a host stores them on disk: certificate chains in clear, private keys encrypted
+//! with a key of the host.
 //!
-//! Each private key is encrypted by itself (ChaCha20-Poly1305, with a key that HKDF-SHA256 derives from the host's and from random
-//! bytes), and bound to its name and chain. So the certificates can be listed, and one key removed, without any key of the host.
-//! Must never print a private key, nor take a key that was sealed for another name.
+//! Each private key is encrypted separately and bound to its name and chain. The cipher is
+//! ChaCha20-Poly1305; HKDF-SHA256 derives its key from the host's key and a random salt. So
+//! certificates can be listed, and a key removed, without the host's key. Must never print a
+//! private key, nor accept a key sealed for another name.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -17,42 +19,42 @@ use sha2::{Digest as _, Sha256};
 use crate::bounds::{self, BoundsError, Field, Of, Shape};
 use crate::keys::{KeyPair, MAX_DECODED_BYTES, hex};
 
-/// Context of every encryption, and the beginning of all that is encrypted.
+/// Context of every encryption, and prefix of all encrypted data.
 const DOMAIN: &[u8] = b"sesame at rest v1\n";
 const PREFIX: &str = "SESAME-SEALING-KEY-";
-/// Bytes of a digest that detects typing errors.
+/// Length of the digest that detects typing errors, in bytes.
 const CHECKSUM: usize = 4;
 const ID: usize = 8;
 const SALT: usize = 32;
 
-/// The key of a host that others are encrypted with.
+/// Host's key for encrypting other keys.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SealingKey([u8; 32]);
 
-/// Reasons for which something that is encrypted cannot be read.
+/// Reason why encrypted data cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AtRestError {
-    /// The text is not a key.
+    /// The text is not a sealing key.
     #[error("holds no sealing key, or a damaged one")]
     NoKey,
     /// It was encrypted with another key.
     #[error("is sealed with key {id}, which this host does not have")]
     OtherKey {
-        /// Identifier of the key that it needs.
+        /// Identifier of the required key.
         id: String,
     },
-    /// It is damaged, or was encrypted for something else.
+    /// It is damaged, or was encrypted for another place.
     #[error("is sealed with a key of this host, but is damaged or of another place")]
     Damaged,
 }
 
 impl SealingKey {
-    /// Makes a key of random bytes.
+    /// Creates a key from random bytes.
     pub fn from_random(random: [u8; 32]) -> Self {
         Self(random)
     }
 
-    /// Reads a key as [`SealingKey::stored`] gives it.
+    /// Parses a key in the format of [`SealingKey::stored`].
     pub fn parse(stored: &str) -> Result<Self, AtRestError> {
         let encoded = stored.trim_end().strip_prefix(PREFIX);
         let bytes = encoded.and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
@@ -64,14 +66,14 @@ impl SealingKey {
         Ok(Self(*key))
     }
 
-    /// Returns the text that is stored. The caller guards it.
+    /// Returns the text to store. The caller must protect it.
     pub fn stored(&self) -> String {
         let checksum = Sha256::digest(self.0);
         let encoded = URL_SAFE_NO_PAD.encode([&self.0[..], &checksum[..CHECKSUM]].concat());
         format!("{PREFIX}{encoded}\n")
     }
 
-    /// Returns an identifier of the key that reveals nothing of it.
+    /// Returns an identifier that reveals nothing about the key.
     pub fn id(&self) -> String {
         hex(&self.id_bytes())
     }
@@ -90,7 +92,7 @@ impl SealingKey {
         Ok(LessSafeKey::new(derived))
     }
 
-    /// Encrypts bytes that only who names the same `place` can decrypt. `salt` is random.
+    /// Encrypts bytes. Decryption requires the same `place`. `salt` must be random.
     pub fn seal(
         &self,
         clear: &[u8],
@@ -113,7 +115,7 @@ impl fmt::Debug for SealingKey {
     }
 }
 
-/// Returns true if the bytes were encrypted by [`SealingKey::seal`].
+/// Returns true for the output of [`SealingKey::seal`].
 pub fn is_sealed(stored: &[u8]) -> bool {
     stored.starts_with(DOMAIN)
 }
@@ -124,7 +126,7 @@ pub fn is_sealed_with(stored: &[u8], key: &SealingKey) -> bool {
     rest.is_some_and(|rest| rest.starts_with(&key.id_bytes()))
 }
 
-/// Decrypts bytes with whichever of these keys encrypted them.
+/// Decrypts bytes with the matching one of these keys.
 pub fn open<'k>(
     stored: &[u8],
     place: &[u8],
@@ -147,31 +149,31 @@ pub fn open<'k>(
     Ok(content)
 }
 
-/// Returns the nonce, whose key encrypts nothing else.
+/// Returns a constant nonce: each derived key encrypts only once.
 fn nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
 
-/// A key pair as it is stored.
+/// Key pair in its stored form.
 #[derive(Clone, PartialEq, Eq, Message)]
 #[prost(skip_debug)]
 pub struct StoredPair {
-    /// The name, `Secret/namespace/name`.
+    /// Name as `Secret/namespace/name`.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// The certificates as PEM, leaf first.
+    /// Certificates as PEM, leaf first.
     #[prost(bytes = "vec", tag = "2")]
     pub certificate_chain: Vec<u8>,
-    /// The key as PEM, if it is in clear.
+    /// Private key as PEM, if stored in clear.
     #[prost(bytes = "vec", tag = "3")]
     private_key: Vec<u8>,
-    /// The key as PEM, encrypted.
+    /// Private key as PEM, encrypted.
     #[prost(bytes = "vec", tag = "4")]
     sealed: Vec<u8>,
-    /// [`KeyPair::digest`]; empty where the key is in clear.
+    /// [`KeyPair::digest`]; empty if the key is stored in clear.
     #[prost(string, tag = "5")]
     digest: String,
-    /// The OCSP response, in clear.
+    /// OCSP response, in clear.
     #[prost(bytes = "vec", tag = "6")]
     ocsp_staple: Vec<u8>,
 }
@@ -199,7 +201,7 @@ impl fmt::Debug for StoredPair {
 }
 
 impl StoredPair {
-    /// Returns a pair in clear.
+    /// Stores a pair in clear.
     pub fn clear(pair: KeyPair) -> Self {
         let KeyPair {
             name,
@@ -217,7 +219,7 @@ impl StoredPair {
         }
     }
 
-    /// Encrypts a pair. `salt` is random.
+    /// Encrypts a pair. `salt` must be random.
     pub fn sealed(pair: &KeyPair, key: &SealingKey, salt: [u8; SALT]) -> Result<Self, AtRestError> {
         let place = place(&pair.name, &pair.certificate_chain);
         Ok(Self {
@@ -230,7 +232,7 @@ impl StoredPair {
         })
     }
 
-    /// Returns the digest of the pair, which needs no key of the host.
+    /// Returns the digest of the pair, without needing the host's key.
     pub fn digest(&self) -> String {
         if self.digest.is_empty() {
             self.in_clear().digest()
@@ -239,7 +241,8 @@ impl StoredPair {
         }
     }
 
-    /// Returns true if the private key is encrypted with this key; or is in clear, if there is none.
+    /// Returns true if the private key is encrypted with `key`, or with `None`, if it is stored in
+    /// clear.
     pub fn is_sealed_with(&self, key: Option<&SealingKey>) -> bool {
         match key {
             Some(key) => is_sealed_with(&self.sealed, key),
@@ -247,7 +250,7 @@ impl StoredPair {
         }
     }
 
-    /// Returns the pair, decrypted with one of these keys.
+    /// Returns the pair, decrypted with one of these keys if needed.
     pub fn open<'k>(
         &self,
         keys: impl IntoIterator<Item = &'k SealingKey>,
@@ -269,7 +272,7 @@ impl StoredPair {
         Ok(pair)
     }
 
-    /// Returns the pair as far as nothing is encrypted: without its key, if that is.
+    /// Returns the pair without decrypting it. An encrypted private key is left out.
     pub fn in_clear(&self) -> KeyPair {
         KeyPair {
             name: self.name.clone(),
@@ -284,7 +287,8 @@ fn place(name: &str, chain: &[u8]) -> Vec<u8> {
     [b"pair\n", name.as_bytes(), b"\n", &Sha256::digest(chain)].concat()
 }
 
-/// Encodes stored pairs. Agents that know no sealed pairs refuse the bytes if there is one.
+/// Encodes stored pairs. If any is sealed, the bytes have a prefix that agents without support for
+/// sealing reject.
 pub fn encode(pairs: Vec<StoredPair>) -> Vec<u8> {
     let is_clear = pairs.iter().all(|pair| pair.sealed.is_empty());
     let mut bytes = if is_clear {
@@ -296,7 +300,7 @@ pub fn encode(pairs: Vec<StoredPair>) -> Vec<u8> {
     bytes
 }
 
-/// Decodes stored pairs; those that [`crate::keys::encode`] encoded are in clear.
+/// Decodes stored pairs. Pairs encoded with [`crate::keys::encode`] are in clear.
 pub fn decode(bytes: &[u8]) -> Result<Vec<StoredPair>, BoundsError> {
     let bytes = bytes.strip_prefix(DOMAIN).unwrap_or(bytes);
     let (stored, _) = bounds::decode::<StoredPairs>(&SHAPE, bytes, 2 * MAX_DECODED_BYTES)?;

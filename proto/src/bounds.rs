@@ -1,12 +1,14 @@
-//! The memory that a message takes once it is decoded, counted from its bytes: a message that takes too much is refused
-//! before any value is built.
+//! Computes the memory that a message takes once decoded from its encoded bytes. A message that
+//! takes too much is rejected before any value is built.
 //!
-//! An element of a list takes two bytes where it is encoded and a hundred times that as a value, and bytes that repeat
-//! compress a thousandfold. So a limit on bytes is no limit on memory. The walk here follows the schema, builds nothing and
-//! ends at the first byte that is too much. It vouches for nothing else: a message that it lets through may be malformed.
+//! An encoded list element may take two bytes, but a hundred times as much as a value, and repeated
+//! bytes compress a thousandfold. So a limit on bytes does not limit memory. The walk follows the
+//! schema, builds nothing, and stops at the first byte that exceeds the limit. It checks nothing
+//! else: an accepted message may still be malformed.
 //!
-//! On the way it refuses what a snapshot says beyond this schema. A decoder passes over fields that it does not know, so a reader
-//! that is older than its writer would serve a route without the part that protects it.
+//! The walk also rejects snapshots with fields or values outside this schema. A decoder skips
+//! unknown fields, so a reader older than its writer would serve a route without the part that
+//! protects it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
@@ -18,28 +20,28 @@ use prost_reflect::{DescriptorPool, Kind, MessageDescriptor};
 
 use crate::schema::{BundleHeader, DESCRIPTORS, Manifest, SIZES, SealedKeys, Snapshot};
 
-/// Overhead of an allocation in bytes.
+/// Bytes of overhead per allocation.
 const ALLOCATION: u64 = 16;
-/// Factor by which a list may be larger than its content, since lists grow by doubling.
+/// Ratio of a list's capacity to its length, since lists grow by doubling.
 const GROWTH: u64 = 2;
-/// Bytes that are counted for a message of unknown size.
+/// Bytes assumed for a message of unknown size.
 const UNKNOWN_SIZE: usize = 4096;
-/// Largest manifest in bytes: twice the size of one with the maximum number of shards.
+/// Limit of a manifest in bytes: twice the size of a manifest with the maximum number of shards.
 const MAX_MANIFEST: u64 = 2 * 1024 * 1024;
-/// Bytes that the header of a bundle may take at most, and its sealed keys.
+/// Limits of a bundle's header and of its sealed keys in bytes.
 const MAX_BUNDLE_HEADER: u64 = 2 * 1024 * 1024;
 const MAX_SEALED_KEYS: u64 = 32 * 1024 * 1024;
 
-/// Reasons for which bytes are not decoded.
+/// Reason why bytes are not decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BoundsError {
-    /// The values would be too many or too large.
+    /// The values would take too much memory.
     #[error("would take more than {limit} bytes of memory once decoded, which is the limit")]
     TooMuch {
         /// The limit in bytes.
         limit: u64,
     },
-    /// A newer writer says something that this schema has no place for.
+    /// A newer writer used a field or value outside this schema.
     #[error(
         "{message} has {what}, which this version of Sesame does not know and must not leave out; use a version that is as new as the writer's"
     )]
@@ -54,29 +56,29 @@ pub enum BoundsError {
     Malformed(#[from] DecodeError),
 }
 
-/// Decodes a snapshot, or a part of one, that takes no more than `limit` bytes and says nothing that the schema does not know; returns
-/// the bytes that it takes, too.
+/// Decodes a snapshot or a part of one. Fails if it takes more than `limit` bytes or has fields or
+/// values outside the schema. Also returns its size in memory.
 pub fn snapshot(bytes: &[u8], limit: u64) -> Result<(Snapshot, u64), BoundsError> {
     let size = size_of_snapshot(bytes, limit)?;
     Ok((Snapshot::decode(bytes)?, size))
 }
 
-/// Decodes a manifest, within the limit for all manifests.
+/// Decodes a manifest within its limit.
 pub fn manifest(bytes: &[u8]) -> Result<Manifest, BoundsError> {
     Ok(decode(&SHAPES.manifest, bytes, MAX_MANIFEST)?.0)
 }
 
-/// Decodes the header of a bundle, within the limit for all headers.
+/// Decodes the header of a bundle within its limit.
 pub(crate) fn bundle_header(bytes: &[u8]) -> Result<BundleHeader, BoundsError> {
     Ok(decode(&SHAPES.bundle_header, bytes, MAX_BUNDLE_HEADER)?.0)
 }
 
-/// Decodes sealed keys, within the limit for all of them.
+/// Decodes sealed keys within their limit.
 pub(crate) fn sealed_keys(bytes: &[u8]) -> Result<SealedKeys, BoundsError> {
     Ok(decode(&SHAPES.sealed_keys, bytes, MAX_SEALED_KEYS)?.0)
 }
 
-/// Returns the bytes that a snapshot, or part of one, takes in memory. Fails if they exceed
+/// Returns the bytes that a snapshot, or a part of one, takes in memory. Fails if they exceed
 /// `limit`, or if it has a field outside the schema.
 pub(crate) fn size_of_snapshot(bytes: &[u8], limit: u64) -> Result<u64, BoundsError> {
     SHAPES.snapshot.measure(bytes, limit, Unknown::Refused)
@@ -91,19 +93,19 @@ pub(crate) fn decode<M: Message + Default>(
     Ok((M::decode(bytes)?, size))
 }
 
-/// Treatment of fields outside the schema.
+/// How to treat fields outside the schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unknown {
     Refused,
     PassedOver,
 }
 
-/// The fields of a message.
+/// Fields of a message.
 #[derive(Debug)]
 pub(crate) struct Shape {
     /// Name of the message.
     name: String,
-    /// Bytes of a value, without those that it points to.
+    /// Size of a value in bytes, without heap allocations.
     size: u64,
     /// The fields by number.
     fields: BTreeMap<u32, Field>,
@@ -117,13 +119,13 @@ pub(crate) struct Field {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Of {
-    /// A string, or bytes.
+    /// String or bytes.
     Text,
-    /// A number of a list.
+    /// List of numbers.
     Numbers,
-    /// A single number, which takes nothing.
+    /// Single number, which needs no allocation.
     Number,
-    /// A single value of an enumeration, which takes nothing.
+    /// Single enum value, which needs no allocation.
     Value(Arc<BTreeSet<i32>>),
     Message(Arc<Shape>),
 }
@@ -139,7 +141,7 @@ static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
     let pool = DescriptorPool::decode(DESCRIPTORS).unwrap_or_default();
     let shape = |name: &str| {
         let message = pool.get_message_by_name(&format!("sesame.snapshot.v1alpha1.{name}"));
-        // Without a schema nothing is let through.
+        // Without a schema, reject everything.
         Arc::new(message.map_or(Shape::new(name, usize::MAX, []), |message| {
             Shape::of(&message)
         }))
@@ -165,7 +167,8 @@ impl Shape {
         }
     }
 
-    /// Returns the shape of a message. No message of the schema can contain itself, so this ends.
+    /// Builds the shape of a message. Terminates because no message of the schema can contain
+    /// itself.
     fn of(message: &MessageDescriptor) -> Self {
         let size = SIZES.iter().find(|(name, _)| *name == message.name());
         let fields = message.fields().map(|field| {
@@ -248,12 +251,12 @@ impl Walk {
                 let element = if *repeated { size_of::<String>() } else { 0 } as u64;
                 self.take(GROWTH * element + ALLOCATION + content.len() as u64)
             }
-            // One byte is one number at most.
+            // Each byte encodes one number at most.
             Of::Numbers => self.take(GROWTH * content.len() as u64 * size_of::<u64>() as u64),
-            // The decoder refuses it.
+            // The wire type is wrong, so the decoder will reject it.
             Of::Number | Of::Value(_) => Ok(()),
             Of::Message(inner) => {
-                // A single one may be behind a pointer.
+                // A single message may be boxed.
                 self.take(if *repeated {
                     GROWTH.saturating_mul(inner.size)
                 } else {
@@ -297,7 +300,7 @@ impl Walk {
     }
 }
 
-/// Same message as the decoder's, for input that it would refuse too.
+/// Returns the decoder's own error, for input that it would reject too.
 fn malformed() -> BoundsError {
     #[allow(clippy::unwrap_used, reason = "an empty buffer holds no number")]
     BoundsError::Malformed(decode_varint(&mut [].as_slice()).unwrap_err())
@@ -419,7 +422,7 @@ mod tests {
             all
         };
         assert!(snapshot(&route(&[]), 1 << 20).is_ok());
-        // Field 500, as a number, as text and as 32 bits.
+        // Field 500 as a varint, as bytes, and as a 32-bit number.
         for more in [
             &[0xa0, 0x1f, 1][..],
             &[0xa2, 0x1f, 1, b'a'],

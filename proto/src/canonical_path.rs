@@ -1,13 +1,15 @@
-//! Paths of requests as Envoy makes them canonical before it compares them with routes. Pure.
+//! Canonicalizes request paths as Envoy does before matching routes. Pure.
 //!
-//! Envoy has this from Chromium (`url_canon_path.cc`), and so `/%2e%2E/`, `\` and broken escapes are treated as there. The hex
-//! digits of other escapes stay as the client wrote them, so routes are compared with both cases (RFC 3986 6.2.2.1).
+//! Envoy uses Chromium's code (`url_canon_path.cc`), so `/%2e%2E/`, `\` and broken escapes are
+//! handled as in Chromium. The hex digits of other escapes keep the client's case, so routes are
+//! matched in both cases (RFC 3986 6.2.2.1).
 
 use std::borrow::Cow;
 
 use crate::expressions::quote;
 
-/// Resolves `.` and `..`, unescapes characters that need no escape, and escapes those that do. Returns `None` for an escaped NUL.
+/// Resolves `.` and `..`, unescapes characters that need no escape, and escapes the others. Returns
+/// `None` for an escaped NUL.
 pub fn collapse_dots(path: &str) -> Option<String> {
     let bytes = path.as_bytes();
     let mut out: Vec<u8> = Vec::with_capacity(bytes.len());
@@ -15,7 +17,7 @@ pub fn collapse_dots(path: &str) -> Option<String> {
         out.push(b'/');
     }
     let mut at = 0;
-    // The last `%` that began no escape.
+    // Position of the last `%` that started no escape.
     let mut stray = None;
     while let Some(&byte) = bytes.get(at) {
         let dot = dot_length(bytes, at);
@@ -54,11 +56,12 @@ pub fn collapse_dots(path: &str) -> Option<String> {
             _ => out.push(byte),
         }
     }
-    // Every byte is ASCII: what is not was escaped.
+    // Only ASCII remains: all other bytes are escaped.
     String::from_utf8(out).ok()
 }
 
-/// Escapes a stray `%` if what was just unescaped behind it made an escape of it. `next` is the byte that comes next.
+/// Escapes a stray `%` if unescaping the characters after it would turn it into an escape. `next`
+/// is the next byte of the path.
 fn escape_stray(out: &mut Vec<u8>, stray: usize, next: Option<u8>) {
     let mut behind = out.get(stray + 1..).unwrap_or_default().to_vec();
     if behind.len() == 1 {
@@ -69,7 +72,7 @@ fn escape_stray(out: &mut Vec<u8>, stray: usize, next: Option<u8>) {
     }
 }
 
-/// Returns the length of a dot, plain or escaped; 0 if there is none.
+/// Returns the length of a plain or escaped dot at this position, or 0.
 fn dot_length(bytes: &[u8], at: usize) -> usize {
     match bytes.get(at..) {
         Some([b'.', ..]) => 1,
@@ -78,7 +81,8 @@ fn dot_length(bytes: &[u8], at: usize) -> usize {
     }
 }
 
-/// Returns how many bytes behind a dot belong to it, and true if it means the directory above; none if it means nothing special.
+/// Returns how many bytes after a dot belong to the segment, and true if it is `..`. Returns `None`
+/// if it is an ordinary segment.
 fn after_dot(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     let ends = |at: usize| match bytes.get(at) {
         None => Some(0),
@@ -92,7 +96,7 @@ fn after_dot(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     Some((second + slash, true))
 }
 
-/// Removes the last element, but never the first slash.
+/// Removes the last segment, but never the first slash.
 fn back_up(out: &mut Vec<u8>) {
     if out.len() > 1 {
         out.pop();
@@ -113,7 +117,7 @@ fn is_slash(byte: u8) -> bool {
     matches!(byte, b'/' | b'\\')
 }
 
-/// Returns true for a byte whose escaped form means the same to everybody.
+/// Returns true for a byte whose escaped form is equivalent to the byte itself.
 fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~')
 }
@@ -126,7 +130,7 @@ fn must_be_escaped(byte: u8) -> bool {
         )
 }
 
-/// Returns the path with the hex digits of its escapes in upper case.
+/// Returns the path with upper-case hex digits in all escapes.
 pub fn upper_escapes(path: &str) -> Cow<'_, str> {
     let mut parts = path.split('%');
     let first = parts.next().unwrap_or_default();
@@ -147,10 +151,12 @@ pub fn upper_escapes(path: &str) -> Cow<'_, str> {
     Cow::Owned(upper)
 }
 
-/// Length in bytes beyond which a path is compared as it is: its expression would be as long.
+/// Length in bytes beyond which a path is matched as it is, because the expression would be too
+/// long.
 const LONGEST: usize = 4096;
 
-/// Returns a regular expression for a path whose escapes may be in either case; `None` if no escape has a letter.
+/// Returns a regular expression that matches the path with escapes in either case, or `None` if no
+/// escape contains a letter.
 pub fn in_either_case(path: &str) -> Option<String> {
     if path.len() > LONGEST {
         return None;
@@ -180,7 +186,8 @@ pub fn in_either_case(path: &str) -> Option<String> {
     has_letter.then_some(pattern)
 }
 
-/// Returns an escape in a text that no canonical path has, because Envoy writes another character or refuses the request.
+/// Returns an escape in the text that no canonical path contains, because Envoy unescapes it or
+/// rejects the request.
 pub fn never_escaped(text: &str) -> Option<&str> {
     let escapes = text.match_indices('%');
     let mut escapes = escapes.filter_map(|(at, _)| text.get(at..at + 3));

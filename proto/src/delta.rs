@@ -1,56 +1,56 @@
 //! The difference between two versions of a Gateway that differ only in virtual hosts and in added
 //! or removed backends. Pure.
 //!
-//! Incremental resolution creates one, as does a comparison of two versions of a shard. Shards and
-//! the encoded snapshot apply it without being rebuilt. Never apply it in part: if one virtual host
-//! does not fit, nothing is changed.
+//! Created by incremental resolution, and by comparing two versions of a shard. Shards and the
+//! encoded snapshot apply it without a rebuild. Never apply it in part: if one virtual host does
+//! not match, change nothing.
 
 use crate::digest::domain_order;
 use crate::schema::{Backend, EndpointSet, RouteTable, VirtualHost};
 
-/// Everything that has changed of a Gateway.
+/// All changes of a Gateway.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GatewayDelta {
-    /// The changed virtual hosts.
+    /// Changed virtual hosts.
     pub route_tables: RouteTableDelta,
-    /// The backends that have come and gone.
+    /// Added and removed backends.
     pub backends: BackendDelta,
-    /// The endpoint sets that were added and removed with them.
+    /// Endpoint sets added and removed with the backends.
     pub endpoints: EndpointDelta,
 }
 
-/// Virtual hosts that have changed, each in its place.
+/// Changed virtual hosts. None is added, removed or moved.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RouteTableDelta {
     hosts: Vec<ChangedHost>,
 }
 
-/// Two versions of a virtual host, with the same domain.
+/// Two versions of a virtual host with the same domain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChangedHost {
-    /// The name of its table.
+    /// Name of the route table.
     pub table: String,
-    /// The version that is replaced.
+    /// Version to be replaced.
     pub before: VirtualHost,
-    /// The version that replaces it.
+    /// New version.
     pub after: VirtualHost,
 }
 
-/// Backends that have come and gone.
+/// Added and removed backends.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BackendDelta {
-    /// The backends that have come.
+    /// Added backends.
     pub added: Vec<Backend>,
-    /// The names of the backends that have gone.
+    /// Names of the removed backends.
     pub removed: Vec<String>,
 }
 
-/// Endpoint sets that have come and gone.
+/// Added and removed endpoint sets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EndpointDelta {
-    /// The sets that have come.
+    /// Added sets.
     pub added: Vec<EndpointSet>,
-    /// The names of the sets that have gone.
+    /// Names of the removed sets.
     pub removed: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ impl GatewayDelta {
 }
 
 impl BackendDelta {
-    /// Returns true if nothing has come or gone.
+    /// Returns true if nothing was added or removed.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -97,8 +97,8 @@ impl BackendDelta {
         self.removed.extend(removed);
     }
 
-    /// Puts the backends into a list by name, and takes those out that have gone. None if one that comes is there, or one that goes
-    /// is not; the list is of no use then.
+    /// Applies the difference to a list sorted by name. Returns `None` if an added backend exists
+    /// or a removed one does not; the list must then be discarded.
     #[must_use]
     pub fn apply(&self, backends: &mut Vec<Backend>) -> Option<()> {
         let place = |list: &[Backend], name: &str| {
@@ -116,7 +116,7 @@ impl BackendDelta {
 }
 
 impl EndpointDelta {
-    /// Returns true if nothing has come or gone.
+    /// Returns true if nothing was added or removed.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -169,8 +169,8 @@ impl RouteTableDelta {
         self.hosts.extend(more.hosts);
     }
 
-    /// Replaces the virtual hosts in tables of canonical order. None if one is not there as it was before; the tables are
-    /// of no use then.
+    /// Replaces the virtual hosts in canonical tables. Returns `None` if one does not match its
+    /// previous version; the tables must then be discarded.
     #[must_use]
     pub fn apply(&self, tables: &mut [RouteTable]) -> Option<()> {
         for ChangedHost {

@@ -1,8 +1,8 @@
-//! Canonical order and digests, by which equal snapshots are recognized.
+//! Canonical order and digests, which identify equal snapshots.
 //!
-//! Lists whose order means nothing are sorted by the keys that `snapshot.proto` names; lists whose order
-//! means something (routes, backends of a rule, headers) are left alone. The schema has no maps that could
-//! encode in random order, so equal canonical snapshots are equal bytes.
+//! Lists without a meaningful order are sorted by the keys given in `snapshot.proto`. Lists with
+//! one (routes, backends of a rule, headers) keep it. The schema has no maps, which could encode in
+//! random order, so equal canonical snapshots are equal bytes.
 
 use std::cmp::Reverse;
 
@@ -17,7 +17,7 @@ pub fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Returns the hex SHA-256 of the parts, one behind the other.
+/// Returns the hex SHA-256 of the concatenated parts.
 pub fn sha256_of_all(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -38,7 +38,7 @@ pub fn backend(backend: &Backend) -> String {
     digest
 }
 
-/// Sorts every list whose order means nothing into its canonical order.
+/// Sorts all lists without a meaningful order into their canonical order.
 pub fn canonicalize(snapshot: &mut Snapshot) {
     let Snapshot {
         gateway: _,
@@ -75,15 +75,15 @@ pub fn canonicalize(snapshot: &mut Snapshot) {
     trust_bundles.sort_by(|a, b| a.name.cmp(&b.name));
 }
 
-/// Sorts the endpoints of a set and drops repetitions.
+/// Sorts the endpoints of a set, and removes duplicates.
 pub fn canonicalize_endpoints(set: &mut EndpointSet) {
     set.endpoints
         .sort_by(|a, b| (&a.address, a.port).cmp(&(&b.address, b.port)));
     set.endpoints.dedup();
 }
 
-/// Returns a key that sorts the domains of a table: exact ones by name, then wildcards from the most specific, then `*`
-/// (or the empty hostname of a listener).
+/// Returns the sort key for the domains of a table: exact ones by name, then wildcards from the
+/// most specific, then `*` (or the empty hostname of a listener).
 pub fn domain_order(domain: &str) -> (u8, Reverse<usize>, &str) {
     match domain {
         "" | "*" => (2, Reverse(0), domain),
@@ -95,9 +95,10 @@ pub fn domain_order(domain: &str) -> (u8, Reverse<usize>, &str) {
     }
 }
 
-/// Returns the revision: the hex SHA-256 of the canonical snapshot without its endpoints, which live apart.
+/// Returns the revision: the hex SHA-256 of the canonical snapshot without its endpoints, which are
+/// published separately.
 ///
-/// Two snapshots with the same revision render to the same listeners, route tables and clusters.
+/// Snapshots with the same revision render to the same listeners, route tables and clusters.
 pub fn revision(snapshot: &Snapshot) -> String {
     let mut config = Snapshot {
         endpoints: Vec::new(),

@@ -1,9 +1,11 @@
-//! The cost of the regular expressions in a snapshot, and its limits: one measure for resolution and rendering.
+//! Cost of the regular expressions in a snapshot, and its limits. Resolution and rendering share
+//! this measure.
 //!
-//! RE2 is linear in what it reads, times the size of its program where it cannot remember all states: `[ab]*a[ab]{900}c`
-//! looks at each byte of a long header 900 times, and a worker that does so serves nobody else. So the size of a program
-//! is bounded, and the sum for a route and for a virtual host, all of whose expressions one request may meet. The size
-//! is counted here from the syntax, never below what RE2 itself counts: a test compares it with the real Envoy.
+//! RE2 runs in time linear in its input, times the size of its program if it cannot cache all
+//! states. For example, `[ab]*a[ab]{900}c` looks at each byte of a long header 900 times, which
+//! blocks a worker thread. So the size of each program is limited, as are the sums per route and
+//! per virtual host, whose expressions a single request may all reach. The size is computed from
+//! the syntax, and is never below RE2's own count: a test compares it with the real Envoy.
 
 use regex_syntax::ast::parse::Parser;
 use regex_syntax::ast::{
@@ -15,26 +17,29 @@ use crate::schema::{
     CorsOrigin, Route, StringMatch, cors_origin, path_match, route::Action, string_match,
 };
 
-/// Instructions of one expression.
+/// Limit of instructions for one expression.
 pub const MOST_INSTRUCTIONS: u64 = 1_500;
-/// Instructions of all expressions of one route, with all its rules and matches.
+/// Limit of instructions for all expressions of one route, including all its rules and matches.
 pub const MOST_OF_ROUTE: u64 = 3_000;
-/// Instructions of all expressions that a request to one virtual host may meet.
+/// Limit of instructions for all expressions that a request to one virtual host may reach.
 pub const MOST_OF_VIRTUAL_HOST: u64 = 6_000;
 
-/// Instructions of all origins of a route together, which may have to be one expression: 64 of 253 characters.
+/// Limit of instructions for all origins of a route, which may become a single expression: 64 of
+/// 253 characters.
 pub const MOST_OF_ORIGINS: u64 = 17_500;
 
 /// Instructions that RE2 adds to every program.
 const ALWAYS: u64 = 5;
-/// Ranges of bytes of any category or script: the proxy gives RE2 bytes, so that no class has more than 256 members.
+/// Byte ranges of any Unicode category or script. The proxy passes bytes to RE2, so a class has 256
+/// members at most.
 const UNICODE_CLASS: u64 = 20;
-/// Ranges of bytes of `\w`, `\s`, `[:punct:]` and the like.
+/// Byte ranges of `\w`, `\s`, `[:punct:]` and similar classes.
 const NAMED_CLASS: u64 = 4;
-/// Bytes of the longest expression that is parsed.
+/// Length limit in bytes for parsing an expression.
 const MOST_BYTES: usize = 16 * 1024;
 
-/// Returns the size of an expression's program, at least as RE2 counts it; none if it does not parse or is far too long.
+/// Returns the size of an expression's program, which is never below RE2's count. Returns `None` if
+/// the expression is invalid or far too long.
 pub fn instructions(pattern: &str) -> Option<u64> {
     if pattern.len() > MOST_BYTES {
         return None;
@@ -46,7 +51,7 @@ pub fn instructions(pattern: &str) -> Option<u64> {
     Some(counter.of(&ast).saturating_add(ALWAYS))
 }
 
-/// Returns true if some part of the expression may be told to ignore case.
+/// Returns true if some part of the expression may be case-insensitive.
 fn folds(pattern: &str) -> bool {
     pattern.split("(?").skip(1).any(|group| {
         group
@@ -85,7 +90,7 @@ impl Counter {
         }
     }
 
-    /// Counts a repetition: RE2 repeats the program of the repeated part.
+    /// Counts a repetition, for which RE2 repeats the program of the inner expression.
     fn repetition(&self, it: &Repetition) -> u64 {
         let one = self.of(&it.ast);
         let loops = |times: u32| {
@@ -110,7 +115,7 @@ impl Counter {
 
     fn class(&self, class: &ClassBracketed) -> u64 {
         let ranges = ranges(&class.kind);
-        // `[X-c]` is three ranges where case does not count.
+        // If case is ignored, `[X-c]` becomes three ranges.
         let ranges = if self.folds {
             ranges.saturating_mul(3)
         } else {
@@ -124,12 +129,12 @@ fn literal(it: &Literal) -> u64 {
     if it.c.is_ascii() {
         1
     } else {
-        // Each byte of it, in both cases.
+        // Each byte, in both cases.
         2 * count(it.c.len_utf8())
     }
 }
 
-/// Returns the number of byte ranges in a class; ranges that touch are one.
+/// Returns the number of byte ranges in a class. Adjacent ranges count as one.
 fn ranges(set: &ClassSet) -> u64 {
     let mut written = Vec::new();
     let named = collect(set, &mut written);
@@ -145,7 +150,7 @@ fn ranges(set: &ClassSet) -> u64 {
     named.saturating_add(apart).max(1)
 }
 
-/// Collects the characters that a class is written with, and counts the ranges of classes that have a name.
+/// Collects the literal characters of a class, and counts the ranges of its named classes.
 fn collect(set: &ClassSet, written: &mut Vec<(u32, u32)>) -> u64 {
     match set {
         ClassSet::Item(item) => collect_item(item, written),
@@ -183,17 +188,18 @@ fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// Returns a path of which every path that the expression takes is one, or is below it; empty for all paths. It is what is left of
-/// an expression that costs too much, where its requests have to be refused and not to be another route's.
+/// Returns a literal prefix of all paths that the expression matches, in whole path segments; empty
+/// if there is none. If an expression costs too much, requests below this prefix are refused, so
+/// that they do not match another route.
 pub fn fixed_path(pattern: &str) -> &str {
-    // A branch may begin otherwise, and a flag may take another case.
+    // An alternative may have another prefix, and a flag may ignore case.
     if pattern.contains('|') || pattern.contains("(?") {
         return "";
     }
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_');
     let end = pattern.find(|c| !is_plain(c)).unwrap_or(pattern.len());
     let (plain, rest) = pattern.split_at(end);
-    // The last character may be there any number of times.
+    // The last character is optional or repeated.
     let plain = if rest.starts_with(['?', '*', '{']) {
         plain.get(..end.saturating_sub(1)).unwrap_or_default()
     } else {
@@ -205,20 +211,20 @@ pub fn fixed_path(pattern: &str) -> &str {
         .unwrap_or_default()
 }
 
-/// Kinds of answers to a request, as far as they say how often its match is evaluated.
+/// Kinds of answers to a request, distinguished by how often its match is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// An answer of a backend.
+    /// Response of a backend.
     Forwarded,
-    /// A redirect: one for requests that name a port, and one for those that do not.
+    /// Redirect. Requests with and without a port need separate routes.
     Redirected,
-    /// An answer of the proxy itself.
+    /// Response of the proxy itself.
     Direct,
 }
 
 impl Answer {
-    /// Returns how often a match is evaluated. Where the proxy answers by itself, requests of other origins, and preflights,
-    /// have routes of their own.
+    /// Returns how often a match is evaluated. If the proxy itself answers, requests from other
+    /// origins and preflights have separate routes.
     pub fn looks(self, cors: bool) -> u64 {
         match (self, cors) {
             (Self::Forwarded | Self::Direct, false) => 1,
@@ -229,8 +235,8 @@ impl Answer {
     }
 }
 
-/// Returns true for an expression that allows origins: literal text in which at most one part is open. RE2 remembers all
-/// states of such expressions, so they count for nothing in a sum.
+/// Returns true for an expression that allows origins: literal text with at most one repetition.
+/// RE2 caches all states of such expressions, so they do not count in a sum.
 pub fn is_of_origins(pattern: &str) -> bool {
     let open = pattern
         .bytes()
@@ -239,12 +245,12 @@ pub fn is_of_origins(pattern: &str) -> bool {
     open <= 1 && !pattern.contains(['(', ')', '{', '?', '|'])
 }
 
-/// Returns the size of an expression's program; the largest number if it cannot be counted.
+/// Returns the size of an expression's program, or the maximum if it cannot be counted.
 fn cost(pattern: &str) -> u64 {
     instructions(pattern).unwrap_or(u64::MAX)
 }
 
-/// Returns the size of one expression that takes all these origins.
+/// Returns the size of a single expression that matches all these origins.
 pub fn of_origins(origins: &[CorsOrigin]) -> u64 {
     let sizes = origins.iter().map(|CorsOrigin { kind }| match kind {
         Some(cors_origin::Kind::Exact(origin)) => count(origin.len()),
@@ -254,7 +260,7 @@ pub fn of_origins(origins: &[CorsOrigin]) -> u64 {
     sum(sizes.map(|size| size.saturating_add(1))).saturating_add(ALWAYS)
 }
 
-/// Returns a literal as a regular expression of RE2.
+/// Quotes a literal for RE2.
 pub fn quote(literal: &str) -> String {
     let mut quoted = String::with_capacity(literal.len() + 8);
     for c in literal.chars() {
@@ -266,7 +272,7 @@ pub fn quote(literal: &str) -> String {
     quoted
 }
 
-/// Returns the cost of all expressions of a route; the largest number if one of them cannot be counted.
+/// Returns the cost of all expressions of a route, or the maximum if one of them cannot be counted.
 pub fn of_route(route: &Route) -> u64 {
     let path = match route.path.as_ref().and_then(|path| path.kind.as_ref()) {
         Some(path_match::Kind::Regex(pattern)) => cost(pattern),

@@ -1,20 +1,21 @@
-//! Names of HTTP fields that no route may write: one table for resolution and rendering.
+//! HTTP fields that no route may write. Resolution and rendering share this table.
 //!
-//! A field that says where a message ends, or what a connection is used for, belongs to the two ends of that connection.
-//! If a filter writes one, the proxy and a backend disagree on where a request ends: the rest of its body is then the next
-//! request on a connection that several clients share (request smuggling). This must stay a closed list of dangerous names:
-//! every other name is the author's own business.
+//! Fields that delimit a message or control a connection belong to the two ends of that connection.
+//! If a filter writes one, the proxy and a backend may disagree on where a request ends. The rest
+//! of its body then becomes the next request on a connection shared by several clients (request
+//! smuggling). Keep this a closed list of dangerous names: all other names are up to the route's
+//! author.
 
 use std::fmt;
 
-/// Reasons for which a field must not be written.
+/// Reason why a field must not be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserved {
-    /// The field names the host that a request is for.
+    /// The field selects the host of a request.
     Host,
-    /// The name begins with `:`: the field is a part of the request or status line.
+    /// The name begins with `:`, so the field is a part of the request or status line.
     Pseudo,
-    /// The field frames a message, or applies to one connection only (RFC 9110, 7.6.1; RFC 9112,
+    /// The field delimits a message, or applies to a single connection (RFC 9110, 7.6.1; RFC 9112,
     /// 6).
     Connection,
 }
@@ -68,7 +69,8 @@ pub fn reserved(name: &str) -> Option<Reserved> {
         .then_some(Reserved::Connection)
 }
 
-/// Returns true for a path that a cookie may be for: none of its characters ends the attribute, or means something to a proxy.
+/// Returns true for a valid path of a cookie: no character ends the attribute or is special to a
+/// proxy.
 pub fn is_cookie_path(path: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-/._~!$&*+,=:@".contains(&byte);
     path.starts_with('/') && path.bytes().all(plain)

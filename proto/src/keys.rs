@@ -1,7 +1,7 @@
 //! Key pairs on their way to a proxy.
 //!
-//! They travel beside a snapshot, which names them by digest. Private bytes never reach a log or an error:
-//! `Debug` prints the name and the digest only.
+//! They accompany a snapshot, which references them by digest. Private keys never reach a log or an
+//! error: `Debug` prints only the name and the digest.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -15,26 +15,26 @@ use crate::wire;
 /// Maximum memory of decoded key pairs in bytes, for all Secrets of one Gateway.
 pub(crate) const MAX_DECODED_BYTES: u64 = 32 * 1024 * 1024;
 
-/// A certificate chain and its private key; or keys of session tickets, which have no chain.
+/// Certificate chain with its private key; or session ticket keys, which have no chain.
 #[derive(Clone, PartialEq, Eq, Message)]
 #[prost(skip_debug)]
 pub struct KeyPair {
-    /// The name, `Secret/namespace/name`; equals `KeyRef.name`.
+    /// Name as `Secret/namespace/name`; equals `KeyRef.name`.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// The certificates as PEM, leaf first.
+    /// Certificates as PEM, leaf first.
     #[prost(bytes = "vec", tag = "2")]
     pub certificate_chain: Vec<u8>,
-    /// The key as PEM; or keys of session tickets, one after another, the first of which encrypts.
+    /// Private key as PEM; or concatenated session ticket keys, of which the first encrypts.
     #[prost(bytes = "vec", tag = "3")]
     pub private_key: Vec<u8>,
-    /// The OCSP response presented with the leaf, in DER; empty without one. The field number
-    /// matches pairs at rest.
+    /// OCSP response in DER, presented with the leaf; empty without one. The field number matches
+    /// pairs at rest.
     #[prost(bytes = "vec", tag = "6")]
     pub ocsp_staple: Vec<u8>,
 }
 
-/// The stored form of key pairs.
+/// Stored form of key pairs.
 #[derive(Clone, PartialEq, Message)]
 #[prost(skip_debug)]
 struct StoredKeys {
@@ -49,7 +49,8 @@ impl fmt::Debug for StoredKeys {
 }
 
 impl KeyPair {
-    /// Returns the hex SHA-256 over the parts with their lengths, without a staple that is not there; equals `KeyRef.digest`.
+    /// Returns the hex SHA-256 over all parts with their lengths; equals `KeyRef.digest`. Omits a
+    /// missing staple.
     pub fn digest(&self) -> String {
         let Self {
             name: _,
@@ -84,7 +85,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Encodes key pairs, for a file of mode 0600 or a Secret. The caller guards the bytes.
+/// Encodes key pairs for a file of mode 0600 or a Secret. The caller must protect the bytes.
 pub fn encode(keys: &[KeyPair]) -> Vec<u8> {
     let mut bytes = Vec::new();
     wire::append_messages(PAIRS, keys, &mut bytes);

@@ -1,19 +1,25 @@
-//! The snapshot: one Gateway's resolved configuration, as a controller publishes it and an agent renders it.
+//! The snapshot: one Gateway's resolved configuration, which a controller publishes and an agent
+//! renders.
 //!
-//! - `schema` holds the types, built from `proto/snapshot.proto`; `wire` encodes by hand where values would cost too much.
-//! - `provenance` reads and writes the names in a snapshot, and `dns_name` checks the names of objects.
-//! - `digest` tells that two snapshots are the same; `delta` is the difference of their route tables.
-//! - `shard` splits a snapshot into pieces that can be stored; `encoded` keeps one in memory; `json` prints one.
-//! - `keys` carries private keys beside a snapshot, never in it; `signature` signs what is published.
-//! - `at_rest` is how a host keeps private keys on its disk.
-//! - `bundle` is all of it as one signed file, for hosts that are connected to nothing.
-//! - `canonical_path` normalizes paths like Envoy does before it compares them with routes.
-//! - `pem` reads certificates and keys that come as text.
-//! - `bounds` refuses messages that would take too much memory, before they are decoded.
-//! - `field_names`, `log_facts`, `expressions`, `sizes`, `addresses` and `tls_parameters` are the limits of what a snapshot may say. Resolution
-//!   keeps them, and rendering checks them again.
+//! - `schema` holds the types generated from `proto/snapshot.proto`; `wire` encodes by hand what
+//!   would cost too much as values.
+//! - `provenance` parses and formats the names in a snapshot; `dns_name` checks the names of
+//!   objects.
+//! - `digest` identifies equal snapshots; `delta` is the difference between two versions of a
+//!   Gateway.
+//! - `shard` splits a snapshot into pieces for storage; `encoded` keeps one in memory; `json`
+//!   prints one.
+//! - `keys` carries private keys alongside a snapshot, never in it; `signature` signs published
+//!   content.
+//! - `at_rest` defines how a host stores private keys on disk.
+//! - `bundle` combines all of it in one signed file, for hosts without network access.
+//! - `canonical_path` normalizes paths as Envoy does before matching routes.
+//! - `pem` reads certificates and keys in text form.
+//! - `bounds` rejects messages that would take too much memory, before they are decoded.
+//! - `field_names`, `log_facts`, `expressions`, `sizes`, `addresses` and `tls_parameters` limit the
+//!   content of a snapshot. Resolution enforces the limits, and rendering checks them again.
 //!
-//! This crate must never know Kubernetes or Envoy, open a file or read a clock.
+//! This crate must never depend on Kubernetes or Envoy, open a file, or read a clock.
 
 pub mod addresses;
 pub mod at_rest;

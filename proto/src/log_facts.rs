@@ -1,4 +1,5 @@
-//! Facts that a line of an access log may say, and which headers it must not: one table for resolution and rendering.
+//! Facts that an access log line may contain, and headers that it must not. Resolution and
+//! rendering share this table.
 //!
 //! Never classify a value as plain if a client can write a tab into it, and never allow a header
 //! that carries credentials.
@@ -8,20 +9,20 @@ use crate::schema::line_form::Fact;
 /// Longest name of a configured field, in bytes.
 pub const MAX_FIELD_NAME: usize = 64;
 
-/// Bytes of the longest name of a header that is logged.
+/// Longest name of a logged header, in bytes.
 pub const MAX_HEADER_NAME: usize = 256;
 
-/// Returns the facts that a line may say, by number.
+/// Returns all facts by number.
 pub fn all() -> impl Iterator<Item = Fact> {
     (1..).map_while(|number| Fact::try_from(number).ok())
 }
 
-/// Returns the name of a fact, which is its field's name: `client_address`.
+/// Returns the name of a fact, which is also the name of its field, such as `client_address`.
 pub fn name(fact: Fact) -> String {
     fact.as_str_name().to_ascii_lowercase()
 }
 
-/// Returns the fact of this name.
+/// Returns the fact with this name.
 pub fn named(name: &str) -> Option<Fact> {
     all().find(|fact| self::name(*fact) == name)
 }
@@ -47,16 +48,16 @@ pub fn is_always_said(fact: Fact) -> bool {
 }
 
 /// Returns true for a fact that cannot contain a tab, a newline or another control character, so
-/// that it is safe in text. Envoy does not escape text. It refuses requests whose method, host or
-/// path have such characters; header values, TLS peers and errors that quote them may have tabs and
-/// quotes.
+/// that it is safe in text. Envoy does not escape text. It rejects requests with such characters in
+/// the method, host or path, but header values, TLS peers and errors that quote them may contain
+/// tabs and quotes.
 pub fn is_plain(fact: Fact) -> bool {
     match fact {
         Fact::Unknown
         | Fact::Details
         | Fact::TerminationDetails
         | Fact::UserAgent
-        // A request that is refused early keeps the client's.
+        // Requests that are rejected early keep the client's value.
         | Fact::RequestId
         | Fact::Traceparent
         | Fact::BackendFailure
@@ -104,7 +105,8 @@ pub fn is_free_name(name: &str) -> bool {
     begins && name.len() <= MAX_FIELD_NAME && name.chars().all(fits) && named(name).is_none()
 }
 
-/// Parts of the names of headers that are made for credentials, or whose values may have some in a query.
+/// Parts of the names of headers that carry credentials, or whose values may contain some in a
+/// query.
 const SECRET: &[&str] = &[
     "auth",
     "cert",
@@ -142,8 +144,8 @@ pub fn secret(header: &str) -> Option<&'static str> {
     found.copied()
 }
 
-/// Returns true for a header that may be logged: it is made for no credentials, and nothing in its name could be taken for another
-/// part of a format.
+/// Returns true for a header that may be logged: it carries no credentials, and its name is safe in
+/// a log format.
 pub fn is_loggable(header: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     let length = 1..=MAX_HEADER_NAME;

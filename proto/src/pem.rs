@@ -1,8 +1,9 @@
-//! PEM text from outside, read so that no section is lost in silence. Pure.
+//! Parses PEM text from outside without silently losing a section. Pure.
 //!
-//! The parser underneath finds BEGIN only at the beginning of a line, drops the rest of a line after END, and ignores a missing
-//! END before the next BEGIN. Files that were joined without a line break, indented, or given a byte order mark in the middle
-//! would lose all but their first certificate.
+//! The underlying parser finds BEGIN only at the start of a line, drops the rest of a line after
+//! END, and ignores a missing END before the next BEGIN. So it would lose all but the first
+//! certificate of files that were joined without a line break, indented, or have a byte order mark
+//! in the middle.
 
 use std::borrow::Cow;
 
@@ -12,9 +13,9 @@ const BEGIN: &str = "-----BEGIN ";
 const END: &str = "-----END ";
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// Returns all sections of one kind, in order, and an error in the place of each that cannot be read.
+/// Returns all sections of one kind in order, with an error in place of each invalid one.
 pub fn read<T: PemObject>(pem: &[u8]) -> Vec<Result<T, Error>> {
-    // Bytes that are not UTF-8 stand outside of the sections, or break them.
+    // Bytes that are not UTF-8 are outside the sections, or invalidate them.
     let text = String::from_utf8_lossy(pem);
     match lines(&text) {
         Ok(text) => T::pem_slice_iter(text.as_bytes()).collect(),
@@ -28,7 +29,7 @@ pub fn read_first<T: PemObject>(pem: &[u8]) -> Result<T, Error> {
     items.next().unwrap_or(Err(Error::NoItemsFound))
 }
 
-/// Returns the text with every BEGIN and END at the beginning of a line; an error if a section has no END.
+/// Returns the text with every BEGIN and END at the start of a line. Fails if a section has no END.
 fn lines(text: &str) -> Result<Cow<'_, str>, Error> {
     let (mut separate, mut open, mut is_same) = (String::new(), None, true);
     for line in text.split(['\n', '\r']) {

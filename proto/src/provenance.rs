@@ -1,16 +1,17 @@
-//! Names in a snapshot, which say where each thing comes from: `HTTPRoute/namespace/name/rules/0/matches/1`.
+//! Names in a snapshot, which identify the origin of each part:
+//! `HTTPRoute/namespace/name/rules/0/matches/1`.
 //!
-//! This is the only parser of such names. Names also arrive in reports of untrusted writers, so a
-//! name is accepted only if it prints as exactly the same text.
+//! This is the only parser of such names. Reports of untrusted writers also contain names, so a
+//! name is accepted only if it formats to exactly the same text.
 
 use std::fmt;
 
 use crate::dns_name::{is_dns_label, is_dns_subdomain};
 
-/// Origin of a thing in a snapshot: a namespaced object, and the part of it that is meant.
+/// Origin of a part of a snapshot: a namespaced object, and a part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Provenance<'a> {
-    /// Kind of the object, as the API writes it.
+    /// Kind of the object, as in the API.
     pub kind: &'a str,
     /// Namespace of the object.
     pub namespace: &'a str,
@@ -27,9 +28,9 @@ pub enum ObjectPart<'a> {
     Whole,
     /// `listeners/NAME` of a Gateway or ListenerSet.
     Listener(&'a str),
-    /// `rules/RULE` of a route of connections or datagrams.
+    /// `rules/RULE` of a TLS, TCP or UDP route.
     Rule(usize),
-    /// `rules/RULE/matches/INDEX` of a route of requests.
+    /// `rules/RULE/matches/INDEX` of an HTTP or gRPC route.
     Match {
         /// Index of the rule, from 0.
         rule: usize,
@@ -38,15 +39,15 @@ pub enum ObjectPart<'a> {
     },
     /// `PORT` of a Service.
     Port {
-        /// The number.
+        /// Port number.
         number: u16,
-        /// Distinguishes different ways to the same port: `UDP`, or the digest of a backend's
+        /// Distinguishes different backends of the same port: `UDP`, or the digest of a backend's
         /// settings.
         variant: Option<&'a str>,
     },
 }
 
-/// A text that names nothing in a snapshot.
+/// The text is not a name of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} names nothing in a snapshot; expected Kind/namespace/name, which may be followed by /listeners/NAME, \
@@ -55,7 +56,7 @@ pub enum ObjectPart<'a> {
 pub struct NotProvenance(String);
 
 impl<'a> Provenance<'a> {
-    /// Reads what [`Display`](fmt::Display) prints, and refuses every other text.
+    /// Parses the output of [`Display`](fmt::Display), and rejects all other text.
     pub fn parse(text: &'a str) -> Result<Self, NotProvenance> {
         Self::read(text).ok_or_else(|| NotProvenance(text.to_owned()))
     }
@@ -69,7 +70,7 @@ impl<'a> Provenance<'a> {
         }
     }
 
-    /// Returns the name of the listener, if this is one.
+    /// Returns the name of the listener, if this is a listener.
     pub fn listener(&self) -> Option<&'a str> {
         match self.part {
             ObjectPart::Listener(name) => Some(name),
@@ -77,7 +78,7 @@ impl<'a> Provenance<'a> {
         }
     }
 
-    /// Returns the index of the rule, if this is a rule or one of its matches.
+    /// Returns the index of the rule, if this is a rule or a match.
     pub fn rule(&self) -> Option<usize> {
         match self.part {
             ObjectPart::Rule(rule) | ObjectPart::Match { rule, .. } => Some(rule),
@@ -128,7 +129,7 @@ impl<'a> ObjectPart<'a> {
     }
 }
 
-/// Reads a number as it is printed: without a sign or leading zeros.
+/// Parses a number without a sign or leading zeros.
 fn number(text: &str) -> Option<usize> {
     let printed = text == "0" || text.starts_with(|first: char| matches!(first, '1'..='9'));
     text.parse().ok().filter(|_| printed)
@@ -150,7 +151,7 @@ impl fmt::Display for Provenance<'_> {
     }
 }
 
-/// Prints what follows the object's name and a slash; nothing for the whole object.
+/// Formats the part after the object's name and a slash; empty for the whole object.
 impl fmt::Display for ObjectPart<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

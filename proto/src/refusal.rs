@@ -1,10 +1,11 @@
-//! Statuses of answers to requests that cannot be forwarded: because their rule or their backend is invalid, or because they belong
-//! to another listener.
+//! Statuses for requests that cannot be forwarded because their rule or backend is invalid, or
+//! because they belong to another listener.
 
 /// Status for HTTP requests.
 pub const HTTP: u32 = 500;
 
-/// Status for requests on a connection of another listener, which has the client connect again.
+/// Status for requests on a connection of another listener. It makes the client open a new
+/// connection.
 pub const MISDIRECTED: u32 = 421;
 
 /// Status for gRPC requests: Envoy maps 503 to UNAVAILABLE, but 500 to UNKNOWN.

@@ -1,4 +1,4 @@
-//! The types of `proto/snapshot.proto`. Maps are ordered, so encoding is deterministic.
+//! Types generated from `proto/snapshot.proto`. Maps are ordered, so encoding is deterministic.
 
 #![allow(
     missing_docs,
@@ -9,14 +9,14 @@
 include!(concat!(env!("OUT_DIR"), "/sesame.snapshot.v1alpha1.rs"));
 
 impl Retry {
-    /// Number of retries that a request may have at most. A request that is retried without a bound floods its backend.
+    /// Largest number of retries of a request. Unlimited retries would flood a backend.
     pub const MOST_ATTEMPTS: u32 = 15;
-    /// Least milliseconds of a backoff. Envoy's own default is as long.
+    /// Shortest backoff in milliseconds, which is Envoy's default.
     pub const LEAST_BACKOFF_MS: u64 = 25;
 }
 
 impl Port {
-    /// Returns the port that hosts open, unless they are told otherwise.
+    /// Returns the port that hosts open, unless their own settings map it.
     pub fn opened(&self) -> u32 {
         if self.inside == 0 {
             self.port
@@ -27,13 +27,14 @@ impl Port {
 }
 
 impl VirtualHost {
-    /// Number of authorizations at most. Proxies have a place for each whether or not it is used: a change of their number
-    /// would end the connections of all hostnames on the port.
+    /// Largest number of authorizations. A proxy reserves a slot for each of them, used or
+    /// not, because a change of their number would close the connections of all hostnames on the
+    /// port.
     pub const MAX_EXTERNAL_AUTHS: usize = 4;
 }
 
-/// The encoded descriptors of the schema, for printing snapshots as JSON and for `bounds`.
+/// Encoded descriptors of the schema, for printing snapshots as JSON and for `bounds`.
 pub(crate) static DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/snapshot.bin"));
 
-/// Bytes that a value of each message takes, without those that it points to.
+/// Size of a value of each message in bytes, without heap allocations.
 pub(crate) static SIZES: &[(&str, usize)] = include!(concat!(env!("OUT_DIR"), "/sizes.rs"));

@@ -1,9 +1,11 @@
-//! Signatures of published content: the right to write where a host reads is not the right to decide what it serves.
+//! Signatures of published content: write access to a host's source must not suffice to decide what
+//! the host serves.
 //!
-//! Manifests are signed, whose digests vouch for all of a revision, and endpoint shards, which live apart from them. A
-//! signature names the Gateway and the piece that its content is, so that no content is taken for another; and it has a
-//! stamp that grows, so that no content is taken again after a later one. Several keys may sign, and several may be trusted,
-//! which is how a key is replaced. A private key must never leave this module.
+//! Signed are manifests, whose digests cover a whole revision, and endpoint shards, which change
+//! independently. A signature covers the Gateway and the kind of content, so that no content can
+//! pass for another; and an increasing stamp, so that old content cannot be replayed after newer
+//! content. There may be several signing and several trusted keys, which allows replacing a key. A
+//! private key must never leave this module.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,52 +23,52 @@ mod threshold;
 
 pub use self::threshold::{GoodSignatures, signers};
 
-/// Context of a signature, so that no signature of another program is taken for one of ours.
+/// Context of a signature, so that signatures of other programs cannot be mistaken for ours.
 const DOMAIN: &[u8] = b"sesame snapshot signature v1\n";
-/// Version of the stored form.
+/// Version of the stored format.
 const VERSION: u8 = 1;
-/// Number of keys at most that sign, or are trusted, at a time.
+/// Largest number of signing keys, and of trusted keys.
 pub const MAX_KEYS: usize = 8;
-/// Bytes of a public key's digest that identify it.
+/// Length of a public key's identifying digest in bytes.
 const ID: usize = 8;
 const SIGNATURE: usize = 64;
-/// First bytes of an Ed25519 public key in its usual form (RFC 8410).
+/// First bytes of a DER-encoded Ed25519 public key (RFC 8410).
 const PREFIX: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];
 
-/// A statement that is signed.
+/// Statement to sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statement<'a> {
-    /// The Gateway, `Gateway/namespace/name`.
+    /// Gateway as `Gateway/namespace/name`.
     pub gateway: &'a str,
-    /// The piece of it that is signed.
+    /// Signed piece of the Gateway.
     pub piece: SignedPiece<'a>,
-    /// The bytes of the piece as they are stored.
+    /// Stored bytes of the piece.
     pub content: &'a [u8],
 }
 
-/// A piece that is signed, with everything beside its content that is believed because of the signature.
+/// Signed piece, with all facts besides its content that the signature vouches for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignedPiece<'a> {
     /// A manifest.
     Manifest {
-        /// The fleet that it is for; empty outside a cluster.
+        /// Fleet that the manifest is for; empty outside a cluster.
         fleet: &'a str,
-        /// The number of key Secrets; 0 outside a cluster.
+        /// Number of key Secrets; 0 outside a cluster.
         key_secrets: usize,
     },
     /// An endpoint shard.
     Endpoints {
-        /// The name of the object or file.
+        /// Name of the object or file.
         name: &'a str,
     },
-    /// The signed part of a bundle, which has the digests of all the rest.
+    /// Signed part of a bundle, which contains the digests of everything else.
     Bundle,
 }
 
 impl Statement<'_> {
-    /// Returns the bytes that the keys sign; no two statements have the same.
+    /// Returns the bytes to sign, which are unique to the statement.
     fn message(&self, stamp: u64) -> Vec<u8> {
         let Self {
             gateway,
@@ -91,23 +93,23 @@ impl Statement<'_> {
     }
 }
 
-/// Reasons for which keys cannot be read.
+/// Reason why keys cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// The text holds no such keys.
+    /// The text contains no keys of the expected kind.
     #[error("holds no {expected}; {how}")]
     None {
         /// The expected content.
         expected: &'static str,
-        /// The command that makes one.
+        /// Command that creates one.
         how: &'static str,
     },
-    /// A key cannot be used.
+    /// A key is not an Ed25519 key.
     #[error("its key {number} is no Ed25519 key; {how}")]
     NotEd25519 {
-        /// Its number, from 1.
+        /// Position of the key, from 1.
         number: usize,
-        /// The command that makes one.
+        /// Command that creates one.
         how: &'static str,
     },
     /// There are too many keys.
@@ -115,10 +117,10 @@ pub enum KeyError {
     TooMany,
 }
 
-/// Reasons for which content is not believed.
+/// Reason why content is not trusted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
-    /// There is no signature.
+    /// The content is not signed.
     #[error("is not signed, and only what is signed is taken (--trusted-key)")]
     Missing,
     /// The signature is malformed.
@@ -127,7 +129,7 @@ pub enum SignatureError {
         /// Its length in bytes.
         length: usize,
     },
-    /// Nobody who is trusted has signed.
+    /// No trusted key has signed.
     #[error("is signed by key {signers}, and none of them is trusted here (trusted: {trusted})")]
     Stranger {
         /// The keys that have signed.
@@ -135,37 +137,37 @@ pub enum SignatureError {
         /// The trusted keys.
         trusted: String,
     },
-    /// The content is not what was signed.
+    /// A trusted key has signed different content.
     #[error(
         "its signature by key {key} is of other content, of another Gateway or of another piece"
     )]
     Wrong {
-        /// The key that has signed.
+        /// The signing key.
         key: String,
     },
-    /// Too few of those who are trusted have signed.
+    /// Too few trusted keys have signed.
     #[error(
         "is signed by {found} trusted keys ({signers}), and {required} have to sign (--require-signers)"
     )]
     TooFew {
-        /// The number of trusted keys that have signed.
+        /// Number of trusted keys that have signed.
         found: usize,
         /// Their identifiers.
         signers: String,
-        /// The number that is required.
+        /// Required number.
         required: usize,
     },
-    /// A later signature is known.
+    /// Content with a later stamp is already known.
     #[error("is older than what was taken before (stamp {found}, before {known})")]
     Older {
-        /// Its stamp.
+        /// Stamp of this content.
         found: u64,
-        /// The stamp of the later one.
+        /// Stamp of the later content.
         known: u64,
     },
 }
 
-/// The private keys of a publisher.
+/// Private keys of a publisher.
 pub struct SigningKeys(Vec<Ed25519KeyPair>);
 
 impl fmt::Debug for SigningKeys {
@@ -178,7 +180,7 @@ const HOW_PRIVATE: &str = "make one with `openssl genpkey -algorithm ed25519`";
 const HOW_PUBLIC: &str = "take it from the private key with `openssl pkey -in KEY -pubout`";
 
 impl SigningKeys {
-    /// Reads all private keys of a PEM text (PKCS#8).
+    /// Parses all private keys in a PEM text (PKCS#8).
     pub fn from_pem(pem: &[u8]) -> Result<Self, KeyError> {
         let mut keys = Vec::new();
         for (index, der) in pem::read::<PrivatePkcs8KeyDer<'_>>(pem)
@@ -206,7 +208,7 @@ impl SigningKeys {
         Ok(Self(keys))
     }
 
-    /// Returns their public keys.
+    /// Returns the public keys.
     pub fn trusted(&self) -> TrustedKeys {
         let keys = self.0.iter().map(|pair| {
             let mut public = [0; 32];
@@ -216,7 +218,7 @@ impl SigningKeys {
         TrustedKeys(keys.collect())
     }
 
-    /// Signs with each key; returns the stored form of the signatures.
+    /// Signs with each key. Returns the stored format of the signatures.
     pub fn sign(&self, statement: &Statement<'_>, stamp: u64) -> Vec<u8> {
         let message = statement.message(stamp);
         let mut stored = vec![VERSION];
@@ -228,7 +230,8 @@ impl SigningKeys {
         stored
     }
 
-    /// Adds a signature by each key that has not signed yet to stored ones. They must be of the same statement and stamp.
+    /// Adds signatures by keys that have not signed yet. The existing signatures must cover the
+    /// same statement and stamp.
     pub fn add_to(
         &self,
         statement: &Statement<'_>,
@@ -248,7 +251,8 @@ impl SigningKeys {
         Ok(all)
     }
 
-    /// Returns the stamp of a signature by each key and nobody else; none if it is not one.
+    /// Returns the stamp if the signatures are valid and made by exactly these keys, or `None`
+    /// otherwise.
     pub fn verify_all(&self, statement: &Statement<'_>, stored: &[u8]) -> Option<u64> {
         let (stamp, signatures) = parse(stored).ok()?;
         let good = self.sign(statement, stamp) == stored && signatures.len() == self.0.len();
@@ -256,12 +260,12 @@ impl SigningKeys {
     }
 }
 
-/// The public keys of trusted publishers.
+/// Public keys of trusted publishers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedKeys(Vec<[u8; 32]>);
 
 impl TrustedKeys {
-    /// Adds all public keys of a PEM text.
+    /// Adds all public keys in a PEM text.
     pub fn add_pem(&mut self, pem: &[u8]) -> Result<(), KeyError> {
         let keys = pem::read::<SubjectPublicKeyInfoDer<'_>>(pem);
         let none = keys.is_empty();
@@ -289,7 +293,7 @@ impl TrustedKeys {
         Ok(())
     }
 
-    /// Returns each key by its identifier, as the PEM text that [`TrustedKeys::add_pem`] reads.
+    /// Returns the keys by identifier, each in the PEM format of [`TrustedKeys::add_pem`].
     pub fn to_pem(&self) -> BTreeMap<String, String> {
         let pem = |key: &[u8; 32]| {
             let body = STANDARD.encode([&PREFIX[..], key].concat());
@@ -304,12 +308,12 @@ impl TrustedKeys {
         self.0.is_empty()
     }
 
-    /// Returns the identifiers of the keys as a list in text.
+    /// Returns the identifiers of the keys, formatted as a list.
     pub fn names(&self) -> String {
         list(self.0.iter().map(|key| hex(&id(key))))
     }
 
-    /// Returns the stamp of a signature by a trusted key.
+    /// Verifies a signature by any trusted key, and returns its stamp.
     pub fn verify(
         &self,
         statement: &Statement<'_>,
@@ -319,7 +323,7 @@ impl TrustedKeys {
     }
 }
 
-/// Checks that content with this stamp may follow content with the known one.
+/// Checks that this stamp is not older than the known one.
 pub fn follows(found: u64, known: Option<u64>) -> Result<(), SignatureError> {
     match known {
         Some(known) if found < known => Err(SignatureError::Older { found, known }),
@@ -327,7 +331,7 @@ pub fn follows(found: u64, known: Option<u64>) -> Result<(), SignatureError> {
     }
 }
 
-/// Parts of a stored signature: the stamp, and a signature by each key.
+/// Parsed signatures: the stamp, and a signature by each key.
 type Parsed<'a> = (u64, Vec<([u8; ID], &'a [u8])>);
 
 fn parse(stored: &[u8]) -> Result<Parsed<'_>, SignatureError> {
@@ -399,7 +403,8 @@ mod tests {
         keys(pem).trusted()
     }
 
-    /// Checks that the signed bytes stay the same, since hosts and controllers of different versions meet.
+    /// Pins the signed bytes, because hosts and controllers of different versions must agree on
+    /// them.
     #[test]
     fn the_bytes_of_a_signature_are_these() {
         let stored = keys(&[PRIVATE]).sign(&MANIFEST, 0x0102_0304);
@@ -472,13 +477,13 @@ mod tests {
         let both = keys(&[PRIVATE, OTHER]);
         let verify = |by: &TrustedKeys, stored: &[u8]| by.verify(&MANIFEST, Some(stored)).is_ok();
         let stored = both.sign(&MANIFEST, 1);
-        // Who signs with both is believed by who knows either.
+        // A signature by both keys satisfies readers that trust either.
         assert!(verify(&old.trusted(), &stored) && verify(&new.trusted(), &stored));
-        // Who trusts both believes either.
+        // A reader that trusts both keys accepts either.
         assert!(verify(&both.trusted(), &old.sign(&MANIFEST, 1)));
         assert!(verify(&both.trusted(), &new.sign(&MANIFEST, 1)));
         assert!(!verify(&new.trusted(), &old.sign(&MANIFEST, 1)));
-        // What is signed by too few, or by too many, is signed anew.
+        // Re-sign unless the signers are exactly the configured keys.
         assert_eq!(both.verify_all(&MANIFEST, &stored), Some(1));
         assert_eq!(both.verify_all(&MANIFEST, &old.sign(&MANIFEST, 1)), None);
         assert_eq!(new.verify_all(&MANIFEST, &stored), None);
@@ -541,7 +546,7 @@ mod tests {
                 ..
             }
         ));
-        // The same signature twice is one signer.
+        // A repeated signature counts once.
         let twice = [&by_one[..], &by_one[9..]].concat();
         assert!(found(2, &twice).is_err());
         assert_eq!(one.add_to(&MANIFEST, &by_one), Ok(by_one.clone()));

@@ -1,8 +1,10 @@
-//! Size of the configuration that a route becomes, and its limits: one measure for resolution and rendering.
+//! Size of the configuration that a route expands to, and its limits. Resolution and rendering
+//! share this measure.
 //!
-//! A rule's filters and backends are copied for each match and each hostname, and some answers need several proxy routes
-//! for one match. So an object of 256 KiB can become hundreds of MiB. The size is counted by arithmetic before any copy
-//! exists. It approximates rendered bytes and is never below the encoded snapshot's; a proxy takes about five times as much.
+//! A rule's filters and backends are copied for each match and hostname, and some answers need
+//! several proxy routes per match. So an object of 256 KiB can expand to hundreds of MiB. The size
+//! is computed before anything is copied. It approximates the rendered bytes, and is never below
+//! the encoded snapshot's size; a proxy takes about five times as much.
 
 use crate::expressions::Answer;
 use crate::schema::path_match::Kind as PathKind;
@@ -14,13 +16,14 @@ use crate::schema::{
     string_match,
 };
 
-/// Bytes of one match for one hostname. A route that stays below it fits into a shard, even if it does not compress.
+/// Limit of one match for one hostname, in bytes. A smaller route fits into a shard even if it does
+/// not compress.
 pub const MOST_OF_MATCH: u64 = 768 * 1024;
-/// Bytes of all matches of a route, for all hostnames that it lists.
+/// Limit of all matches of a route for all its hostnames, in bytes.
 pub const MOST_OF_ROUTE: u64 = 8 * 1024 * 1024;
-/// Bytes of all routes of a virtual host.
+/// Limit of all routes of a virtual host, in bytes.
 pub const MOST_OF_VIRTUAL_HOST: u64 = 16 * 1024 * 1024;
-/// Bytes of all virtual hosts of a Gateway.
+/// Limit of all virtual hosts of a Gateway, in bytes.
 pub const MOST_OF_GATEWAY: u64 = 96 * 1024 * 1024;
 
 /// Bytes of a trust bundle with its revocation lists, as PEM. It fits into a shard, since Base64 compresses to three quarters.
@@ -30,58 +33,58 @@ pub const MOST_OF_NAMESPACE_BUNDLES: usize = 8 * 1024 * 1024;
 
 /// Bytes of a proxy route without its parts.
 const ROUTE: u64 = 512;
-/// Bytes added to each string.
+/// Overhead of each string in bytes.
 const TEXT: u64 = 64;
-/// Bytes added to each header that is set or added, which the proxy parses as a format.
+/// Overhead in bytes of each header to set or add, which the proxy parses as a format.
 const HEADER: u64 = 128;
 /// Bytes of a regular expression, and of each of its characters.
 const EXPRESSION: u64 = 512;
 const EXPRESSION_CHARACTER: u64 = 16;
-/// Bytes of an authorization, and of sessions, without their strings.
+/// Bytes of an authorization and of session persistence, without their strings.
 const AUTHORIZATION: u64 = 1024;
 const SESSION: u64 = 2048;
-/// Number of times that the configuration of a session repeats its name.
+/// Number of times that a session's configuration repeats its name.
 const SESSION_NAMES: u64 = 8;
 
-/// The parts of a rule that are copied for each match and hostname.
+/// Parts of a rule that are copied for each match and hostname.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleParts<'r> {
     /// Name of the route in the snapshot.
     pub name: &'r str,
-    /// Action on a request.
+    /// Answer to requests.
     pub answer: RuleAnswer<'r>,
     /// Changes of request headers.
     pub request_headers: Option<&'r HeaderModifier>,
     /// Changes of response headers.
     pub response_headers: Option<&'r HeaderModifier>,
-    /// The CORS policy.
+    /// CORS policy.
     pub cors: Option<&'r Cors>,
-    /// The authorization.
+    /// Authorization.
     pub external_auth: Option<&'r ExternalAuth>,
 }
 
-/// Action of a rule on a request.
+/// A rule's answer to requests.
 #[derive(Clone, Copy, Debug)]
 pub enum RuleAnswer<'r> {
-    /// Forwards it.
+    /// Forwards the request.
     Forward(&'r Forward),
-    /// Redirects it.
+    /// Redirects the client.
     Redirect(&'r Redirect),
-    /// Answers it.
+    /// Answers directly.
     Direct,
 }
 
 /// Size of a rule for one hostname.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleSize {
-    /// Number of proxy routes for one match.
+    /// Number of proxy routes per match.
     copies: u64,
     /// Bytes of one match without its conditions.
     each: u64,
 }
 
 impl RuleSize {
-    /// Counts the parts of a rule.
+    /// Sums up a rule's parts.
     pub fn new(parts: &RuleParts<'_>) -> Self {
         let RuleParts {
             name,
@@ -116,14 +119,14 @@ impl RuleSize {
         Self { copies, each }
     }
 
-    /// Returns the bytes of a match with `conditions` bytes of conditions.
+    /// Returns the size of a match with `conditions` bytes of conditions.
     pub fn with_match(self, conditions: u64) -> u64 {
         self.each
             .saturating_add(self.copies.saturating_mul(conditions))
     }
 }
 
-/// Returns the bytes of a match's conditions.
+/// Returns the size of a match's conditions in bytes.
 pub fn of_match(
     path: Option<&PathKind>,
     method: &str,
@@ -145,7 +148,7 @@ pub fn of_match(
     sum(values.chain([path, text(method)]))
 }
 
-/// Returns the bytes of an authorization.
+/// Returns the size of an authorization in bytes.
 pub fn of_external_auth(auth: &ExternalAuth) -> u64 {
     let ExternalAuth {
         backend,
@@ -170,7 +173,7 @@ pub fn of_external_auth(auth: &ExternalAuth) -> u64 {
     sum([AUTHORIZATION, text(backend), protocol])
 }
 
-/// Returns the bytes of a route of a snapshot.
+/// Returns the size of a snapshot's route in bytes.
 pub fn of_route(route: &Route) -> u64 {
     let Route {
         name,
@@ -206,7 +209,8 @@ pub fn in_words(bytes: u64) -> String {
     format!("{} KiB", bytes.div_ceil(1024))
 }
 
-/// Returns the number of parts that a rule's requests are split into, the bytes of each, and those that all have together.
+/// Returns the number of parts that a rule's requests are split into, the bytes of each part, and
+/// the bytes they share.
 fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
     let Forward {
         backends,
@@ -227,7 +231,7 @@ fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
     ];
     let mirrors = mirrors.iter().map(|Mirror { backend, .. }| text(backend));
     let common = sum(mirrors.chain(common));
-    // A backend that changes request headers gets the rule's changes as well.
+    // A backend with its own request header changes repeats the rule's changes.
     let changes = backends.iter().any(|it| it.request_headers.is_some());
     let repeated = if changes { rule_request } else { 0 };
     let shares = backends.iter().map(|share| {
@@ -318,7 +322,7 @@ fn of_rewrite(rewrite: &UrlRewrite) -> u64 {
     sum([TEXT, text(host), of_path(path.as_ref())])
 }
 
-/// Counts a path twice, since it may have to be quoted.
+/// Counts a path twice, because it may need quoting.
 fn of_path(path: Option<&PathModifier>) -> u64 {
     let text = match path.and_then(|path| path.kind.as_ref()) {
         Some(path_modifier::Kind::Full(path) | path_modifier::Kind::Prefix(path)) => text(path),

@@ -1,10 +1,10 @@
-//! Parameters of TLS that a listener may set: one table for resolution and rendering.
+//! TLS parameters that a listener may set. Resolution and rendering share this table.
 //!
 //! Keep this a closed list of safe choices: without forward secrecy, a leaked key decrypts every
 //! recorded connection.
 
-/// Cipher suites of TLS 1.2 that may be offered, by their names in OpenSSL; the last four are for old clients only. Those of TLS 1.3
-/// are fixed.
+/// Allowed cipher suites of TLS 1.2 by OpenSSL name. The last four are for old clients only. The
+/// suites of TLS 1.3 are fixed.
 pub const CIPHER_SUITES: [&str; 10] = [
     "ECDHE-ECDSA-AES128-GCM-SHA256",
     "ECDHE-ECDSA-AES256-GCM-SHA384",
@@ -18,18 +18,19 @@ pub const CIPHER_SUITES: [&str; 10] = [
     "ECDHE-RSA-AES256-SHA",
 ];
 
-/// Number of bytes of one key of session tickets.
+/// Length of a session ticket key in bytes.
 pub const TICKET_KEY_BYTES: usize = 80;
 
 /// Longest name of an application protocol, in bytes.
 const MAX_PROTOCOL: usize = 255;
 
-/// Returns true if the cipher suite may be offered.
+/// Returns true for an allowed cipher suite.
 pub fn is_cipher_suite(name: &str) -> bool {
     CIPHER_SUITES.contains(&name)
 }
 
-/// Returns true if an application protocol may have this name: 1 to 255 visible characters of ASCII without a comma.
+/// Returns true for a valid name of an application protocol: 1 to 255 visible ASCII characters
+/// without a comma.
 pub fn is_application_protocol(name: &str) -> bool {
     (1..=MAX_PROTOCOL).contains(&name.len())
         && name

@@ -1,13 +1,13 @@
-//! Messages in the wire format of protobuf, taken apart and put together without being decoded.
+//! Splits and assembles protobuf messages in wire format without decoding them.
 //!
-//! A snapshot of thousands of routes changes by one or two, and decoding and encoding the rest would be most of the work
-//! of such a change. All encoding by hand is here, and the numbers of the fields are generated from the schema. It must
-//! never vouch for content: a message that is not made as expected has no outcome.
+//! An update changes one or two of thousands of routes, and decoding and encoding the rest would be
+//! most of the work. All manual encoding is in this module, and field numbers are generated from
+//! the schema. Never vouch for content: a message with an unexpected encoding gives `None`.
 
 use prost::Message;
 use prost::encoding::{self, WireType, decode_key, decode_varint, encode_key, encode_varint};
 
-/// Holds the numbers of the fields of `snapshot.proto`, in a module for each message.
+/// Field numbers of `snapshot.proto`, in a module per message.
 #[allow(
     dead_code,
     reason = "generated for all fields; few are encoded by hand"
@@ -16,24 +16,25 @@ pub(crate) mod numbers {
     include!(concat!(env!("OUT_DIR"), "/numbers.rs"));
 }
 
-/// Appends a field that holds text or an encoded message.
+/// Appends a field with text or an encoded message.
 pub fn append(field: u32, content: &[u8], bytes: &mut Vec<u8>) {
     encode_key(field, WireType::LengthDelimited, bytes);
     encode_varint(content.len() as u64, bytes);
     bytes.extend_from_slice(content);
 }
 
-/// Returns the bytes that a field takes whose content has this length.
+/// Returns the encoded size of a field whose content has this length.
 pub(crate) fn appended_len(field: u32, length: usize) -> usize {
     encoding::key_len(field) + encoding::encoded_len_varint(length as u64) + length
 }
 
-/// Appends a field that holds this message.
+/// Appends a field with this message.
 pub(crate) fn append_message(field: u32, message: &impl Message, bytes: &mut Vec<u8>) {
     encoding::message::encode(field, message, bytes);
 }
 
-/// Appends a field for each of the messages. Takes no more room for them than they need: these are the largest buffers there are.
+/// Appends a field for each message. Reserves exactly the required capacity, because these are the
+/// largest buffers of all.
 pub(crate) fn append_messages<'m, M: Message + 'm>(
     field: u32,
     messages: impl IntoIterator<Item = &'m M, IntoIter: Clone>,
@@ -60,7 +61,7 @@ pub fn contents(message: &[u8], expected: u32) -> Option<Vec<&[u8]>> {
     Some(found)
 }
 
-/// Hands the number and the content of each field to `take`, in order, until it returns none.
+/// Passes the number and content of each field to `take`, in order, until it returns `None`.
 pub(crate) fn each<'m>(
     mut message: &'m [u8],
     mut take: impl FnMut(u32, &'m [u8]) -> Option<()>,

@@ -1,4 +1,4 @@
-//! A few hundred stored bytes never become more memory than their limits say.
+//! A few hundred stored bytes never expand beyond the memory limits.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(
@@ -13,7 +13,7 @@ use sesame_proto::schema::{Manifest, ShardRef};
 use sesame_proto::shard::{FORMAT, MAX_SHARD_BYTES, ShardError, endpoint_sets, join_config};
 use sesame_proto::{bounds, keys};
 
-/// The most that this process ever had in memory.
+/// Returns the peak memory of this process.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("status");
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));
@@ -21,12 +21,12 @@ fn peak() -> u64 {
     kib.expect("VmHWM").parse::<u64>().expect("a number") * 1024
 }
 
-/// An empty element of the list of this number, as often as a shard has room for.
+/// Encodes a list of empty elements that fills a shard.
 fn list(number: u8, bytes: u64) -> Vec<u8> {
     [number << 3 | 2, 0].repeat(usize::try_from(bytes / 2).unwrap())
 }
 
-/// The same list, one message deeper.
+/// Wraps the content in another message.
 fn within(number: u8, content: &[u8]) -> Vec<u8> {
     let mut bytes = vec![number << 3 | 2];
     prost::encoding::encode_varint(content.len() as u64, &mut bytes);
@@ -34,7 +34,7 @@ fn within(number: u8, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-// One test, because it looks at the whole process.
+// A single test, because it measures the whole process.
 #[test]
 fn a_bomb_is_refused_before_it_becomes_values() {
     let room = MAX_SHARD_BYTES - 64;
@@ -71,7 +71,7 @@ fn a_bomb_is_refused_before_it_becomes_values() {
             matches!(error, ShardError::Malformed { .. }),
             "{what}: {error}"
         );
-        // What it decompresses to is bounded by what the manifest says, too.
+        // The size in the manifest also limits decompression.
         manifest.config[0].size = 4096;
         let error = join_config(&manifest, &shards).unwrap_err().to_string();
         assert!(
@@ -84,6 +84,6 @@ fn a_bomb_is_refused_before_it_becomes_values() {
     }
     assert!(keys::decode(&list(1, 8 << 20)).is_err());
     let grown = peak() - before;
-    // One shard, decompressed, and what it was made from.
+    // Room for one decompressed shard and its source.
     assert!(grown < 96 << 20, "{grown} bytes");
 }

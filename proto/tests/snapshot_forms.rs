@@ -1,4 +1,4 @@
-//! Every form of a snapshot gives back the snapshot, whatever the order in which it was put together.
+//! Every form of a snapshot converts back to the same snapshot, in whatever order it was assembled.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -105,7 +105,7 @@ proptest! {
         prop_assert_eq!(revision(&shuffled), revision(&original));
         let sharded = split(&shuffled).unwrap();
         prop_assert_eq!(&sharded, &split(&original).unwrap());
-        // A table without virtual hosts is no table once sharded.
+        // Shards do not contain tables without virtual hosts.
         if hosts > 0 {
             let stored = stored(&sharded);
             let joined = join_config(&sharded.manifest, &stored).unwrap().config;
@@ -115,7 +115,7 @@ proptest! {
         }
     }
 
-    /// Whatever came before: a splitter that remembers says what one says that does not.
+    /// A splitter with a history gives the same result as a new one.
     #[test]
     fn what_a_splitter_remembers_changes_nothing(
         steps in prop::collection::vec((0_usize..600, any::<u16>(), 0_usize..40), 1..6)
@@ -129,7 +129,7 @@ proptest! {
             let mut published = splitter.split(&mut next.clone()).unwrap();
             prop_assert_eq!(&published, &split(&next).unwrap());
 
-            // Endpoints alone: some sets change, one of them is of no backend here.
+            // Change only endpoints: some sets, one of which belongs to no backend here.
             let changed: Vec<EndpointSet> = (0..=endpoints)
                 .map(|n| EndpointSet {
                     name: format!("Service/default/s{}/80", usize::from(edit) % 7 + n * 13),
@@ -154,7 +154,8 @@ proptest! {
             }
             prop_assert_eq!(&published, &split(&next).unwrap());
 
-            // Virtual hosts, sometimes so much longer that there are more shards, and backends that come and go.
+            // Change virtual hosts, sometimes so much that more shards are needed, and add and
+            // remove backends.
             let longer = usize::from(edit % 5) * endpoints * 100;
             let hosts = next.route_tables[0].virtual_hosts.iter_mut();
             let route_tables: RouteTableDelta = hosts
@@ -198,7 +199,7 @@ proptest! {
     }
 }
 
-/// Adds that many backends to a snapshot, and removes that many.
+/// Adds and removes the given numbers of backends.
 fn come_and_go(
     snapshot: &mut Snapshot,
     added: usize,
@@ -222,7 +223,7 @@ fn come_and_go(
             .collect(),
         removed: gone.clone(),
     };
-    // In no order of their own.
+    // Unsorted.
     let endpoint = |last| Endpoint {
         address: format!("10.2.0.{last}"),
         port: 80,

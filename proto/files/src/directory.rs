@@ -1,8 +1,8 @@
-//! A snapshot as a directory: a manifest and a file for each shard.
+//! A snapshot as a directory: a manifest, and a file for each shard.
 //!
-//! Shards are written before the manifest that names them, and the manifest arrives by rename, so that a
-//! reader (or a crash) sees the old snapshot or the new one. Shards that no manifest names are removed
-//! last. Names from a manifest are checked before they become file names.
+//! Shards are written before the manifest that references them, and the manifest is renamed into
+//! place. So a reader sees the old or the new snapshot, even after a crash. Unreferenced shards are
+//! removed last. Names from a manifest are validated before they become file names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -21,24 +21,25 @@ use sesame_proto::signature::{
     self, SignatureError, SignedPiece, SigningKeys, Statement, TrustedKeys,
 };
 
-/// The manifest's file name.
+/// File name of the manifest.
 pub const MANIFEST: &str = "manifest.pb";
-/// The file of key pairs, which may travel with the snapshot but is not part of it.
+/// File name of the key pairs, which may accompany a snapshot but are not a part of it.
 pub const KEYS: &str = "keys.pb";
 const SHARD_SUFFIX: &str = ".pb.zst";
 const SIGNATURE_SUFFIX: &str = ".sig";
 const MAX_SIGNATURE_BYTES: u64 = 4096;
-/// The piece that a manifest is in a directory, which is for every host that reads it, with its keys in one file.
+/// Signed piece for the manifest of a directory. A directory is for any host that reads it, and has
+/// all keys in one file.
 const MANIFEST_PIECE: SignedPiece<'_> = SignedPiece::Manifest {
     fleet: "",
     key_secrets: 0,
 };
 const MAX_MANIFEST_BYTES: u64 = 1024 * 1024;
 
-/// Reason for which a snapshot directory cannot be written or read.
+/// Reason why a snapshot directory cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
-    /// A file must not be read.
+    /// A file cannot be trusted or read.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// A file or directory cannot be used.
@@ -51,27 +52,27 @@ pub enum DirectoryError {
     },
 }
 
-/// Reason for which a file or directory of a snapshot cannot be used.
+/// Reason why a file or directory of a snapshot cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub enum DirectoryFault {
-    /// The file system refused.
+    /// I/O error.
     Io(#[from] io::Error),
-    /// No trusted key vouches for a file.
+    /// A file lacks a signature by a trusted key.
     Signature(#[from] SignatureError),
-    /// The shards do not fit together.
+    /// The shards are inconsistent.
     Shard(#[from] ShardError),
     /// The manifest cannot be decoded.
     Manifest(#[from] BoundsError),
 }
 
-/// Writes the snapshot into `dir`, which is created if needed; returns its manifest.
+/// Writes the snapshot to `dir`, which is created if needed. Returns its manifest.
 pub fn write(dir: &Path, snapshot: &Snapshot) -> Result<Manifest, DirectoryError> {
     write_signed(dir, snapshot, None)
 }
 
-/// Writes the snapshot as [`write()`] does, signed with these keys. The stamp must be later than
-/// the stamps of all earlier snapshots.
+/// Like [`write()`], but signs with these keys. The stamp must be later than the stamps of all
+/// earlier snapshots.
 pub fn write_signed(
     dir: &Path,
     snapshot: &Snapshot,
@@ -118,20 +119,21 @@ pub fn write_signed(
         let name = entry.file_name();
         let kept = |name: &str| name == KEYS || named.contains(name);
         if !name.to_str().is_some_and(kept) {
-            // A leftover is harmless; failing over it would not be.
+            // Ignore failures: a leftover file is harmless.
             let _ = fs::remove_file(entry.path());
         }
     }
     Ok(manifest)
 }
 
-/// Writes key pairs into `dir`, for its owner only. They come before the snapshot that names them.
+/// Writes key pairs to `dir`, readable only for its owner. Call it before writing the snapshot that
+/// references them.
 pub fn write_keys(dir: &Path, pairs: &[KeyPair]) -> Result<(), DirectoryError> {
     fs::create_dir_all(dir).map_err(at(dir))?;
     replace(dir, KEYS, &keys::encode(pairs))
 }
 
-/// Reads the manifest in `dir`; its shards may be missing.
+/// Reads the manifest in `dir`, even if shards are missing.
 pub fn read_manifest(dir: &Path) -> Result<Manifest, DirectoryError> {
     Ok(manifest_with_bytes(&dir.join(MANIFEST))?.0)
 }
@@ -141,24 +143,24 @@ fn manifest_with_bytes(path: &Path) -> Result<(Manifest, Vec<u8>), DirectoryErro
     Ok((bounds::manifest(&bytes).map_err(at(path))?, bytes))
 }
 
-/// Reads the snapshot in `dir`, checking every digest.
+/// Reads the snapshot in `dir`, and checks all digests.
 pub fn read(dir: &Path) -> Result<(Manifest, Snapshot), DirectoryError> {
     let read = read_trusted(dir, None)?;
     Ok((read.manifest, read.snapshot))
 }
 
-/// The content of a snapshot directory.
+/// Content of a snapshot directory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredSnapshot {
-    /// The manifest as it is stored.
+    /// The stored manifest.
     pub manifest: Manifest,
-    /// The whole snapshot.
+    /// The complete snapshot.
     pub snapshot: Snapshot,
-    /// The stamp of the manifest's signature, if that was checked.
+    /// Stamp of the manifest's signature, if it was checked.
     pub stamp: Option<u64>,
 }
 
-/// Reads the snapshot in `dir` as [`read`] does; with trusted keys, only content that one of them has signed.
+/// Like [`read`]. With trusted keys, accepts only content that one of them has signed.
 pub fn read_trusted(
     dir: &Path,
     trusted: Option<&TrustedKeys>,
@@ -197,7 +199,8 @@ pub fn read_trusted(
         let content = shards.get(name).map(Vec::as_slice).unwrap_or_default();
         let path = dir.join(shard_file(name));
         let of_shard = verify(&path, SignedPiece::Endpoints { name }, content)?;
-        // A directory is written at once, so older endpoints were put there by another program.
+        // The manifest and the endpoints are written together, so older endpoints come from another
+        // program.
         if let (Some(found), Some(known)) = (of_shard, stamp) {
             signature::follows(found, Some(known)).map_err(at(&path))?;
         }
@@ -210,7 +213,7 @@ pub fn read_trusted(
     })
 }
 
-/// Returns true if a file of this name can belong to a snapshot.
+/// Returns true if a file of this name can be a part of a snapshot.
 pub fn is_piece(name: &str) -> bool {
     let signed = name.strip_suffix(SIGNATURE_SUFFIX).unwrap_or(name);
     name == KEYS || signed == MANIFEST || signed.ends_with(SHARD_SUFFIX)
@@ -228,7 +231,7 @@ pub fn shard_file(name: &str) -> String {
 fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DirectoryError> {
     let staged = dir.join(format!(".{name}.new"));
     let path = dir.join(name);
-    // One that was left there may have another mode.
+    // A leftover file may have another mode.
     let _ = fs::remove_file(&staged);
     let mode = if name == KEYS { 0o600 } else { 0o644 };
     File::options()

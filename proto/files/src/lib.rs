@@ -1,6 +1,6 @@
-//! File access. `open` opens trusted files and refuses all others; `directory` reads and writes
-//! snapshot directories; `bundle` reads and writes bundles; `random` reads the kernel's random
-//! numbers.
+//! File access. `open` opens files after checking that they can be trusted; `directory` reads and
+//! writes snapshot directories; `bundle` reads and writes bundles; `random` returns random bytes
+//! from the kernel.
 //!
 //! No other code in the workspace may open a file that another user may have written.
 

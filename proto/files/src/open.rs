@@ -1,8 +1,8 @@
-//! Opens files and directories whose content is trusted; an error says why one must not be trusted.
+//! Opens files and directories with trusted content. An error explains why a file is not trusted.
 //!
-//! A name may stand for a link, a pipe or a device, and may stand for something else a moment later. So a file is opened
-//! without waiting for anybody, and what was opened is what is judged: its type, its owner, its mode and its size. It
-//! never follows a link where nobody asked for one, and never reads more than it was told to.
+//! A name may refer to a link, pipe or device, and to another file a moment later. So files are
+//! opened without blocking, and the checks of type, owner, mode and size apply to the open file.
+//! Never follow a link unless the rule allows it, and never read more than the limit.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
@@ -11,76 +11,76 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, StatVfsMountFlags};
 
-/// Rules for the owner and mode of a file or directory, and for the links that lead to it.
+/// Rule for the owner and mode of a file or directory, and for links to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Written by this process: not a link, owned by this user or root, and writable for no other
-    /// user.
+    /// Written by this process: not a link, owned by this user or root, and not writable for other
+    /// users.
     Own,
-    /// Named on the command line: as above, but links are followed.
+    /// Named on the command line: like [`Rule::Own`], but links are followed.
     Named,
     /// Found in a watched directory: not a link, owned by any user, and not world-writable.
     Given,
-    /// The rule of [`Rule::Given`], but links may lead to it.
+    /// Like [`Rule::Given`], but links are followed.
     GivenByLink,
-    /// Content verified by signatures: any user may write it, but it is not a link.
+    /// Content verified by signatures: writable for any user, but not a link.
     Vouched,
 }
 
-/// Reasons for which a file or directory is not used.
+/// Reason why a file or directory is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The system refuses.
+    /// I/O error.
     #[error("{path}: {source}")]
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// The error of the system.
+        /// The I/O error.
         source: io::Error,
     },
-    /// It is a link.
+    /// It is a symbolic link.
     #[error("{path}: is a symbolic link, which is not followed here; put the file itself there")]
     Link {
         /// The file or directory.
         path: PathBuf,
     },
-    /// It is something else than was expected.
+    /// It has an unexpected type.
     #[error("{path}: is {found}, expected {expected}")]
     Type {
         /// The file or directory.
         path: PathBuf,
-        /// The type that it has.
+        /// Actual type.
         found: &'static str,
-        /// The expected type.
+        /// Expected type.
         expected: &'static str,
     },
-    /// Another user could change it at any time.
+    /// It belongs to another user, who could change it at any time.
     #[error(
         "{path}: belongs to user {owner}, who could change it at any time; `chown {wanted} {path}`, after a look at what is in it"
     )]
     Owner {
         /// The file or directory.
         path: PathBuf,
-        /// The owner that it has.
+        /// Actual owner.
         owner: u32,
-        /// The expected owner.
+        /// Expected owner.
         wanted: u32,
     },
-    /// Others could change it at any time.
+    /// Its mode lets other users change it at any time.
     #[error(
         "{path}: {who} may write it (mode {mode:04o}); `chmod {change} {path}`, after a look at what is in it"
     )]
     Mode {
         /// The file or directory.
         path: PathBuf,
-        /// The users who could.
+        /// Description of those users.
         who: &'static str,
-        /// Its mode.
+        /// Actual mode.
         mode: u32,
-        /// The argument of `chmod` that fixes it.
+        /// Argument of `chmod` that fixes it.
         change: &'static str,
     },
-    /// It is larger than it may be.
+    /// It exceeds the size limit.
     #[error("{path}: larger than {limit} bytes")]
     TooLarge {
         /// The file or directory.
@@ -91,7 +91,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Returns true if there is nothing of this name.
+    /// Returns true if the file does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
@@ -122,7 +122,7 @@ pub fn read(path: &Path, rule: Rule, limit: u64) -> Result<Vec<u8>, OpenError> {
     file.take(limit.saturating_add(1))
         .read_to_end(&mut bytes)
         .map_err(|source| failed(path, source))?;
-    // It may have grown since the check.
+    // The file may have grown since the check.
     if bytes.len() as u64 > limit {
         return Err(too_large());
     }
@@ -144,7 +144,8 @@ pub fn open(path: &Path, rule: Rule) -> Result<(File, Metadata), OpenError> {
     open_with(OpenOptions::new().read(true), path, rule)
 }
 
-/// Opens a file as `options` say, which must not truncate: nothing happens to a file before it is judged.
+/// Opens a file with `options`, which must not truncate, because the file is checked only after
+/// opening it.
 pub fn open_with(
     options: &mut OpenOptions,
     path: &Path,
@@ -159,7 +160,7 @@ pub fn open_with(
     let file = match opened {
         Ok(file) => file,
         Err(error) => {
-            // Report what it is: a link, a socket, or a pipe without a reader.
+            // Report an unexpected type instead: a link, a socket, or a pipe without a reader.
             if let Ok(metadata) = fs::symlink_metadata(path)
                 && (!follows || !metadata.is_symlink())
             {
@@ -174,7 +175,7 @@ pub fn open_with(
     Ok((file, metadata))
 }
 
-/// Judges a directory.
+/// Checks a directory.
 pub fn check_directory(path: &Path, rule: Rule) -> Result<(), OpenError> {
     let mut flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     if matches!(rule, Rule::Own | Rule::Given | Rule::Vouched) {
@@ -292,7 +293,7 @@ mod tests {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Returns, for each rule, if it lets the file be read.
+    /// Returns for each rule whether it allows reading the file.
     fn read_by(path: &Path) -> [bool; 4] {
         RULES.map(|rule| read(path, rule, 10).is_ok())
     }

@@ -1,10 +1,10 @@
-//! Random numbers of the kernel, for keys.
+//! Random bytes from the kernel, for keys.
 
 use std::io;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Fills the bytes with random numbers; waits until the kernel has some.
+/// Fills the buffer with random bytes. Blocks until the kernel has enough entropy.
 pub fn fill(mut bytes: &mut [u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match getrandom(&mut *bytes, GetRandomFlags::empty()) {

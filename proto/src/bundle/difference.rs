@@ -1,4 +1,4 @@
-//! The difference of two snapshots, by what people look for. Pure.
+//! Differences between two snapshots, grouped for people. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,18 +7,18 @@ use prost::Message;
 use crate::digest::sha256;
 use crate::schema::Snapshot;
 
-/// The names by which two lists differ, each in order.
+/// Names by which two lists differ, each list sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameDifference {
-    /// Names that only the second has.
+    /// Names only in the second list.
     pub added: Vec<String>,
-    /// Names that only the first has.
+    /// Names only in the first list.
     pub removed: Vec<String>,
-    /// Names that both have, with other content.
+    /// Names in both lists, with different content.
     pub changed: Vec<String>,
 }
 
-/// The difference of two snapshots.
+/// Difference between two snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BundleDifference {
     /// Listeners by name.
@@ -27,13 +27,13 @@ pub struct BundleDifference {
     pub virtual_hosts: NameDifference,
     /// Backends by name.
     pub backends: NameDifference,
-    /// Sets of endpoints by name.
+    /// Endpoint sets by name.
     pub endpoints: NameDifference,
     /// Key pairs by name, compared by digest.
     pub keys: NameDifference,
     /// CA certificates by name.
     pub trust_bundles: NameDifference,
-    /// True if addresses or the treatment of clients differ.
+    /// True if addresses or client settings differ.
     pub settings: bool,
 }
 

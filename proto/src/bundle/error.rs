@@ -5,43 +5,43 @@ use crate::bounds::BoundsError;
 use crate::shard::ShardError;
 use crate::signature::SignatureError;
 
-/// Reasons for which a bundle cannot be made or is not taken.
+/// Reason why a bundle cannot be created or accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BundleError {
-    /// The bytes are something else.
+    /// The bytes are not a bundle.
     #[error("is no bundle: it does not begin with \"SESAME-BUNDLE\"")]
     NoBundle,
-    /// The bundle is of a version that this code does not know.
+    /// The format version is unknown to this code.
     #[error("has format {found}, and this version of Sesame reads format {FORMAT}; {}", advice(*found))]
     Format {
-        /// The version that it has.
+        /// Actual version.
         found: u32,
     },
-    /// The bytes end before the bundle does.
+    /// The bundle is truncated.
     #[error("ends after {found} bytes, within its {place}; copy it again, as a whole")]
     CutOff {
-        /// The part in which it ends.
+        /// Part in which the bytes end.
         place: String,
-        /// The number of bytes that there are.
+        /// Number of bytes found.
         found: usize,
     },
-    /// There is something behind it.
+    /// Extra bytes follow the bundle.
     #[error("has {extra} bytes behind its end")]
     Trailing {
-        /// The number of bytes.
+        /// Number of extra bytes.
         extra: usize,
     },
-    /// It is larger than it may be.
+    /// A part exceeds its size limit.
     #[error("its {place} is {found} bytes, more than the {limit} that it may have")]
     TooLarge {
-        /// The part that is too large.
+        /// Name of the part.
         place: String,
-        /// The bytes that it has.
+        /// Actual size in bytes.
         found: u64,
         /// The limit in bytes.
         limit: u64,
     },
-    /// The whole would be larger than it may be.
+    /// The bundle as a whole would exceed its size limit.
     #[error(
         "is more than {} MiB; split the Gateway's routes over several Gateways",
         MAX_BYTES >> 20
@@ -50,32 +50,32 @@ pub enum BundleError {
     /// The header cannot be decoded.
     #[error("its header {0}")]
     Decode(#[from] BoundsError),
-    /// The header says something that it may not say.
+    /// The header is invalid.
     #[error("{0}")]
     Header(String),
-    /// A part's bytes are not those that the header names.
+    /// A part's bytes differ from the digest in the header.
     #[error("its {place} was changed or damaged: SHA-256 {found}, expected {expected}")]
     Digest {
         /// The part.
         place: String,
-        /// The digest that the header names.
+        /// Digest in the header.
         expected: String,
-        /// The digest of the bytes.
+        /// Digest of the bytes.
         found: String,
     },
     /// The parts differ from the manifest.
     #[error("{0}")]
     Parts(String),
-    /// The shards do not make a snapshot.
+    /// The shards cannot be joined.
     #[error("{0}")]
     Shard(#[from] ShardError),
-    /// No trusted key has signed it.
+    /// Signatures by trusted keys are missing or invalid.
     #[error("{0}")]
     Signature(#[from] SignatureError),
 }
 
 impl BundleError {
-    /// Returns true if a file that is still being written may look like this.
+    /// Returns true if a file that is still being written may cause this error.
     pub fn may_be_unfinished(&self) -> bool {
         match self {
             Self::NoBundle

@@ -1,8 +1,9 @@
-//! A bundle: a snapshot as one signed file, for a host that is connected to nothing.
+//! A bundle: a snapshot as one signed file, for a host without network access.
 //!
-//! A file is taken apart without being trusted: its sizes and counts are bounded before anything is decoded, its header has
-//! the digests of everything behind it, and the header is what is signed. Private keys are in it only as [`sealed`] to
-//! certain hosts. Nothing here must ask a clock or make a random number: both are handed in.
+//! Bundles are parsed without trusting them. Sizes and counts are limited before anything is
+//! decoded. The header contains the digests of all parts, and the header is signed. Private keys
+//! are included only as [`sealed`] for certain hosts. This module must never read a clock or
+//! generate random numbers; callers pass both.
 
 mod difference;
 mod error;
@@ -19,35 +20,36 @@ pub use self::error::BundleError;
 pub use self::read::BundleFile;
 pub use self::write::{add_signatures, write};
 
-/// The first bytes of every bundle.
+/// First bytes of every bundle.
 const MAGIC: &[u8; 14] = b"SESAME-BUNDLE\n";
-/// Version of the format that this code writes and reads.
+/// Format version that this code writes and reads.
 pub const FORMAT: u32 = 1;
-/// Bytes of a bundle at most.
+/// Size limit of a bundle in bytes.
 pub const MAX_BYTES: u64 = 256 << 20;
-/// Bytes of its header at most.
+/// Size limit of the header in bytes.
 const MAX_HEADER_BYTES: usize = 1 << 20;
-/// Bytes of its signatures at most: more than [`crate::signature::MAX_KEYS`] of them take.
+/// Size limit of the signatures in bytes. It exceeds the size of [`crate::signature::MAX_KEYS`]
+/// signatures.
 const MAX_SIGNATURE_BYTES: usize = 1 << 10;
-/// Bytes of its manifest at most.
+/// Size limit of the manifest in bytes.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
-/// Bytes of its sealed keys at most.
+/// Size limit of the sealed keys in bytes.
 const MAX_KEY_BYTES: u64 = 24 << 20;
-/// Bytes of a text for people at most.
+/// Length limit of a human-readable text in bytes.
 pub const MAX_TEXT_BYTES: usize = 256;
 
-/// The label of a bundle: its Gateway, sequence number, and origin.
+/// Label of a bundle: its Gateway, sequence number, and origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BundleLabel {
-    /// The Gateway, `Gateway/namespace/name`.
+    /// Gateway as `Gateway/namespace/name`.
     pub gateway: String,
-    /// Number that grows from each bundle of the Gateway to the next; from 1.
+    /// Sequence number from 1, which increases with each bundle of the Gateway.
     pub sequence: u64,
     /// Creation time in seconds since 1970; 0 if unknown.
     pub created: u64,
-    /// Name of who made it, for people.
+    /// Human-readable name of the creator.
     pub creator: String,
-    /// Description of the source, for people.
+    /// Human-readable description of the source.
     pub origin: String,
 }
 
@@ -79,7 +81,7 @@ impl BundleLabel {
             ("creator", creator),
             ("origin", origin),
         ] {
-            // A terminal or log that shows it must not be led astray.
+            // Control characters could manipulate a terminal or log that shows the text.
             if text.len() > 2 * MAX_TEXT_BYTES || text.chars().any(char::is_control) {
                 return Err(BundleError::Header(format!(
                     "its {name} has control characters or more than {} bytes",

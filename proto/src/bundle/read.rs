@@ -1,6 +1,7 @@
-//! Taking a bundle apart.
+//! Parses a bundle.
 //!
-//! Nothing that is read can be believed before [`BundleFile::verify`]: its digests only say that it is whole.
+//! Do not trust any content before [`BundleFile::verify`]: the digests only prove that the file is
+//! complete.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ use crate::schema::{BundleHeader, BundlePart, BundlePartKind, Manifest, Snapshot
 use crate::shard::{self, MAX_SHARDS, MAX_STORED_BYTES};
 use crate::signature::{GoodSignatures, SignedPiece, Statement, TrustedKeys};
 
-/// A bundle that is whole: every digest fits, and its parts are those that its manifest names.
+/// Complete bundle: all digests match, and its parts are those in its manifest.
 #[derive(Clone, Debug)]
 pub struct BundleFile<'a> {
     label: BundleLabel,
@@ -30,7 +31,7 @@ pub struct BundleFile<'a> {
 }
 
 impl<'a> BundleFile<'a> {
-    /// Takes the bytes of a bundle apart.
+    /// Parses the bytes of a bundle.
     pub fn read(bytes: &'a [u8]) -> Result<Self, BundleError> {
         if bytes.len() as u64 > MAX_BYTES {
             return Err(BundleError::TooLargeAsAWhole);
@@ -93,7 +94,8 @@ impl<'a> BundleFile<'a> {
         Ok(good)
     }
 
-    /// Decodes the snapshot. To be called after [`BundleFile::verify`]: nothing of a stranger is decompressed.
+    /// Decodes the snapshot. Call [`BundleFile::verify`] first, so that untrusted data is never
+    /// decompressed.
     pub fn snapshot(&self) -> Result<Snapshot, BundleError> {
         Ok(shard::join(&self.manifest, &self.shards)?)
     }
@@ -108,14 +110,14 @@ impl<'a> BundleFile<'a> {
         &self.manifest
     }
 
-    /// Returns its key pairs in the form that [`super::sealed::open`] takes, or `None` if they are
-    /// omitted.
+    /// Returns the key pairs in the format of [`super::sealed::open`], or `None` if the bundle
+    /// omits them.
     pub fn keys(&self) -> Option<&'a [u8]> {
         self.keys
     }
 
-    /// Returns the hex SHA-256 of the signed part. This is the digest of the bundle, which further
-    /// signatures do not change.
+    /// Returns the hex SHA-256 of the signed part. It serves as the digest of the bundle, because
+    /// adding signatures does not change it.
     pub fn digest(&self) -> String {
         sha256(self.signed)
     }
@@ -138,7 +140,7 @@ impl<'a> BundleFile<'a> {
     }
 }
 
-/// Checks the number, order, names and sizes of the parts that a header names.
+/// Checks the number, order, names and sizes of the parts in a header.
 fn check_parts(header: &BundleHeader) -> Result<(), BundleError> {
     let found = header.parts.len();
     if found > MAX_SHARDS + 2 {
@@ -177,9 +179,9 @@ fn check_parts(header: &BundleHeader) -> Result<(), BundleError> {
     Ok(())
 }
 
-/// Takes the bytes of a part, whose digest fits.
+/// Takes the bytes of a part, and checks their digest.
 fn content<'a>(part: &BundlePart, cursor: &mut Cursor<'a>) -> Result<&'a [u8], BundleError> {
-    // The size was checked. If it exceeds `usize`, there cannot be as many bytes either.
+    // The size was checked. If it exceeds `usize`, the remaining bytes cannot be that many either.
     let size = usize::try_from(part.size).unwrap_or(usize::MAX);
     let content = cursor.take(size, &place(part))?;
     let found = Sha256::digest(content);
@@ -195,7 +197,8 @@ fn content<'a>(part: &BundlePart, cursor: &mut Cursor<'a>) -> Result<&'a [u8], B
 
 type Contents<'a> = (Manifest, BTreeMap<String, &'a [u8]>, Option<&'a [u8]>);
 
-/// Returns the manifest, the shards and the keys, if the shards are those that the manifest names, in its order.
+/// Returns the manifest, the shards and the keys. Fails unless the shards match the manifest, in
+/// its order.
 fn sort<'a>(
     gateway: &str,
     contents: Vec<(&BundlePart, &'a [u8])>,
@@ -251,7 +254,7 @@ fn kind(part: &BundlePart) -> Result<BundlePartKind, BundleError> {
     })
 }
 
-/// Returns the part as an error names it.
+/// Returns the part's name for errors.
 fn place(part: &BundlePart) -> String {
     match kind(part) {
         Ok(BundlePartKind::Manifest) => "manifest".to_owned(),
@@ -260,7 +263,7 @@ fn place(part: &BundlePart) -> String {
     }
 }
 
-/// Bytes that are taken one behind the other.
+/// Reads consecutive bytes.
 struct Cursor<'a> {
     all: &'a [u8],
     at: usize,
@@ -285,7 +288,7 @@ impl<'a> Cursor<'a> {
         Ok(u32::from_be_bytes(number))
     }
 
-    /// Takes bytes with their number in front.
+    /// Takes bytes prefixed with their length.
     fn counted(&mut self, place: &str, limit: usize) -> Result<&'a [u8], BundleError> {
         let length = usize::try_from(self.number(place)?).unwrap_or(usize::MAX);
         if length > limit {

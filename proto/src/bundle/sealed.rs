@@ -1,7 +1,8 @@
-//! Private keys on their way to certain hosts.
+//! Private keys encrypted for certain hosts.
 //!
-//! The key pairs are encrypted once, with a key of their own; that key is encrypted to the public key of each host with
-//! HPKE (RFC 9180: X25519, HKDF-SHA256, ChaCha20-Poly1305). A host's private key must never leave the host, nor be printed.
+//! The key pairs are encrypted once with a random content key. That key is encrypted for the public
+//! key of each host with HPKE (RFC 9180: X25519, HKDF-SHA256, ChaCha20-Poly1305). A host's private
+//! key must never leave the host, nor be printed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,28 +21,28 @@ use crate::bounds;
 use crate::keys::{self, KeyPair};
 use crate::schema::{SealedKey, SealedKeys};
 
-/// Context of every encryption, so that nothing of another program is taken for ours.
+/// Context of every encryption, so that data of other programs cannot be mistaken for ours.
 const DOMAIN: &[u8] = b"sesame bundle keys v1\n";
 const HOST_KEY_PREFIX: &str = "sesame-host-";
 const IDENTITY_PREFIX: &str = "SESAME-HOST-PRIVATE-";
-/// Bytes of a digest that detects typing errors.
+/// Length of the digest that detects typing errors, in bytes.
 const CHECKSUM: usize = 4;
-/// Bytes of a public key's digest that identify it.
+/// Length of a public key's identifying digest in bytes.
 const ID: usize = 8;
-/// Number of hosts at most that one bundle's keys are sealed to.
+/// Largest number of hosts for a bundle's keys.
 pub const MAX_HOSTS: usize = 10_000;
 
 type Kem = X25519HkdfSha256;
 
-/// The public key of a host.
+/// Public key of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostKey([u8; 32]);
 
-/// The private key of a host.
+/// Private key of a host.
 #[derive(Clone)]
 pub struct HostIdentity([u8; 32]);
 
-/// Reasons for which keys cannot be sealed or opened.
+/// Reason why keys cannot be sealed or opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
     /// The text is not a public key of a host.
@@ -58,17 +59,17 @@ pub enum SealError {
     /// There are too many hosts.
     #[error("keys for {found} hosts, more than the {MAX_HOSTS} that one bundle may have")]
     TooManyHosts {
-        /// Their number.
+        /// Number of hosts.
         found: usize,
     },
-    /// The keys are for other hosts.
+    /// The keys are sealed for other hosts.
     #[error(
         "its keys are for {hosts} other hosts, not for this one; make it again with `--recipient {this}`"
     )]
     OtherHosts {
-        /// The number of hosts that they are for.
+        /// Number of those hosts.
         hosts: usize,
-        /// The public key of this host.
+        /// Public key of this host.
         this: HostKey,
     },
     /// The encrypted bytes are damaged, or were sealed for another Gateway or sequence number.
@@ -95,7 +96,7 @@ impl FromStr for HostKey {
 
     fn from_str(text: &str) -> Result<Self, SealError> {
         let key = text.strip_prefix(HOST_KEY_PREFIX).and_then(decode);
-        // A key of zeros, and a few others, would give all hosts the same secret.
+        // Reject low-order keys such as all zeros, with which all hosts would get the same secret.
         let usable = |key: &[u8; 32]| <Kem as hpke::Kem>::PublicKey::from_bytes(key).is_ok();
         key.filter(usable)
             .filter(|key| *key != [0; 32])
@@ -107,7 +108,7 @@ impl FromStr for HostKey {
 }
 
 impl HostIdentity {
-    /// Makes an identity of random bytes.
+    /// Creates an identity from random bytes.
     pub fn from_random(random: [u8; 32]) -> Self {
         let (private, _) = Kem::derive_keypair(&random);
         let mut bytes = [0; 32];
@@ -115,13 +116,13 @@ impl HostIdentity {
         Self(bytes)
     }
 
-    /// Reads an identity as [`HostIdentity::stored`] gives it.
+    /// Parses an identity in the format of [`HostIdentity::stored`].
     pub fn parse(stored: &str) -> Result<Self, SealError> {
         let key = stored.trim_end().strip_prefix(IDENTITY_PREFIX);
         key.and_then(decode).map(Self).ok_or(SealError::Identity)
     }
 
-    /// Returns the text that is stored, for a file of mode 0600. The caller guards it.
+    /// Returns the text to store in a file of mode 0600. The caller must protect it.
     pub fn stored(&self) -> String {
         format!("{IDENTITY_PREFIX}{}\n", encode(&self.0))
     }
@@ -146,7 +147,8 @@ impl fmt::Debug for HostIdentity {
     }
 }
 
-/// Encrypts key pairs of the bundle with this Gateway and sequence number to hosts. `random` fills bytes with random numbers.
+/// Encrypts key pairs for hosts, bound to the Gateway and sequence number of their bundle. `random`
+/// must fill its argument with random bytes.
 pub fn seal(
     pairs: &[KeyPair],
     hosts: &[HostKey],
@@ -228,12 +230,12 @@ pub fn open(
     keys::decode(content).map_err(|_| SealError::Damaged("the content is no key pairs"))
 }
 
-/// Returns the number of hosts that these keys are sealed to.
+/// Returns the number of hosts that these keys are sealed for.
 pub fn host_count(sealed: &[u8]) -> Result<usize, SealError> {
     Ok(decode_sealed(sealed)?.hosts.len())
 }
 
-/// Returns true if these keys are sealed to this host, among others.
+/// Returns true if this host is among those that the keys are sealed for.
 pub fn is_sealed_to(sealed: &[u8], host: &HostKey) -> bool {
     let sealed = decode_sealed(sealed);
     sealed.is_ok_and(|sealed| sealed.hosts.iter().any(|one| one.host == host.id()))
@@ -260,7 +262,7 @@ fn cipher(key: &[u8; 32]) -> Result<LessSafeKey, SealError> {
     Ok(LessSafeKey::new(key))
 }
 
-/// Returns the nonce of the content, whose key encrypts nothing else.
+/// Returns a constant nonce: each content key encrypts only once.
 fn nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
@@ -276,7 +278,7 @@ fn decode(text: &str) -> Option<[u8; 32]> {
     (Sha256::digest(key)[..CHECKSUM] == *checksum).then_some(*key)
 }
 
-/// Random numbers that are handed in, as `hpke` takes them.
+/// Adapts the caller's random numbers to `hpke`.
 struct Random<'a>(&'a mut dyn FnMut(&mut [u8]));
 
 impl hpke::rand_core::TryRng for Random<'_> {
@@ -317,7 +319,7 @@ mod tests {
         }
     }
 
-    /// Numbers that are anything but random.
+    /// Returns predictable numbers instead of random ones.
     fn counter() -> impl FnMut(&mut [u8]) {
         let mut next = 0u8;
         move |bytes| {
@@ -340,13 +342,13 @@ mod tests {
         }
         let error = open(&sealed, &other, GATEWAY, 7).unwrap_err();
         assert!(matches!(error, SealError::OtherHosts { hosts: 2, .. }));
-        // Nor can they be moved to another bundle.
+        // Sealed keys cannot be moved to another bundle.
         assert!(open(&sealed, &one, GATEWAY, 8).is_err());
         assert!(open(&sealed, &one, "Gateway/default/other", 7).is_err());
         for place in 0..sealed.len() {
             let mut changed = sealed.clone();
             changed[place] ^= 1;
-            // Changing the other host's part concerns only that host.
+            // A change of the other host's part affects only that host.
             if let Ok(found) = open(&changed, &one, GATEWAY, 7) {
                 assert_eq!(found, [pair()], "byte {place}");
             }

@@ -1,4 +1,4 @@
-//! A bundle is taken as it was made, or not at all.
+//! A bundle is accepted exactly as created, or not at all.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -170,7 +170,7 @@ fn shards_and_manifest_belong_together() {
         &|all| all.shards[0].bytes = vec![0; crate::shard::MAX_STORED_BYTES + 1].into(),
         "more than the",
     );
-    // Digests of parts are right and those of the revision wrong.
+    // The digests of the parts are correct, but the revision is not.
     let forged = with(&|all| "0".repeat(64).clone_into(&mut all.manifest.revision)).unwrap();
     assert!(BundleFile::read(&forged).unwrap().snapshot().is_err());
     let empty = Sharded {
@@ -190,7 +190,7 @@ fn labels_are_plain_text_and_nothing_unknown_is_passed_over() {
         };
         assert!(write(&label, &sharded(), None, &signing(PRIVATE)).is_err());
     }
-    // A field that this format does not have could be one that protects.
+    // An unknown field might be one that protects something.
     let bytes = made();
     let length = u32::from_be_bytes(bytes[18..22].try_into().unwrap()) as usize;
     let header = BundleHeader::decode(&bytes[22..22 + length]).unwrap();

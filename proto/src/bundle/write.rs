@@ -1,4 +1,4 @@
-//! Making a bundle.
+//! Creates a bundle.
 
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
@@ -9,9 +9,10 @@ use crate::schema::{BundleHeader, BundlePart, BundlePartKind};
 use crate::shard::Sharded;
 use crate::signature::{SignedPiece, SigningKeys, Statement};
 
-/// Returns the bundle of a snapshot. `keys` are its key pairs as [`super::sealed::seal`] gives them; none leaves them out.
+/// Creates the bundle of a snapshot. `keys` are its key pairs in the format of
+/// [`super::sealed::seal`]; `None` omits them.
 ///
-/// The same input gives the same bytes.
+/// Equal inputs give equal bytes.
 pub fn write(
     label: &BundleLabel,
     sharded: &Sharded,
@@ -67,12 +68,12 @@ pub fn write(
             return Err(BundleError::TooLargeAsAWhole);
         }
     }
-    // No reader would take what this code does not.
+    // Never return a bundle that this code would not read.
     BundleFile::read(&bytes)?;
     Ok(bytes)
 }
 
-/// Returns a bundle with signatures by further keys; those that it has stay.
+/// Adds signatures by further keys to a bundle, and keeps the existing ones.
 pub fn add_signatures(bundle: &[u8], signing: &SigningKeys) -> Result<Vec<u8>, BundleError> {
     let file = BundleFile::read(bundle)?;
     let signatures = signing.add_to(&file.statement(), file.signatures())?;
@@ -84,7 +85,7 @@ pub fn add_signatures(bundle: &[u8], signing: &SigningKeys) -> Result<Vec<u8>, B
     Ok(bytes)
 }
 
-/// Appends the content with its length in front.
+/// Appends the content, prefixed with its length.
 fn put(content: &[u8], bytes: &mut Vec<u8>) -> Result<(), BundleError> {
     let length = u32::try_from(content.len()).map_err(|_| BundleError::TooLargeAsAWhole)?;
     bytes.extend(length.to_be_bytes());

@@ -16,17 +16,17 @@ use crate::schema::Backend;
 use crate::wire::numbers::{backend, snapshot};
 use crate::wire::{append, append_message, appended_len, first};
 
-/// The numbers of the field of the backends, and of the name in each.
+/// Field numbers of the backends, and of the name in each.
 const PLACE: (u32, u32) = (snapshot::BACKENDS, backend::NAME);
 
-/// Backends and endpoint sets in which two versions of a snapshot differ.
+/// Backends and endpoint sets that differ between two versions of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BackendChanges {
-    /// Backends that have come.
+    /// Added backends.
     pub come: Vec<Backend>,
-    /// Backends that have gone.
+    /// Removed backends.
     pub gone: Vec<Backend>,
-    /// Names of the endpoint sets that have come, gone or changed.
+    /// Names of added, removed and changed endpoint sets.
     pub sets: BTreeSet<String>,
 }
 
@@ -77,14 +77,15 @@ impl EncodedSnapshot {
         Some(changed)
     }
 
-    /// Returns true if this text is anywhere in the route tables, whatever it means there.
+    /// Returns true if the route tables contain this text anywhere, whatever its meaning there.
     pub fn is_in_route_tables(&self, text: &str) -> bool {
         let text = text.as_bytes();
         let tables = &self.parts.route_tables;
         text.is_empty() || memchr::memmem::find(tables, text).is_some()
     }
 
-    /// Returns true if this text is anywhere but in the route tables, the backends and the endpoint sets, whatever it means there.
+    /// Returns true if any part except the route tables, backends and endpoint sets contains this
+    /// text, whatever its meaning there.
     pub fn is_in_rest(&self, text: &str) -> bool {
         let text = text.as_bytes();
         let is_in = |part: &Bytes| memchr::memmem::find(part, text).is_some();
@@ -92,7 +93,7 @@ impl EncodedSnapshot {
     }
 }
 
-/// Returns the encoded endpoint sets after these have come and gone.
+/// Returns the encoded endpoint sets after adding and removing these.
 pub(super) fn patched_endpoints(encoded: &[u8], delta: &EndpointDelta) -> Option<Bytes> {
     let EndpointDelta { added, removed } = delta;
     let added_by_name = added.iter().map(|it| (it.name.as_str(), it)).collect();

@@ -1,7 +1,8 @@
-//! An encoded snapshot, put together of the pieces that its shards hold.
+//! Builds an encoded snapshot from the pieces in its shards.
 //!
-//! Each piece is encoded and dropped before the next one is decoded: all of them as values would take several times the memory. It must
-//! never give another outcome than encoding the whole canonical snapshot would.
+//! Each piece is encoded and dropped before the next one is decoded, because all of them as values
+//! would take several times the memory. The result must always equal the encoding of the whole
+//! canonical snapshot.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +15,10 @@ use crate::digest::{canonicalize, domain_order};
 use crate::schema::{RouteTable, Snapshot};
 use crate::wire::{append, appended_len, numbers};
 
-/// Builder of a configuration, without its keys and its endpoints.
+/// Builder of a configuration without keys and endpoints.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigBuilder {
-    /// Everything but route tables and backends.
+    /// Everything except route tables and backends.
     rest: Snapshot,
     /// Encoded virtual hosts by domain, by table.
     tables: BTreeMap<String, Encoded>,
@@ -35,7 +36,7 @@ impl ConfigBuilder {
             ports,
             route_tables,
             backends,
-            // They are not part of the revision, so nothing has verified them.
+            // Ignore endpoints: the revision does not cover them, so nothing has verified them.
             endpoints: _,
             keys,
             trust_bundles,
@@ -52,7 +53,7 @@ impl ConfigBuilder {
             } = table;
             let hosts = self.tables.entry(name).or_default();
             for mut host in virtual_hosts {
-                // The next part of a virtual host that was too large for one piece.
+                // Next part of a virtual host that was too large for one piece.
                 if let Some((_, bytes)) = hosts.last_mut().filter(|(it, _)| *it == host.domain) {
                     host.domain.clear();
                     host.encode_raw(bytes);
@@ -123,7 +124,7 @@ fn encode_tables(tables: BTreeMap<String, Encoded>) -> Bytes {
     bytes.into()
 }
 
-/// Appends a field for each of the messages, and drops each at once.
+/// Appends a field for each message, and drops each message immediately.
 fn append_all(field: u32, messages: Encoded, bytes: &mut Vec<u8>) {
     let lengths = messages.iter().map(|(_, it)| appended_len(field, it.len()));
     bytes.reserve_exact(lengths.sum());

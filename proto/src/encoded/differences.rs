@@ -1,4 +1,4 @@
-//! Differences of two versions of an encoded list by name. What both have in common is not decoded.
+//! Compares two versions of an encoded list by name, without decoding what they have in common.
 //!
 //! Never guess: if the bytes are not as expected, or names are out of order, return `None`.
 
@@ -6,14 +6,14 @@ use std::cmp::Ordering;
 
 use crate::wire::{contents, first};
 
-/// Messages that are not the same in two versions of a list, as they are encoded.
+/// Encoded messages that differ between two versions of a list.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Differences<'e> {
-    /// Those of the first version whose names the second lacks.
+    /// Messages only in the first version.
     pub(super) gone: Vec<&'e [u8]>,
-    /// Those of the second version whose names the first lacks.
+    /// Messages only in the second version.
     pub(super) come: Vec<&'e [u8]>,
-    /// Those of the second version that are different in the first.
+    /// Messages in the second version that differ in the first.
     pub(super) replaced: Vec<&'e [u8]>,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn differences<'e>(
     }
 }
 
-/// A name, and the message that has it, as they are encoded.
+/// Encoded name, and the encoded message with that name.
 pub(super) type NamedMessage<'e> = (&'e [u8], &'e [u8]);
 
 /// Returns each message of a list with its name, given the field numbers of both.

@@ -1,4 +1,4 @@
-//! Endpoint sets in an encoded snapshot, patched without decoding those that have not changed.
+//! Patches endpoint sets in an encoded snapshot, without decoding unchanged sets.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,7 +9,7 @@ use crate::schema::EndpointSet;
 use crate::wire::numbers::{self, endpoint_set, snapshot};
 use crate::wire::{append, append_message, contents, first};
 
-/// The numbers of the field of the sets, and of the name in each.
+/// Field numbers of the sets, and of the name in each.
 pub(super) const PLACE: (u32, u32) = (snapshot::ENDPOINTS, endpoint_set::NAME);
 
 /// Replaces the sets of the same names, and ignores sets that do not exist. Returns `None` if the
@@ -48,10 +48,10 @@ fn differ_in_place<'e>(
     same_names.then(|| differ.map(|(_, now)| *now).collect())
 }
 
-/// Returns the name of the set of an encoded backend.
+/// Returns the name of the endpoint set of an encoded backend.
 pub(super) fn set_of(backend: &[u8]) -> &[u8] {
     let mut rest = backend;
-    // Fields are in the order of their numbers, and preceding fields are text.
+    // Fields are in numeric order, and all preceding fields are length-delimited.
     while let Some((field, content, behind)) = first(rest) {
         if field == numbers::backend::ENDPOINTS {
             return content;
@@ -61,8 +61,8 @@ pub(super) fn set_of(backend: &[u8]) -> &[u8] {
     &[]
 }
 
-/// Returns the names of sets that are in both and differ. Returns `None` if the bytes are not as
-/// expected.
+/// Returns the names of changed sets that exist in both versions. Returns `None` if the bytes are
+/// not as expected.
 pub(super) fn changed<'e>(before: &[u8], now: &'e [u8]) -> Option<Vec<&'e str>> {
     let (before, now) = (by_name(before, PLACE)?, by_name(now, PLACE)?);
     let differ = differ_in_place(&before, &now).unwrap_or_else(|| {

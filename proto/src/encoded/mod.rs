@@ -1,7 +1,8 @@
 //! Snapshots that are kept encoded.
 //!
-//! As values a snapshot takes several times the memory, and between two changes nobody looks into it. Its parts are encoded
-//! separately, so that a comparison of bytes tells which of them a change left alone. It must never print a key.
+//! A decoded snapshot takes several times the memory, and is not needed between two changes. The
+//! parts are encoded separately, so that comparing bytes shows which parts a change affects. Must
+//! never print a key.
 
 mod backends;
 mod builder;
@@ -32,7 +33,7 @@ use crate::schema::{
 };
 use crate::wire::{self, numbers};
 
-/// An encoded snapshot with its key pairs, and the few values of it that are asked for often.
+/// Encoded snapshot with its key pairs, and a few values that are needed often.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EncodedSnapshot {
     gateway: String,
@@ -46,12 +47,12 @@ pub struct EncodedSnapshot {
     edge: Edge,
     rotation: Rotation,
     measured_routes: Arc<[String]>,
-    /// Shared by all versions that have the same ones.
+    /// Shared by all versions with the same key pairs.
     keys: Arc<[KeyPair]>,
 }
 
 impl EncodedSnapshot {
-    /// Encodes a snapshot; `keys` are the pairs that it names, in its order.
+    /// Encodes a snapshot. `keys` are the key pairs that it references, in its order.
     pub fn new(snapshot: &Snapshot, keys: Vec<KeyPair>) -> Self {
         let not_after = snapshot.keys.iter().map(|key| key.not_after);
         let tables = snapshot.route_tables.iter();
@@ -79,7 +80,8 @@ impl EncodedSnapshot {
         }
     }
 
-    /// Returns the same snapshot with these key pairs, which are those that it names, in its order.
+    /// Returns the snapshot with these key pairs, which must be those that it references, in its
+    /// order.
     #[must_use]
     pub fn with_keys(self, keys: Vec<KeyPair>) -> Self {
         let ports = decoded(&self.parts.ahead).ports;
@@ -90,7 +92,7 @@ impl EncodedSnapshot {
         }
     }
 
-    /// Returns the snapshot with these endpoint sets instead of its own.
+    /// Returns the snapshot with all its endpoint sets replaced.
     #[must_use]
     pub fn with_endpoints(&self, sets: &[EndpointSet]) -> Self {
         let mut changed = self.clone();
@@ -98,16 +100,15 @@ impl EncodedSnapshot {
         changed
     }
 
-    /// Returns the snapshot with these endpoint sets replaced by name. Sets that it does not have
-    /// are ignored.
+    /// Returns the snapshot with these endpoint sets replaced by name. Unknown sets are ignored.
     pub fn with_changed_endpoints(&self, sets: &[EndpointSet]) -> Option<Self> {
         let mut changed = self.clone();
         changed.parts.endpoints = endpoints::patch(&self.parts.endpoints, sets)?.into();
         Some(changed)
     }
 
-    /// Returns the endpoint sets that differ from `before`, and their backends, in order. Nothing
-    /// else is decoded. Returns `None` if a set was added or removed.
+    /// Returns the endpoint sets that differ from `before`, and their backends, in order. Decodes
+    /// nothing else. Returns `None` if a set was added or removed.
     pub fn replaced_endpoints(&self, before: &Self) -> Option<(Vec<EndpointSet>, Vec<Backend>)> {
         let sets = endpoints::replaced(&before.parts.endpoints, &self.parts.endpoints)?;
         let names: HashSet<&[u8]> = sets.iter().map(|set| set.name.as_bytes()).collect();
@@ -120,8 +121,8 @@ impl EncodedSnapshot {
         Some((sets, backends))
     }
 
-    /// Returns the names of the endpoint sets that it has in common with `before`, and that are not as they were. Nothing is
-    /// decoded for it.
+    /// Returns the names of endpoint sets in both snapshots that have changed since `before`,
+    /// without decoding.
     pub fn changed_endpoints(&self, before: &Self) -> Vec<&str> {
         if is_same(&self.parts.endpoints, &before.parts.endpoints) {
             return Vec::new();
@@ -172,12 +173,12 @@ impl EncodedSnapshot {
         self.edge
     }
 
-    /// Returns how credentials are exchanged.
+    /// Returns the settings for the rotation of credentials.
     pub fn rotation(&self) -> Rotation {
         self.rotation
     }
 
-    /// Returns the names of the routes whose requests are counted apart.
+    /// Returns the names of the routes with separate request counts.
     pub fn measured_routes(&self) -> &[String] {
         &self.measured_routes
     }
@@ -192,7 +193,7 @@ impl EncodedSnapshot {
         decoded(&self.parts.behind).trust_bundles
     }
 
-    /// Returns the Gateway as the snapshot names it: `Gateway/namespace/name`.
+    /// Returns the Gateway as `Gateway/namespace/name`.
     pub fn gateway(&self) -> &str {
         &self.gateway
     }
@@ -202,7 +203,7 @@ impl EncodedSnapshot {
         decoded(&self.bytes())
     }
 
-    /// Decodes the snapshot without its route tables, which are most of it.
+    /// Decodes the snapshot without its route tables, which are the largest part.
     pub fn without_route_tables(&self) -> Snapshot {
         let Parts {
             ahead,
@@ -214,7 +215,7 @@ impl EncodedSnapshot {
         decoded(&[&ahead[..], backends, behind, endpoints].concat())
     }
 
-    /// Decodes the snapshot without its route tables and its endpoint sets.
+    /// Decodes the snapshot without its route tables and endpoint sets.
     pub fn without_route_tables_and_endpoints(&self) -> Snapshot {
         let Parts {
             ahead,
@@ -232,26 +233,26 @@ impl EncodedSnapshot {
         route_tables::tables(&self.parts.route_tables)
     }
 
-    /// Returns the bytes that its route tables take, encoded.
+    /// Returns the encoded size of its route tables in bytes.
     pub fn size_of_route_tables(&self) -> usize {
         self.parts.route_tables.len()
     }
 
-    /// Returns the bytes that its backends take, encoded.
+    /// Returns the encoded size of its backends in bytes.
     pub fn size_of_backends(&self) -> usize {
         self.parts.backends.len()
     }
 
-    /// Returns the names of the endpoint sets that its backends use, those that it does not have included. None if their encoding is
-    /// not as expected.
+    /// Returns the names of the endpoint sets that its backends use, including missing sets.
+    /// Returns `None` if the encoding is not as expected.
     pub fn used_endpoints(&self) -> Option<BTreeSet<&str>> {
         let backends = wire::contents(&self.parts.backends, numbers::snapshot::BACKENDS)?;
         let names = backends.into_iter().map(endpoints::set_of);
         names.map(|name| std::str::from_utf8(name).ok()).collect()
     }
 
-    /// Returns the hex SHA-256 of everything but the endpoints and the private keys, whose digests are in it. This is the
-    /// revision of a canonical snapshot. Nothing is decoded for it.
+    /// Returns the hex SHA-256 of everything except endpoints and private keys, whose digests are
+    /// included. For a canonical snapshot, this is the revision. Decodes nothing.
     pub fn config_digest(&self) -> String {
         let Parts {
             ahead,
@@ -263,12 +264,13 @@ impl EncodedSnapshot {
         digest::sha256_of_all(&[ahead, route_tables, backends, behind])
     }
 
-    /// Returns the hex SHA-256 of everything but the private keys, whose digests are in it.
+    /// Returns the hex SHA-256 of everything except private keys, whose digests are included.
     pub fn digest(&self) -> String {
         digest::sha256_of_all(&self.parts.all())
     }
 
-    /// Decodes the endpoint sets of these names, as far as there are any. None if their encoding is not as expected.
+    /// Decodes the endpoint sets with these names. Skips missing ones. Returns `None` if the
+    /// encoding is not as expected.
     pub fn endpoints_of(&self, names: &BTreeSet<&str>) -> Option<Vec<EndpointSet>> {
         endpoints::named(&self.parts.endpoints, names)
     }
@@ -278,38 +280,38 @@ impl EncodedSnapshot {
         decoded(&self.parts.endpoints).endpoints
     }
 
-    /// Returns the encoded snapshot; its fields are not in the order of their numbers.
+    /// Returns the encoded snapshot, whose fields are not in numeric order.
     pub fn bytes(&self) -> Vec<u8> {
         self.parts.all().concat()
     }
 
-    /// Returns the addresses that the Gateway asks for.
+    /// Returns the addresses requested by the Gateway.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }
 
-    /// Returns the ports that it listens on, as seen from outside, each with the port that hosts open for it.
+    /// Returns the ports of its listeners as seen from outside, each with the port that hosts open.
     pub fn ports(&self) -> &BTreeMap<(Transport, u32), u32> {
         &self.ports
     }
 
-    /// Returns the serial number that a handshake must show, by key name.
+    /// Returns the certificate serial number expected in a handshake, by key name.
     pub fn serials(&self) -> &BTreeMap<String, String> {
         &self.serials
     }
 
-    /// Returns the time at which the first certificate expires, in seconds since 1970.
+    /// Returns the earliest expiry of its certificates, in seconds since 1970.
     pub fn first_expiry(&self) -> Option<i64> {
         self.first_expiry
     }
 
-    /// Returns true if a listener names session ticket keys that are missing, so that the host's
-    /// own are used.
+    /// Returns true if a listener references missing session ticket keys, so that the host's own
+    /// keys are used.
     pub fn lacks_ticket_keys(&self) -> bool {
         self.lacks_ticket_keys
     }
 
-    /// Returns the numbers of objects that it serves.
+    /// Returns the numbers of served objects.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -331,13 +333,14 @@ fn decoded(bytes: &[u8]) -> Snapshot {
 pub struct Counts {
     /// Listeners of all ports.
     pub listeners: usize,
-    /// Hostnames of all route tables, without those that are there only to say that a client has come to another listener.
+    /// Hostnames of all route tables, without those that only reject requests misdirected from
+    /// another listener.
     pub hostnames: usize,
     /// Backends.
     pub backends: usize,
 }
 
-/// Parts in which two snapshots are the same bytes.
+/// Parts whose bytes are equal in two snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -370,8 +373,8 @@ fn hostnames(table: &RouteTable) -> usize {
         .count()
 }
 
-/// Returns whether a virtual host has routes. The number of others, which answer 421, depends on
-/// how many listeners share the port.
+/// Returns true if a virtual host has routes. Other virtual hosts answer 421; their number depends
+/// on how many listeners share the port.
 fn is_served(host: &VirtualHost) -> bool {
     let [route] = host.routes.as_slice() else {
         return true;
@@ -382,7 +385,7 @@ fn is_served(host: &VirtualHost) -> bool {
     route.action != Some(Action::DirectResponse(misdirected))
 }
 
-/// Returns the serial numbers that handshakes must show, by key name.
+/// Returns the certificate serial numbers expected in handshakes, by key name.
 pub fn serials(snapshot: &Snapshot) -> BTreeMap<String, String> {
     snapshot
         .keys

@@ -1,23 +1,23 @@
-//! The bytes of an encoded snapshot, split by how often they change. Nothing is decoded here.
+//! The bytes of an encoded snapshot, split by how often they change. Decodes nothing.
 
 use bytes::Bytes;
 
 use crate::schema::Snapshot;
 use crate::wire::{self, numbers};
 
-/// Returns whether these are the same bytes. Parts that have not changed are shared, and megabytes need not be compared then.
+/// Returns true for equal bytes. Unchanged parts are shared, so megabytes need not be compared.
 pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
     std::ptr::eq(one, other) || one == other
 }
 
-/// Encoded snapshots with a part of the fields each; one behind the other they are the whole.
+/// Encoded snapshots with disjoint sets of fields. Concatenated, they are the whole snapshot.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parts {
-    /// The fields with numbers below the route tables.
+    /// Fields with numbers below the route tables.
     pub(super) ahead: Bytes,
     pub(super) route_tables: Bytes,
     pub(super) backends: Bytes,
-    /// The other fields, but for the endpoints.
+    /// All other fields, except the endpoints.
     pub(super) behind: Bytes,
     pub(super) endpoints: Bytes,
 }
@@ -49,7 +49,7 @@ impl Parts {
             log_output,
             measured_routes,
         } = snapshot;
-        // Field by field, which copies nothing: a Snapshot of each part would be a clone of its values.
+        // Encode each field separately: building a Snapshot for each part would clone its values.
         let (mut ahead, mut behind) = (Vec::new(), Vec::new());
         if !gateway.is_empty() {
             wire::append(numbers::snapshot::GATEWAY, gateway.as_bytes(), &mut ahead);
@@ -80,7 +80,7 @@ impl Parts {
         }
     }
 
-    /// Returns all parts, in the order in which they are stored and digested.
+    /// Returns all parts in the order for storage and digests.
     pub(super) fn all(&self) -> [&[u8]; 5] {
         let Self {
             ahead,
@@ -93,7 +93,7 @@ impl Parts {
     }
 }
 
-/// Returns a snapshot that consists of this one repeated field, encoded.
+/// Encodes a snapshot with only this repeated field.
 pub(super) fn encoded<M: prost::Message>(field: u32, messages: &[M]) -> Bytes {
     let mut bytes = Vec::new();
     wire::append_messages(field, messages, &mut bytes);

@@ -1,6 +1,7 @@
-//! Route tables in an encoded snapshot, read and patched without being decoded.
+//! Reads and patches route tables in an encoded snapshot without decoding them.
 //!
-//! It must never guess: where the bytes are not as expected there is no outcome, and the caller makes the whole anew.
+//! Never guess: if the bytes are not as expected, return `None`, and the caller rebuilds
+//! everything.
 
 use std::collections::HashMap;
 
@@ -11,32 +12,32 @@ use crate::wire::numbers::route_table::{self, VIRTUAL_HOSTS};
 use crate::wire::numbers::{snapshot, virtual_host};
 use crate::wire::{append, append_message, contents, each, first};
 
-/// An encoded route table.
+/// Encoded route table.
 #[derive(Debug)]
 pub struct EncodedTable<'a> {
-    /// The table's name.
+    /// Name of the table.
     pub name: &'a str,
-    /// The table's virtual hosts, in their order.
+    /// Virtual hosts in order.
     pub hosts: Vec<EncodedHost<'a>>,
 }
 
-/// An encoded virtual host.
+/// Encoded virtual host.
 #[derive(Debug, PartialEq)]
 pub struct EncodedHost<'a> {
-    /// The virtual host's domain.
+    /// Domain of the virtual host.
     pub domain: &'a str,
-    /// The whole virtual host.
+    /// The complete encoded virtual host.
     pub bytes: &'a [u8],
 }
 
 impl<'a> EncodedTable<'a> {
-    /// Returns the domains of the table's virtual hosts, in their order.
+    /// Returns the domains of the virtual hosts, in order.
     pub fn domains(&self) -> impl Iterator<Item = &'a str> {
         self.hosts.iter().map(|host| host.domain)
     }
 }
 
-/// Returns the tables of an encoded snapshot that holds nothing else.
+/// Returns the tables of an encoded snapshot with no other fields.
 pub(super) fn tables(encoded: &[u8]) -> Option<Vec<EncodedTable<'_>>> {
     let tables = contents(encoded, snapshot::ROUTE_TABLES)?;
     let table = |table| {
@@ -60,7 +61,7 @@ fn host(bytes: &[u8]) -> Option<EncodedHost<'_>> {
     (field == virtual_host::DOMAIN).then_some(EncodedHost { domain, bytes })
 }
 
-/// Replaces the content with that of a table without virtual hosts.
+/// Replaces the content with an encoded table without virtual hosts.
 pub(super) fn begin(name: &str, content: &mut Vec<u8>) {
     content.clear();
     if !name.is_empty() {
@@ -68,9 +69,10 @@ pub(super) fn begin(name: &str, content: &mut Vec<u8>) {
     }
 }
 
-/// Returns the tables after the changes; none where a virtual host is not there as it was before, or twice.
+/// Returns the patched tables. Returns `None` unless each changed virtual host matches its previous
+/// version exactly once.
 pub(super) fn patch(encoded: &[u8], delta: &RouteTableDelta) -> Option<Vec<u8>> {
-    // None stands for a host that has found its place.
+    // `None` marks a virtual host that has been replaced.
     let mut changed: HashMap<(&str, &str), Option<&ChangedHost>> = HashMap::new();
     for host in delta.hosts() {
         let place = (host.table.as_str(), host.before.domain.as_str());
@@ -79,7 +81,7 @@ pub(super) fn patch(encoded: &[u8], delta: &RouteTableDelta) -> Option<Vec<u8>> 
         }
     }
     let mut bytes = Vec::with_capacity(encoded.len() + encoded.len() / 64);
-    // Mostly there is one table.
+    // Usually there is only one table.
     let mut content = Vec::with_capacity(bytes.capacity());
     for EncodedTable { name, hosts } in tables(encoded)? {
         begin(name, &mut content);

@@ -1,4 +1,4 @@
-//! Keys and trust bundles of one host in place of those that a snapshot names.
+//! Replaces keys and trust bundles of a snapshot with local ones of a host.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use super::{EncodedSnapshot, Parts, decoded, serials};
 use crate::keys::KeyPair;
 use crate::schema::{KeyRef, TrustBundle};
 
-/// Key pairs and bundles of one host, by the names of those that they stand for.
+/// Key pairs and trust bundles of one host, by the name of the original that they replace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Substitutes {
     /// Key pairs.
     pub pairs: BTreeMap<String, (KeyRef, KeyPair)>,
-    /// Trust bundles. One without revocation lists keeps the snapshot's lists in force.
+    /// Trust bundles. If one has no revocation lists, the snapshot's lists remain in force.
     pub bundles: BTreeMap<String, TrustBundle>,
 }
 
@@ -59,7 +59,7 @@ impl EncodedSnapshot {
         (changed != *self).then_some(changed)
     }
 
-    /// Returns the names of keys that are in files of hosts, and that this one has no pair for.
+    /// Returns the names of keys that are expected in files of each host, and missing on this one.
     pub fn missing_on_host(&self) -> Vec<String> {
         if self.serials.len() == self.keys.len() {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Shards of the configuration, each with a digest of its content as its name.
+//! Configuration shards, each named after the digest of its content.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,32 +9,34 @@ use super::{Form, MAX_SNAPSHOT_BYTES, Packed, Shard, ShardError, bucket, pack, p
 use crate::digest::sha256;
 use crate::schema::{Backend, RouteTable, ShardRef, Snapshot, VirtualHost};
 
-/// Hex digits of a configuration shard's digest that are in its name: 80 bits, so that no two shards share one by chance.
+/// Number of hex digits of the digest in a shard's name. 80 bits make collisions by chance
+/// implausible.
 const NAME_DIGITS: usize = 20;
 
-/// A configuration shard.
+/// Configuration shard.
 #[derive(Clone, Debug)]
 pub(super) struct ConfigShard {
-    /// The bucket of which it holds something, or `None` if it is in none.
+    /// Bucket whose content it holds, or `None` for content without a bucket.
     pub(super) bucket: Option<usize>,
-    /// SHA-256 of its content before compression.
+    /// SHA-256 of its uncompressed content.
     pub(super) content: [u8; 32],
-    /// Bytes of memory that its values take.
+    /// Size of its values in memory, in bytes.
     pub(super) decoded: u64,
     pub(super) reference: ShardRef,
     pub(super) shard: Shard,
 }
 
-/// The part of a snapshot that one bucket holds. Copies of all pieces at once would take as much memory as the snapshot.
+/// References to one bucket's part of a snapshot. Copies of all pieces at once would take as much
+/// memory as the snapshot.
 #[derive(Default)]
 struct Piece<'s> {
-    /// Virtual hosts with the names of their tables, in the order of the snapshot.
+    /// Virtual hosts with their tables' names, in the order of the snapshot.
     hosts: Vec<(&'s str, &'s VirtualHost)>,
     backends: Vec<&'s Backend>,
 }
 
 impl Piece<'_> {
-    /// Returns a copy of it.
+    /// Copies the piece into a snapshot.
     fn snapshot(&self) -> Snapshot {
         let mut route_tables: Vec<RouteTable> = Vec::new();
         for (table, host) in &self.hosts {
@@ -54,7 +56,7 @@ impl Piece<'_> {
     }
 }
 
-/// Returns the pieces of what is spread over shards, by bucket.
+/// Returns the pieces by bucket.
 fn pieces<'s>(
     route_tables: &'s [RouteTable],
     backends: &'s [Backend],
@@ -74,7 +76,7 @@ fn pieces<'s>(
     pieces
 }
 
-/// Splits a canonical configuration; reuses earlier shards of the same content.
+/// Splits a canonical configuration, and reuses earlier shards with the same content.
 pub(super) fn split_config(
     config: &Snapshot,
     count: usize,
@@ -130,7 +132,7 @@ pub(super) fn split_config(
     Ok(shards)
 }
 
-/// Adds the shards of one piece: one, or several if one cannot hold it.
+/// Adds the shards of one piece. There are several if the piece exceeds the limits of a shard.
 fn add_parts(
     bucket: Option<usize>,
     piece: Snapshot,
@@ -175,7 +177,7 @@ fn add_parts(
     add_parts(bucket, second, known, shards)
 }
 
-/// Returns the bytes of memory that the values of all shards take.
+/// Returns the size in memory of all shards, in bytes.
 pub(super) fn decoded(shards: &[ConfigShard]) -> u64 {
     let sizes = shards.iter().map(|shard| shard.decoded);
     sizes.fold(0, u64::saturating_add)

@@ -1,8 +1,8 @@
-//! The difference between two versions of a configuration, read from the shards that have changed alone.
+//! Computes the difference between two versions of a configuration from the changed shards only.
 //!
-//! Never trust the result: the caller must verify the resulting revision. If more than virtual
-//! hosts and added or removed backends has changed, there is no difference, and the caller joins
-//! all shards.
+//! Never trust the result: the caller must verify the resulting revision. If anything other than
+//! virtual hosts and added or removed backends has changed, the result is `None`, and the caller
+//! joins all shards.
 
 use std::collections::BTreeSet;
 
@@ -11,17 +11,17 @@ use super::{MAX_SNAPSHOT_BYTES, check_digest};
 use crate::delta::{BackendDelta, RouteTableDelta};
 use crate::schema::{ShardRef, Snapshot};
 
-/// Number of shards that may change at most: with more, joining all is hardly more work.
+/// Largest number of changed shards. With more, joining all shards is hardly more work.
 pub const MAX_CHANGED_SHARDS: usize = 16;
 
-/// The difference between two versions of a configuration.
+/// Difference between two versions of a configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShardDelta {
-    /// The virtual hosts that have changed.
+    /// Changed virtual hosts.
     pub route_tables: RouteTableDelta,
-    /// The backends that have come and gone.
+    /// Added and removed backends.
     pub backends: BackendDelta,
-    /// Bytes of memory that the values of all shards take after the change.
+    /// Size of all shards in memory after the change, in bytes.
     pub size: u64,
 }
 
@@ -116,7 +116,7 @@ mod tests {
         }
     }
 
-    /// Stored shards of these pieces, by their digest too.
+    /// Packs these pieces into shards, and also returns them by digest.
     fn stored(pieces: &[Snapshot]) -> (Vec<ShardRef>, BTreeMap<String, Vec<u8>>) {
         let mut shards = BTreeMap::new();
         let references = pieces.iter().enumerate().map(|(index, piece)| {
@@ -198,7 +198,7 @@ mod tests {
         }
         assert_eq!(changed(&before, &before[..1], 1000), None, "a shard less");
 
-        // With one name for two shards, one of them would be joined twice.
+        // If two shards had the same name, one of them would be joined twice.
         let (references, shards) = stored(&before);
         let mut twice = references.clone();
         twice[1].name.clone_from(&references[0].name);

@@ -1,6 +1,6 @@
-//! Joining a snapshot from a manifest and stored shards.
+//! Joins a snapshot from a manifest and stored shards.
 //!
-//! Everything that is read is hostile until its digest fits: it must never be decoded before its size is known.
+//! All input is hostile until its digest matches. Never decode anything before its size is known.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -15,25 +15,25 @@ use crate::dns_name::is_dns_label;
 use crate::encoded::{ConfigBuilder, EncodedSnapshot};
 use crate::schema::{EndpointSet, Manifest, ShardRef, Snapshot};
 
-/// A configuration that is the one its manifest names.
+/// Configuration whose revision matches the manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Joined {
-    /// The configuration, canonical, without its key pairs and its endpoints.
+    /// Canonical configuration without key pairs and endpoints.
     pub config: EncodedSnapshot,
-    /// Bytes of memory that the values of its shards take.
+    /// Size of its shards in memory, in bytes.
     pub size: u64,
 }
 
-/// The content of an endpoint shard.
+/// Content of an endpoint shard.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Endpoints {
-    /// The sets, in the shard's order.
+    /// Sets in the order of the shard.
     pub sets: Vec<EndpointSet>,
-    /// Bytes of memory that they take.
+    /// Size in memory, in bytes.
     pub size: u64,
 }
 
-/// Joins a snapshot from a manifest and its shards' stored bytes by name.
+/// Joins a snapshot from a manifest and its shards' stored bytes, by name.
 pub fn join<B: AsRef<[u8]>>(
     manifest: &Manifest,
     shards: &BTreeMap<String, B>,
@@ -53,7 +53,7 @@ pub fn join<B: AsRef<[u8]>>(
     Ok(snapshot)
 }
 
-/// Checks that a manifest can be followed: its version, the number of its shards, and their names.
+/// Validates a manifest: its version, the number of its shards, and their names.
 pub fn check(manifest: &Manifest) -> Result<(), ShardError> {
     if manifest.format != FORMAT {
         return Err(ShardError::Format {
@@ -75,7 +75,7 @@ pub fn check(manifest: &Manifest) -> Result<(), ShardError> {
     }
 }
 
-/// Joins the configuration, which the revision is taken over, without the endpoints.
+/// Joins the configuration without endpoints, and verifies the revision.
 pub fn join_config<B: AsRef<[u8]>>(
     manifest: &Manifest,
     shards: &BTreeMap<String, B>,
@@ -106,7 +106,8 @@ pub fn join_config<B: AsRef<[u8]>>(
     })
 }
 
-/// Decodes an endpoint shard. It must hold nothing but endpoints, because no manifest has its digest.
+/// Decodes an endpoint shard. It must contain only endpoints, because no manifest contains its
+/// digest.
 pub fn endpoint_sets(name: &str, bytes: &[u8]) -> Result<Endpoints, ShardError> {
     let (mut piece, size) = unpack(name, 0, bytes)?;
     let sets = std::mem::take(&mut piece.endpoints);
@@ -120,7 +121,8 @@ pub fn endpoint_sets(name: &str, bytes: &[u8]) -> Result<Endpoints, ShardError> 
     }
 }
 
-/// Gives a configuration its endpoints, in canonical order. The first set of a name counts.
+/// Replaces a configuration's endpoints, in canonical order. If sets have the same name, the first
+/// one wins.
 pub fn set_endpoints(snapshot: &mut Snapshot, mut sets: Vec<EndpointSet>) {
     sets.sort_by(|a, b| a.name.cmp(&b.name));
     sets.dedup_by(|a, b| a.name == b.name);
@@ -128,7 +130,7 @@ pub fn set_endpoints(snapshot: &mut Snapshot, mut sets: Vec<EndpointSet>) {
     snapshot.endpoints = sets;
 }
 
-/// Checks that the stored bytes are those that the manifest names.
+/// Checks that the stored bytes match the digest in the manifest.
 pub fn check_digest(reference: &ShardRef, bytes: &[u8]) -> Result<(), ShardError> {
     let found = sha256(bytes);
     if found == reference.sha256 {
@@ -161,8 +163,9 @@ fn too_much(name: &str) -> ShardError {
     }
 }
 
-/// Decodes a shard, within the decompressed size that a manifest names; 0 for the limit of all shards, since an endpoint
-/// shard may have grown after the manifest was written. Returns the bytes of memory that it takes, too.
+/// Decodes a shard within the decompressed size from a manifest. 0 stands for the common limit,
+/// because an endpoint shard may have grown after the manifest was written. Also returns its size
+/// in memory, in bytes.
 pub(super) fn unpack(name: &str, size: u64, bytes: &[u8]) -> Result<(Snapshot, u64), ShardError> {
     let limit = match size {
         0 => MAX_SHARD_BYTES,

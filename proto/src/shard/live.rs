@@ -1,4 +1,5 @@
-//! Endpoint shards, which keep their names and change in place, each by itself.
+//! Endpoint shards. They keep their names, and each one changes in place, independently of the
+//! others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,33 +11,34 @@ use crate::delta::EndpointDelta;
 use crate::digest::canonicalize_endpoints;
 use crate::schema::{EndpointSet, ShardRef, Snapshot};
 
-/// Bytes of endpoints that one shard is meant to hold, before compression: a change writes, sends and reads a whole shard.
+/// Target size of a shard in bytes before compression. Each change writes, sends and reads a whole
+/// shard.
 const TARGET_BYTES: usize = 16 * 1024;
-/// Number of endpoint shards at most; with more endpoints, each holds more.
+/// Largest number of endpoint shards. With more endpoints, shards grow instead.
 const MAX_ENDPOINT_SHARDS: usize = 256;
 
-/// The endpoint sets of a snapshot, in shards.
+/// A snapshot's endpoint sets, in shards.
 #[derive(Debug, Default)]
 pub(super) struct LiveShards {
-    /// Number of buckets that the sets are shared out among.
+    /// Number of buckets that the sets are distributed over.
     count: usize,
-    /// Bytes of all sets, encoded.
+    /// Encoded size of all sets in bytes.
     size: usize,
-    /// The shards by their bucket; an empty bucket has none.
+    /// Shards by bucket; empty buckets have none.
     shards: BTreeMap<usize, LiveShard>,
 }
 
 #[derive(Debug)]
 struct LiveShard {
-    /// The sets, by name.
+    /// Sets, sorted by name.
     sets: Vec<EndpointSet>,
     shard: Shard,
-    /// Bytes of memory that its values take.
+    /// Size of its values in memory, in bytes.
     decoded: u64,
 }
 
 impl LiveShards {
-    /// Splits these sets, which are canonical; shards of the same content are taken over.
+    /// Splits canonical sets, and reuses shards with the same content.
     pub(super) fn after(mut self, sets: Vec<EndpointSet>) -> Result<Self, ShardError> {
         let size = sets.iter().map(EndpointSet::encoded_len).sum();
         let count = count(size);
@@ -67,7 +69,7 @@ impl LiveShards {
         })
     }
 
-    /// Replaces sets, though the number of shards may change; those that no shard has are left out.
+    /// Replaces sets, even if that changes the number of shards. Ignores unknown sets.
     pub(super) fn replace(self, sets: Vec<EndpointSet>) -> Result<Self, ShardError> {
         let mut new: BTreeMap<String, EndpointSet> = sets
             .into_iter()
@@ -79,7 +81,7 @@ impl LiveShards {
         self.after(sets)
     }
 
-    /// Returns an error if readers refuse all shards together.
+    /// Fails if readers would reject the total size.
     pub(super) fn check(&self) -> Result<(), ShardError> {
         let decoded = self.shards.values().map(|shard| shard.decoded);
         let size = decoded.fold(0, u64::saturating_add);
@@ -95,7 +97,7 @@ impl LiveShards {
         })
     }
 
-    /// Replaces sets; those that no shard has are left out.
+    /// Replaces sets in place. Ignores unknown sets.
     pub(super) fn refresh(&mut self, sets: &[EndpointSet]) -> Result<RefreshedShards, ShardError> {
         let mut touched = BTreeSet::new();
         for set in sets {
@@ -126,8 +128,8 @@ impl LiveShards {
         Ok(RefreshedShards::Changed(changed))
     }
 
-    /// Puts sets in, and takes sets out. False if the number of shards changes, one that comes is there, or one that goes is not: the
-    /// shards are of no use then.
+    /// Adds and removes sets. Returns false if the number of shards changes, an added set exists,
+    /// or a removed one does not; the shards must then be discarded.
     pub(super) fn change(&mut self, delta: &EndpointDelta) -> Result<bool, ShardError> {
         let EndpointDelta { added, removed } = delta;
         let mut touched = BTreeSet::new();
@@ -167,7 +169,8 @@ impl LiveShards {
         Ok(true)
     }
 
-    /// Returns the references for a manifest, which say nothing that changes in place.
+    /// Returns the references for a manifest, without digests and sizes, because those change in
+    /// place.
     pub(super) fn references(&self) -> impl Iterator<Item = ShardRef> + '_ {
         self.shards().map(|shard| ShardRef {
             name: shard.name.clone(),
@@ -183,7 +186,7 @@ impl LiveShards {
 }
 
 impl LiveShard {
-    /// Returns the shard of a bucket, which holds nothing and is not packed.
+    /// Returns an empty shard for a bucket, without packed bytes.
     fn empty(count: usize, index: usize) -> Self {
         let name = format!("endpoints-{count}-{index}");
         let bytes = bytes::Bytes::new();
@@ -194,7 +197,7 @@ impl LiveShard {
         }
     }
 
-    /// Returns the position of the named set, or the position where it belongs.
+    /// Returns the position of the named set, or `Err` with the position to insert it.
     fn place(&self, name: &str) -> Result<usize, usize> {
         let place = |held: &EndpointSet| held.name.as_str().cmp(name);
         self.sets.binary_search_by(place)

@@ -1,11 +1,13 @@
-//! Shards: a snapshot split into pieces that are small enough to store, and joined again.
+//! Splits a snapshot into shards that are small enough to store, and joins them again.
 //!
-//! Configuration shards are content-addressed: the name ends in the digest of the stored bytes, so a shard
-//! never changes and an edit rewrites only the piece it falls into (a virtual host and a backend go to a
-//! piece by the hash of their name). A piece that is too large is stored in parts, and a virtual host may span several;
-//! readers join them in the order of the manifest. Endpoint shards keep their name and change in place. Every shard is a
-//! zstd-compressed partial `Snapshot`. Nothing is trusted on the way back: sizes are bounded before anything is
-//! decompressed, digests are compared and what the values will take is bounded before anything is decoded.
+//! Configuration shards are content-addressed: the name ends in the digest of the stored bytes, so
+//! a shard never changes. Virtual hosts and backends are assigned to pieces by the hash of their
+//! name, so an edit rewrites only one piece. A piece that is too large is stored in several shards,
+//! which may split a virtual host; readers join them in the order of the manifest. Endpoint shards
+//! keep their names and change in place.
+//!
+//! Every shard is a zstd-compressed partial `Snapshot`. Stored data is not trusted: sizes are
+//! limited before decompression, and digests and the size in memory are checked before decoding.
 
 mod config;
 mod delta;
@@ -29,90 +31,90 @@ pub use self::join::{
 };
 pub use self::splitter::{RefreshedShards, Splitter, split};
 
-/// Version of the schema's meaning that this code writes and reads.
+/// Version of the schema semantics that this code writes and reads.
 pub const FORMAT: u32 = 1;
-/// Bytes of a stored shard at most: a ConfigMap holds 1 MiB with its metadata.
+/// Limit of a stored shard in bytes: a ConfigMap holds 1 MiB including its metadata.
 pub const MAX_STORED_BYTES: usize = 900 * 1024;
-/// Bytes of a decompressed shard at most.
+/// Limit of a decompressed shard in bytes.
 pub const MAX_SHARD_BYTES: u64 = 16 * 1024 * 1024;
-/// Bytes of memory that the values of one shard may take at most.
+/// Limit of the size of a shard in memory, in bytes.
 pub const MAX_DECODED_BYTES: u64 = 256 * 1024 * 1024;
-/// Maximum memory in bytes of the values of all configuration shards, and separately of all
-/// endpoint shards.
+/// Limit of the size in memory of all configuration shards, and separately of all endpoint shards,
+/// in bytes.
 pub const MAX_SNAPSHOT_BYTES: u64 = 512 * 1024 * 1024;
-/// Number of shards that one manifest may name at most.
+/// Largest number of shards in a manifest.
 pub const MAX_SHARDS: usize = 1024;
 
-/// A shard as it is stored.
+/// Stored shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// The name: lower-case letters, digits and `-`, 63 characters at most.
+    /// Name: lower-case letters, digits and `-`, 63 characters at most.
     pub name: String,
-    /// The content, compressed with zstd.
+    /// Content, compressed with zstd.
     pub bytes: Bytes,
 }
 
-/// A snapshot that is split into shards.
+/// Snapshot split into shards.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sharded {
-    /// The manifest, which names the shards.
+    /// Manifest that references the shards.
     pub manifest: Manifest,
     /// All shards, configuration first.
     pub shards: Vec<Shard>,
 }
 
-/// Reasons for which shards cannot be made or joined.
+/// Reason why shards cannot be created or joined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShardError {
     /// A single item exceeds the limits of a shard, or the snapshot exceeds the limits of readers.
     #[error("{what} would take {size} bytes {form}; at most {limit} are allowed{remedy}")]
     TooLarge {
-        /// Its name.
+        /// Name of the item.
         what: String,
-        /// Its size in bytes.
+        /// Actual size in bytes.
         size: u64,
-        /// The form in which it has this size.
+        /// Form in which the size is measured.
         form: Form,
         /// The limit in bytes.
         limit: u64,
-        /// What to do, to be appended to the message.
+        /// Remedy to append to the message.
         remedy: String,
     },
-    /// The manifest is of a version that this code does not know.
+    /// The manifest has a version unknown to this code.
     #[error("manifest format {found}, expected {FORMAT}; upgrade the reader")]
     Format {
-        /// The version that it has.
+        /// Actual version.
         found: u32,
     },
-    /// There are more shards than a manifest may name.
+    /// There are more shards than a manifest may reference.
     #[error("{found} shards, more than the {MAX_SHARDS} that a manifest may name")]
     TooMany {
-        /// Their number.
+        /// Number of shards.
         found: usize,
     },
-    /// A shard has a name that no writer gives.
+    /// The name of a shard is invalid.
     #[error("shard name {name:?} is not a plain name of letters, digits and \"-\"")]
     Name {
         /// The name.
         name: String,
     },
-    /// A named shard is missing.
+    /// A referenced shard is missing.
     #[error("shard {name} is missing")]
     Missing {
         /// The shard.
         name: String,
     },
-    /// A shard's bytes are not those that the manifest names.
+    /// A shard's bytes do not match the digest in the manifest.
     #[error("shard {name} has SHA-256 {found}, expected {expected}")]
     Digest {
         /// The shard.
         name: String,
-        /// The digest that the manifest names.
+        /// Digest in the manifest.
         expected: String,
-        /// The digest of the bytes.
+        /// Digest of the bytes.
         found: String,
     },
-    /// A shard cannot be decompressed or decoded, or is larger than it may be.
+    /// A shard cannot be decompressed or decoded, or exceeds its limit.
     #[error("shard {name}: {reason}")]
     Malformed {
         /// The shard.
@@ -120,12 +122,12 @@ pub enum ShardError {
         /// The reason.
         reason: String,
     },
-    /// The shards do not make the revision that the manifest names.
+    /// The shards' revision differs from the one in the manifest.
     #[error("the shards make revision {found}, the manifest says {expected}")]
     Revision {
-        /// The revision that the manifest names.
+        /// Revision in the manifest.
         expected: String,
-        /// The revision of the shards.
+        /// Revision of the shards.
         found: String,
     },
 }
@@ -151,19 +153,19 @@ impl fmt::Display for Form {
     }
 }
 
-/// Returns the endpoint shard `new` with the sets that only `old` has, for the time in which readers may hold either the
-/// manifest of `old` or the next.
+/// Adds the sets that only `old` has to the endpoint shard `new`, for the time in which readers may
+/// still use the manifest of `old`.
 pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Bytes, ShardError> {
     let mut both = Snapshot::default();
-    // The first of a name counts.
+    // If sets have the same name, the first one wins.
     let mut sets = endpoint_sets(name, new)?.sets;
     sets.extend(endpoint_sets(name, old)?.sets);
     set_endpoints(&mut both, sets);
     Ok(pack(name, &both.encode_to_vec())?.bytes)
 }
 
-/// Returns the number of buckets that hold `size` bytes, of about `target` each, at most `most`: a power of two, so that
-/// growth moves half of the names and an edit moves none.
+/// Returns the number of buckets for `size` bytes, with about `target` bytes each and `most` at
+/// most. It is a power of two, so that growth moves half of the names, and an edit moves none.
 fn bucket_count(size: usize, target: usize, most: usize) -> usize {
     size.div_ceil(target).max(1).next_power_of_two().min(most)
 }
@@ -175,14 +177,14 @@ fn bucket(name: &str, count: usize) -> usize {
     usize::try_from(u32::from_be_bytes(head)).unwrap_or(0) % count
 }
 
-/// A shard's content as it is stored.
+/// Packed content of a shard.
 struct Packed {
     bytes: Bytes,
-    /// Bytes of memory that its values take.
+    /// Size of its values in memory, in bytes.
     decoded: u64,
 }
 
-/// Packs the content of a shard, if readers take it. `name` is for errors.
+/// Packs the content of a shard. Fails if readers would reject it. `name` is used in errors.
 fn pack(name: &str, plain: &[u8]) -> Result<Packed, ShardError> {
     let too_large = |size: u64, form, limit| ShardError::TooLarge {
         what: name.to_owned(),

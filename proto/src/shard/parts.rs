@@ -7,11 +7,11 @@ use prost::Message;
 use crate::provenance::Provenance;
 use crate::schema::{RouteTable, Snapshot, VirtualHost};
 
-/// Number of namespaces that a message names.
+/// Largest number of namespaces in a message.
 const MAX_NAMESPACES: usize = 4;
 
-/// Splits the piece into two of about half its size. `None` if it is one route, backend or trust bundle, or has nothing that can
-/// be split.
+/// Splits the piece into two halves of similar size. Returns `None` if it is a single route,
+/// backend or trust bundle, or has nothing to split.
 pub(super) fn halves(mut piece: Snapshot) -> Option<(Snapshot, Snapshot)> {
     let mut rest = Snapshot::default();
     let sizes = [
@@ -30,10 +30,10 @@ pub(super) fn halves(mut piece: Snapshot) -> Option<(Snapshot, Snapshot)> {
         hosts(&piece).map(|it| it.routes.len().max(1)).sum(),
         piece.backends.len(),
     ];
-    // Only the piece without a bucket has the Gateway's name.
+    // Only the piece without a bucket contains the Gateway's name.
     let has_head = !piece.gateway.is_empty();
     let several = sizes.iter().filter(|size| **size > 0).count() + usize::from(has_head) > 1;
-    // The largest list is split, or set apart if there is something else that it can be parted from.
+    // Split the largest list. If it has a single element, separate it from the rest of the piece.
     let splittable = sizes.iter().zip(counts).enumerate();
     let splittable = splittable.filter(|(_, (size, count))| **size > 0 && (*count > 1 || several));
     let (largest, (_, count)) = splittable.max_by_key(|(_, (size, _))| **size)?;
@@ -47,8 +47,8 @@ pub(super) fn halves(mut piece: Snapshot) -> Option<(Snapshot, Snapshot)> {
     Some((piece, rest))
 }
 
-/// Removes all routes but the first `left` from the tables, and returns them. A virtual host at the cut is in both, with
-/// its remaining routes in the returned tables.
+/// Removes all routes after the first `left` ones from the tables, and returns them. A virtual host
+/// at the cut is in both results, with its remaining routes in the returned tables.
 fn split_off_routes(tables: &mut Vec<RouteTable>, mut left: usize) -> Vec<RouteTable> {
     let mut rest: Vec<RouteTable> = Vec::new();
     for table in tables.iter_mut() {
@@ -66,7 +66,7 @@ fn split_off_routes(tables: &mut Vec<RouteTable>, mut left: usize) -> Vec<RouteT
                 behind.push(VirtualHost {
                     domain: host.domain.clone(),
                     routes,
-                    // It follows the routes in the encoding.
+                    // The encoding has it after the routes, so it belongs to the second part.
                     external_auth: std::mem::take(&mut host.external_auth),
                 });
                 table.virtual_hosts.push(host);
@@ -85,7 +85,7 @@ fn split_off_routes(tables: &mut Vec<RouteTable>, mut left: usize) -> Vec<RouteT
     rest
 }
 
-/// Returns the name of a piece that cannot be split, for messages.
+/// Returns the name of an indivisible piece for messages.
 pub(super) fn name(piece: &Snapshot) -> String {
     if let Some(host) = hosts(piece).next() {
         let routes = host.routes.first().map(|route| route.name.as_str());
@@ -100,7 +100,7 @@ pub(super) fn name(piece: &Snapshot) -> String {
         .unwrap_or_else(|| "the listeners and settings of the Gateway".to_owned())
 }
 
-/// Returns the largest virtual host with its size and the namespaces of its routes, for messages.
+/// Describes the largest virtual host for messages, with its size and the namespaces of its routes.
 pub(super) fn largest_host(snapshot: &Snapshot) -> String {
     let Some(host) = hosts(snapshot).max_by_key(|it| it.encoded_len()) else {
         return String::new();
@@ -142,7 +142,7 @@ mod tests {
     };
     use crate::shard::{MAX_STORED_BYTES, ShardError, Sharded, Splitter, join};
 
-    /// Text that does not compress below half its size.
+    /// Generates text that compresses to half its size at best.
     fn noise(seed: &str, length: usize) -> String {
         let mut text = String::with_capacity(length + 64);
         for part in 0.. {
@@ -170,7 +170,8 @@ mod tests {
         }
     }
 
-    /// Two hostnames: a small one of `team-a` with one endpoint, and one of `team-b` with routes of these sizes.
+    /// Creates two hostnames: a small one of `team-a` with one endpoint, and one of `team-b` with
+    /// routes of these sizes.
     fn snapshot(address: &str, sizes: &[usize]) -> Snapshot {
         let endpoints = |name: &str, address: &str| EndpointSet {
             name: name.to_owned(),
@@ -230,7 +231,7 @@ mod tests {
         let sharded = splitter.split(&mut large.clone()).expect("it fits");
         assert!(sharded.manifest.config.len() > 6);
         assert_eq!(joined(&sharded), large);
-        // The same bytes come from a splitter without memory.
+        // A new splitter gives the same bytes.
         let again = Splitter::default().split(&mut large.clone());
         assert_eq!(again, Ok(sharded));
     }
@@ -260,7 +261,7 @@ mod tests {
 
     #[test]
     fn configuration_that_readers_refuse_is_not_split() {
-        // Each route takes a hundred times as much in memory as it takes encoded.
+        // Each route takes a hundred times as much memory as its encoding.
         let mut snapshot = snapshot("10.0.0.1", &[]);
         for host in 0..40 {
             snapshot.route_tables[0].virtual_hosts.push(VirtualHost {

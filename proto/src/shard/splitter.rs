@@ -1,7 +1,7 @@
-//! Splitting the snapshots of a Gateway into shards, one after the other.
+//! Splits successive snapshots of a Gateway into shards.
 //!
-//! A shard that a change leaves alone is not made, compressed or digested again. The outcome must never differ from that of
-//! a splitter without memory.
+//! Shards that a change does not affect are not built, compressed or hashed again. The result must
+//! always equal that of a new splitter.
 
 use std::collections::BTreeMap;
 
@@ -19,31 +19,31 @@ use crate::digest::{canonicalize, canonicalize_endpoints};
 use crate::encoded::EncodedSnapshot;
 use crate::schema::{EndpointSet, Manifest, Snapshot};
 
-/// Bytes of configuration that one shard is meant to hold, before compression. An edit rewrites one shard; a reader that
-/// starts fetches all of them.
+/// Target size of a configuration shard in bytes before compression. An edit rewrites one shard,
+/// but a reader fetches all of them when it starts.
 const TARGET_BYTES: usize = 64 * 1024;
-/// Number of configuration shards at most, besides the first; with more configuration, each holds more.
+/// Largest number of configuration buckets. With more configuration, shards grow instead.
 const MAX_CONFIG_SHARDS: usize = 512;
 
 /// Splits the snapshots of one Gateway.
 #[derive(Debug, Default)]
 pub struct Splitter {
-    /// The last snapshot, canonical, without its endpoints.
+    /// Last snapshot, canonical, without its endpoints.
     snapshot: EncodedSnapshot,
     revision: String,
-    /// Number of buckets that its virtual hosts and backends are shared out among.
+    /// Number of buckets that virtual hosts and backends are distributed over.
     count: usize,
-    /// Content without a bucket, then each bucket that is not empty: mostly one shard for each.
+    /// Shards without a bucket, then the shards of each non-empty bucket, usually one.
     config: Vec<ConfigShard>,
     live: LiveShards,
 }
 
-/// The outcome of a change of endpoints alone.
+/// Result of a change of endpoints only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RefreshedShards {
-    /// These shards have changed; the manifest is the same.
+    /// These shards have changed, and the manifest has not.
     Changed(Vec<Shard>),
-    /// The number of shards changes: the whole snapshot is to be split again.
+    /// The number of shards changes, so the whole snapshot must be split again.
     Whole,
 }
 
@@ -53,8 +53,9 @@ pub fn split(snapshot: &Snapshot) -> Result<Sharded, ShardError> {
 }
 
 impl Splitter {
-    /// Splits the next snapshot, which is canonical and without its endpoints after that. If its configuration cannot be stored,
-    /// the last one remains, with the endpoints of the next for its backends: see [`last`](Self::last).
+    /// Splits the next snapshot. Makes it canonical, and removes its endpoints. If its
+    /// configuration cannot be stored, keeps the last one, with the new endpoints for its backends:
+    /// see [`last`](Self::last).
     pub fn split(&mut self, snapshot: &mut Snapshot) -> Result<Sharded, ShardError> {
         let mut before = std::mem::take(self);
         canonicalize(snapshot);
@@ -82,7 +83,8 @@ impl Splitter {
         Ok(self.sharded())
     }
 
-    /// Replaces endpoints of the last snapshot, of which the next one has no configuration that can be published.
+    /// Replaces endpoints of the last snapshot, for use if the configuration of the next one cannot
+    /// be published.
     pub fn replace_endpoints(&mut self, mut endpoints: Vec<EndpointSet>) -> Result<(), ShardError> {
         let mut before = std::mem::take(self);
         endpoints.iter_mut().for_each(canonicalize_endpoints);
@@ -92,12 +94,13 @@ impl Splitter {
         Ok(())
     }
 
-    /// Returns the last configuration that could be stored, with its present endpoints; `None` if there is none.
+    /// Returns the last configuration that could be stored, with its current endpoints, or `None`
+    /// without one.
     pub fn last(&self) -> Option<Sharded> {
         (!self.config.is_empty()).then(|| self.sharded())
     }
 
-    /// Returns an error if readers refuse all shards together.
+    /// Fails if readers would reject the number or total size of the shards.
     fn check(&self) -> Result<(), ShardError> {
         let found = self.config.len() + self.live.references().count();
         if found > MAX_SHARDS {
@@ -106,8 +109,9 @@ impl Splitter {
         self.live.check()
     }
 
-    /// Changes the last snapshot, with the outcome of splitting the changed one. None if only the whole snapshot tells the
-    /// outcome; it is to be split again after that, and after an error.
+    /// Applies changes to the last snapshot. The result equals that of splitting the changed
+    /// snapshot. Returns `None` if that requires the whole snapshot; split it then, and also after
+    /// an error.
     pub fn change(&mut self, delta: &GatewayDelta) -> Result<Option<Sharded>, ShardError> {
         let GatewayDelta {
             route_tables,
@@ -136,11 +140,12 @@ impl Splitter {
         Ok(Some(self.sharded()))
     }
 
-    /// Changes the shard of a bucket; false if it is not as it was before the changes.
+    /// Changes the shard of a bucket. Returns false if it does not match the state before the
+    /// changes.
     fn change_bucket(&mut self, bucket: usize, delta: BucketDelta) -> Result<bool, ShardError> {
         let BucketDelta { hosts, backends } = delta;
         let config = &mut self.config;
-        // Shards of no bucket are in front.
+        // Shards without a bucket come first.
         let place = config.binary_search_by_key(&Some(bucket), |shard| shard.bucket);
         let parts = config.iter().filter(|shard| shard.bucket == Some(bucket));
         if parts.count() > 1 {
@@ -159,7 +164,7 @@ impl Splitter {
         let changed = match plain.as_slice() {
             [] => None,
             plain => match ConfigShard::new(Some(bucket), Sha256::digest(plain).into(), plain) {
-                // It takes several shards from now on.
+                // The bucket no longer fits into one shard.
                 Err(ShardError::TooLarge { .. }) => return Ok(false),
                 shard => Some(shard?),
             },
@@ -195,8 +200,8 @@ impl Splitter {
         }
     }
 
-    /// Replaces endpoint sets of the last snapshot, with the outcome of splitting the changed one. Sets that it does not have
-    /// are left out. After an error, too, the whole is to be split again.
+    /// Replaces endpoint sets of the last snapshot. The result equals that of splitting the changed
+    /// snapshot. Ignores unknown sets. After an error, split the whole snapshot again.
     pub fn refresh(&mut self, sets: &[EndpointSet]) -> Result<RefreshedShards, ShardError> {
         let refreshed = self.live.refresh(sets);
         if !matches!(refreshed, Ok(RefreshedShards::Changed(_))) {
@@ -206,7 +211,7 @@ impl Splitter {
     }
 }
 
-/// Returns the number of buckets that the virtual hosts and backends are shared out among.
+/// Returns the number of buckets to distribute virtual hosts and backends over.
 fn count(config: &EncodedSnapshot) -> usize {
     bucket_count(
         config.size_of_route_tables() + config.size_of_backends(),
@@ -215,7 +220,7 @@ fn count(config: &EncodedSnapshot) -> usize {
     )
 }
 
-/// Changes of what one bucket holds.
+/// Changes to the content of one bucket.
 #[derive(Default)]
 struct BucketDelta {
     hosts: Vec<ChangedHost>,

@@ -1,4 +1,4 @@
-//! Signatures of several keys over one statement, counted.
+//! Verifies signatures of several keys over one statement.
 
 use std::collections::BTreeSet;
 
@@ -50,16 +50,16 @@ impl TrustedKeys {
     }
 }
 
-/// Signatures by trusted keys that are good.
+/// Valid signatures by trusted keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoodSignatures {
-    /// The stamp that they share.
+    /// Their common stamp.
     pub stamp: u64,
-    /// The identifiers of the keys, each once.
+    /// Identifiers of the keys, without duplicates.
     pub signers: Vec<String>,
 }
 
-/// Returns the identifiers of the keys that have signed, whether they are trusted or not, unchecked.
+/// Returns the identifiers of all keys that claim to have signed. Unverified.
 pub fn signers(stored: &[u8]) -> Vec<String> {
     let signatures = parse(stored).map(|(_, signatures)| signatures);
     let signatures = signatures.unwrap_or_default();

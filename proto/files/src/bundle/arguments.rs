@@ -1,4 +1,4 @@
-//! The arguments of every command that makes a bundle.
+//! Arguments shared by all commands that create bundles.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,25 +38,25 @@ pub struct BundleArgs {
     origin: Option<String>,
 }
 
-/// The keys that a bundle is made with.
+/// Keys used to create a bundle.
 #[derive(Debug)]
 pub struct BundleKeys {
-    /// Keys that sign.
+    /// Keys to sign with.
     pub signing: SigningKeys,
-    /// Hosts that private keys are encrypted to.
+    /// Hosts to encrypt private keys for.
     pub hosts: Vec<HostKey>,
 }
 
-/// Reasons for which a bundle cannot be made as its arguments say.
+/// Reason why the arguments are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleArgsError {
-    /// No host would look at the file.
+    /// Hosts ignore files of this name.
     #[error("-o {0}: a host looks only at files named *{SUFFIX}")]
     Name(PathBuf),
-    /// The keys that sign cannot be had.
+    /// The signing keys are missing or invalid.
     #[error(transparent)]
     SigningKey(#[from] SigningKeyError),
-    /// The hosts' keys cannot be had.
+    /// The hosts' keys are missing or invalid.
     #[error(transparent)]
     Recipients(#[from] RecipientsError),
 }
@@ -76,7 +76,8 @@ impl BundleArgs {
         Ok(BundleKeys { signing, hosts })
     }
 
-    /// Returns the label of a bundle of this Gateway, made at this time since 1970 `from` there.
+    /// Returns the label for a bundle of this Gateway. `now` is the time since 1970, and `from`
+    /// describes the source.
     pub fn label(&self, gateway: &str, now: Duration, from: String) -> BundleLabel {
         BundleLabel {
             gateway: gateway.to_owned(),

@@ -7,18 +7,18 @@ use sesame_proto::signature::SigningKeys;
 
 use crate::open::{self, OpenError, Rule};
 
-/// Bytes of a file of public keys at most.
+/// Size limit of a file of public keys in bytes.
 const MAX_RECIPIENTS_BYTES: u64 = 4 << 20;
-/// Bytes of a file of private keys at most.
+/// Size limit of a file of private keys in bytes.
 const MAX_SIGNING_KEY_BYTES: u64 = 64 << 10;
 
-/// Reasons for which a file of hosts' public keys cannot be used.
+/// Reason why a file of hosts' public keys cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RecipientsError {
-    /// The file must not be read.
+    /// The file cannot be trusted or read.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// A line holds something else.
+    /// A line is not a public key.
     #[error("{path}:{line}: {source}")]
     Line {
         /// The file.
@@ -30,7 +30,7 @@ pub enum RecipientsError {
     },
 }
 
-/// Reads the public keys of hosts, one a line; text after `#` is passed over.
+/// Reads hosts' public keys, one per line. Ignores comments after `#`.
 pub fn read_recipients(path: &Path) -> Result<Vec<HostKey>, RecipientsError> {
     let text = open::read_text(path, Rule::Named, MAX_RECIPIENTS_BYTES)?;
     let lines = text.lines().enumerate().filter_map(|(index, line)| {
@@ -48,13 +48,13 @@ pub fn read_recipients(path: &Path) -> Result<Vec<HostKey>, RecipientsError> {
         .collect()
 }
 
-/// Reasons for which a file of keys that sign cannot be used. None holds any of the file's text.
+/// Reason why a file of signing keys cannot be used. Never contains text from the file.
 #[derive(Debug, thiserror::Error)]
 pub enum SigningKeyError {
-    /// The file must not be read.
+    /// The file cannot be trusted or read.
     #[error("--signing-key {0}")]
     Open(OpenError),
-    /// The file holds something else.
+    /// The content is not a set of private keys.
     #[error("--signing-key {path}: {reason}")]
     Keys {
         /// The file.
@@ -64,7 +64,7 @@ pub enum SigningKeyError {
     },
 }
 
-/// Reads the file of private keys that `--signing-key` names, each of which signs.
+/// Reads all private keys from the file named by `--signing-key`.
 pub fn read_signing_keys(path: &Path) -> Result<SigningKeys, SigningKeyError> {
     let pem =
         open::read(path, Rule::Named, MAX_SIGNING_KEY_BYTES).map_err(SigningKeyError::Open)?;

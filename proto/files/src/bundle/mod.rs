@@ -1,5 +1,5 @@
-//! Bundles as files: created from a snapshot, written atomically, read within bounds. `arguments`
-//! holds the arguments that the commands share, `keys` reads the named keys.
+//! Bundles as files: created from a snapshot, written atomically, and read within limits.
+//! `arguments` holds the shared command-line arguments, and `keys` reads key files.
 
 #[cfg(feature = "arguments")]
 pub mod arguments;
@@ -21,39 +21,39 @@ pub use self::keys::{RecipientsError, SigningKeyError, read_recipients, read_sig
 use crate::open::{self, OpenError, Rule};
 use crate::random;
 
-/// End of the names of bundles. Files of other names in a directory of bundles are passed over.
+/// Suffix of bundle names. Other files in a bundle directory are ignored.
 pub const SUFFIX: &str = ".bundle";
 
-/// Everything that a bundle is made of.
+/// Inputs for a bundle.
 #[derive(Debug)]
 pub struct BundleOrder<'a> {
     /// The label; its Gateway is the snapshot's.
     pub label: BundleLabel,
     /// The snapshot.
     pub snapshot: &'a Snapshot,
-    /// The key pairs it names; needed only if there are recipients.
+    /// Key pairs that the snapshot references; needed only with recipients.
     pub pairs: &'a [KeyPair],
-    /// The hosts that the keys are for; without any, the keys are left out.
+    /// Hosts to encrypt the keys for. Without any, the bundle omits the keys.
     pub hosts: &'a [HostKey],
-    /// The keys that sign.
+    /// Keys to sign with.
     pub signing: &'a SigningKeys,
 }
 
-/// Reasons for which a bundle cannot be made.
+/// Reason why a bundle cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum MakeError {
-    /// The content cannot be a bundle.
+    /// The content does not fit a bundle.
     #[error("the bundle {0}")]
     Bundle(#[from] BundleError),
     /// The keys cannot be encrypted.
     #[error(transparent)]
     Seal(#[from] SealError),
-    /// The kernel has no random numbers.
+    /// The kernel returned no random bytes.
     #[error("no random numbers: {0}")]
     Random(io::Error),
 }
 
-/// Makes the bytes of a bundle. With the same order and without hosts they are the same bytes.
+/// Creates a bundle. Without recipients, equal inputs give equal bytes.
 pub fn make(order: &BundleOrder<'_>) -> Result<Vec<u8>, MakeError> {
     let BundleOrder {
         label,
@@ -81,12 +81,13 @@ pub fn make(order: &BundleOrder<'_>) -> Result<Vec<u8>, MakeError> {
     Ok(bundle::write(label, &sharded, keys.as_deref(), signing)?)
 }
 
-/// Reads the bytes of a bundle. Their writer need not be trusted, since nothing of them is believed unsigned.
+/// Reads a bundle. Its writer need not be trusted, because the caller verifies its signatures.
 pub fn read(path: &Path) -> Result<Vec<u8>, OpenError> {
     open::read(path, Rule::Vouched, MAX_BYTES)
 }
 
-/// Writes a file as a whole: its name appears when all of it is on disk. Half of it is a file that begins with a dot.
+/// Writes a file atomically: its name appears once all content is on disk. A partial file has a
+/// name that begins with a dot.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let mut part = std::ffi::OsString::from(".");
