@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs Sesame from this archive, without a network. Everything is verified first, always.
+# Installs Sesame from this archive without a network. Always verifies everything first.
 set -eu
 export LC_ALL=C
 umask 022
@@ -31,7 +31,7 @@ say() {
   printf '%s\n' "$*" >&2
 }
 
-# Ends with a status and a reason: die STATUS REASON
+# Exits with a status and a reason: die STATUS REASON
 die() {
   say "error: $2"
   exit "$1"
@@ -41,7 +41,8 @@ has() {
   command -v "$1" >/dev/null 2>&1
 }
 
-# Checks the signature of the list of digests, then every file against the list. Ends with 1 and every reason.
+# Verifies the signature of the digest list, then all files against the list. Exits with status 1
+# after reporting every reason.
 verify() {
   bad=0
   [ -f SHA256SUMS ] || die 1 "missing: SHA256SUMS"
@@ -88,7 +89,7 @@ install_host() {
     dpkg -i packages/*.deb >&2 || die 3 "dpkg -i has failed"
   else
     for file in packages/*.tar.gz; do
-      # Directories of the host keep their owners and modes.
+      # Existing directories keep their owners and modes.
       tar -xzf "$file" -C / --no-same-owner --no-overwrite-dir || die 3 "$file cannot be unpacked"
     done
     systemd-sysusers sesame.conf && systemd-tmpfiles --create sesame.conf || die 3 "the user or its directories cannot be made"
