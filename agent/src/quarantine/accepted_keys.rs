@@ -1,6 +1,7 @@
 //! Keys that Envoy accepted before, to restore if it rejects their replacements. Pure.
 //!
-//! A key is restored while the target names it: with its Secret, or the grant for it, it is gone.
+//! A key is restored only while the target references it. If its Secret or its grant is gone, so is
+//! the key.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use sesame_proto::schema::{KeyRef, Snapshot};
 
 use super::piece::Piece;
 
-/// Accepted versions of the keys that a target has in another version, by name.
+/// Previously accepted versions of the target's changed keys, by name.
 #[derive(Clone, Debug, Default)]
 pub struct AcceptedKeys(BTreeMap<String, (KeyRef, KeyPair)>);
 

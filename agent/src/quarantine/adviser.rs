@@ -1,6 +1,7 @@
-//! Advice on what to leave out of a target at one Envoy, learned from what that Envoy refuses.
+//! Decides what to exclude from an Envoy's target configuration, based on what that Envoy rejects.
 //!
-//! It publishes nothing; `publish` asks it before each transaction, and after each that was refused.
+//! It publishes nothing: `publish` consults it before each transaction, and after each rejected
+//! one.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -23,7 +24,7 @@ use super::unbound::Unbound;
 use crate::apply::Refusal;
 use crate::xds::XdsKind;
 
-/// Pieces and listeners that are left out at one Envoy, and why.
+/// Pieces and listeners excluded at one Envoy, with the reasons.
 #[derive(Debug)]
 pub struct Quarantine {
     binary: PathBuf,
@@ -32,28 +33,28 @@ pub struct Quarantine {
     culprits: Culprits,
     good: HashSet<Digest>,
     unbound: Unbound,
-    /// Words of Envoy's about a refusal whose search has not come to an end.
+    /// Envoy's messages about a rejection whose search is incomplete.
     unfinished: Option<Vec<String>>,
-    /// Configuration that this Envoy accepted last.
+    /// Last configuration that this Envoy accepted.
     accepted: Option<Arc<EncodedSnapshot>>,
-    /// Configuration with the keys that were accepted last, by this Envoy or by one of an earlier agent.
+    /// Configuration with the last accepted keys, from this Envoy or from one of an earlier agent.
     last_good_keys: Option<Arc<EncodedSnapshot>>,
 }
 
-/// Advice after a refusal.
+/// Advice after a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Publish again, without the culprits known now.
+    /// Publish again without the known culprits.
     Retry,
-    /// Keep the last accepted configuration: nothing was found that could be left out.
+    /// Keep the last accepted configuration: no removable culprit was found.
     Keep,
     /// Keep the last accepted configuration for now: the search continues at the next publication.
     Resume,
 }
 
 impl Quarantine {
-    /// Makes an empty one. `scratch` is a private directory on a file system that is not on disk: configurations that
-    /// are judged hold keys.
+    /// Creates an empty quarantine. `scratch` must be a private directory in memory, because the
+    /// configurations to validate contain keys.
     pub fn new(binary: PathBuf, scratch: PathBuf) -> Self {
         Self {
             binary,
@@ -68,7 +69,7 @@ impl Quarantine {
         }
     }
 
-    /// Takes the keys that an earlier agent's Envoy accepted: they replace newer ones that are
+    /// Sets the keys that an earlier agent's Envoy accepted. They replace newer keys that are
     /// rejected.
     #[must_use]
     pub fn with_last_good_keys(self, of: Option<Arc<EncodedSnapshot>>) -> Self {
@@ -78,29 +79,29 @@ impl Quarantine {
         }
     }
 
-    /// Returns true if nothing is left out, looked for or doubted.
+    /// Returns true if nothing is excluded, searched for or suspected.
     pub fn is_clear(&self) -> bool {
         self.culprits.is_empty()
             && self.unfinished.is_none()
             && self.unbound.iter().next().is_none()
     }
 
-    /// Returns the culprits that are left out now, or have an accepted key in their place.
+    /// Returns the current culprits, which are excluded or replaced with an accepted key.
     pub fn culprits(&self) -> &Culprits {
         &self.culprits
     }
 
-    /// Returns the listeners that are left out now because they cannot be opened.
+    /// Returns the listeners that are excluded because they cannot be opened.
     pub fn unbound(&self) -> &Unbound {
         &self.unbound
     }
 
-    /// Returns the time at which [`Quarantine::probe`] wants to be called.
+    /// Returns the time for the next call of [`Quarantine::probe`].
     pub fn next_probe(&self) -> Option<Instant> {
         self.unbound.next()
     }
 
-    /// Looks whether a listener could be opened now; then the target is to be published again.
+    /// Returns true if an excluded listener could be opened now. If so, publish the target again.
     pub fn probe(&mut self) -> bool {
         self.unbound.probe()
     }
@@ -111,7 +112,7 @@ impl Quarantine {
         self.unfinished.get_or_insert_default();
     }
 
-    /// Forgets what does not hold for this target: culprits that have changed, listeners that it does not want.
+    /// Forgets culprits that have changed in this target, and listeners that it does not contain.
     pub fn follow(&mut self, target: Configuration<'_>) {
         if !self.culprits.is_empty() {
             self.culprits = still_there(&self.culprits, &target.encoded.snapshot());
@@ -119,20 +120,20 @@ impl Quarantine {
         self.unbound.keep(target.rendered);
     }
 
-    /// Returns Envoy's message of a rejection whose search is incomplete. Trying the target before
-    /// that would certainly be rejected.
+    /// Returns Envoy's messages about a rejection whose search is incomplete. Until it completes,
+    /// Envoy would reject the target again.
     pub fn unfinished(&self) -> Option<&[String]> {
         self.unfinished.as_deref()
     }
 
-    /// Notes that Envoy serves this now.
+    /// Records that Envoy now serves this configuration.
     pub fn accept(&mut self, served: &Arc<EncodedSnapshot>) {
         self.unbound.accepted();
         self.accepted = Some(Arc::clone(served));
         self.last_good_keys = Some(Arc::clone(served));
     }
 
-    /// Returns the target without the culprits. `None` if there are none.
+    /// Returns the target without the culprits, or `None` if there are none.
     pub async fn reduce(&self, target: Configuration<'_>) -> Option<Reduced> {
         if self.culprits.is_empty() {
             self.unbound.iter().next()?;
@@ -161,15 +162,15 @@ impl Quarantine {
         };
         let mut reduced = match tokio::task::spawn_blocking(reduce.clone()).await {
             Ok(reduced) => reduced,
-            // Only at the end of the runtime.
+            // Happens only when the runtime shuts down.
             Err(_) => reduce(),
         };
         self.unbound.leave_out(&mut reduced.rendered);
         Some(reduced)
     }
 
-    /// Returns true if none of these listeners could be opened: then an Envoy may be left with
-    /// none.
+    /// Returns true if none of these listeners can be opened, so that an Envoy would have no
+    /// listener at all.
     pub fn leaves_none(&self, listeners: &[Resource]) -> bool {
         listeners.iter().all(|l| self.unbound.has(&l.name))
     }
@@ -199,7 +200,7 @@ impl Quarantine {
             Advice::Keep => {}
             advice => return advice,
         }
-        // Validation accepts it, so only Envoy's message is left.
+        // Validation accepts the configuration, so Envoy's message is the only evidence.
         for named in named {
             learned |= match named {
                 RefusedResource::Unbound { .. } => false,
@@ -224,8 +225,8 @@ impl Quarantine {
         advice(learned)
     }
 
-    /// Blames a piece on the evidence of Envoy's message alone; `false` if the target has no such
-    /// piece, or it is blamed already.
+    /// Blames a piece based only on Envoy's message. Returns `false` if the target has no such
+    /// piece, or if it is already blamed.
     fn blame(&mut self, target: Configuration<'_>, piece: Piece, envoy_words: String) -> bool {
         let snapshot = target.encoded.snapshot();
         let pieces = Pieces::new(&snapshot);
@@ -247,7 +248,8 @@ impl Quarantine {
         true
     }
 
-    /// Searches the target for culprits. `words` are Envoy's, kept until the search is complete.
+    /// Searches the target for culprits. `words` are Envoy's messages, kept until the search
+    /// completes.
     pub async fn search(
         &mut self,
         target: Configuration<'_>,
@@ -291,8 +293,8 @@ impl Quarantine {
         }
     }
 
-    /// Judges keys whose certificate no listener presents after the change; `true` if one is
-    /// rejected.
+    /// Judges keys whose certificate no listener presents after the change. Returns `true` if any
+    /// is rejected.
     pub async fn judge_keys(
         &mut self,
         target: Configuration<'_>,

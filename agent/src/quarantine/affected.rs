@@ -1,4 +1,4 @@
-//! Objects that a quarantine concerns: the conditions that say so, and their words. Pure.
+//! Objects affected by a quarantine: their conditions, with messages. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,12 +14,12 @@ use super::memory::{Culprit, Culprits};
 use super::piece::Piece;
 use super::unbound::{Unbound, UnboundSocket};
 
-/// Parts that are left out, by the object that they concern.
+/// Excluded parts, by the object that they affect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Affected {
-    /// Culprits themselves, each with Envoy's message.
+    /// Culprits, each with Envoy's message.
     pub refused: Vec<Refused>,
-    /// Listeners that are not open, by the snapshot's name, with the reason.
+    /// Listeners that are not open, by name in the snapshot, with the reason.
     pub listeners: BTreeMap<String, String>,
     /// Routes with faults, by `HTTPRoute/namespace/name`.
     pub routes: BTreeMap<String, AffectedRoute>,
@@ -28,28 +28,28 @@ pub struct Affected {
 /// Faults of a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AffectedRoute {
-    /// Rules of which a match is left out, with the reason.
+    /// Rules with an excluded match, with the reason.
     pub rules: BTreeMap<usize, String>,
-    /// Rules of which a backend's share is refused, with the reason.
+    /// Rules in which a backend's share is refused, with the reason.
     pub shares: BTreeMap<usize, String>,
     /// True if any match of any rule works.
     pub works: bool,
 }
 
-/// Culprit, as it is reported.
+/// Reported culprit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refused {
-    /// Name in the snapshot, which is provenance.
+    /// Name in the snapshot, which states its origin.
     pub object: String,
-    /// Behaviour in its place.
+    /// Behaviour instead.
     pub effect: String,
     /// Envoy's message.
     pub envoy_words: String,
-    /// Time at which it was found.
+    /// Time of the detection.
     pub since: Timestamp,
 }
 
-/// Returns the objects that the culprits concern. `bound` is the port that is opened for one of the snapshot.
+/// Returns the objects affected by the culprits. `bound` maps the snapshot's ports to opened ports.
 pub fn affected(
     snapshot: &Snapshot,
     culprits: &Culprits,
@@ -85,13 +85,13 @@ pub fn affected(
     affected
 }
 
-/// Returns the reason why a piece is refused.
+/// Returns the reason for rejecting a piece.
 fn why(culprits: &Culprits, piece: &Piece) -> String {
     let words = culprits.get(piece).map_or("", |c| c.envoy_words.as_str());
     format!("Envoy refuses {piece}: {words}")
 }
 
-/// Notes the routes that lose a match or a backend, and of these the rules.
+/// Records routes that lose a match or a backend, and the rules concerned.
 fn note_routes(
     routes: &mut BTreeMap<String, AffectedRoute>,
     snapshot: &Snapshot,
@@ -193,7 +193,7 @@ fn not_open(
     }
 }
 
-/// Notes one match of a rule; the first reason of each kind is kept.
+/// Records one match of a rule, and keeps the first reason of each kind.
 fn note(
     routes: &mut BTreeMap<String, AffectedRoute>,
     name: &str,

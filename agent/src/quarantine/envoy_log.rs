@@ -1,25 +1,26 @@
-//! Refused resources, read from Envoy's log. Pure.
+//! Parses rejected resources from Envoy's log. Pure.
 
 use super::piece::Piece;
 
-/// Refused resource in a log line.
+/// Rejected resource in a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RefusedResource {
-    /// Listener that Envoy could not bind: nothing is wrong with it but its address.
+    /// Valid listener that Envoy could not bind to its address.
     Unbound { listener: String, words: String },
-    /// Listener by Envoy's name, refused for another reason.
+    /// Listener rejected for another reason, by Envoy's name.
     Listener { listener: String, words: String },
     /// Piece of the snapshot.
     Piece { piece: Piece, words: String },
 }
 
-/// Returns the named resources: `lds: listener 'x' config rejected: why`, `cds: cluster 'x' config rejected: why`.
+/// Parses the rejected resources from lines such as `lds: listener 'x' config rejected: why` and
+/// `cds: cluster 'x' config rejected: why`.
 pub(super) fn named(words: &[String]) -> Vec<RefusedResource> {
     words.iter().filter_map(|words| one(words)).collect()
 }
 
-/// Returns true if Envoy could not even read a file: it is out of descriptors, and the content may
-/// be fine.
+/// Returns true if Envoy could not even read a file because it ran out of descriptors. The content
+/// may be valid.
 pub(crate) fn let_down_by_host(words: &[String]) -> bool {
     words
         .iter()

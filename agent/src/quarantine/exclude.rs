@@ -1,9 +1,10 @@
-//! Snapshot without its culprits. Pure.
+//! Removes culprits from a snapshot. Pure.
 //!
-//! Nothing falls through to a wider route: a culprit's requests get 500, and its share of a
-//! weighted rule is refused. Parts that would continue without their protection are removed too. A
-//! key presented to backends protects them, not us: without it requests continue, and backends that
-//! insist refuse. A previously accepted key replaces a rejected one.
+//! No request may fall through to a less specific route: a culprit's requests get 500, and its
+//! share of a weighted rule is refused. Parts that would continue without their protection are
+//! removed as well. A client key for backends protects the backend, not this host: without it
+//! requests continue, and backends that require it reject them. A previously accepted key replaces
+//! a rejected one.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,7 @@ use sesame_proto::schema::{
 use super::memory::Culprits;
 use super::piece::Piece;
 
-/// Names of all that goes: the culprits themselves and the pieces that cannot be without them.
+/// Names of all removed pieces: the culprits, and pieces that depend on them.
 pub(super) struct Gone<'a> {
     culprits: &'a Culprits,
     pub(super) backends: BTreeSet<&'a str>,
@@ -50,7 +51,7 @@ impl<'a> Gone<'a> {
         culprit.is_some_and(|culprit| culprit.put_back.is_none())
     }
 
-    /// Returns the key that is served for this one; `None` if it goes.
+    /// Returns the key to serve in place of this one, or `None` if it is removed.
     fn key(&self, key: &KeyRef) -> Option<KeyRef> {
         match self.culprits.get(&Piece::Key(key.name.clone())) {
             Some(culprit) => culprit.put_back.clone(),
@@ -58,7 +59,7 @@ impl<'a> Gone<'a> {
         }
     }
 
-    /// Returns the culprits without which the backend cannot be.
+    /// Returns the culprits that the backend depends on.
     pub(super) fn causes_of_backend(&self, backend: &Backend) -> impl Iterator<Item = Piece> {
         let Backend {
             name,
@@ -87,7 +88,8 @@ impl<'a> Gone<'a> {
         causes.into_iter().filter(|piece| self.has(piece))
     }
 
-    /// Returns the culprits without which the listener cannot be: itself, its clients' trust bundle, or all of its keys.
+    /// Returns the culprits that the listener depends on: itself, its client trust bundle, or all
+    /// of its keys.
     pub(super) fn causes_of_listener(&self, listener: &Listener) -> impl Iterator<Item = Piece> {
         let mut causes = vec![Piece::Listener(listener.name.clone())];
         if let Some(tls) = &listener.tls {
@@ -101,7 +103,7 @@ impl<'a> Gone<'a> {
     }
 }
 
-/// Returns the snapshot without the culprits. Names of culprits that it does not have are ignored.
+/// Returns the snapshot without the culprits. Ignores culprits that it does not contain.
 pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
     if culprits.is_empty() {
         return snapshot.clone();
@@ -133,7 +135,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         .collect();
     let route_tables = route_tables
         .iter()
-        // A table without listeners would be an unused file.
+        // Drop tables without listeners, which would become unused files.
         .filter(|table| gone.listeners.is_empty() || used.contains(table.name.as_str()))
         .map(|table| without_routes(table, &gone))
         .collect();
@@ -160,7 +162,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         ports,
         edge: *edge,
         rotation: *rotation,
-        // Without its collector nothing is traced.
+        // Disable tracing if its collector is removed.
         tracing: tracing
             .clone()
             .filter(|tracing| !gone.backends.contains(tracing.backend.as_str())),
@@ -234,7 +236,8 @@ fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option
     };
     match gone.culprits.get(&piece) {
         Some(culprit) if culprit.dropped => None,
-        // A wider virtual host, which may not ask, must not have its requests.
+        // Its requests must not fall through to a less specific virtual host, which may require no
+        // authorization.
         Some(_) => Some(refusing_all(host)),
         None => {
             let routes = routes.iter();
@@ -248,7 +251,7 @@ fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option
     }
 }
 
-/// Returns a virtual host with the same domain that answers 500, in the name of its first route.
+/// Returns a virtual host with the same domain that answers 500 under the name of its first route.
 pub(super) fn refusing_all(host: &VirtualHost) -> VirtualHost {
     let first = host.routes.first();
     VirtualHost {
@@ -272,7 +275,7 @@ fn without_culprit(route: &Route, gone: &Gone<'_>) -> Option<Route> {
         Some(culprit) if culprit.dropped => None,
         Some(_) => Some(answering_500(route)),
         None => {
-            // Nothing passes unasked.
+            // Without its authorization service, refuse all requests.
             let mut asked = route.external_auth.iter();
             if asked.any(|auth| gone.backends.contains(auth.backend.as_str())) {
                 return Some(answering_500(route));

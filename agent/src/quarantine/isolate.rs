@@ -1,8 +1,8 @@
-//! Probes: configurations that hold some pieces and nothing else, to be judged. Pure.
+//! Builds probes: configurations with only some pieces, for judging. Pure.
 //!
-//! Each piece gets the minimum that makes Envoy look at it: a route gets a table and a listener, a
-//! key a listener that presents it. Irrelevant references are omitted, so that a piece is never
-//! blamed for another.
+//! Each piece gets the minimum that makes Envoy check it: a route gets a table and a listener, a
+//! key gets a listener that presents it. Irrelevant references are omitted, so that a piece is
+//! never blamed for another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,15 +14,15 @@ use sesame_proto::schema::{
 use super::exclude::{answering_500, refusing_all};
 use super::piece::{Piece, PieceContent, Pieces};
 
-/// Depth to which a route or a virtual host is judged.
+/// Which part of a route or virtual host to judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
     All,
-    /// The match alone, or the domain, with an answer of 500.
+    /// Only the match or the domain, with a 500 response.
     MatchOnly,
 }
 
-/// Returns a snapshot that holds the pieces of the group alone. Those that `pieces` does not have are ignored.
+/// Returns a snapshot with only the pieces of the group. Ignores those not in `pieces`.
 pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Snapshot {
     let mut builder = ProbeBuilder::default();
     for piece in group {
@@ -60,7 +60,7 @@ pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Sna
                 }
             }
             PieceContent::Listener(port, listener) => {
-                // Without any route a TLS listener has nothing that Envoy would look at.
+                // Envoy checks nothing of a TLS listener without routes.
                 let routes = if listener.protocol() == Protocol::Tls {
                     vec![nowhere("alone")]
                 } else {
@@ -78,17 +78,17 @@ pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Sna
 struct ProbeBuilder {
     snapshot: Snapshot,
     routes: Vec<Route>,
-    /// Virtual hosts by route table: two tables may have the same domain.
+    /// Virtual hosts by route table, because tables may have the same domains.
     hosts: BTreeMap<String, Vec<VirtualHost>>,
-    /// Backends that are only referred to: the keys of their sessions by their names.
+    /// Backends that are only referenced: their session keys by name.
     plain_backends: BTreeMap<String, Vec<u8>>,
     keys: BTreeSet<String>,
     bundles: BTreeSet<String>,
 }
 
 impl ProbeBuilder {
-    /// Returns an unused port. If there are more pieces than ports, some pieces are not judged
-    /// alone; the final judgement covers the whole.
+    /// Returns an unused port. If there are more pieces than ports, some are not judged
+    /// individually; the final judgement covers everything.
     fn port(&self) -> u32 {
         u32::try_from(self.snapshot.ports.len()).map_or(u32::MAX, |ports| ports.saturating_add(1))
     }
@@ -120,7 +120,7 @@ impl ProbeBuilder {
         }
         self.snapshot.keys.push(key.clone());
         if key.serial.is_empty() {
-            // Keys of session tickets, which no listener can show, and which were checked when they were read.
+            // Session ticket keys: no listener presents them, and they were validated on reading.
             return;
         }
         let listener = Listener {
@@ -152,7 +152,8 @@ impl ProbeBuilder {
         });
     }
 
-    /// Adds a backend with its secrets, which were judged before, and without its endpoints, which are judged by themselves.
+    /// Adds a backend with its secrets, which were judged before. Omits its endpoints, which are
+    /// judged separately.
     fn backend(&mut self, backend: &Backend, pieces: &Pieces<'_>) {
         if let Some(tls) = &backend.tls {
             self.refer(&tls.client_key, &tls.trust_bundle, pieces);
@@ -163,7 +164,7 @@ impl ProbeBuilder {
         });
     }
 
-    /// Adds a backend that is referred to, with the clusters of its sessions, which a route may name.
+    /// Adds a referenced backend with its session clusters, which routes may reference.
     fn plain_backend(&mut self, name: &str, pieces: &Pieces<'_>) {
         let session_key = match pieces.of.get(&Piece::Backend(name.to_owned())) {
             Some(PieceContent::Backend(backend)) => backend.session_key.clone(),
@@ -236,7 +237,7 @@ impl ProbeBuilder {
         );
     }
 
-    /// Adds secrets that are referred to.
+    /// Adds referenced secrets.
     fn refer(&mut self, key: &str, bundle: &str, pieces: &Pieces<'_>) {
         if let Some(PieceContent::Key(key)) = pieces.of.get(&Piece::Key(key.to_owned()))
             && self.keys.insert(key.name.clone())
@@ -288,7 +289,7 @@ impl ProbeBuilder {
     }
 }
 
-/// Returns a route that goes nowhere.
+/// Returns a route without a destination.
 fn nowhere(name: &str) -> L4Route {
     L4Route {
         name: name.to_owned(),

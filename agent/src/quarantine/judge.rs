@@ -14,9 +14,9 @@ use sesame_render::{AccessLogSink, RenderOptions};
 /// Scope of a judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trial {
-    /// Some pieces without the rest: ports and addresses mean nothing.
+    /// Some pieces only: ports and addresses are placeholders.
     Alone,
-    /// Configuration that would be served.
+    /// Configuration to be served.
     Whole,
 }
 
@@ -33,7 +33,7 @@ pub trait Judge: Sync {
 /// Reason why the configuration has no verdict.
 #[derive(Debug, thiserror::Error)]
 pub enum NoVerdict {
-    /// Envoy could not be run, or did not come to an end.
+    /// Envoy could not be started, or did not finish.
     #[error(transparent)]
     Validate(#[from] ValidateError),
     /// Fault of the agent, not of the configuration.
@@ -46,9 +46,9 @@ pub enum NoVerdict {
 pub struct EnvoyJudge {
     /// Binary that serves.
     pub binary: PathBuf,
-    /// Directory for configurations while they are judged: they hold keys.
+    /// Directory for the configurations to validate, which contain keys.
     pub scratch: PathBuf,
-    /// The target, whose keys are used.
+    /// Target whose keys are used.
     pub encoded: Arc<EncodedSnapshot>,
     /// Restorable keys, used if a snapshot names them.
     pub accepted_keys: AcceptedKeys,
@@ -58,12 +58,12 @@ pub struct EnvoyJudge {
 
 impl Judge for EnvoyJudge {
     async fn judge(&self, snapshot: Snapshot, trial: Trial) -> Result<Option<String>, NoVerdict> {
-        // No file is watched by a configuration that is only validated.
+        // Validation watches no files, so the budget does not apply.
         let mut options = RenderOptions {
             subscription_budget: usize::MAX,
             ..self.options.clone()
         };
-        // Nothing is logged, but the format is judged.
+        // Validation logs nothing, but checks the format.
         if let Some(AccessLogSink::File(path)) = &mut options.access_log {
             *path = "/dev/null".into();
         }

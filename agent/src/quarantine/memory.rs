@@ -1,4 +1,4 @@
-//! Memory of culprits by the digest of the piece: one that has not changed is not tried again.
+//! Remembers culprits by the digest of the piece, so that an unchanged piece is not tried again.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,26 @@ use sesame_proto::schema::{KeyRef, Snapshot};
 
 use super::piece::{Digest, Piece, Pieces};
 
-/// Pieces of one snapshot that Envoy refuses.
+/// Rejected pieces of one snapshot.
 pub type Culprits = BTreeMap<Piece, Culprit>;
 
-/// Reason why a piece is left out.
+/// Why and since when a piece is excluded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Culprit {
-    /// Digest of the refused version.
+    /// Digest of the rejected version.
     pub digest: Digest,
     /// Envoy's message.
     pub envoy_words: String,
-    /// Time at which it was found.
+    /// Time of the detection.
     pub since: Timestamp,
-    /// True for a route of which even the match is refused, or a virtual host of which even the domain is, so that it cannot
-    /// answer 500.
+    /// True if even the match of a route or the domain of a virtual host is rejected, so that it
+    /// cannot answer 500.
     pub dropped: bool,
-    /// Version of a key that was accepted before and is served in its place.
+    /// Previously accepted version of a key, which is served instead.
     pub put_back: Option<KeyRef>,
 }
 
-/// Returns the entries of `known` that `snapshot` still has in the rejected version.
+/// Returns the entries of `known` whose rejected version `snapshot` still contains.
 pub(super) fn still_there(known: &Culprits, snapshot: &Snapshot) -> Culprits {
     if known.is_empty() {
         return Culprits::new();

@@ -1,4 +1,4 @@
-//! Quarantine: pieces that Envoy refuses are left out alone, so that they harm nothing else.
+//! Quarantine: excludes only the pieces that Envoy rejects, so that they affect nothing else.
 //!
 //! A rejection says little: one bad regular expression rejects a whole route table, and Envoy stops
 //! at the first error. So culprits are found by bisection, with `envoy --mode validate` as the

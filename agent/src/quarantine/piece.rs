@@ -1,4 +1,4 @@
-//! Pieces of a snapshot that can be left out one by one, and their digests.
+//! Pieces of a snapshot that can be excluded individually, and their digests.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,21 +13,21 @@ use sha2::{Digest as _, Sha256};
 /// SHA-256 of a piece's own content, without its references.
 pub type Digest = [u8; 32];
 
-/// Removable piece, by its name in the snapshot. The order is the search order for conflicting
-/// pieces: listeners come before routes, because Envoy only checks routes of a listener.
+/// Removable piece, by name in the snapshot. The order is the search order for conflicting pieces:
+/// listeners come before routes, because Envoy checks only routes of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Piece {
     /// A key pair.
     Key(String),
     /// A trust bundle.
     TrustBundle(String),
-    /// A set of endpoints.
+    /// An endpoint set.
     Endpoints(String),
     /// A backend.
     Backend(String),
     /// A listener.
     Listener(String),
-    /// A route of connections or datagrams.
+    /// A TLS, TCP or UDP route.
     L4Route(String),
     /// The domain of a virtual host; its routes are separate pieces.
     VirtualHost {
@@ -36,11 +36,11 @@ pub enum Piece {
         /// The domain.
         domain: String,
     },
-    /// A route, in every virtual host that has it.
+    /// A route, in all its virtual hosts.
     Route(String),
 }
 
-/// Prints the name in the snapshot, which is provenance except for virtual hosts.
+/// Formats the name in the snapshot, which states its origin, except for virtual hosts.
 impl fmt::Display for Piece {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -57,7 +57,7 @@ impl fmt::Display for Piece {
 }
 
 impl Piece {
-    /// Returns the kind of piece, for people.
+    /// Returns the kind of piece for messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Key(_) => "key",
@@ -71,7 +71,8 @@ impl Piece {
     }
 }
 
-/// Order of the judgement: pieces that others refer to come first, so that those are judged without the bad ones.
+/// Order of judging: referenced pieces come first, so that their dependents are judged without the
+/// bad ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
     Secrets,
@@ -103,7 +104,8 @@ pub fn digests(snapshot: &Snapshot) -> BTreeMap<Piece, Digest> {
         .collect()
 }
 
-/// Content of a piece in one snapshot. Routes may stand in several virtual hosts, and differ there.
+/// Content of a piece in one snapshot. A route may occur in several virtual hosts, with
+/// differences.
 pub(super) enum PieceContent<'a> {
     Key(&'a KeyRef),
     TrustBundle(&'a TrustBundle),
@@ -234,7 +236,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Adds a listener and its routes of connections or datagrams.
+    /// Adds a listener with its TLS, TCP or UDP routes.
     fn add_listener(&mut self, port: &'a Port, listener: &'a Listener) {
         let piece = Piece::Listener(listener.name.clone());
         self.of

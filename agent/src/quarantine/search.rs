@@ -1,9 +1,8 @@
-//! Search for culprits: by bisection among pieces that are judged alone, then for the piece that
-//! conflicts with earlier ones.
+//! Searches for culprits: first by bisection among pieces judged individually, then for the piece
+//! that conflicts with earlier ones.
 //!
-//! It takes as many runs of Envoy as there are culprits, times the logarithm of the number of
-//! suspects. It can be interrupted after every run; its findings are kept, so that the next search
-//! continues from there.
+//! The number of runs of Envoy is the number of culprits times the logarithm of the number of
+//! suspects. The search can be interrupted after each run, and keeps its findings for the next one.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -18,15 +17,15 @@ use super::judge::{Judge, NoVerdict, Trial};
 use super::memory::{Culprit, Culprits};
 use super::piece::{Digest, Level, Piece, PieceContent, Pieces};
 
-/// Number of digests that are kept: many times the pieces of a large snapshot.
+/// Largest number of remembered digests, many times the number of pieces in a large snapshot.
 const MAX_GOOD: usize = 200_000;
 
 /// Limits of one search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchLimits {
-    /// Number of runs of Envoy.
+    /// Largest number of runs of Envoy.
     pub runs: usize,
-    /// Time that the search may take, checked before each run.
+    /// Time limit, checked before each run.
     pub time: Duration,
 }
 
@@ -39,21 +38,21 @@ impl Default for SearchLimits {
     }
 }
 
-/// End of a search.
+/// Result of a search.
 #[derive(Debug)]
 pub enum SearchEnd {
-    /// Without the culprits that are known now, Envoy accepts the rest.
+    /// Envoy accepts the rest without the known culprits.
     Clean,
     /// Envoy rejects something outside all pieces, or something that all pieces depend on.
     Unexplained {
-        /// Reason, as far as Envoy says it.
+        /// Envoy's message.
         envoy_words: String,
     },
-    /// Time ran out, or a newer target came; the search is to be continued.
+    /// The time ran out, or a newer target arrived. Continue the search later.
     Unfinished,
 }
 
-/// Search and its findings.
+/// A search with its findings.
 pub struct Search<'s, J, N> {
     /// Judge of configurations.
     pub judge: &'s J,
@@ -62,17 +61,17 @@ pub struct Search<'s, J, N> {
     /// Checked before every run: returns true to end early. It is respected only after some
     /// progress, so that frequent changes cannot prevent a search from completing.
     pub stop: N,
-    /// Time that is noted for new culprits.
+    /// Detection time of new culprits.
     pub now: Timestamp,
-    /// Keys to put back in the place of refused ones.
+    /// Keys that can replace rejected ones.
     pub accepted_keys: &'s AcceptedKeys,
-    /// Culprits that were found, now and before.
+    /// Culprits found so far, including earlier searches.
     pub culprits: &'s mut Culprits,
-    /// Digests of pieces that were found good alone, now and before.
+    /// Digests of pieces that are valid alone, including earlier searches.
     pub good: &'s mut HashSet<Digest>,
     /// Number of times that Envoy has run.
     pub runs: usize,
-    /// True once this search has learned anything.
+    /// True once this search has found anything.
     pub learned: bool,
 }
 
@@ -83,8 +82,8 @@ enum Halt {
 }
 
 impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
-    /// Searches `wanted`. `accepted` is the served configuration: of two conflicting pieces, the
-    /// new one is the culprit.
+    /// Searches `wanted`. `accepted` is the served configuration: if two pieces conflict, the new
+    /// one is the culprit.
     pub async fn run(
         &mut self,
         wanted: &Snapshot,
@@ -100,7 +99,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         }
     }
 
-    /// Judges some keys only.
+    /// Judges only these keys.
     pub(super) async fn keys(
         &mut self,
         wanted: &Snapshot,
@@ -146,7 +145,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         }
         self.good.extend(&known);
         for level in Level::ALL {
-            // With the culprits removed, dependents are not blamed.
+            // Exclude culprits first, so that their dependents are not blamed.
             let reduced = exclude(wanted, self.culprits);
             let pieces = Pieces::new(&reduced);
             let suspects = pieces
@@ -168,7 +167,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         self.search_whole(wanted, &known, start).await
     }
 
-    /// Finds the pieces that Envoy refuses even alone.
+    /// Finds the pieces that Envoy rejects even alone.
     async fn bad_ones(
         &mut self,
         pieces: &Pieces<'_>,
@@ -181,14 +180,14 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             refused: false,
             first_half: false,
         }];
-        // The next is the last.
+        // A stack: the last group is next.
         while let Some(group) = groups.pop() {
             let single = match group.pieces.as_slice() {
                 [] => continue,
                 [piece] => Some(piece.clone()),
                 _ => None,
             };
-            // Of one piece the words are wanted, even if it must be the one.
+            // For a single piece Envoy's message is needed, even if it must be the culprit.
             if !group.refused || single.is_some() {
                 let snapshot = isolate(pieces, &group.pieces, depth);
                 let Some(words) = self.ask(snapshot, Trial::Alone, start).await? else {
@@ -216,7 +215,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         Ok(())
     }
 
-    /// Finds the routes and virtual hosts among these culprits whose match or domain is fine: they can answer 500.
+    /// Finds the culprits among routes and virtual hosts whose match or domain is valid, so that
+    /// they can answer 500.
     async fn judge_matches(
         &mut self,
         pieces: &Pieces<'_>,
@@ -231,7 +231,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             .await
     }
 
-    /// Judges everything together, and finds the pieces that conflict with earlier ones.
+    /// Judges everything together, and finds pieces that conflict with earlier ones.
     async fn search_whole(
         &mut self,
         wanted: &Snapshot,
@@ -260,7 +260,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                 return Ok(SearchEnd::Unexplained { envoy_words: words });
             }
         }
-        // So many of `order` go together; one more piece at a time that does not is taken out.
+        // The first `good` pieces of `order` are valid together. Each round removes the next piece
+        // that is not.
         while good < order.len() {
             let mut refused = order.len();
             while refused - good > 1 {
@@ -279,7 +280,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                 None => return Ok(SearchEnd::Clean),
                 Some(said) => words = said,
             }
-            // A domain may be valid alone, but conflict with another one.
+            // The domain may be valid alone, but conflict with another one.
             if let Piece::VirtualHost { .. } = piece
                 && let Some(culprit) = self.culprits.get_mut(&piece)
                 && !culprit.dropped
@@ -364,15 +365,14 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
     }
 
     fn blame(&mut self, piece: &Piece, envoy_words: String) {
-        // Not news of a route that was blamed before, and whose match is blamed again.
+        // Nothing new if a route is blamed again because of its match.
         self.learned |= !self.culprits.contains_key(piece);
         self.culprits.entry(piece.clone()).or_insert(Culprit {
-            // Computed at the end of the search, from the wanted configuration rather than from its
-            // remainder.
+            // Computed at the end of the search from the whole wanted configuration.
             digest: Digest::default(),
             envoy_words,
             since: self.now,
-            // Until its match is found to be fine.
+            // Reset if its match turns out to be valid.
             dropped: true,
             put_back: self.accepted_keys.before(piece),
         });
@@ -382,9 +382,9 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
 /// Group of suspects.
 struct SuspectGroup {
     pieces: Vec<Piece>,
-    /// True if they are known to be refused together.
+    /// True if Envoy is known to reject them together.
     refused: bool,
-    /// True if the next group is the other half of a refused one.
+    /// True if the next group is the other half of a rejected one.
     first_half: bool,
 }
 

@@ -1,26 +1,26 @@
-//! The target configuration of an Envoy, and its remainder without culprits: values.
+//! Values: the target configuration of an Envoy, and the configuration without culprits.
 
 use std::sync::Arc;
 
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_render::{RenderOptions, Rendered};
 
-/// Configuration that is to be served.
+/// Configuration to be served.
 #[derive(Clone, Copy, Debug)]
 pub struct Configuration<'a> {
-    /// The snapshot and its key pairs.
+    /// Snapshot with its key pairs.
     pub encoded: &'a Arc<EncodedSnapshot>,
     /// Options for rendering it.
     pub options: &'a RenderOptions,
-    /// Resources that it renders to.
+    /// Rendered resources.
     pub rendered: &'a Rendered,
 }
 
-/// Configuration that is served instead of a target.
+/// Configuration served instead of a target.
 #[derive(Clone, Debug)]
 pub struct Reduced {
-    /// The snapshot and its key pairs, without the rejected parts.
+    /// Snapshot with its key pairs, without the rejected parts.
     pub encoded: Arc<EncodedSnapshot>,
-    /// Resources that it renders to, without the listeners that cannot be opened.
+    /// Rendered resources, without listeners that cannot be opened.
     pub rendered: Rendered,
 }

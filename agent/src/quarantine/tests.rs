@@ -82,12 +82,12 @@ fn snapshot(count: usize) -> Snapshot {
     }
 }
 
-/// Refuses these pieces wherever they are, and these pairs where both are.
+/// Rejects these pieces anywhere, and these pairs if both are present.
 #[derive(Default)]
 struct KnowsAll {
     bad: BTreeSet<Piece>,
     enemies: Vec<(Piece, Piece)>,
-    /// Routes whose match is bad, too.
+    /// Routes whose match is also invalid.
     bad_matches: BTreeSet<Piece>,
     judged: Mutex<usize>,
 }
@@ -151,7 +151,7 @@ async fn one_culprit_among_many_costs_a_logarithm() {
     let culprit = &culprits[&Piece::Backend(backend(611))];
     assert_eq!(culprit.envoy_words, "Service/ns/s611/80 is bad");
     assert_eq!(culprits.len(), 1);
-    // 3,002 pieces; halves of each, and the whole.
+    // 3,002 pieces: halves for each culprit, and the whole.
     assert!(runs <= 2 * 12 + 4, "{runs}");
 }
 
@@ -167,7 +167,7 @@ async fn only_what_is_new_is_suspected_at_first() {
     let (end, culprits, runs) = search(&judge, &wanted, Some(&accepted)).await;
     assert!(matches!(end, SearchEnd::Clean), "{end:?}");
     assert_eq!(culprits.into_keys().collect::<Vec<_>>(), [route_piece(7)]);
-    // The route, its match, the whole.
+    // The route, its match, and the whole.
     assert_eq!(runs, 3);
 }
 
@@ -320,7 +320,7 @@ fn an_accepted_key_stands_in_the_place_of_a_refused_one() {
     let (before, target) = (encoded(key("old"), pair(1)), encoded(key("new"), pair(2)));
     let accepted = AcceptedKeys::new(&target, &before);
     assert_eq!(accepted.before(&piece), Some(key("old")));
-    // A version that was accepted itself, and a key that is not named any more, are not put back.
+    // Neither a version that is itself accepted nor a key that is no longer referenced is restored.
     assert_eq!(AcceptedKeys::new(&target, &target).before(&piece), None);
     let without = EncodedSnapshot::new(&snapshot(1), Vec::new());
     assert_eq!(AcceptedKeys::new(&without, &before).before(&piece), None);

@@ -1,7 +1,8 @@
-//! Listeners that Envoy could not open, by Envoy's name for them: one for each port and address.
+//! Listeners that Envoy could not open, by Envoy's name: one for each port and address.
 //!
-//! Their configuration is valid, so they are retried when the address can be bound, which is
-//! checked with growing pauses. They are left out of publications, so that others are not delayed.
+//! Their configuration is valid, so they are retried once the address can be bound. That is checked
+//! at increasing intervals. Until then, publications exclude them, so that other changes are not
+//! delayed.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,7 +17,7 @@ use crate::xds::parse_listener_name;
 use sesame_proto::schema::Transport;
 use sesame_render::{Rendered, Resource};
 
-/// Pause before a port that could not be bound is tried again; it doubles with each failure.
+/// Initial pause before checking the port again. It doubles with each failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
@@ -26,10 +27,10 @@ fn pause_after(doublings: u32) -> Duration {
     pause.min(LONGEST_PAUSE)
 }
 
-/// Listener that is left out.
+/// Excluded listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnboundSocket {
-    /// Address on which it was to listen.
+    /// Address to listen on.
     pub address: SocketAddr,
     /// Transport of the port.
     pub transport: Transport,
@@ -37,38 +38,39 @@ pub struct UnboundSocket {
     pub envoy_words: String,
     /// Process that holds the port, if known.
     pub owner: Option<PortOwner>,
-    /// Explanation that the port needs a capability, if it does.
+    /// Explanation, if the port needs a capability.
     pub privileged: Option<PrivilegedPort>,
-    /// Time of the first refusal.
+    /// Time of the first rejection.
     pub since: Timestamp,
-    /// Refused resource, if the refusal has nothing to do with the address. It is not tried again.
+    /// Rejected resource, if the address is not the reason. It is not retried.
     refused: Option<Resource>,
     failures: u32,
     next: Instant,
-    /// True while it is part of the current publication.
+    /// True while the current publication includes it.
     trying: bool,
 }
 
-/// Listeners that are left out, by Envoy's name.
+/// Excluded listeners, by Envoy's name.
 #[derive(Clone, Debug, Default)]
 pub struct Unbound {
     sockets: BTreeMap<String, UnboundSocket>,
 }
 
 impl Unbound {
-    /// Returns the listeners that are left out now.
+    /// Returns the currently excluded listeners.
     pub fn iter(&self) -> impl Iterator<Item = &UnboundSocket> {
         self.sockets.values().filter(|socket| !socket.trying)
     }
 
-    /// Returns true if a listener of this name is left out.
+    /// Returns true if a listener of this name is excluded.
     pub(super) fn has(&self, listener: &str) -> bool {
         self.sockets
             .get(listener)
             .is_some_and(|socket| !socket.trying)
     }
 
-    /// Notes a refusal; `false` if the listener is already left out, or has no such name.
+    /// Records a rejection. Returns `false` if the listener is already excluded, or if its name is
+    /// invalid.
     pub(super) fn add(
         &mut self,
         listener: &str,
@@ -101,7 +103,7 @@ impl Unbound {
         true
     }
 
-    /// Forgets listeners that are not wanted any more, or are wanted in another form.
+    /// Forgets listeners that are no longer wanted, or whose configuration has changed.
     pub(super) fn keep(&mut self, wanted: &Rendered) {
         self.sockets.retain(|name, socket| {
             let listener = wanted.listeners.iter().find(|l| l.name == *name);
@@ -113,18 +115,18 @@ impl Unbound {
         });
     }
 
-    /// Forgets the listeners that were tried, because they were accepted.
+    /// Forgets the retried listeners, because Envoy accepted them.
     pub(super) fn accepted(&mut self) {
         self.sockets.retain(|_, socket| !socket.trying);
     }
 
-    /// Leaves the listeners out.
+    /// Removes the excluded listeners from the rendered resources.
     pub(super) fn leave_out(&self, rendered: &mut Rendered) {
         let listeners = rendered.listeners.iter().filter(|l| !self.has(&l.name));
         rendered.listeners = listeners.cloned().collect();
     }
 
-    /// Returns the time at which [`Unbound::probe`] wants to be called.
+    /// Returns the time for the next call of [`Unbound::probe`].
     pub(super) fn next(&self) -> Option<Instant> {
         self.sockets
             .values()
@@ -133,7 +135,8 @@ impl Unbound {
             .min()
     }
 
-    /// Asks the kernel about the listeners whose time has come; `true` if one could be opened now and is to be tried.
+    /// Checks with the kernel whether listeners that are due can be bound. Returns `true` if any
+    /// can, so that it is retried.
     pub(super) fn probe(&mut self) -> bool {
         let now = Instant::now();
         let mut any = false;
@@ -159,8 +162,8 @@ mod tests {
 
     use super::*;
 
-    /// An address of this module's tests alone: at 127.0.0.1 another test's connection may begin at the port that
-    /// was let go.
+    /// Binds an address used only by this module: at 127.0.0.1, a connection of another test might
+    /// take the released port.
     fn hold() -> TcpListener {
         TcpListener::bind((Ipv4Addr::new(127, 83, 69, 83), 0)).unwrap()
     }
