@@ -1,9 +1,9 @@
-//! Writes a host's reports to a cluster: a `GatewayAgent` for each Gateway, when something has changed, and otherwise as
-//! often as the settings say.
+//! Writes a host's reports to a cluster: a `GatewayAgent` for each Gateway, on every change and
+//! otherwise at a configured interval.
 //!
-//! A [`HostReports`] decides the content of a report; this module decides when it is written, and
-//! must never change it. Nothing waits for it: a slow or unreachable cluster gets a late report. Of
-//! frequent changes only the newest is reported.
+//! A [`HostReports`] provides the content of a report. This module decides when to write it, and
+//! must never change it. Nothing waits for reports: in a slow or unreachable cluster they are late.
+//! Of frequent changes only the newest is reported.
 
 mod pace;
 mod written;
@@ -23,40 +23,42 @@ use self::written::{ReportChange, WriteFailure, WrittenReports};
 use crate::source::cluster::ClusterSettings;
 use crate::source::cluster::backoff::{ServerBackoff, ServerFault, jittered};
 
-/// Time between two reports that no report says.
+/// Default interval of reports without changes.
 pub const DEFAULT_PERIOD: Duration = Duration::from_secs(60);
-/// Time for the last report of an agent that stops.
+/// Timeout of the last report of an agent that stops.
 const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The reports of a host, as they are to be written.
+/// Source of the reports of a host.
 pub trait HostReports: Send {
-    /// Follows the Gateways and settings that there are now, and returns the time between two reports while nothing changes.
+    /// Applies the current Gateways and settings, and returns the interval of reports without
+    /// changes.
     fn follow(&mut self) -> Duration;
 
-    /// Returns the report on each Gateway, without the time at which it is written. `before` has those that were written last.
+    /// Returns the report on each Gateway, without the time of writing. `before` contains the last
+    /// written reports.
     fn statuses(
         &mut self,
         before: &BTreeMap<NamespacedName, GatewayAgentStatus>,
     ) -> BTreeMap<NamespacedName, GatewayAgentStatus>;
 
-    /// Notes that the cluster has taken a report.
+    /// Records that the cluster has accepted a report.
     fn taken(&mut self, gateway: &NamespacedName, status: &GatewayAgentStatus);
 
-    /// Waits until anything that a report is made from may have changed.
+    /// Waits until the content of a report may have changed.
     fn changed(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// Waits until a cluster that could not be reached can be reached again; for ever if it can be reached.
+    /// Waits until an unreachable cluster can be reached again. Never returns if it is reachable.
     fn back(&mut self) -> impl Future<Output = ()> + Send;
 }
 
-/// A task that writes reports.
+/// Task that writes reports.
 pub struct ReportWriter {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
 impl ReportWriter {
-    /// Starts the task, which reports to where the newest of these clients leads.
+    /// Starts the task, which always uses the newest of these clients.
     pub fn start(
         settings: &ClusterSettings,
         clients: watch::Receiver<Option<Client>>,
@@ -75,7 +77,7 @@ impl ReportWriter {
         }
     }
 
-    /// Writes a last report, if the cluster answers soon enough.
+    /// Writes a last report, unless the cluster takes too long.
     pub async fn finish(self) {
         self.stop.send_replace(true);
         if tokio::time::timeout(2 * LAST_TIMEOUT, self.task)
@@ -106,7 +108,7 @@ impl<R: HostReports> ReportLoop<R> {
             heartbeat = if due {
                 now + jittered(period)
             } else {
-                // It may have been made shorter.
+                // The interval may have become shorter.
                 heartbeat.min(now + period * 5 / 4)
             };
             match self.tell(due).await {
@@ -121,7 +123,7 @@ impl<R: HostReports> ReportLoop<R> {
                         () = tokio::time::sleep_until(waits.map_or(heartbeat, |at| at.min(heartbeat))) => {}
                         _ = stop.wait_for(|stop| *stop) => break,
                     }
-                    // Changes of this time are one report.
+                    // Combine further changes during this time into one report.
                     tokio::select! {
                         () = tokio::time::sleep(SHORTEST) => {}
                         _ = stop.wait_for(|stop| *stop) => break,
@@ -134,7 +136,7 @@ impl<R: HostReports> ReportLoop<R> {
                     let pause = tokio::time::sleep(backoff.after(fault));
                     tokio::select! {
                         () = pause => {}
-                        // One that refuses is left alone, though it can be reached again.
+                        // Do not retry early after a rejection, only after an outage.
                         () = self.reports.back(), if fault == ServerFault::Unreachable => {}
                         _ = stop.wait_for(|stop| *stop) => break,
                     }
@@ -147,8 +149,8 @@ impl<R: HostReports> ReportLoop<R> {
         }
     }
 
-    /// Writes every report that has changed, or all of them when a heartbeat is `due`. Returns the time at which a change that
-    /// was not written may be.
+    /// Writes all changed reports, or all reports if a heartbeat is `due`. Returns the earliest
+    /// time to write a change that was postponed.
     async fn tell(&mut self, due: bool) -> Result<Option<Instant>, WriteFailure> {
         let Some(client) = self.clients.borrow_and_update().clone() else {
             return Ok(None);

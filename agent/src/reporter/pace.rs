@@ -1,8 +1,9 @@
-//! The pace of reports on progress alone: which revision is wanted, and which is served. Pure.
+//! Limits the rate of reports that only state progress: which revision is wanted, and which is
+//! served. Pure.
 //!
-//! A lone change is reported once, when it is served; a report that it is being applied is written
-//! only if that takes long. While changes keep coming, their reports become rarer, because each is
-//! a write per host. Problems are reported at once.
+//! A single change is reported once, when it is served. A report that it is being applied is
+//! written only if that takes long. While changes keep coming, their reports become less frequent,
+//! because each is a write per host. Problems are reported immediately.
 
 use std::time::Duration;
 
@@ -12,20 +13,20 @@ use tokio::time::Instant;
 
 use super::written::ReportChange;
 
-/// Shortest time between two reports.
+/// Shortest interval between two reports.
 pub(super) const SHORTEST: Duration = Duration::from_millis(300);
-/// Time between two reports that it grows to while revisions keep changing.
+/// Longest interval, reached while revisions keep changing.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Time for which a revision is applied before that is reported.
+/// Time for which a revision is applied before a report says so.
 const APPLYING: Duration = Duration::from_secs(2);
 
-/// Pace of a host's reports.
+/// Rate limit of a host's reports.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReportPace {
     pause: Duration,
     next: Option<Instant>,
-    /// Time since which a revision is being applied that no report says.
+    /// Time since which a revision is being applied without a report.
     applying: Option<Instant>,
 }
 
@@ -40,7 +41,7 @@ impl Default for ReportPace {
 }
 
 impl ReportPace {
-    /// Returns the time before which a report of this change waits, if it waits.
+    /// Returns the earliest time to report this change, or `None` to report it now.
     pub(super) fn waits_until(&mut self, change: ReportChange, now: Instant) -> Option<Instant> {
         if change != ReportChange::Applying {
             self.applying = None;
@@ -56,7 +57,8 @@ impl ReportPace {
         next.filter(|next| *next > now)
     }
 
-    /// Notes a report on progress. One that comes soon after it could has the next wait for longer.
+    /// Records a report on progress. If it follows soon after the earliest possible time, the next
+    /// pause is longer.
     pub(super) fn wrote(&mut self, now: Instant) {
         let busy = self.next.is_some_and(|next| now < next + self.pause);
         self.pause = if busy {
@@ -68,7 +70,7 @@ impl ReportPace {
     }
 }
 
-/// Returns true if a report differs from the last one by no more than the progress of a host that is well.
+/// Returns true if a report differs from the last one only in the progress of a healthy host.
 pub(super) fn is_progress(before: &GatewayAgentStatus, now: &GatewayAgentStatus) -> bool {
     let well = |status: &GatewayAgentStatus| {
         matches!(status.state, AgentState::Serving | AgentState::Applying)
@@ -81,7 +83,7 @@ pub(super) fn is_progress(before: &GatewayAgentStatus, now: &GatewayAgentStatus)
         applied_at: None,
         ..status.clone()
     };
-    // A host that begins to serve is waited for.
+    // A host that starts to serve is awaited, so it does not count.
     let serves = !before.applied_revision.is_empty() && !now.applied_revision.is_empty();
     serves && well(before) && well(now) && rest(before) == rest(now)
 }

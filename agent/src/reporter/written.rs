@@ -20,17 +20,17 @@ use crate::source::cluster::{ClusterSettings, describe_error, fault, within};
 const SPEC_MANAGER: &str = "sesame-agent";
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The reports that were written last, by Gateway.
+/// Last written reports, by Gateway.
 pub(super) struct WrittenReports {
     namespace: String,
     fleet: String,
     host: String,
     statuses: BTreeMap<NamespacedName, GatewayAgentStatus>,
-    /// Gateways whose last report the cluster has not taken.
+    /// Gateways whose last report the cluster has not accepted.
     unheard: BTreeSet<NamespacedName>,
 }
 
-/// A report that the cluster has not taken.
+/// The cluster has not accepted a report.
 #[derive(Debug)]
 pub(super) struct WriteFailure {
     /// Description of the report and the reason.
@@ -39,14 +39,14 @@ pub(super) struct WriteFailure {
     pub(super) fault: ServerFault,
 }
 
-/// Difference of reports from those that were written last.
+/// Difference between reports and the last written ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ReportChange {
-    /// There is none.
+    /// No difference.
     None,
-    /// Hosts that are well apply another revision.
+    /// Healthy hosts are applying another revision.
     Applying,
-    /// Hosts that are well serve another revision.
+    /// Healthy hosts serve another revision.
     Progress,
     /// Anything else.
     News,
@@ -64,12 +64,12 @@ impl WrittenReports {
         }
     }
 
-    /// Returns the reports that were written last.
+    /// Returns the last written reports.
     pub(super) fn statuses(&self) -> &BTreeMap<NamespacedName, GatewayAgentStatus> {
         &self.statuses
     }
 
-    /// Returns the difference of these reports from those that were written last.
+    /// Compares these reports with the last written ones.
     pub(super) fn change_to(
         &self,
         statuses: &BTreeMap<NamespacedName, GatewayAgentStatus>,
@@ -114,7 +114,7 @@ impl WrittenReports {
                 self.unheard.insert(gateway.clone());
                 self.statuses.insert(gateway, status);
             }
-            // A report that is refused does not keep back another.
+            // Write the others even if one is rejected.
             outcome = outcome.and(written);
         }
         for gateway in gone {
@@ -185,7 +185,7 @@ impl WrittenReports {
         written.map(|_| ())
     }
 
-    /// Deletes the report of a Gateway that was withdrawn.
+    /// Deletes the report of a withdrawn Gateway.
     async fn forget(
         &self,
         api: &Api<GatewayAgent>,
@@ -194,7 +194,7 @@ impl WrittenReports {
         let name = agent_name(gateway, &self.host);
         match within(TIMEOUT, api.delete(&name, &DeleteParams::default())).await {
             Ok(_) => Ok(()),
-            // Forbidden, or gone already: the controller collects stale reports.
+            // Forbidden, or already deleted. The controller garbage-collects stale reports.
             Err(kube::Error::Api(error)) if matches!(error.code, 403 | 404) => Ok(()),
             Err(error) => Err(failed(&name, &error)),
         }
