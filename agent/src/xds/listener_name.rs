@@ -1,4 +1,4 @@
-//! Envoy's names for listeners, `tcp/127.0.0.1/80`, as rendering makes them.
+//! Envoy's names for listeners, such as `tcp/127.0.0.1/80`, as rendering generates them.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +16,7 @@ pub fn tcp_addresses(rendered: &Rendered) -> BTreeSet<SocketAddr> {
     .collect()
 }
 
-/// Reads Envoy's name for a listener: `tcp/127.0.0.1/80`.
+/// Parses Envoy's name for a listener, such as `tcp/127.0.0.1/80`.
 pub(crate) fn parse_listener_name(listener: &str) -> Option<(Transport, SocketAddr)> {
     let mut parts = listener.split('/');
     let transport = match parts.next()? {

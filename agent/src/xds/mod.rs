@@ -1,7 +1,7 @@
-//! The files that Envoy watches, as values: one subscription each, the bytes of a file, and the
-//! versions by which Envoy confirms it.
+//! The files that Envoy watches, as values: the subscription for each file, its bytes, and the
+//! version with which Envoy confirms it.
 //!
-//! Pure: nothing here opens a file. `sesame_render::layout` has the paths.
+//! Pure: nothing here opens a file. `sesame_render::layout` defines the paths.
 
 mod listener_name;
 pub(crate) mod response;

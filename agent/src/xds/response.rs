@@ -1,8 +1,8 @@
 //! Bytes of an xDS file: one `DiscoveryResponse`.
 //!
-//! Resources stay encoded: five thousand clusters never exist as decoded values. So the messages
-//! here define only the needed fields. Files read back from disk are untrusted: they parse
-//! completely or not at all.
+//! Resources stay encoded, so that five thousand clusters never exist as decoded values. So the
+//! messages here define only the necessary fields. Files read back from disk are untrusted: each
+//! parses completely or not at all.
 
 use bytes::Bytes;
 use prost::Message;
@@ -33,7 +33,8 @@ struct AnyResource {
     value: Bytes,
 }
 
-/// Name of a resource (of a CLA `cluster_name`), which is field 1 of all five types.
+/// Name of a resource (`cluster_name` of a ClusterLoadAssignment), which is field 1 of all five
+/// types.
 #[derive(Clone, PartialEq, Message)]
 struct NamedResource {
     #[prost(string, tag = "1")]
@@ -56,16 +57,17 @@ struct AdditionalAddress {
     address: Option<Bytes>,
 }
 
-/// Encoded file and the version that it carries.
+/// Encoded file with its version.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct EncodedFile {
-    /// Version that Envoy reports as `version_text` once it accepted the file: a digest of the content.
+    /// Digest of the content, which Envoy reports as `version_text` once it has accepted the file.
     pub(crate) version: String,
     /// Bytes of the file.
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Returns the version of a file: 32 hexadecimal digits over its type and its resources, whose names are in their bytes.
+/// Returns the version of a file: 32 hexadecimal digits of a digest of its type and its resources,
+/// whose bytes include their names.
 pub(crate) fn version(kind: XdsKind, resources: &[Resource]) -> String {
     let mut hash = Sha256::new();
     hash.update(kind.type_url().as_bytes());
@@ -107,19 +109,20 @@ fn response(url: &'static str, version: String, resources: &[Resource]) -> Encod
     }
 }
 
-/// File as found on disk.
+/// File read from disk.
 pub(crate) struct DecodedFile {
-    /// Version, proven to be the digest of the content.
+    /// Version, verified as the digest of the content.
     pub(crate) version: String,
     /// Resources, in the order of the file.
     pub(crate) resources: Vec<Resource>,
 }
 
-/// Reads a file that [`encode`] wrote; `None` for anything else, also for a file whose digest is wrong.
+/// Parses a file written by [`encode`]. Returns `None` for anything else, including a file with a
+/// wrong digest.
 pub(crate) fn decode(kind: XdsKind, file: &Bytes) -> Option<DecodedFile> {
     let response = Response::decode(file.clone()).ok()?;
     let is_of_kind = |url: &Bytes| url == kind.type_url();
-    // What else is in the file would make it longer.
+    // Unknown content would make the file longer than its re-encoding.
     if response.encoded_len() != file.len() || !is_of_kind(&response.type_url) {
         return None;
     }
@@ -139,7 +142,7 @@ pub(crate) fn decode(kind: XdsKind, file: &Bytes) -> Option<DecodedFile> {
     (version == self::version(kind, &resources)).then_some(DecodedFile { version, resources })
 }
 
-/// Returns the encoded addresses of a listener, or `None` if it does not parse.
+/// Returns the encoded addresses of a listener. Empty if the listener does not parse.
 pub(crate) fn listener_addresses(listener: &Bytes) -> Vec<Bytes> {
     let ListenerAddresses {
         address,

@@ -1,33 +1,33 @@
-//! Subscriptions of Envoy: one file each, and the statistics by which Envoy reports its state.
+//! Subscriptions of Envoy: a file for each, and the statistics with which Envoy reports its state.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use sesame_render::layout::XdsLayout;
 
-/// Kinds of file that Envoy watches.
+/// Kinds of files that Envoy watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum XdsKind {
     /// LDS: all listeners in one file.
     Listeners,
     /// CDS: all clusters in one file.
     Clusters,
-    /// RDS: one route table a file.
+    /// RDS: a file for each route table.
     RouteTable,
-    /// EDS: the endpoints of one cluster a file.
+    /// EDS: a file for each cluster's endpoints.
     Endpoints,
-    /// SDS: one key pair or trust bundle a file.
+    /// SDS: a file for each key pair or trust bundle.
     Secret,
 }
 
 impl XdsKind {
-    /// Kinds whose resources are all in one file.
+    /// Kinds with a single file for all resources.
     pub(crate) const LISTS: [Self; 2] = [Self::Listeners, Self::Clusters];
 
-    /// Kinds that have a file for each resource.
+    /// Kinds with a file for each resource.
     pub(crate) const LEAVES: [Self; 3] = [Self::Secret, Self::Endpoints, Self::RouteTable];
 
-    /// Returns the type URL of the resources in the file.
+    /// Returns the type URL of the resources in a file.
     pub fn type_url(self) -> &'static str {
         match self {
             Self::Listeners => "type.googleapis.com/envoy.config.listener.v3.Listener",
@@ -75,7 +75,7 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// Makes the subscription of a resource; the name is dropped where all resources of the kind are in one file.
+    /// Creates the subscription for a resource. Drops the name if the kind has a single file.
     pub fn new(kind: XdsKind, name: &str) -> Self {
         let name = if kind.is_list() { "" } else { name };
         Self {
@@ -95,8 +95,8 @@ impl Subscription {
         }
     }
 
-    /// Returns the name of its statistics without the last part (`.version_text`, `.update_rejected`); `None` for
-    /// a route table, whose statistics have the stat prefix of a listener in the middle.
+    /// Returns the common prefix of its statistics, without `.version_text` or `.update_rejected`.
+    /// Returns `None` for a route table, because its statistics contain a listener's stat prefix.
     pub fn stat_scope(&self) -> Option<String> {
         match self.kind {
             XdsKind::Listeners => Some("listener_manager.lds".to_owned()),
@@ -107,8 +107,8 @@ impl Subscription {
         }
     }
 
-    /// Returns true if a statistic, by its name without the last part, belongs to this
-    /// subscription.
+    /// Returns true if a statistic belongs to this subscription. `scope` is its name without the
+    /// last part.
     pub fn owns_stat(&self, scope: &str) -> bool {
         if let Some(own) = self.stat_scope() {
             return own == scope;
@@ -137,7 +137,7 @@ impl fmt::Debug for Subscription {
     }
 }
 
-/// Returns a name as Envoy writes it into the name of a statistic (`Stats::Utility::sanitizeStatsName`).
+/// Returns a name as Envoy writes it in statistics (`Stats::Utility::sanitizeStatsName`).
 pub(crate) fn stat_name(name: &str) -> String {
     let name = name.strip_suffix('.').unwrap_or(name);
     name.replace("://", "_")

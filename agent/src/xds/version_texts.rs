@@ -1,18 +1,19 @@
-//! The versions that Envoy reports as accepted.
+//! Versions that Envoy reports as accepted.
 
 use std::collections::HashMap;
 
 use super::Subscription;
 
-/// Versions that the subscriptions of one Envoy have accepted.
+/// Accepted versions of one Envoy's subscriptions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VersionTexts {
     pub(crate) by_scope: HashMap<String, String>,
 }
 
 impl VersionTexts {
-    /// Returns the accepted version; empty if nothing was accepted yet, `None` if Envoy has no such subscription.
-    /// If one subscription has several statistics, `wanted` wins.
+    /// Returns the accepted version. It is empty if nothing was accepted yet, and `None` if Envoy
+    /// has no such subscription. If one subscription has several statistics, `wanted` takes
+    /// precedence.
     pub fn of(&self, subscription: &Subscription, wanted: &str) -> Option<&str> {
         if let Some(scope) = subscription.stat_scope() {
             return self.by_scope.get(&scope).map(String::as_str);
