@@ -1,17 +1,15 @@
 //! CA certificates and revocation lists from ConfigMaps, and CA certificates from
 //! ClusterTrustBundles. They are looked up, permitted, read and checked, each object once.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use sesame_proto::schema::TrustBundle;
 use sesame_proto::sizes::{MOST_OF_NAMESPACE_BUNDLES, MOST_OF_TRUST_BUNDLE};
-use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::pem;
-use super::revocation_lists::{self, RevocationList};
+use super::authorities::{Authorities, Union, authorities, bundle};
+use super::revocation_lists;
 use crate::api::{ClusterTrustBundleSpec, ConfigMap, NamespacedName, ObjectRef};
-use crate::certificate_facts::distinguished;
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::context::references::Expected;
@@ -32,28 +30,6 @@ const DEFAULT_KEY: &str = "ca.crt";
 
 /// The content of the object, or its error.
 type ParsedObject = Result<Arc<Authorities>, String>;
-
-/// The content of an object.
-#[derive(Debug)]
-struct Authorities {
-    certificates: Vec<Authority>,
-    /// Revocation lists, each as canonical PEM.
-    crls: Vec<String>,
-}
-
-/// One CA certificate.
-#[derive(Clone, Debug)]
-struct Authority {
-    /// Canonical PEM.
-    pem: String,
-    subject: String,
-    /// Serial number, in hexadecimal.
-    serial: String,
-    /// Bytes of the public key.
-    public_key: Vec<u8>,
-    /// True if it has a revocation list.
-    has_crl: bool,
-}
 
 /// The combined bundle of several references.
 #[derive(Debug, Default)]
@@ -85,64 +61,10 @@ pub(crate) struct CaBundles<'w> {
     shares: HashMap<&'w str, NamespaceShare>,
 }
 
-/// All certificates and revocation lists of several objects.
-#[derive(Debug)]
-struct Union {
-    /// The error is the size if it exceeds the limit.
-    bundle: Result<Arc<TrustBundle>, usize>,
-    advice: Option<String>,
-}
-
 #[derive(Default)]
 struct NamespaceShare {
     names: HashSet<String>,
     bytes: usize,
-}
-
-impl Union {
-    /// Unites objects in their order, each certificate once. The bundle is named after their sources, so that the same
-    /// references make the same bundle.
-    fn new(name: &str, sources: &[(String, Arc<Authorities>)]) -> Self {
-        let mut authorities: Vec<Authority> = Vec::new();
-        let mut crls: Vec<&str> = Vec::new();
-        for (_, found) in sources {
-            for authority in &found.certificates {
-                match authorities.iter_mut().find(|it| it.pem == authority.pem) {
-                    Some(known) => known.has_crl |= authority.has_crl,
-                    None => authorities.push(authority.clone()),
-                }
-            }
-            for crl in &found.crls {
-                if !crls.contains(&crl.as_str()) {
-                    crls.push(crl);
-                }
-            }
-        }
-        let certificates = authorities.iter().map(|authority| authority.pem.len());
-        let size: usize = certificates.chain(crls.iter().map(|crl| crl.len())).sum();
-        // Leaving out only a part could leave out the list that revokes a certificate.
-        if size > MOST_OF_TRUST_BUNDLE {
-            return Self {
-                bundle: Err(size),
-                advice: None,
-            };
-        }
-        let unlisted = unlisted(&authorities, !crls.is_empty());
-        let bundle = TrustBundle {
-            name: name.to_owned(),
-            pem: authorities.iter().map(|it| it.pem.as_str()).collect(),
-            crl: crls.concat(),
-            crl_for_leaf_only: unlisted.is_some(),
-        };
-        let advice: Vec<String> = unlisted
-            .into_iter()
-            .chain(namesakes(&authorities))
-            .collect();
-        Self {
-            bundle: Ok(Arc::new(bundle)),
-            advice: (!advice.is_empty()).then(|| advice.join("; ")),
-        }
-    }
 }
 
 impl<'w> CaBundles<'w> {
@@ -311,43 +233,6 @@ impl<'w> CaBundles<'w> {
     }
 }
 
-/// Returns advice on authorities without a revocation list, if others have one.
-fn unlisted(authorities: &[Authority], any_list: bool) -> Option<String> {
-    let unlisted = authorities.iter().filter(|it| !it.has_crl && any_list);
-    let unlisted: Vec<&str> = unlisted.map(|it| it.subject.as_str()).collect();
-    (!unlisted.is_empty()).then(|| {
-        format!(
-            "ca.crl has no list of {}: whatever they have issued themselves is refused, and of other certificates only those \
-             that are shown are looked up, not the chains behind them",
-            unlisted.join(", ")
-        )
-    })
-}
-
-/// Returns advice on each subject that several authorities with different keys share.
-fn namesakes(authorities: &[Authority]) -> impl Iterator<Item = String> {
-    let mut by_subject: BTreeMap<&str, Vec<&Authority>> = BTreeMap::new();
-    for authority in authorities {
-        by_subject
-            .entry(&authority.subject)
-            .or_default()
-            .push(authority);
-    }
-    by_subject.into_iter().filter_map(|(subject, all)| {
-        let first = all.first()?;
-        if all.iter().all(|it| it.public_key == first.public_key) {
-            return None;
-        }
-        let serials: Vec<&str> = all.iter().map(|it| it.serial.as_str()).collect();
-        Some(format!(
-            "{} CA certificates of different keys have the subject {subject} (serial numbers {}): all are trusted, but what they have \
-             issued without an authority key identifier is verified with the first one only, and refused if another one has signed it",
-            all.len(),
-            serials.join(", ")
-        ))
-    })
-}
-
 fn is_cluster_trust_bundle(reference: &ObjectRef) -> bool {
     reference.group.as_deref() == Some("certificates.k8s.io")
         && reference.kind.as_deref() == Some(Kind::ClusterTrustBundle.as_str())
@@ -372,76 +257,4 @@ pub fn checked_bundle(name: &str, text: &str, lists: &str) -> Result<TrustBundle
     let found = authorities(DEFAULT_KEY, text, lists)?;
     let Authorities { certificates, crls } = &*found;
     Ok(bundle(name.to_owned(), certificates, crls))
-}
-
-/// Returns a bundle of certificates and lists.
-fn bundle(name: String, certificates: &[Authority], crls: &[String]) -> TrustBundle {
-    TrustBundle {
-        name,
-        pem: certificates.iter().map(|it| it.pem.as_str()).collect(),
-        crl: crls.concat(),
-        crl_for_leaf_only: !crls.is_empty() && certificates.iter().any(|it| !it.has_crl),
-    }
-}
-
-/// Reads and checks the certificates of the field, with the revocation lists of their authorities.
-fn authorities(field: &str, text: &str, lists: Vec<RevocationList>) -> ParsedObject {
-    let mut unused: Vec<bool> = vec![true; lists.len()];
-    let ders = pem::certificates(text.as_bytes()).map_err(|why| format!("{field} {why}"))?;
-    let mut certificates = Vec::new();
-    for (i, der) in ders.iter().enumerate() {
-        let (rest, certificate) = X509Certificate::from_der(der)
-            .map_err(|_| format!("{field} certificate {i} is malformed"))?;
-        let issued = |list: &RevocationList| list.issuer == certificate.subject().as_raw();
-        for (unused, list) in unused.iter_mut().zip(&lists) {
-            *unused &= !issued(list);
-        }
-        // Old tools append data after a certificate.
-        let length = der.len() - rest.len();
-        let whole = der.get(..length).unwrap_or_default();
-        certificates.push(Authority {
-            pem: pem::encode_certificates(&[whole.into()]),
-            subject: distinguished(certificate.subject()),
-            serial: certificate.tbs_certificate.serial.to_str_radix(16),
-            public_key: certificate.public_key().raw.to_vec(),
-            has_crl: lists.iter().any(issued),
-        });
-    }
-    if let Some(i) = unused.iter().position(|unused| *unused) {
-        return Err(format!(
-            "ca.crl list {i} is of no authority of {field}; remove it, or add its issuer"
-        ));
-    }
-    let crls = lists.into_iter().map(|list| list.pem).collect();
-    Ok(Arc::new(Authorities { certificates, crls }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_one_subject_with_several_keys_is_told() {
-        let authority = |subject: &str, serial: &str, key: u8| Authority {
-            pem: format!("{subject} {serial} {key}"),
-            subject: subject.to_owned(),
-            serial: serial.to_owned(),
-            public_key: vec![key],
-            has_crl: false,
-        };
-        let told = |all: &[Authority]| namesakes(all).collect::<Vec<_>>();
-        let (one, renewed) = (authority("CN=a", "7", 1), authority("CN=a", "8", 1));
-        let other = authority("CN=b", "7", 2);
-        assert_eq!(told(&[]), [""; 0]);
-        assert_eq!(
-            told(&[one.clone(), renewed.clone(), other.clone()]),
-            [""; 0]
-        );
-        let twin = authority("CN=a", "7", 3);
-        let told = told(&[one, other, renewed, twin]);
-        assert_eq!(told.len(), 1, "{told:?}");
-        let begin =
-            "3 CA certificates of different keys have the subject CN=a (serial numbers 7, 8, 7): ";
-        assert!(told[0].starts_with(begin), "{told:?}");
-    }
 }

@@ -1,6 +1,7 @@
 //! Key pairs and CA certificates: found by reference, read and checked; and the validation of a
 //! Gateway's clients.
 
+mod authorities;
 pub(crate) mod ca_bundles;
 pub(crate) mod certificate_source;
 pub(crate) mod certificates;
