@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_that_is_overtaken_is_part_of_the_next_and_only_a_leader_has_any() {
+    async fn overtaken_change_joins_next_one_on_leader_only() {
         let collector = CollectorSettings::new("http://127.0.0.1:9", None, None);
         let (lead, leading) = watch::channel(true);
         let changes = Changes::follow(collector.ok(), "one", leading).expect("no file is read");

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_set_back_is_noticed_and_one_that_goes_ahead_is_fine() {
+    fn only_clock_set_back_is_noticed() {
         let before = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         let passed = Duration::from_secs(10);
         let year = Duration::from_secs(365 * 24 * 3600);

@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_class_of_ours_is_held_while_a_gateway_uses_it_and_no_other_is_touched() {
+    fn own_class_is_held_while_gateway_uses_it() {
         let object = |names: &str, finalizers: &[&str], deleted| ClassOrGateway {
             version: "1".to_owned(),
             names: names.to_owned(),

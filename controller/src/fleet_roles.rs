@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fleet_has_its_own_gateways_and_keeps_those_that_are_retained() {
+    fn fleet_rules_cover_own_and_retained_gateways() {
         let name = |name| NamespacedName::new("ns", name);
         let fleets = Fleets {
             of: BTreeMap::from([

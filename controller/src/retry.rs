@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_their_limit_and_begin_anew_after_a_reset() {
+    fn pauses_double_to_limit_and_restart_after_reset() {
         let seconds = Duration::from_secs;
         let mut pauses = Pauses::new(seconds(1), seconds(3));
         let taken = [pauses.pause(), pauses.pause(), pauses.pause()];

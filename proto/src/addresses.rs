@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn every_network_is_what_it_is_called_and_nothing_beside_it() {
+    fn each_network_covers_exactly_its_addresses() {
         assert_eq!(NETWORKS.len(), TABLE.len());
         for (first, bits, refused) in &*NETWORKS {
             assert_eq!(super::refused(*first), Some(refused));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_other_machine_is_refused_in_every_form() {
+    fn non_machine_addresses_are_refused_in_every_form() {
         for (address, network) in [
             ("127.0.0.1", "127.0.0.0/8"),
             ("127.1.2.3", "127.0.0.0/8"),

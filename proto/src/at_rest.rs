@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_pair_is_read_by_its_host_alone_and_by_no_older_agent() {
+    fn sealed_pair_opens_only_with_host_key() {
         let stored = StoredPair::sealed(&pair(), &key(1), [9; 32]).unwrap();
         let bytes = encode(vec![stored]);
         assert!(!bytes.windows(12).any(|bytes| bytes == b"very private"));
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_that_was_changed_or_moved_to_another_name_is_refused() {
+    fn altered_or_renamed_sealed_pair_is_refused() {
         let stored = StoredPair::sealed(&pair(), &key(1), [9; 32]).unwrap();
         for place in 0..stored.sealed.len() {
             let mut changed = stored.clone();
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_stored_and_read_and_a_typing_error_is_told() {
+    fn sealing_key_reads_back_and_typos_are_refused() {
         let stored = key(7).stored();
         assert_eq!(SealingKey::parse(&stored).unwrap(), key(7));
         for place in 0..stored.len() - 1 {

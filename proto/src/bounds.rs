@@ -315,7 +315,7 @@ mod tests {
     use crate::wire::numbers;
 
     #[test]
-    fn every_message_has_a_size_and_every_list_is_counted() {
+    fn every_message_has_size_and_lists_are_counted() {
         let pool = DescriptorPool::decode(DESCRIPTORS).unwrap();
         for message in pool.all_messages() {
             let shape = Shape::of(&message);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_empty_where_it_is_encoded_is_counted_as_what_it_takes() {
+    fn empty_encoded_messages_count_their_decoded_size() {
         let many = Snapshot {
             route_tables: vec![RouteTable {
                 name: "http/80".to_owned(),
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_cost_a_few_times_what_they_take_encoded() {
+    fn endpoints_cost_few_times_their_encoded_size() {
         let set = EndpointSet {
             name: "Service/default/web/80".to_owned(),
             endpoints: (0..1000)
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_or_a_value_of_a_newer_schema_is_refused_wherever_it_is() {
+    fn newer_schema_fields_and_values_are_refused_everywhere() {
         let route = |more: &[u8]| {
             let mut route = Route {
                 name: "HTTPRoute/default/a/rules/0/matches/0".to_owned(),
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_cut_off_and_groups_are_malformed() {
+    fn truncated_bytes_and_groups_are_malformed() {
         let whole = Snapshot {
             gateway: "Gateway/default/edge".to_owned(),
             ..Snapshot::default()

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fixed_path_of_an_expression_covers_all_that_it_takes() {
+    fn fixed_path_is_prefix_of_all_matches() {
         for (pattern, expected) in [
             ("/api/v[0-9]+/.*", "/api"),
             ("/api/v1/.*", "/api/v1"),

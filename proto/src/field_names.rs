@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_frames_a_message_is_reserved_however_it_is_written() {
+    fn framing_headers_are_reserved_in_any_spelling() {
         for (name, expected) in [
             (":path", Some(Reserved::Pseudo)),
             (":", Some(Reserved::Pseudo)),

@@ -36,7 +36,7 @@ mod tests {
     use crate::schema::{Port, Transport};
 
     #[test]
-    fn enums_print_as_names_and_defaults_not_at_all() {
+    fn enums_print_as_names_and_defaults_are_omitted() {
         let snapshot = Snapshot {
             gateway: "Gateway/default/web".to_owned(),
             ports: vec![Port {

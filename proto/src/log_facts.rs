@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_for_credentials_are_secret_however_they_are_written() {
+    fn credential_headers_are_secret_in_any_spelling() {
         for name in [
             "Authorization",
             "proxy-authorization",

@@ -269,7 +269,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_that_is_read_is_printed_as_it_was(text in "([A-Z][a-z]{1,3}|[-.a-z0-9+]{0,4}|rules|matches|listeners|/){0,14}") {
+        fn parsed_provenance_prints_as_written(text in "([A-Z][a-z]{1,3}|[-.a-z0-9+]{0,4}|rules|matches|listeners|/){0,14}") {
             if let Ok(provenance) = Provenance::parse(&text) {
                 prop_assert_eq!(provenance.to_string(), text);
             }

@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_told_and_nothing_private_is_printed() {
+    fn invalid_keys_are_explained_and_secrets_never_printed() {
         for (pem, word) in [
             ("", "holds no PEM private key"),
             (PUBLIC, "holds no PEM private key"),
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_different_keys_have_to_sign_as_are_required() {
+    fn signature_needs_required_number_of_distinct_keys() {
         let (one, other) = (keys(&[PRIVATE]), keys(&[OTHER]));
         let both = keys(&[PRIVATE, OTHER]).trusted();
         let by_one = one.sign(&MANIFEST, 3);

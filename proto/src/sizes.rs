@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn size_is_at_least_that_of_the_encoded_route() {
+    fn route_size_is_at_least_its_encoded_length() {
         let route = Route {
             name: "HTTPRoute/ns/name/rules/0/matches/0".to_owned(),
             headers: vec![StringMatch::default(); 16],

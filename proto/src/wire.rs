@@ -92,7 +92,7 @@ mod tests {
     use crate::schema::{RouteTable, Snapshot, VirtualHost};
 
     #[test]
-    fn what_is_put_together_by_hand_is_what_the_schema_encodes() {
+    fn hand_written_encoding_matches_schema() {
         let host = VirtualHost {
             domain: "a.example.com".to_owned(),
             ..VirtualHost::default()

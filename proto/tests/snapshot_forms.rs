@@ -252,7 +252,7 @@ fn change(table: &str, before: VirtualHost, after: VirtualHost) -> ChangedHost {
 }
 
 #[test]
-fn a_virtual_host_that_is_not_there_needs_the_whole() {
+fn missing_virtual_host_needs_full_split() {
     let mut splitter = Splitter::default();
     let original = snapshot(40);
     splitter.split(&mut original.clone()).unwrap();
@@ -272,7 +272,7 @@ fn a_virtual_host_that_is_not_there_needs_the_whole() {
 }
 
 #[test]
-fn backends_that_are_there_or_are_not_need_the_whole() {
+fn conflicting_backend_changes_need_full_split() {
     let original = snapshot(40);
     let (there, none) = (&original.backends[0], "Service/default/none/80".to_owned());
     let set = &original.endpoints[0];

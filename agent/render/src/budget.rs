@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_wants_first_has_files_and_the_others_stay_where_they_are() {
+    fn plan_gives_files_to_preferred_endpoints_first() {
         let all = backends(0..40);
         let nothing = BTreeSet::new();
         let before = plan(&[], &all, &[], files(13, &nothing)).endpoints;
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_have_few_files_however_many_there_may_be() {
+    fn endpoint_files_are_capped_for_many_backends() {
         let all = backends(0..300);
         let nothing = BTreeSet::new();
         let many = plan(&[], &all, &[], files(40_000, &nothing)).endpoints;
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn one_more_backend_moves_at_most_one_other_across_the_border() {
+    fn added_backend_moves_at_most_one_endpoint_file() {
         for count in 10..40 {
             let (before, after) = (backends(0..count), backends(0..count + 1));
             let nothing = BTreeSet::new();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn route_tables_come_before_secrets_and_secrets_before_endpoints() {
+    fn files_go_to_route_tables_secrets_then_endpoints() {
         let ports = [Port {
             listeners: vec![Listener {
                 route_table: "https/443/l".into(),

@@ -221,7 +221,7 @@ mod tests {
         }
 
         #[test]
-        fn more_users_of_one_namespace_take_nothing_from_another(
+        fn namespace_share_is_independent_of_other_namespaces(
             all in 1_024_u32..400_000,
             few in 1_usize..20,
             many in 1_usize..200,
@@ -264,12 +264,12 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_limits_are_those_of_a_million_files() {
+    fn default_limits_match_one_million_files() {
         assert_eq!(Limits::new(1 << 20, 2 * GIB).unwrap(), Limits::default());
     }
 
     #[test]
-    fn too_few_files_are_an_error_that_says_what_to_do() {
+    fn too_few_files_error_suggests_limit_nofile() {
         let error = Limits::new(511, GIB).unwrap_err().to_string();
         assert!(error.contains("511") && error.contains("LimitNOFILE="));
         assert!(Limits::new(512, GIB).is_ok());
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_kept_for_retries_are_a_small_part_of_the_heap() {
+    fn retry_bodies_take_small_part_of_heap() {
         for heap in [64 << 20, GIB, 2 * GIB, 64 * GIB] {
             let body = Limits::new(1 << 20, heap).unwrap().body();
             assert!((128 << 10..=256 << 10).contains(&body), "{heap}: {body}");

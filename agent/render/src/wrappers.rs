@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_a_percent_sign_is_no_format() {
+    fn percent_sign_in_name_is_escaped() {
         assert_eq!(literal("a%PROTOCOL%b"), "a%%PROTOCOL%%b");
     }
 }

@@ -65,7 +65,7 @@ const ROOTS: [&str; 38] = [
 ];
 
 #[test]
-fn the_descriptors_are_those_of_the_envoy_types_that_we_build_with() -> Result<(), Box<dyn Error>> {
+fn stored_descriptors_match_envoy_types_in_build() -> Result<(), Box<dyn Error>> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/envoy-api.binpb.zst");
     let derived = derive()?;
     if std::env::var_os("SESAME_SET_DESCRIPTORS").is_some() {

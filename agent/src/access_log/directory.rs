@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_numbered_in_the_order_in_which_they_were_written_and_are_not_everybodys() {
+    fn log_files_are_numbered_in_order_and_private() {
         let (_root, log) = log();
         log.prepare().unwrap();
         for text in ["first", "second"] {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_place_of_the_file_is_not_written_through() {
+    fn prepare_refuses_symlink_in_place_of_log() {
         let (root, log) = log();
         log.prepare().unwrap();
         let other = root.path().join("other");

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read_whole_from_the_oldest_file_to_the_newest() {
+    fn reader_returns_whole_lines_oldest_file_first() {
         let root = tempfile::tempdir().unwrap();
         let current = root.path().join(ACCESS_LOG);
         for (name, text) in [(".9", "1\n2\n"), (".10", "3\ncut"), ("", "4\n5")] {

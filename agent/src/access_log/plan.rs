@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_or_an_old_file_is_followed_by_another_and_an_empty_one_is_not() {
+    fn large_or_old_log_rotates_unless_empty() {
         assert_eq!(planned(&facts(9, &[], 1000)), (false, vec![], true));
         assert_eq!(planned(&facts(10, &[], 1000)), (true, vec![], true));
         let mut old = facts(1, &[], 1000);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_files_go_when_there_are_too_many_or_too_many_bytes() {
+    fn oldest_logs_are_removed_beyond_count_or_size() {
         let two = [(7, 10), (8, 10)];
         assert_eq!(planned(&facts(3, &two, 1000)), (false, vec![], true));
         assert_eq!(planned(&facts(10, &two, 1000)), (true, vec![7], true));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_full_disk_old_files_go_first_and_then_nothing_is_written_until_there_is_room() {
+    fn full_disk_removes_old_logs_then_stops_writing() {
         let two = [(7, 10), (8, 10)];
         assert_eq!(planned(&facts(3, &two, 95)), (false, vec![7], true));
         assert_eq!(planned(&facts(3, &two, 85)), (false, vec![7, 8], true));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_disk_keeps_a_tenth_free_and_gives_logs_a_quarter() {
+    fn small_disk_reserves_tenth_and_gives_logs_quarter() {
         let mut small = facts(1, &[], 20);
         small.disk = (20 * MIB, 100 * MIB);
         assert_eq!(planned(&small), (false, vec![], true));

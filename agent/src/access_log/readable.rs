@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_was_cut_off_is_no_log_in_text() {
+    fn truncated_line_does_not_count_as_text_log() {
         let complains = |lines: &[&str]| {
             let mut readability = Readability::default();
             for line in lines {

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_come_first_where_there_are_more_listeners_or_many_more_clusters() {
+    fn shares_precede_new_listeners_or_many_more_clusters() {
         let of = |listeners: &[&str], clusters: std::ops::Range<u32>| {
             let all = |names: &[String]| {
                 let all: Vec<_> = names.iter().map(|name| (&**name, vec![1])).collect();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_of_clusters_that_stay_go_ahead_and_nothing_else() {
+    fn only_endpoints_of_unchanged_clusters_go_ahead() {
         let old = Rendered {
             clusters: resources(&[
                 ("a", cluster("a", "ea", "")),
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_that_envoy_uses_at_once_are_not_waited_for() {
+    fn clusters_used_at_once_are_not_awaited() {
         let at_once = Cluster {
             name: "n".to_owned(),
             load_assignment: Some(ClusterLoadAssignment::default()),
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_told_apart_and_route_tables_go_ahead_of_inline_endpoints_alone() {
+    fn route_tables_go_ahead_of_inline_endpoints_only() {
         let inline = |address: &str| {
             let mut cluster = Cluster::decode(&*cluster("c", "", "x")).expect("a cluster");
             cluster.eds_cluster_config = None;
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_without_its_endpoints_is_what_envoy_types_makes_of_it() {
+    fn cluster_without_endpoints_encodes_like_envoy_types() {
         let mut full = Cluster::decode(&*cluster("c", "e", "x")).expect("a cluster");
         let bare = full.encode_to_vec();
         full.load_assignment = Some(ClusterLoadAssignment::default());

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_undone_in_reverse_also_by_the_next_agent() {
+    fn changes_are_undone_in_reverse_after_restart() {
         let root = tempfile::tempdir().unwrap();
         let layout = XdsLayout::new(root.path().join("xds"));
         let mut files = Files::open(layout.clone()).unwrap();
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_may_be_watched_stays_the_same() {
+    fn watched_directory_is_kept_when_emptied() {
         use std::os::unix::fs::MetadataExt as _;
         let root = tempfile::tempdir().unwrap();
         let mut files = Files::open(XdsLayout::new(root.path())).unwrap();

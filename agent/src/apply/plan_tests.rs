@@ -112,7 +112,7 @@ fn an_endpoint_change_is_one_eds_write() {
 }
 
 #[test]
-fn a_route_moves_to_a_new_backend_and_the_old_one_goes() {
+fn plan_moves_route_before_removing_old_backend() {
     let mut new = base();
     Arc::make_mut(&mut new.route_tables)[0] = resource("t1", "c3");
     Arc::make_mut(&mut new.clusters)[0] = resource("c3", "e3");
@@ -130,7 +130,7 @@ fn a_route_moves_to_a_new_backend_and_the_old_one_goes() {
 }
 
 #[test]
-fn an_updated_cluster_is_in_the_union_in_its_new_form() {
+fn union_contains_updated_form_of_cluster() {
     let mut new = base();
     new.clusters = [resource("c1", "other")].into();
     let plan = plan(&on_disk(base()), &new, Removal::AtOnce).unwrap();
@@ -157,7 +157,7 @@ fn only_additions_write_each_list_once() {
 }
 
 #[test]
-fn a_listener_that_hands_its_address_to_another_name_is_not_in_the_union() {
+fn union_omits_listener_that_hands_over_its_address() {
     let mut new = base();
     new.listeners = [listener("b:80", 80, "t1"), listener("b:81", 81, "t1")].into();
     assert_eq!(
@@ -201,7 +201,7 @@ fn what_envoy_has_not_taken_is_written_again() {
 }
 
 #[test]
-fn the_order_in_which_resources_were_rendered_does_not_matter() {
+fn plan_ignores_order_of_rendered_resources() {
     let mut new = base();
     Arc::make_mut(&mut new.clusters).reverse();
     assert!(
@@ -224,7 +224,7 @@ fn a_name_that_is_rendered_twice_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
     #[test]
-    fn no_step_breaks_a_reference_and_the_last_one_arrives(old in config(), new in config()) {
+    fn plan_keeps_references_valid_and_reaches_target(old in config(), new in config()) {
         let old_disk = on_disk(Files::of(&old).rendered());
         let mut files = Files::of(&old);
         prop_assert_eq!(files.check(), Ok(()));
@@ -262,7 +262,7 @@ fn moved_to(name: &str) -> Rendered {
 }
 
 #[test]
-fn what_a_route_has_left_goes_with_the_next_clusters_that_are_written() {
+fn unused_clusters_go_with_next_cluster_write() {
     let first = on_disk(moved_to("c1"));
     let second = moved_to("c2");
     let there = plan(&first, &second, Removal::Later).unwrap();
@@ -305,7 +305,7 @@ fn what_a_route_has_left_goes_with_the_next_clusters_that_are_written() {
 }
 
 #[test]
-fn much_that_is_unused_goes_at_once_and_keys_of_listeners_always_do() {
+fn many_unused_clusters_and_listener_keys_go_immediately() {
     let mut old = moved_to("c1");
     old.clusters = (0..40).map(|n| with_file(&format!("c{n:02}"))).collect();
     let many = plan(&on_disk(old), &moved_to("c1"), Removal::Later).unwrap();
@@ -322,7 +322,7 @@ fn much_that_is_unused_goes_at_once_and_keys_of_listeners_always_do() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
     #[test]
-    fn whatever_is_left_for_later_no_step_breaks_a_reference(
+    fn delayed_removal_never_breaks_references(
         first in config(),
         changes in prop::collection::vec((config(), any::<bool>()), 1..6),
     ) {

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_pending_until_envoy_shows_exactly_its_endpoints() {
+    fn set_is_pending_until_envoy_shows_its_endpoints() {
         let expected = [
             expectation("a.b", &["10.0.0.1:80"], &["10.0.0.2:80", "[fd00::1]:80"]),
             expectation("c", &["10.0.0.1:80"], &[]),

@@ -21,7 +21,7 @@ fn revision(state: &StateDir) -> Option<String> {
 }
 
 #[test]
-fn the_last_accepted_is_found_by_the_next_agent_and_old_ones_go() {
+fn next_agent_loads_last_accepted_and_prunes_older() {
     let directory = tempfile::tempdir().unwrap();
     let state = StateDir::open(directory.path(), 2).unwrap();
     assert_eq!(state.load_accepted().unwrap(), Loaded::default());
@@ -47,7 +47,7 @@ fn the_last_accepted_is_found_by_the_next_agent_and_old_ones_go() {
 }
 
 #[test]
-fn endpoints_that_change_all_the_time_leave_the_history_alone() {
+fn endpoint_only_changes_do_not_crowd_out_history() {
     let directory = tempfile::tempdir().unwrap();
     let state = StateDir::open(directory.path(), 5).unwrap();
     let of = |config| Accepted {
@@ -94,7 +94,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn wherever_the_writing_is_cut_the_last_accepted_or_the_one_before_is_found() {
+fn interrupted_write_keeps_new_or_previous_generation() {
     let directory = tempfile::tempdir().unwrap();
     let before = directory.path().join("before");
     let after = directory.path().join("after");
@@ -147,7 +147,7 @@ fn wherever_the_writing_is_cut_the_last_accepted_or_the_one_before_is_found() {
 }
 
 #[test]
-fn any_single_damage_of_a_complete_state_is_told_and_survived() {
+fn single_damage_is_reported_and_survived() {
     let directory = tempfile::tempdir().unwrap();
     let good = directory.path().join("good");
     let state = StateDir::open(&good, 2).unwrap();
@@ -250,7 +250,7 @@ fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut
 
 /// Repeats random cuts in a sequence of writes that starts with the very first.
 #[test]
-fn whenever_the_power_is_cut_the_last_accepted_or_the_one_before_is_found() {
+fn power_cut_keeps_new_or_previous_generation() {
     let seed = std::env::var("SESAME_SEED").ok();
     let seed: u64 = seed.and_then(|text| text.parse().ok()).unwrap_or(1);
     let cuts: u32 = if std::env::var_os("SESAME_SOAK").is_some() {

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_expires_soon_and_what_has_expired_is_found() {
+    fn expired_and_soon_expiring_certificates_are_found() {
         let now = Timestamp::from_second(1_000_000_000).expect("a time");
         let at = |seconds: i64| certificate(now + SignedDuration::from_secs(seconds));
         for (left, found, words) in [

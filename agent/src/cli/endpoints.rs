@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_backend_whose_requests_wait_is_told_with_the_reason() {
+    fn backend_with_waiting_requests_reports_reason() {
         let cluster = |connections, waiting, failed_connections| ClusterEndpoints {
             name: "Service/shop/cart/80".to_owned(),
             max_connections: Some(33),

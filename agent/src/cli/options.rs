@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_an_agent_stand_before_or_after_the_command() {
+    fn agent_options_are_accepted_before_and_after_command() {
         let options = [
             "--runtime-dir",
             "/r",
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_talks_to_no_agent_refuses_what_it_would_not_use() {
+    fn commands_without_agent_refuse_unused_options() {
         let good: [&[&str]; 6] = [
             &["bundle", "show", "FILE", "--output", "json"],
             &["trust", "list", "-o", "json"],

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_said_is_as_in_the_settings_file() {
+    fn seal_options_default_to_settings_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("agent.yaml");
         let state = Path::new("/state");

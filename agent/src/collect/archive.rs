@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_for_its_owner_and_replaces_none() {
+    fn archive_is_private_and_never_overwrites() {
         use std::os::unix::fs::PermissionsExt as _;
 
         let directory = tempfile::tempdir().unwrap();

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_key_is_taken_out_in_every_form() {
+    fn known_keys_are_redacted_in_every_encoding() {
         let secrets = Secrets::new([pem().into_bytes()]).unwrap();
         let pem = pem().trim().to_owned();
         let line = pem.lines().nth(1).unwrap().to_owned();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_secret_is_taken_out_and_nothing_else() {
+    fn only_text_that_looks_secret_is_redacted() {
         let secrets = Secrets::new([b"s3cr3t-t0ken".to_vec()]).unwrap();
         for (before, after) in [
             (

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_may_read_or_does_not_exist_is_found_and_nothing_else() {
+    fn only_exposed_or_missing_paths_are_found() {
         let root = tempfile::tempdir().unwrap();
         let own = rustix::process::geteuid().as_raw();
         let mode = |path: &Path, mode| {

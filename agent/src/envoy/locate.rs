@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_is_not_replaced_by_something_else_from_the_path() {
+    fn named_binary_is_not_replaced_from_path() {
         let directory = tempfile::tempdir().unwrap();
         let binary = directory.path().join("envoy");
         std::fs::write(&binary, "").unwrap();

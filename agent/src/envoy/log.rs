@@ -233,7 +233,7 @@ name: \"x\"
     }
 
     #[test]
-    fn only_what_follows_a_mark_is_read_also_after_truncation() {
+    fn log_reads_only_after_mark_despite_truncation() {
         let directory = tempfile::tempdir().unwrap();
         let log = EnvoyLog::new(directory.path().join("envoy.log"));
         let mut file = log.open_for_envoy().unwrap();
@@ -248,7 +248,7 @@ name: \"x\"
     }
 
     #[test]
-    fn a_large_log_is_put_aside_while_envoy_keeps_appending() {
+    fn large_log_is_rotated_while_envoy_appends() {
         let directory = tempfile::tempdir().unwrap();
         let log = EnvoyLog::new(directory.path().join("envoy.log"));
         let mut file = log.open_for_envoy().unwrap();

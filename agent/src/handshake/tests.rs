@@ -70,7 +70,7 @@ fn all(keys: &[KeyPair]) -> ChangedKeys {
 }
 
 #[test]
-fn each_listener_is_asked_by_a_name_that_leads_to_it() {
+fn each_listener_is_probed_by_reachable_name() {
     let https = |hostname: &str| listener(hostname, Protocol::Https, "k");
     let keys = [pair("k", &["a.test", "*.b.test", "x.c.test", "d.test"])];
     let listeners = vec![
@@ -109,7 +109,7 @@ fn each_listener_is_asked_by_a_name_that_leads_to_it() {
 }
 
 #[test]
-fn what_has_not_changed_or_cannot_be_asked_is_left_alone() {
+fn unchanged_or_unreachable_listeners_are_not_probed() {
     let keys = [pair("k", &["a.test"]), pair("other", &["b.test"])];
     let mut old = listener("c.test", Protocol::Https, "k");
     let tls = old.tls.as_mut().expect("TLS");

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_path_that_begins_so_is_in_the_directory() {
+    fn only_credential_prefix_resolves_to_directory() {
         let directory = Some("/run/credentials/x");
         let found = resolved(directory, "%d/token");
         assert_eq!(found, Ok("/run/credentials/x/token".into()));

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_and_a_reserve_are_left_out_and_never_below_zero() {
+    fn subscriptions_exclude_others_and_reserve_without_underflow() {
         let budget = Budget {
             limit: 128,
             others: 12,

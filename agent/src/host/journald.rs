@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_holds_its_spans_and_fields_and_the_fields_stay() {
+    fn journal_entry_holds_span_and_event_fields() {
         let kept = Arc::new(Mutex::new(Vec::new()));
         let layer = JournalLayer {
             journal: Kept(Arc::clone(&kept)),

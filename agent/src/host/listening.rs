@@ -109,7 +109,7 @@ mod tests {
 
     /// Starts another process, because other tests open ports in this one.
     #[test]
-    fn an_open_port_counts_and_a_connection_does_not() {
+    fn only_listening_sockets_are_counted() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         for (socket, counts) in [(OwnedFd::from(listener), 1), (OwnedFd::from(client), 0)] {

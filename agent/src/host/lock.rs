@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_agent_is_refused_and_told_who_is_there() {
+    fn second_agent_is_refused_with_holder_process() {
         let directory = tempfile::tempdir().unwrap();
         let first = Lock::acquire(directory.path()).unwrap();
         let error = Lock::acquire(directory.path()).unwrap_err().to_string();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_agent_still_had_is_waited_for() {
+    fn lock_inherited_from_dead_agent_is_awaited() {
         let directory = tempfile::tempdir().unwrap();
         let inherited = Lock::acquire(directory.path()).unwrap();
         // No process has this number.

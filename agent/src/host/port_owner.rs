@@ -97,7 +97,7 @@ mod tests {
 
     #[cfg(target_endian = "little")]
     #[test]
-    fn the_sockets_that_listen_on_the_address_or_on_all_are_found() {
+    fn listening_sockets_are_found_by_address_or_wildcard() {
         let at = |address: [u8; 4], port| inodes(TABLE, Transport::Tcp, address.into(), port);
         assert_eq!(at([127, 0, 0, 1], 8080), [4711]);
         assert_eq!(at([0, 0, 0, 0], 8080), [4711]);

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_has_a_start_time_and_a_missing_one_has_none() {
+    fn start_time_is_none_for_missing_process() {
         let own = std::process::id();
         assert!(start_time(own).is_some());
         assert!(is_alive(own));

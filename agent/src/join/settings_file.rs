@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_join_writes_replaces_what_it_wrote_before_and_can_be_removed() {
+    fn join_replaces_its_own_entries_and_removes_them() {
         let own = "# Ours\nport-map: 80=8080\n";
         let full = |_: &Path| false;
         let first = with(own, &[("kube", json!(true)), ("host", json!("a"))], full).unwrap();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_gives_nothing_is_set_aside_and_comes_back() {
+    fn unused_source_is_set_aside_and_restored() {
         let wanted = [("kube", json!(true))];
         let shipped = "# Source:\nmanifests: /etc/sesame/manifests # YAML\n";
         let used = "log: debug\n\"manifests\": /srv/manifests\n# End\n";

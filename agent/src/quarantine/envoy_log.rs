@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_cannot_be_read_is_the_host_s_trouble() {
+    fn unreadable_file_is_blamed_on_host() {
         let lines = |line: &str| vec![line.to_owned()];
         assert!(let_down_by_host(&lines(
             "Filesystem config update failure: in /x/rds.pb, unable to read file: /x/rds.pb"
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn listeners_and_clusters_are_named_and_conflicts_of_ports_told_apart() {
+    fn log_names_refused_resources_and_port_conflicts() {
         let lines = [
             "lds: listener 'tcp/127.0.0.1/80' config rejected: cannot bind '127.0.0.1:80': Address already in use",
             "lds: listener 'tcp/127.0.0.1/81' config rejected: no good",

@@ -172,7 +172,7 @@ async fn only_what_is_new_is_suspected_at_first() {
 }
 
 #[tokio::test]
-async fn of_two_that_do_not_go_together_the_new_one_is_the_culprit() {
+async fn newer_of_two_conflicting_pieces_is_culprit() {
     let judge = KnowsAll {
         enemies: vec![(route_piece(3), route_piece(900))],
         ..KnowsAll::default()
@@ -189,7 +189,7 @@ async fn of_two_that_do_not_go_together_the_new_one_is_the_culprit() {
 }
 
 #[tokio::test]
-async fn a_route_whose_match_is_bad_is_dropped_and_others_answer_500() {
+async fn bad_match_drops_route_and_others_answer_500() {
     let judge = KnowsAll {
         bad: [route_piece(1), route_piece(2)].into(),
         bad_matches: [route_piece(2)].into(),
@@ -204,7 +204,7 @@ async fn a_route_whose_match_is_bad_is_dropped_and_others_answer_500() {
 }
 
 #[tokio::test]
-async fn a_search_that_is_interrupted_whenever_possible_comes_to_its_end() {
+async fn interrupted_search_makes_progress_and_finishes() {
     let judge = KnowsAll {
         bad: [route_piece(1), Piece::Backend(backend(17)), route_piece(30)].into(),
         bad_matches: [route_piece(30)].into(),
@@ -236,7 +236,7 @@ async fn a_search_that_is_interrupted_whenever_possible_comes_to_its_end() {
 }
 
 #[test]
-fn a_culprit_is_forgotten_when_it_changes_and_only_then() {
+fn culprit_is_forgotten_only_when_it_changes() {
     let wanted = snapshot(3);
     let culprits: Culprits = [(
         route_piece(1),
@@ -257,7 +257,7 @@ fn a_culprit_is_forgotten_when_it_changes_and_only_then() {
 }
 
 #[test]
-fn a_culprit_backend_loses_its_share_and_its_route_says_so() {
+fn culprit_backend_loses_weight_and_route_reports_it() {
     let wanted = snapshot(2);
     let culprits: Culprits = [(
         Piece::Backend(backend(1)),
@@ -294,7 +294,7 @@ fn a_culprit_backend_loses_its_share_and_its_route_says_so() {
 }
 
 #[test]
-fn an_accepted_key_stands_in_the_place_of_a_refused_one() {
+fn accepted_key_replaces_refused_key() {
     let key = |digest: &str| KeyRef {
         name: "Secret/ns/pair".to_owned(),
         digest: digest.to_owned(),
@@ -358,7 +358,7 @@ fn an_accepted_key_stands_in_the_place_of_a_refused_one() {
 }
 
 #[test]
-fn a_route_with_sessions_is_judged_with_the_clusters_that_it_names() {
+fn session_route_is_judged_with_its_clusters() {
     let mut snapshot = snapshot(1);
     snapshot.backends[0].session_key = b"key".to_vec();
     let route = &mut snapshot.route_tables[0].virtual_hosts[0].routes[0];
@@ -378,7 +378,7 @@ fn a_route_with_sessions_is_judged_with_the_clusters_that_it_names() {
 }
 
 #[tokio::test]
-async fn a_virtual_host_with_bad_filters_refuses_its_requests_and_one_with_a_bad_domain_goes() {
+async fn bad_virtual_host_refuses_requests_or_is_removed() {
     let mut wanted = snapshot(1);
     let hosts = &mut wanted.route_tables[0].virtual_hosts;
     let mut narrow = hosts[0].clone();

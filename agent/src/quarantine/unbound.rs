@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_port_cannot_be_bound_until_it_is_let_go() {
+    fn held_port_cannot_be_bound_until_released() {
         let held = hold();
         let address = held.local_addr().unwrap();
         assert!(!can_bind(Transport::Tcp, address));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_listener_is_left_out_until_its_port_is_free() {
+    fn refused_listener_is_omitted_until_port_is_free() {
         let held = hold();
         let address = held.local_addr().unwrap();
         let name = format!("tcp/{}/{}", address.ip(), address.port());

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lone_change_does_not_wait_and_those_that_keep_coming_do() {
+    fn single_change_is_immediate_and_repeated_ones_wait() {
         let start = Instant::now();
         let mut pace = ReportPace::default();
         let progress = ReportChange::Progress;
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn that_a_revision_is_applied_is_reported_only_if_it_takes_long() {
+    fn applying_is_reported_only_if_it_takes_long() {
         let start = Instant::now();
         let mut pace = ReportPace::default();
         let until = Some(start + APPLYING);

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_withdrawn_does_not_come_back_wherever_the_agent_died() {
+    fn withdrawn_gateway_stays_gone_after_agent_crash() {
         let root = tempfile::tempdir().unwrap();
         let (state, runtime) = (root.path().join("s"), root.path().join("r"));
         let directories = Directories::create(&state, &runtime).unwrap();

@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_certificate_has_its_place_its_uses_and_what_envoy_says() {
+    fn certificates_list_location_uses_and_envoy_state() {
         let made = |name: &str| {
             let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]);
             made.expect("a certificate")

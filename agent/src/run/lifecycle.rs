@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wanted_gateway_starts_and_one_that_runs_stays() {
+    fn wanted_gateway_starts_and_running_one_stays() {
         let wanted: &Listed = &[("a", &["10.0.0.1"]), ("b", &["10.0.0.2"])];
         assert_eq!(planned(wanted, &[], &[]).start, names(&["a", "b"]));
         let second = planned(wanted, &[("a", &["10.0.0.1"])], &[]);
@@ -111,14 +111,14 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_that_is_no_longer_wanted_is_withdrawn() {
+    fn unwanted_gateway_is_withdrawn() {
         let running: &Listed = &[("a", &["10.0.0.1"]), ("b", &["10.0.0.2"])];
         let plan = planned(&[("a", &["10.0.0.1"])], running, &[]);
         assert_eq!((plan.start, plan.withdraw), (vec![], names(&["b"])));
     }
 
     #[test]
-    fn a_gateway_waits_while_an_envoy_that_drains_has_its_address() {
+    fn gateway_waits_while_draining_envoy_holds_address() {
         let draining: &Listed = &[("old", &["10.0.0.1"])];
         let plan = planned(&[("new", &["10.0.0.1"])], &[], draining);
         assert_eq!(plan.start, []);
@@ -135,20 +135,20 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_that_comes_back_waits_for_its_own_envoy_wherever_that_listens() {
+    fn returning_gateway_waits_for_its_own_envoy() {
         let plan = planned(&[("a", &["10.0.0.2"])], &[], &[("a", &[])]);
         assert_eq!(plan.wait, BTreeMap::from([(name("a"), name("a"))]));
     }
 
     #[test]
-    fn a_gateway_that_runs_is_not_disturbed_by_one_that_drains_beside_it() {
+    fn running_gateway_ignores_draining_neighbour() {
         let all: &Listed = &[("a", &["0.0.0.0"])];
         let plan = planned(all, all, &[("b", &["0.0.0.0"])]);
         assert_eq!(plan, LifecyclePlan::default());
     }
 
     #[test]
-    fn a_gateway_that_takes_the_address_of_another_in_one_change_waits_for_its_end() {
+    fn gateway_taking_over_address_waits_for_previous_owner() {
         let old: &Listed = &[("old", &["10.0.0.1"])];
         let plan = planned(&[("new", &["10.0.0.1"])], old, &[]);
         assert_eq!((plan.start, plan.withdraw), (vec![], names(&["old"])));

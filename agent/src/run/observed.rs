@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listener_with_another_certificate_is_open_without_the_one_that_is_missing() {
+    fn listener_opens_when_one_of_its_certificates_exists() {
         let listener = |name: &str, keys: &[&str]| Listener {
             name: name.to_owned(),
             tls: Some(TlsTermination {

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_change_does_and_the_rest_waits_until_it_is_as_it_was_at_the_start() {
+    fn reload_applies_changeable_settings_and_defers_others() {
         let started = settings(&[
             ("log", "info"),
             ("port-map", "80:8080"),

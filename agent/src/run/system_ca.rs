@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bundle_of_the_distribution_is_found_else_that_of_debian_is_named() {
+    fn system_bundle_falls_back_to_debian_path() {
         for usual in USUAL {
             assert_eq!(
                 first_that(|path| path == Path::new(usual)),

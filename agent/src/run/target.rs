@@ -378,7 +378,7 @@ mod tests {
     use std::path::PathBuf;
 
     #[test]
-    fn a_host_knows_its_own_sockets_under_every_address_that_it_has() {
+    fn host_knows_own_sockets_under_all_addresses() {
         let root = tempfile::tempdir().unwrap();
         let (state, runtime) = (root.path().join("s"), root.path().join("r"));
         let mut host = HostSettings {

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_is_what_serves_or_has_nothing_to_serve() {
+    fn unit_is_ready_when_serving_or_idle() {
         assert!(is_started(&report(Some(true)), Duration::ZERO));
         assert!(!is_started(&report(Some(false)), Duration::ZERO));
         assert!(is_started(&report(None), Duration::ZERO));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_a_bundle_does_not_wait_for_one() {
+    fn empty_bundle_directory_does_not_delay_start() {
         let mut empty = report(None);
         empty.source.available = false;
         empty.source.bundle_dir = Some("/var/lib/sesame-bundles".into());
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_cannot_be_ready_starts_all_the_same() {
+    fn unready_host_counts_as_started_after_timeout() {
         let mut away = report(None);
         away.source.available = false;
         assert!(!is_started(&away, PATIENCE / 2));
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_that_works_on_one_thing_for_too_long_is_stuck() {
+    fn loop_busy_for_too_long_is_stuck() {
         let begun = Instant::now();
         let drain = Duration::from_secs(30);
         let mut known = SourceState {

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_left_is_held_until_it_is_accepted_or_stuck_to() {
+    fn empty_world_is_held_until_accepted_or_persistent() {
         let (sender, receiver) = watch::channel(0u64);
         // An acceptance before anything is held means nothing.
         sender.send_modify(|count| *count += 1);

@@ -18,7 +18,7 @@ async fn prepared(method: SealMethod, directory: &Path) -> SealingKeys {
 }
 
 #[tokio::test]
-async fn a_key_file_is_made_once_and_read_by_whatever_comes_later() {
+async fn key_file_is_created_once_and_reused() {
     let root = tempfile::tempdir().unwrap();
     let directory = root.path().join("seal");
     let first = prepared(SealMethod::KeyFile, &directory).await;
@@ -39,7 +39,7 @@ async fn a_key_file_is_made_once_and_read_by_whatever_comes_later() {
 }
 
 #[tokio::test]
-async fn a_damaged_key_file_is_told_and_never_replaced() {
+async fn damaged_key_file_is_reported_and_never_replaced() {
     let root = tempfile::tempdir().unwrap();
     let directory = root.path().join("seal");
     let first = prepared(SealMethod::KeyFile, &directory).await;
@@ -61,7 +61,7 @@ async fn a_damaged_key_file_is_told_and_never_replaced() {
 }
 
 #[test]
-fn a_text_is_bound_to_its_place_and_one_in_clear_is_read() {
+fn sealed_text_is_path_bound_and_cleartext_reads() {
     let key = SealingKey::from_random([3; 32]);
     let (sealed, clear) = (SealingKeys::with(key, "a test"), SealingKeys::clear());
     let [here, there] = ["a", "b"].map(Path::new);
@@ -81,7 +81,7 @@ fn a_text_is_bound_to_its_place_and_one_in_clear_is_read() {
 
 /// Uses the real program. Requires that it is installed and works for this user.
 #[tokio::test]
-async fn systemd_creds_keeps_a_key_that_only_this_host_can_read() {
+async fn systemd_creds_key_is_readable_only_on_host() {
     let root = tempfile::tempdir().unwrap();
     let directory = root.path().join("seal");
     let first = prepared(SealMethod::Auto, &directory).await;

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_comes_back_and_only_its_owner_can_read_it() {
+    fn saved_text_reads_back_and_is_private() {
         let dir = tempfile::tempdir().expect("directory");
         let store = LastGood::new(dir.path().join("last-good"));
         let manifest = Path::new("../../etc/a.yaml");
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_sealed_again_when_the_key_is_another() {
+    fn text_is_resealed_when_key_changes() {
         let dir = tempfile::tempdir().expect("directory");
         let manifest = Path::new("a.yaml");
         let path = dir.path().join(name(manifest));

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_counts_only_with_its_name_and_its_digest() {
+    fn key_counts_only_with_matching_name_and_digest() {
         let key = |name: &str, content: &[u8]| KeyPair {
             name: name.to_owned(),
             certificate_chain: content.to_vec(),

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_is_first_and_the_two_before_it_stay() {
+    fn rotation_keeps_newest_first_and_two_older_keys() {
         let mut keys = TicketKeys::first(at(0), [0; TICKET_KEY_BYTES]);
         for number in 1..5 {
             keys = keys.rotated(at(number.into()), [number; TICKET_KEY_BYTES]);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_due_after_the_period_and_when_the_clock_was_set_back() {
+    fn rotation_is_due_after_period_or_clock_setback() {
         let keys = TicketKeys::first(at(1000), [0; TICKET_KEY_BYTES]);
         let period = Duration::from_secs(60);
         for (now, left) in [(1000, 60), (1001, 59), (1060, 0), (9000, 0), (999, 0)] {

@@ -186,7 +186,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn the_next_agent_has_the_same_keys_and_others_cannot_read_them() {
+    fn ticket_keys_survive_restart_and_stay_private() {
         let runtime = tempfile::tempdir().expect("a directory");
         let rotator = TicketRotator::open(runtime.path(), HOUR).expect("keys");
         rotator.rotate().expect("rotated");

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_reads_back_and_a_damaged_one_does_not() {
+    fn response_file_reads_back_and_damage_is_refused() {
         let resources = vec![cluster("a"), cluster("b")];
         let file = encode(XdsKind::Clusters, &resources);
         let bytes = Bytes::from(file.bytes.clone());
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_addresses_of_a_listener_are_found_without_decoding_it() {
+    fn listener_addresses_are_found_without_decoding() {
         let address = |port| Address {
             address: Some(address::Address::SocketAddress(SocketAddress {
                 address: "127.0.0.1".to_owned(),

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subscription_knows_its_statistics_as_envoy_1_40_names_them() {
+    fn subscription_matches_statistics_names_of_envoy_1_40() {
         let owns = |kind, name: &str, scope: &str| Subscription::new(kind, name).owns_stat(scope);
         assert!(owns(XdsKind::Clusters, "", "cluster_manager.cds"));
         assert!(owns(XdsKind::Listeners, "", "listener_manager.lds"));

@@ -214,7 +214,7 @@ mod tests {
     const DAY: i64 = 24 * 60 * 60;
 
     #[test]
-    fn it_is_said_two_weeks_before_or_in_the_last_third_of_a_short_life() {
+    fn expiry_warns_two_weeks_or_one_third_before() {
         for (life, quiet, said) in [
             (90 * DAY, 75 * DAY, 76 * DAY),
             (6 * DAY, 4 * DAY - 1, 4 * DAY),

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_claims_of_a_token_are_read_and_anything_else_is_none() {
+    fn credential_parses_token_claims_or_returns_none() {
         let claims = json!({
             "iat": 1000, "exp": 4600, "iss": "https://kubernetes.default.svc",
             "kubernetes.io": {

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_host_has_accounts_of_its_own_with_legal_names() {
+    fn every_host_has_distinct_legal_account_names() {
         let hosts = [
             "edge-1",
             "edge-1.example.com",

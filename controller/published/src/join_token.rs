@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_read_as_it_was_written_and_does_not_show_its_secret() {
+    fn join_token_reads_back_and_hides_secret() {
         let gateway = NamespacedName::new("default", "edge");
         for scope in [
             HostScope::Gateways(vec![gateway]),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_says_what_none_may_is_refused() {
+    fn truncated_or_invalid_join_token_is_refused() {
         let fleet = || HostScope::Fleet("f".to_owned());
         let whole = token(fleet()).encode();
         for length in 0..whole.len() {

@@ -154,7 +154,7 @@ users: [{name: it, user: {tokenFile: token}}]
 ";
 
     #[tokio::test]
-    async fn a_kubeconfig_that_others_may_write_is_refused_and_so_is_its_token() {
+    async fn kubeconfig_or_token_writable_by_others_is_refused() {
         let root = tempfile::tempdir().unwrap();
         let (path, token) = (root.path().join("config"), root.path().join("token"));
         fs::write(&path, FILE).unwrap();

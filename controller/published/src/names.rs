@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_legal_and_apart_whatever_the_gateway_and_the_host_are_called() {
+    fn names_are_legal_and_distinct_for_any_input() {
         let long =
             |end: &str| NamespacedName::new(&"n".repeat(63), &format!("{}{end}", "g".repeat(252)));
         let gateways = [

@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_that_of_a_collector_and_shows_no_password() {
+    fn collector_url_is_validated_and_hides_password() {
         let of =
             |url: &str, ca: Option<&str>| CollectorSettings::new(url, ca.map(PathBuf::from), None);
         let path = |url: &str| of(url, None).map(|settings| settings.path().to_owned());

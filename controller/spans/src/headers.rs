@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_are_read_from_a_file_that_is_not_everybodys_and_never_shown() {
+    fn headers_need_private_file_and_stay_hidden() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("headers");
         fs::write(

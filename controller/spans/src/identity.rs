@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_the_same_for_the_same_and_another_for_anything_else() {
+    fn trace_ids_are_deterministic_and_distinct() {
         let of = TraceId::of_publication;
         let trace = of("shop/edge", "abc", 7);
         assert_eq!(trace, of("shop/edge", "abc", 7));

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_span_never_ends_before_it_began_and_holds_no_endless_text() {
+    fn span_has_no_negative_duration_or_unbounded_text() {
         let trace = TraceId::of_publication("a/b", "r", 1);
         let trace = ChangeTrace::new(trace, "host", "a/b", "r");
         let later = UNIX_EPOCH + Duration::from_secs(2);

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_has_a_page_and_completion_knows_it() {
+    fn every_command_has_man_page_and_completion() {
         let directory = tempfile::tempdir().expect("a directory");
         let dir = directory.path().join("man1");
         man(&dir).expect("pages");

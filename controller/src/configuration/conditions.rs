@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_is_written_once_and_again_when_the_generation_or_the_judgement_changes() {
+    fn status_is_rewritten_when_generation_or_judgement_changes() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
         let later: Timestamp = "2026-01-02T00:00:00Z".parse().expect("a time");
         let mut object = json!({"metadata": {"generation": 3}});

@@ -68,7 +68,7 @@ mod tests {
     const HEAD: &str = "apiVersion: projectsesame.io/v1alpha1\nkind: SesameConfiguration\nmetadata: {name: sesame}\n";
 
     #[test]
-    fn one_configuration_is_read_and_anything_else_is_told() {
+    fn file_must_hold_exactly_one_configuration() {
         let good = parse(&format!("{HEAD}spec: {{hosts: {{lostAfter: 5m}}}}\n")).expect("good");
         assert_eq!(
             good.spec.hosts.expect("hosts").lost_after.as_deref(),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_field_is_refused_with_the_one_that_was_perhaps_meant() {
+    fn unknown_field_is_refused_with_suggestion() {
         let text = format!("{HEAD}spec: {{hosts: {{lostAftr: 5m}}}}\n");
         let read = parse(&text).expect("it can be read");
         let why = settings(&read.spec, Some(&read), true).expect_err("it is refused");

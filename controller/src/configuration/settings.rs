@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_win_field_by_field_and_what_nobody_says_is_as_by_default() {
+    fn flags_override_fields_and_defaults_fill_rest() {
         let configuration = SesameConfiguration {
             spec: SesameConfigurationSpec {
                 gateway: Some(GatewaySelection {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn images_of_flags_are_for_where_no_configuration_names_one() {
+    fn image_flags_apply_unless_configuration_sets_them() {
         let fleet = |agent: Option<&str>, envoy: Option<&str>| SesameConfigurationSpec {
             fleet: Some(FleetSettings {
                 images: Some(FleetImages {

@@ -354,7 +354,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_broken_object_keeps_its_last_good_version_until_it_is_gone() {
+    fn broken_object_keeps_last_good_until_deleted() {
         let mut state = ClusterState::default();
         let broken = || WatchedObject {
             object: Err("a number is too large".to_owned()),
@@ -384,7 +384,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_world_is_whole_when_all_is_listed_and_what_it_refers_to_is_read() {
+    fn world_is_complete_once_references_are_read() {
         let mut state = ClusterState::default();
         for kind in Kind::ALL {
             assert!(!state.is_listed(), "{kind}");
@@ -429,7 +429,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn endpoints_change_nothing_else_and_services_that_nobody_refers_to_nothing() {
+    fn endpoints_and_unreferenced_services_do_not_change_world() {
         let mut state = ClusterState::default();
         take(
             &mut state,

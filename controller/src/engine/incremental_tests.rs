@@ -71,7 +71,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn routes_that_change_get_what_a_whole_resolution_gives_them(
+    fn route_changes_match_full_resolution(
         places in prop::collection::vec(any_place(), 6),
         batches in prop::collection::vec(
             prop::collection::vec((0..40_usize, 0..6_usize, any_place(), any_rules()), 1..4),
@@ -151,7 +151,7 @@ fn resolved(
 }
 
 #[test]
-fn a_change_of_rules_is_one_of_their_virtual_hosts_and_may_be_one_of_backends() {
+fn rule_change_affects_own_virtual_hosts_and_backends() {
     let mut state = state();
     let spec = |path: &str, service: &str| {
         format!(

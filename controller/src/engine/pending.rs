@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_go_at_once_and_those_right_after_go_together() {
+    fn endpoints_go_at_once_and_followers_go_together() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let mut pending = Pending::new();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_routes_wait_for_less_than_the_world() {
+    fn few_routes_wait_less_than_whole_world() {
         let start = Instant::now();
         let mut pending = Pending::new();
         pending.resolved(start);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_resolved_waits_for_quiet_but_not_for_ever_and_endpoints_do_not_disturb_it() {
+    fn resolution_waits_for_bounded_quiet_despite_endpoints() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let mut pending = Pending::new();

@@ -56,7 +56,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_refresh_offers_the_same_bytes_as_a_whole_resolution(
+    fn refresh_offers_same_bytes_as_full_resolution(
         batches in prop::collection::vec(prop::collection::vec(slice(), 1..6), 1..6)
     ) {
         let mut state = ClusterState::default();
@@ -89,7 +89,7 @@ proptest! {
 }
 
 #[test]
-fn endpoints_do_not_wait_for_configuration_that_is_too_large() {
+fn endpoints_do_not_wait_for_oversized_configuration() {
     let mut state = ClusterState::default();
     for document in decode::split(OBJECTS) {
         let object = observed(document.text);

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_invitation_is_removed_a_day_after_its_end() {
+    fn invitation_is_removed_one_day_after_expiry() {
         let now: Timestamp = "2026-03-02T12:00:00Z".parse().expect("a time");
         let invitation = |host: &str, expires: &str| {
             let all = [(HOST_ANNOTATION, host), (EXPIRES_ANNOTATION, expires)];

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_taken_when_free_or_when_its_record_has_stood_still_for_its_duration() {
+    fn lease_is_taken_when_free_or_stale() {
         let since = Instant::now();
         let after = |seconds| since + Duration::from_secs(seconds);
         let record = |holder: &str| Record {

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn ips_and_hostnames_of_a_load_balancer_are_its_addresses_and_nothing_else() {
+    fn load_balancer_addresses_are_valid_ips_and_hostnames() {
         let found = balanced(
             &json!([{"ip": "192.0.2.1"}, {"hostname": "LB.example.com"}, {"ip": "bad"}, {"hostname": "a b"}, {"ip": "192.0.2.1"}, {}]),
             &["192.0.2.1"],
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_address_it_is_said_what_is_awaited() {
+    fn missing_address_reports_what_is_awaited() {
         for ingress in [json!(null), json!([]), json!([{"ip": "bad"}])] {
             let found = balanced(&ingress, &["192.0.2.1"]);
             assert!(found.addresses.is_empty() && found.unusable.is_empty());
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_opens_no_port_is_none_and_each_port_with_an_error_is_told() {
+    fn portless_address_is_ignored_and_errors_are_reported() {
         let port = |port: u16, error: Option<&str>| json!({"port": port, "protocol": "TCP", "error": error});
         let some =
             json!([{"ip": "192.0.2.1", "ports": [port(80, None), port(443, Some("Taken"))]}]);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_requested_address_that_the_load_balancer_does_not_have_is_told_once_it_has_another() {
+    fn requested_address_is_unusable_if_another_is_given() {
         let found = balanced(&json!([{"ip": "192.0.2.1"}]), &["192.0.2.9", "192.0.2.1"]);
         let unusable = BTreeMap::from([(
             "192.0.2.9".to_owned(),

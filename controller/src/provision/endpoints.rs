@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_says_on_which_node_it_is_and_that_one_that_drains_is_not_ready() {
+    fn endpoint_names_its_node_and_drains_as_unready() {
         let host = |node: Option<&str>, draining| HostEndpoint {
             node: node.map(str::to_owned),
             draining,
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn more_hosts_than_a_slice_holds_are_in_several() {
+    fn hosts_beyond_slice_limit_use_several_slices() {
         let hosts = (0..1001_u32).map(|i| {
             let ip = IpAddr::from((0x0a00_0000 + i).to_be_bytes());
             (ip, HostEndpoint::default())

@@ -92,7 +92,7 @@ fn only_tells(writes: &[OwnedWrite]) -> bool {
 }
 
 #[test]
-fn a_managed_gateway_has_a_fleet_and_rights_away_from_it() {
+fn managed_gateway_gets_fleet_and_separate_roles() {
     let inventory = settled(&[basis("edge")]);
     let id = "sesame-system/sesame-managed.";
     let found = names(inventory.objects.keys().cloned());
@@ -122,7 +122,7 @@ fn a_managed_gateway_has_a_fleet_and_rights_away_from_it() {
 }
 
 #[test]
-fn what_is_deleted_or_changed_is_repaired_and_another_selector_makes_it_anew() {
+fn changed_objects_are_repaired_or_recreated_if_immutable() {
     let inventory = settled(&[basis("edge")]);
     for key in inventory.objects.keys() {
         let with = |change: &dyn Fn(&mut Value)| {
@@ -157,7 +157,7 @@ fn what_is_deleted_or_changed_is_repaired_and_another_selector_makes_it_anew() {
 }
 
 #[test]
-fn a_fleet_that_is_not_managed_any_more_is_nobodys_and_stays_when_its_gateway_goes() {
+fn unmanaged_fleet_is_released_and_outlives_its_gateway() {
     let mut inventory = settled(&[basis("edge"), basis("other")]);
     let mut all: BTreeMap<_, _> = [
         ("edge", FleetManagement::External),
@@ -216,7 +216,7 @@ fn a_fleet_that_is_not_managed_any_more_is_nobodys_and_stays_when_its_gateway_go
 }
 
 #[test]
-fn rights_of_a_gateway_that_went_unseen_are_removed_and_copies_of_them_are_not() {
+fn roles_of_vanished_gateway_are_removed_except_copies() {
     let mut inventory = settled(&[basis("edge")]);
     let (key, found) = inventory
         .objects
@@ -239,7 +239,7 @@ fn rights_of_a_gateway_that_went_unseen_are_removed_and_copies_of_them_are_not()
 }
 
 #[test]
-fn a_taken_name_and_a_missing_image_are_told_and_nothing_is_touched() {
+fn taken_name_and_missing_image_are_only_reported() {
     let mut inventory = settled(&[basis("edge")]);
     let (account, _) = inventory
         .objects

@@ -103,7 +103,7 @@ impl Room {
 }
 
 #[test]
-fn a_deployment_has_pods_behind_the_service_and_a_budget() {
+fn deployment_has_service_pods_and_disruption_budget() {
     let mut room = Room::new();
     let on_pods = settings(FleetWorkload::Deployment);
     room.step(&on_pods);
@@ -133,7 +133,7 @@ fn a_deployment_has_pods_behind_the_service_and_a_budget() {
 
 /// Pod Security calls such Pods `restricted`; other tests ask the API server itself.
 #[test]
-fn the_pods_have_nothing_of_their_node_and_only_the_agent_has_a_token() {
+fn pods_are_isolated_and_only_agent_has_token() {
     let mut room = Room::new();
     room.step(&settings(FleetWorkload::Deployment));
     let deployment = room.one(OwnedKind::Deployment).clone();
@@ -155,7 +155,7 @@ fn the_pods_have_nothing_of_their_node_and_only_the_agent_has_a_token() {
 }
 
 #[test]
-fn whoever_scales_a_deployment_decides_unless_the_configuration_does() {
+fn replicas_are_kept_unless_configuration_sets_them() {
     let mut room = Room::new();
     let on_pods = settings(FleetWorkload::Deployment);
     room.step(&on_pods);
@@ -173,7 +173,7 @@ fn whoever_scales_a_deployment_decides_unless_the_configuration_does() {
 }
 
 #[test]
-fn the_other_workload_stays_until_the_new_one_serves_and_nobody_is_sent_to_it() {
+fn old_workload_stays_until_new_one_serves() {
     let mut room = Room::new();
     let (on_nodes, on_pods) = (
         settings(FleetWorkload::DaemonSet),
@@ -220,7 +220,7 @@ fn the_other_workload_stays_until_the_new_one_serves_and_nobody_is_sent_to_it() 
 }
 
 #[test]
-fn what_may_not_be_watched_is_missed_only_where_it_is_needed() {
+fn unwatched_kinds_are_reported_only_when_needed() {
     let mut room = Room::new();
     room.0.unwatched = [OwnedKind::Deployment, OwnedKind::PodDisruptionBudget].into();
     let OwnedPlan { report, .. } = room.plan(&settings(FleetWorkload::DaemonSet));

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_have_added_stays_and_what_we_no_longer_write_goes() {
+    fn foreign_additions_stay_and_obsolete_fields_go() {
         let written = |labels: Value, annotations: Value| {
             let mut object = json!({
                 "metadata": {"labels": labels, "annotations": annotations},

@@ -47,7 +47,7 @@ fn planned(inventory: &Inventory, gateways: &str, names: &[NamespacedName]) -> O
 }
 
 #[test]
-fn merged_gateways_have_a_service_of_their_class_in_the_namespace_of_the_controller() {
+fn merged_gateways_have_service_in_controller_namespace() {
     let mut inventory = inventory();
     let names = [published_as()];
     let OwnedPlan { writes, report } = planned(&inventory, "Merged", &names);
@@ -85,7 +85,7 @@ fn a_gateway_of_that_name_is_another() {
 }
 
 #[test]
-fn nothing_is_made_where_nobody_looks_and_that_is_told() {
+fn unwatched_namespace_prevents_writes_and_is_reported() {
     let mut inventory = inventory();
     inventory.unwatched_home = true;
     let OwnedPlan { writes, report } = planned(&inventory, "Merged", &[published_as()]);

@@ -102,7 +102,7 @@ fn writes(bases: &[Basis], observed: &BTreeMap<OwnedKey, ExistingObject>) -> Vec
 }
 
 #[test]
-fn a_gateway_has_a_service_and_a_slice_of_each_family_that_carry_its_infrastructure() {
+fn gateway_has_service_and_slices_with_its_infrastructure() {
     let all = plain(&basis(|_| {}));
     let names: Vec<_> = all.iter().map(|o| (o.key.0, o.key.1.to_string())).collect();
     assert_eq!(
@@ -133,7 +133,7 @@ fn a_gateway_has_a_service_and_a_slice_of_each_family_that_carry_its_infrastruct
 }
 
 #[test]
-fn no_label_of_the_author_takes_the_place_of_ours() {
+fn author_labels_do_not_replace_ours() {
     let mine = basis(|gateway| {
         let labels = &mut gateway["spec"]["infrastructure"]["labels"];
         labels["kubernetes.io/service-name"] = json!("other");
@@ -147,7 +147,7 @@ fn no_label_of_the_author_takes_the_place_of_ours() {
 }
 
 #[test]
-fn a_name_that_no_service_can_have_is_a_digest() {
+fn invalid_service_name_becomes_digest() {
     for name in ["a.b", "1a", &"a".repeat(60)] {
         let basis = basis(|gateway| gateway["metadata"]["name"] = json!(name));
         let name = plain(&basis)[0].key.1.name.clone();
@@ -156,7 +156,7 @@ fn a_name_that_no_service_can_have_is_a_digest() {
 }
 
 #[test]
-fn what_is_there_is_not_written_and_what_differs_is() {
+fn only_objects_that_differ_are_written() {
     let mine = [basis(|_| {})];
     assert!(writes(&mine, &settled(&mine)).is_empty());
     assert_eq!(writes(&mine, &BTreeMap::new()).len(), 3);
@@ -193,7 +193,7 @@ fn what_is_there_is_not_written_and_what_differs_is() {
 }
 
 #[test]
-fn what_belongs_to_no_gateway_of_ours_is_deleted_once_that_is_known() {
+fn objects_without_own_gateway_are_deleted_once_known() {
     let mine = [basis(|_| {})];
     let there = settled(&mine);
     let deletes = |known: &Inventory| {
@@ -224,7 +224,7 @@ fn what_belongs_to_no_gateway_of_ours_is_deleted_once_that_is_known() {
 }
 
 #[test]
-fn what_has_our_labels_and_another_owner_is_neither_replaced_nor_deleted() {
+fn labelled_objects_of_other_owners_are_untouched() {
     let mine = [basis(|_| {})];
     for owner in [
         json!([]),
@@ -248,7 +248,7 @@ fn what_has_our_labels_and_another_owner_is_neither_replaced_nor_deleted() {
 }
 
 #[test]
-fn of_two_gateways_that_want_one_name_the_first_keeps_it_and_the_other_is_told() {
+fn first_gateway_keeps_contested_service_name() {
     let named = |name: &str, class: &str, created: &str| {
         basis(|gateway| {
             gateway["metadata"]["name"] = json!(name);
@@ -292,7 +292,7 @@ fn published(type_: PublishingType) -> GatewaySettings {
 }
 
 #[test]
-fn a_service_is_as_the_configuration_says_and_the_gateways_own_annotations_come_first() {
+fn service_follows_configuration_and_gateway_annotations_win() {
     let all = objects(&basis(|_| {}), &published(PublishingType::LoadBalancer));
     let service = &all[0].value;
     assert_eq!(service["spec"]["type"], "LoadBalancer");
@@ -310,7 +310,7 @@ fn a_service_is_as_the_configuration_says_and_the_gateways_own_annotations_come_
 }
 
 #[test]
-fn a_service_that_gets_an_address_is_made_anew_and_one_that_is_not_wanted_goes() {
+fn service_gaining_address_is_recreated_and_unwanted_removed() {
     let bases = [basis(|_| {})];
     let known = known(&bases, &settled(&bases));
     let service = |writes: &[OwnedWrite]| {
@@ -330,7 +330,7 @@ fn a_service_that_gets_an_address_is_made_anew_and_one_that_is_not_wanted_goes()
 }
 
 #[test]
-fn a_service_has_the_fields_that_its_type_has() {
+fn service_has_only_fields_of_its_type() {
     let mut basis = basis(|_| {});
     basis.request.addresses = vec!["192.0.2.50".to_owned(), "192.0.2.51".to_owned()];
     let specification = |type_| {
@@ -382,7 +382,7 @@ fn a_service_has_the_fields_that_its_type_has() {
 }
 
 #[test]
-fn a_service_with_an_address_outlives_the_last_accepted_listener() {
+fn service_with_address_outlives_last_listener() {
     let mut bases = [basis(|_| {})];
     let settings = published(PublishingType::LoadBalancer);
     let all = objects(&bases[0], &settings).into_iter();

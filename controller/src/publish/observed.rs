@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_has_written_is_not_ours_whatever_its_labels_say() {
+    fn objects_written_by_others_are_not_ours() {
         let seen = |managers: &[&str]| {
             let managed: Vec<Value> = managers.iter().map(|m| json!({"manager": m})).collect();
             let object = json!({"metadata": {

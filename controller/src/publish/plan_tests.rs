@@ -140,7 +140,7 @@ fn what_was_carried_out_leaves_nothing_to_do() {
 }
 
 #[test]
-fn an_endpoint_is_one_write_and_a_key_comes_before_its_manifest() {
+fn endpoint_is_one_write_and_key_precedes_manifest() {
     let mut published = PublishedObjects::default();
     carry_out(
         &mut published,
@@ -155,7 +155,7 @@ fn an_endpoint_is_one_write_and_a_key_comes_before_its_manifest() {
 }
 
 #[test]
-fn readers_of_either_manifest_find_their_endpoints_and_shards() {
+fn readers_of_either_manifest_find_all_objects() {
     let mut published = PublishedObjects::default();
     carry_out(
         &mut published,
@@ -208,7 +208,7 @@ fn readers_of_either_manifest_find_their_endpoints_and_shards() {
 }
 
 #[test]
-fn only_a_gateway_that_is_known_not_to_be_ours_is_withdrawn() {
+fn only_gateways_known_not_ours_are_withdrawn() {
     let mut published = PublishedObjects::default();
     carry_out(
         &mut published,

@@ -67,7 +67,7 @@ mod tests {
     use crate::publish::objects::PublicationOwner;
 
     #[test]
-    fn a_failed_write_that_is_no_longer_needed_is_forgotten() {
+    fn obsolete_failed_write_is_forgotten() {
         let gateway = |name| NamespacedName::new("web", name);
         let (failures, failed) = watch::channel(GatewayProblems::new());
         let mut retries = Retries::new();

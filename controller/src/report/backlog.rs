@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_gone_new_or_other_differs_and_nothing_else() {
+    fn differences_list_removed_added_and_changed_keys() {
         let map = |pairs: &[(u8, u8)]| pairs.iter().copied().collect::<BTreeMap<_, _>>();
         let before = map(&[(1, 1), (2, 1), (4, 1), (6, 1)]);
         let after = map(&[(0, 1), (2, 1), (4, 2), (5, 1), (6, 1), (9, 1)]);

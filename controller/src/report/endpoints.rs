@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_serves_anything_is_an_endpoint_where_it_may_be_and_one_that_is_down_is_none() {
+    fn serving_hosts_are_permitted_endpoints_unless_down() {
         let allow = |host: &str, ip: IpAddr| match (host, ip.to_string().as_str()) {
             ("a", "192.0.2.1") => Some(Permission::OfNode),
             (_, "192.0.2.9") => Some(Permission::Declared),

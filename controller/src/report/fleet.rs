@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_reports_seldom_is_given_more_time_and_no_more_than_an_hour_and_a_half() {
+    fn rarely_reporting_host_gets_bounded_extra_time() {
         let lost = |report_seconds, silence| {
             let mut agent = agent("a", "aaaaaaaaaaaa");
             agent.status.as_mut().unwrap().report_seconds = report_seconds;
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_ready_with_any_revision_of_the_gateways_generation_while_it_is_heard_of() {
+    fn host_is_ready_with_any_revision_of_generation() {
         let agents = [
             (agent("a", "aaaaaaaaaaaa"), 10),
             (agent("bb", "bbbbbbbbbbbb"), 10),
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn host_that_refuses_the_newest_revision_is_not_ready() {
+    fn host_that_refuses_newest_revision_is_not_ready() {
         let state = |state, wanted: &str| {
             let mut agent = agent("a", "aaaaaaaaaaaa");
             let status = agent.status.as_mut().unwrap();
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_of_some_hosts_name_them_and_those_of_all_do_not() {
+    fn reasons_name_hosts_unless_all_share_them() {
         let refused = |mut agent: GatewayAgent, reason: &str, works| {
             let status = agent.status.as_mut().expect("a status");
             status.refused_listeners = vec![RefusedListener {
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_differs_by_its_time_alone_says_the_same() {
+    fn reports_differing_only_by_time_are_equal() {
         let before = agent("a", "aaaaaaaaaaaa");
         let mut later = before.clone();
         later.metadata.resource_version = Some("9".to_owned());
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_not_the_hosts_is_left_out_and_told() {
+    fn foreign_address_is_omitted_and_reported() {
         let known = revisions(&[(1, "aaaaaaaaaaaaaa")]);
         let mut forger = agent("a", "aaaaaaaaaaaa");
         let status = forger.status.as_mut().expect("a status");
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn one_host_with_many_addresses_leaves_room_for_others() {
+    fn host_with_many_addresses_leaves_room_for_others() {
         let many: Vec<IpAddr> = (1..=20).map(|i| IpAddr::from([192, 0, 2, i])).collect();
         let one = vec![IpAddr::from([198, 51, 100, 1])];
         let taken = shared_out(&[many, one.clone()]);
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_of_no_gateway_of_ours_and_those_dead_for_a_day_are_stale() {
+    fn foreign_agents_and_long_dead_ones_are_stale() {
         let mut foreign = agent("a", "a");
         foreign.spec.gateway = "ns/other".to_owned();
         let agents = BTreeMap::from([
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_sent_to_a_pod_by_its_report_and_one_that_has_ended_is_no_host() {
+    fn pods_add_no_endpoints_and_ended_ones_leave() {
         let mut ended = agent("b.ns.pod", "a");
         ended.status.as_mut().expect("a status").state = AgentState::Down;
         let agents = [agent("a.ns.pod", "a"), ended.clone()];

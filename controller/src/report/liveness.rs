@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_first_sight_the_api_server_knows_who_was_silent() {
+    fn first_report_silence_comes_from_api_server() {
         let now = Moment {
             steady: Instant::now(),
             wall: second(3 * YEAR),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_comes_later_is_compared_with_what_the_api_server_said_last() {
+    fn later_host_silence_uses_latest_server_time() {
         let now = Moment {
             steady: Instant::now(),
             wall: second(0),
@@ -230,7 +230,7 @@ mod tests {
     proptest! {
         /// A host that writes every minute is never silent for longer, whatever its clock and ours do.
         #[test]
-        fn a_host_that_writes_is_heard_whatever_the_clocks_say(
+        fn writing_host_is_heard_whatever_clocks_say(
             jumps in prop::collection::vec((-YEAR..YEAR, -YEAR..YEAR), 1..40)
         ) {
             let start = Instant::now();

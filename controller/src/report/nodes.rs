@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_serves_at_the_addresses_of_its_node_and_at_declared_ones() {
+    fn host_serves_at_node_and_declared_addresses() {
         let mut nodes = Nodes::default();
         nodes.declare(&["198.51.100.0/24".parse().expect("a network")]);
         let ip = |text: &str| text.parse::<IpAddr>().expect("an address");

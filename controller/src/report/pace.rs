@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_that_take_long_are_far_apart_and_none_waits_for_longer_than_a_second() {
+    fn slow_summaries_are_spaced_up_to_one_second() {
         let start = Instant::now();
         let mut pace = SummaryPace::default();
         assert!(pace.allows(start));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_never_rests_is_written_once_a_second() {
+    fn busy_object_is_written_once_per_second() {
         let start = Instant::now();
         let mut pace = Pace::new(start);
         let mut writes = 1;

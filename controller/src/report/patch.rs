@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_needs_no_second_write_and_leaves_others_alone() {
+    fn unchanged_status_is_not_rewritten_and_others_stay() {
         let foreign = json!({"parentRef": {"name": "x"}, "controllerName": "other", "conditions": [], "more": 1});
         let before = stored(&json!({"parents": [foreign]}));
         let written = patch(&before, Some(&said(&["edge"])), OURS, now(5)).expect("a change");
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_room_who_is_there_already_stays() {
+    fn existing_entries_stay_when_status_is_full() {
         let names = |written: &Value| -> Vec<String> {
             let entries = written["parents"].as_array().expect("a list");
             let name = |entry: &Value| entry["parentRef"]["name"].as_str().map(str::to_owned);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateways_foreign_conditions_stay_and_what_it_lacks_counts_as_empty() {
+    fn foreign_gateway_conditions_stay_and_missing_are_empty() {
         let foreign = json!({"type": "example.com/Seen", "status": "True", "reason": "Seen",
             "message": "", "observedGeneration": 1, "lastTransitionTime": "2020-01-01T00:00:00Z"});
         let status = GatewayStatus {

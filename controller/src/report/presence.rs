@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_host_that_reports_again_has_returned_and_one_that_is_gone_is_forgotten() {
+    fn lost_host_returns_when_reporting_or_is_forgotten() {
         let before = presences(&[
             ("a", HostPresence::Lost),
             ("b", HostPresence::Lost),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_is_no_news_and_many_hosts_share_an_event() {
+    fn presence_news_is_reported_once_for_many_hosts() {
         let now = presences(&[("a", HostPresence::Lost), ("b", HostPresence::Returned)]);
         // The loss was never reported.
         let news = untold(&now, &HostPresences::new());

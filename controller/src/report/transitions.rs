@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_is_told_when_it_turns_bad_with_another_reason_and_when_it_is_good_again() {
+    fn condition_is_reported_when_bad_changed_or_recovered() {
         let good = route(&[condition("ResolvedRefs", "True", "ResolvedRefs", "")]);
         let bad = |reason, message| route(&[condition("ResolvedRefs", "False", reason, message)]);
         let told = transitions(&good, &bad("BackendNotFound", "no Service a"), OURS);
@@ -193,8 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_that_are_bad_when_they_are_true_and_those_of_listeners_are_told_and_pending_is_neither()
-     {
+    fn inverted_and_listener_conditions_are_reported_unlike_pending() {
         let listener = |conflicted: &str| {
             let condition = condition("Conflicted", conflicted, "HostnameConflict", "taken");
             json!([{"name": "a", "conditions": [condition]}])

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_report_little_is_kept_however_large_it_is() {
+    fn large_report_is_trimmed_to_little() {
         let rules: Vec<_> = (0..1000)
             .map(|rule| json!({"rule": rule, "reason": "r".repeat(100_000)}))
             .collect();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_statuses_are_made_from_is_kept_of_a_report_of_ordinary_size() {
+    fn ordinary_report_keeps_all_that_statuses_need() {
         let status = json!({
             "state": "Degraded", "message": "it refused a part",
             "wantedRevision": "ba9876543210", "appliedRevision": "0123456789ab",
@@ -301,7 +301,7 @@ mod tests {
     proptest! {
         /// Whatever an object holds, a watch of reports continues, and little is kept.
         #[test]
-        fn anything_is_read_or_skipped_and_little_of_it_kept(object in anything(), status in anything()) {
+        fn any_object_is_read_or_skipped_within_bounds(object in anything(), status in anything()) {
             let _ = trimmed(object);
             if let Some(agent) = keep(&status) {
                 let kept = serde_json::to_string(&agent).expect("JSON").len();

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_is_made_once_for_all_who_ask_while_it_is_fresh() {
+    async fn page_is_rendered_once_while_fresh() {
         for (fresh, expected) in [(Duration::MAX, 1), (Duration::ZERO, 9)] {
             let (asks, mut asked) = mpsc::channel(1);
             let maker = tokio::spawn(async move {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_replica_whose_objects_are_not_to_be_had_says_why_it_is_not_ready() {
+    async fn unreadable_replica_explains_why_it_is_unready() {
         // The first request is never answered; the receiver of the second is dropped.
         let (silent, _unread) = mpsc::channel(1);
         let (gone, _) = mpsc::channel(1);

@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_of_metrics_has_a_row_for_each() {
+    fn metrics_page_has_row_for_each_metric() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
         let page = std::fs::read_to_string(page).unwrap();
         let metrics = Metrics::new().text();

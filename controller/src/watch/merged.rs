@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_list_once_every_namespace_is_listed() {
+    fn merged_list_is_complete_once_namespaces_are_listed() {
         let mut lists = MergedLists::new(2);
         let none: [&str; 0] = [];
         assert_eq!(told(&mut lists, 0, &["[", ":a/1", ":a/2", "]"]), none);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_is_listed_anew_changes_its_own_objects_alone() {
+    fn relisted_namespace_changes_only_its_own_objects() {
         let mut lists = MergedLists::new(2);
         told(&mut lists, 0, &["[", ":a/1", ":a/2", "]", "+a/3"]);
         assert_eq!(told(&mut lists, 1, &["[", "]"]), ["all: a/1 a/2 a/3"]);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn every_list_of_a_single_watch_is_passed_on() {
+    fn single_watch_passes_every_list_on() {
         let mut lists = MergedLists::new(1);
         for _ in 0..2 {
             assert_eq!(told(&mut lists, 0, &["[", ":a/1", "]"]), ["all: a/1"]);

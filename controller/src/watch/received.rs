@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_arrives_is_read_as_far_as_it_goes_and_values_never_print() {
+    fn any_json_is_read_and_values_never_print() {
         for text in [
             r#"{"metadata": 3}"#,
             "[]",

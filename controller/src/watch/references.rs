@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_our_gateways_name_is_referred_to_and_no_name_is_a_path() {
+    fn only_valid_names_in_own_gateways_are_references() {
         let world = world(
             r#"
 apiVersion: gateway.networking.k8s.io/v1

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_hosts_that_keys_are_sealed_to_can_read_them() {
+    fn only_chosen_hosts_can_open_sealed_keys() {
         let [one, two, other] = [1, 2, 3].map(|n| HostIdentity::from_random([n; 32]));
         let hosts = [one.public(), two.public()];
         let sealed = seal(&[pair()], &hosts, GATEWAY, 7, &mut counter()).unwrap();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_written_and_read_and_a_typing_error_is_told() {
+    fn host_keys_read_back_and_typos_are_refused() {
         let identity = HostIdentity::from_random([9; 32]);
         let public = identity.public().to_string();
         assert_eq!(public.parse(), Ok(identity.public()));

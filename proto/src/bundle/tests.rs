@@ -65,7 +65,7 @@ fn refused(bytes: &[u8]) -> BundleError {
 }
 
 #[test]
-fn what_is_written_is_read_and_the_same_input_gives_the_same_bytes() {
+fn bundle_reads_back_and_is_deterministic() {
     let bytes = made();
     assert_eq!(bytes, made());
     let file = BundleFile::read(&bytes).unwrap();
@@ -181,7 +181,7 @@ fn shards_and_manifest_belong_together() {
 }
 
 #[test]
-fn labels_are_plain_text_and_nothing_unknown_is_passed_over() {
+fn labels_are_plain_text_and_unknown_fields_fail() {
     for (creator, sequence) in [("a\u{1b}[2J", 1), ("", 0), (&"x".repeat(600), 1)] {
         let label = BundleLabel {
             creator: creator.to_owned(),

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn backends_that_come_and_go_are_encoded_as_if_all_were_encoded_again() {
+    fn backend_changes_encode_like_full_snapshot() {
         let all: [&[&str]; 5] = [&[], &["b"], &["a", "b"], &["b", "d"], &["a", "b", "c", "d"]];
         for before in all {
             for after in all {

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_told_and_what_is_out_of_order_is_not() {
+    fn differences_are_found_only_in_ordered_lists() {
         let bytes = |backends: &[(&str, &str)]| encoded(snapshot::BACKENDS, &list(backends));
         let before = bytes(&[("a", "1"), ("b", "1"), ("d", "1")]);
         let now = bytes(&[("a", "1"), ("c", "1"), ("d", "2"), ("e", "1")]);

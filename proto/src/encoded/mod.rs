@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_comes_back_and_tells_which_part_has_changed() {
+    fn snapshot_reads_back_and_names_changed_parts() {
         let name = || "name".to_owned();
         let mut snapshot = Snapshot {
             gateway: "Gateway/ns/gw".to_owned(),
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_virtual_hosts_are_encoded_as_if_all_were_encoded_again() {
+    fn virtual_host_changes_encode_like_full_snapshot() {
         let host = |domain: &str, routes: usize| VirtualHost {
             domain: domain.to_owned(),
             routes: vec![Route::default(); routes],
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_endpoints_are_encoded_as_if_all_were_encoded_again() {
+    fn endpoint_changes_encode_like_full_snapshot() {
         let set = |name: &str, addresses: &[&str]| EndpointSet {
             name: name.to_owned(),
             endpoints: addresses

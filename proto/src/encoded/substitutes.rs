@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_host_has_stands_for_what_is_named_and_for_nothing_else() {
+    fn host_substitutes_apply_only_to_named_objects() {
         let bundle = |pem: &str| TrustBundle {
             name: "ConfigMap/ns/ca".to_owned(),
             pem: pem.to_owned(),

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_virtual_hosts_are_found_and_the_memory_that_they_take() {
+    fn virtual_host_changes_are_found_with_their_size() {
         let before = [
             piece(&[host("a", "1")]),
             piece(&[host("b", "1"), host("c", "1")]),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn backends_that_come_and_go_are_found_in_any_shard() {
+    fn backend_changes_are_found_in_any_shard() {
         let backend = |name: &str| Backend {
             name: name.to_owned(),
             ..Backend::default()
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_do_not_have_the_digest_are_not_looked_into() {
+    fn shards_with_wrong_digest_are_not_read() {
         let (before, mut shards) = stored(&[piece(&[host("a", "1")])]);
         let (after, more) = stored(&[piece(&[host("a", "2")])]);
         let (third, mut garbage) = stored(&[piece(&[host("a", "3")])]);

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn hostname_larger_than_a_shard_is_stored_in_parts() {
+    fn oversized_hostname_is_stored_in_parts() {
         let mut large = snapshot("10.0.0.1", &[256 * 1024; 16]);
         large.trust_bundles = (0..6)
             .map(|i| TrustBundle {

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_sends_nobody_to_the_host_itself_and_its_other_endpoints_go_on() {
+    fn unsafe_endpoints_are_refused_and_others_served() {
         let own = "192.0.2.7:8080".parse().unwrap();
         let rules = EndpointRules {
             own: BTreeSet::from([own]),

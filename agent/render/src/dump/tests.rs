@@ -31,7 +31,7 @@ fn everything_that_is_rendered_can_be_printed() {
 }
 
 #[test]
-fn a_private_key_is_printed_only_when_asked_for() {
+fn dump_prints_private_keys_only_on_request() {
     let (snapshot, keys) = everything();
     let rendered = crate::render(&snapshot, &keys, &options());
     let static_bootstrap = static_bootstrap(&rendered).unwrap();
@@ -50,7 +50,7 @@ fn a_private_key_is_printed_only_when_asked_for() {
 }
 
 #[test]
-fn fields_that_are_encoded_by_hand_have_the_numbers_of_the_envoy_api() {
+fn hand_encoded_fields_match_envoy_api_numbers() {
     let pool = descriptors::pool().unwrap();
     for (message, field, number) in ENCODED_BY_HAND {
         let name = format!("envoy.config.route.v3.{message}");

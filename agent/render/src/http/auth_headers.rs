@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn later_services_may_be_shown_what_earlier_ones_set() {
+    fn later_services_may_see_headers_earlier_ones_set() {
         let set = http(&[], &["x-user"]);
         let shown = http(&["x-user"], &[]);
         assert_eq!(removed(&[set.clone(), shown.clone()]), ["x-user"]);

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn each_backend_gets_its_share_of_the_requests_and_its_rewrite() {
+    fn each_backend_gets_its_share_and_rewrite() {
         let forward = |backends| Forward {
             backends,
             rewrite: Some(Box::new(UrlRewrite {

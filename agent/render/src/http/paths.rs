@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_of_an_exact_match_cannot_be_replaced() {
+    fn prefix_replacement_is_refused_for_exact_match() {
         let result = replacement(
             Some(&PathMatch {
                 kind: Some(path_match::Kind::Exact("/foo".into())),

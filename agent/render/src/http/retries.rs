@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_backend_may_have_processed_is_repeated_only_where_that_is_asked_for() {
+    fn unprocessed_only_retries_exclude_processed_requests() {
         let retry_on = |unprocessed_only, statuses: &[u32]| {
             let retry = Retry {
                 statuses: statuses.to_vec(),

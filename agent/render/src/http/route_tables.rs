@@ -400,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_virtual_hosts_in_front_do_not_reserve_as_much_for_each_behind_them() {
+    fn table_buffer_reservation_is_capped_for_long_hosts() {
         let mut rendering = TableRendering::new("http/80");
         rendering.bytes = vec![0; 1024 * MEASURED_HOSTS];
         rendering.reserve(64);

@@ -121,7 +121,7 @@ fn patched(
 
 proptest! {
     #[test]
-    fn any_backends_that_come_and_go_are_rendered_as_if_all_were(
+    fn patched_backend_changes_match_full_rendering(
         versions in versions(),
         budget in 4_usize..14,
     ) {
@@ -142,7 +142,7 @@ proptest! {
 }
 
 #[test]
-fn one_backend_that_comes_for_another_leaves_all_other_clusters_as_they_were() {
+fn replaced_backend_leaves_other_clusters_unchanged() {
     let all: Vec<AnyBackend> = (0..BACKENDS)
         .map(|place| Some((place % SETS, false)))
         .collect();
@@ -167,7 +167,7 @@ fn one_backend_that_comes_for_another_leaves_all_other_clusters_as_they_were() {
 }
 
 #[test]
-fn a_backend_that_a_listener_sends_to_by_itself_does_not_come_alone() {
+fn l4_backend_change_needs_full_rendering() {
     let sets = vec![vec![1]; SETS];
     let version = |backend: AnyBackend| {
         let mut snapshot = snapshot(&(vec![Some((0, false)), backend], sets.clone()));

@@ -41,7 +41,7 @@ type AnyChange<'a> = &'a dyn Fn(&mut Snapshot);
 type TableChange = (bool, fn(&mut RouteTable));
 
 #[test]
-fn virtual_hosts_that_are_taken_over_are_what_would_be_rendered() {
+fn reused_virtual_hosts_match_full_rendering() {
     let (mut old, keys) = everything_right();
     let table = &mut old.route_tables[0];
     for index in 0..200 {
@@ -100,7 +100,7 @@ fn virtual_hosts_that_are_taken_over_are_what_would_be_rendered() {
 }
 
 #[test]
-fn what_endpoints_leave_alone_is_what_would_be_rendered() {
+fn reused_parts_match_full_rendering_after_endpoint_changes() {
     // Without problems, because otherwise nothing is reused.
     let (mut old, keys) = everything_right();
     let some = old
@@ -162,7 +162,7 @@ fn what_endpoints_leave_alone_is_what_would_be_rendered() {
 }
 
 #[test]
-fn what_backends_that_come_and_go_leave_alone_is_what_would_be_rendered() {
+fn reused_parts_match_full_rendering_after_backend_changes() {
     let (mut old, keys) = everything_right();
     // A backend without routes, so that it can be removed.
     let backend = |name: &str| Backend {

@@ -365,7 +365,7 @@ proptest! {
     })]
 
     #[test]
-    fn nothing_that_is_rendered_writes_what_frames_a_message(snapshot in snapshot()) {
+    fn rendered_tables_never_write_framing_headers(snapshot in snapshot()) {
         let rendered = render(&snapshot, &[], &options());
         for table in rendered.route_tables.iter() {
             // A cookie may have any name.
@@ -377,7 +377,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_the_snapshot_says_envoy_takes_what_is_rendered(snapshot in snapshot()) {
+    fn envoy_accepts_rendering_of_any_snapshot(snapshot in snapshot()) {
         let rendered = render(&snapshot, &[], &options());
         let bootstrap = static_bootstrap(&rendered).unwrap();
         if let Some(envoy) = envoy()
@@ -392,7 +392,7 @@ proptest! {
 /// 1,000 routes with an expression that makes RE2 run out of state memory, and one that is too
 /// large by itself.
 #[test]
-fn no_virtual_host_looks_at_more_expressions_than_it_may() {
+fn virtual_host_expressions_stay_within_budget() {
     let route = |i: usize, pattern: &str| Route {
         name: format!("route-{i}"),
         path: Some(PathMatch {

@@ -116,7 +116,7 @@ fn what_is_wrong_is_left_out_alone() {
 /// If a newer controller uses an unknown kind of match, a wider route must not take over the
 /// protected requests.
 #[test]
-fn what_protects_and_cannot_be_matched_is_refused_and_not_left_out() {
+fn unmatchable_protective_routes_are_refused_not_omitted() {
     let (mut snapshot, keys) = everything();
     let exact = |name: &str| StringMatch {
         name: name.into(),

@@ -84,7 +84,7 @@ fn rendering_twice_gives_the_same_bytes() {
 }
 
 #[test]
-fn a_change_of_routes_keys_or_bundles_leaves_listeners_alone() {
+fn listeners_stay_unchanged_when_routes_or_keys_change() {
     let (mut snapshot, mut keys) = everything();
     let before = render(&snapshot, &keys, &options());
     for table in &mut snapshot.route_tables {
@@ -166,7 +166,7 @@ fn paths(value: &serde_json::Value, found: &mut impl FnMut(&str)) {
 }
 
 #[test]
-fn a_backend_without_trust_bundle_is_verified_with_the_hosts() {
+fn backend_without_trust_bundle_uses_host_bundle() {
     let mut snapshot = everything().0;
     for tls in snapshot.backends.iter_mut().filter_map(|b| b.tls.as_mut()) {
         tls.trust_bundle.clear();

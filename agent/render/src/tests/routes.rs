@@ -48,7 +48,7 @@ fn one_backend_is_said_without_weights() {
 }
 
 #[test]
-fn a_redirect_does_not_keep_the_port_that_a_client_named() {
+fn redirect_drops_port_named_by_client() {
     let redirect = |scheme: &str, host: &str| {
         printed_routes(&[route(
             "redirect",
@@ -76,7 +76,7 @@ fn a_redirect_does_not_keep_the_port_that_a_client_named() {
 }
 
 #[test]
-fn a_route_with_cors_and_a_method_matches_its_preflight() {
+fn cors_route_with_method_matches_its_preflight() {
     let cors = Route {
         method: "PUT".into(),
         cors: Some(Box::new(Cors::default())),
@@ -109,7 +109,7 @@ fn said_by(route: &serde_json::Value) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn where_the_proxy_answers_by_itself_the_headers_of_cors_are_the_routes() {
+fn direct_answers_use_cors_headers_of_route() {
     let origin = |kind| CorsOrigin { kind: Some(kind) };
     let cors = Cors {
         allow_origins: vec![
@@ -161,7 +161,7 @@ fn where_the_proxy_answers_by_itself_the_headers_of_cors_are_the_routes() {
 }
 
 #[test]
-fn shares_keep_their_proportion_when_their_sum_is_too_large() {
+fn weights_keep_proportion_when_sum_overflows() {
     let (snapshot, keys) = everything();
     let options = options();
     let clusters = render(&snapshot, &keys, &options).clusters;
@@ -177,7 +177,7 @@ fn shares_keep_their_proportion_when_their_sum_is_too_large() {
 }
 
 #[test]
-fn a_backend_has_the_last_word_on_request_headers() {
+fn backend_header_changes_override_rule_changes() {
     let modifier = |set: &[(&str, &str)], add: &[(&str, &str)], remove: &[&str]| HeaderModifier {
         set: set.iter().map(|(n, v)| header(n, v)).collect(),
         add: add.iter().map(|(n, v)| header(n, v)).collect(),

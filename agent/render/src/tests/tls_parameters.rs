@@ -7,7 +7,7 @@ use super::parts::options;
 use crate::{dump, render};
 
 #[test]
-fn a_listener_with_a_bad_parameter_is_left_out_alone() {
+fn only_listener_with_bad_parameter_is_omitted() {
     let bad: [fn(&mut TlsTermination); 5] = [
         |tls| tls.min_version = Version::Tls13.into(),
         |tls| tls.min_version = 99,

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn valid_entries_become_the_arguments_that_say_the_same() {
+    fn valid_settings_become_equivalent_arguments() {
         let (accepted, faults) = outcome(
             "manifests: /m\nallow-local-endpoints: true\nfollow-links: false\naddress: [192.0.2.1, '::1']\nport-map:\n  80: 8080\n  443: 8443\nlog: debug\nreport-address: 192.0.2.9\n",
         );
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_names_its_line_its_key_and_what_to_do() {
+    fn settings_faults_name_line_key_and_remedy() {
         for (text, line, words) in [
             ("\ndrain-second: 3\n", 2, "is `drain-seconds` meant?"),
             ("drain_seconds: 3\n", 1, "is `drain-seconds` meant?"),

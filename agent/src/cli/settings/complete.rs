@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_command_line_gives_goes_before_the_file() {
+    fn command_line_overrides_settings_file() {
         let file = "manifests: /file\nstate-dir: /file\nlog: debug\n";
         assert_eq!(
             completed(&["agent", "run", "--state-dir", "/line"], file),
@@ -201,7 +201,7 @@ mod tests {
 
     #[cfg(feature = "cluster")]
     #[test]
-    fn another_source_on_the_command_line_replaces_that_of_the_file_with_all_that_belongs_to_it() {
+    fn other_source_on_command_line_replaces_file_source() {
         let file = "kube: true\nkubeconfig: /k\nfleet: edge\nstate-dir: /s\n";
         assert_eq!(
             completed(&["agent", "run", "--manifests", "/m"], file),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn other_commands_take_what_means_the_same_to_them() {
+    fn other_commands_take_settings_with_same_meaning() {
         let file = "manifests: /m\nruntime-dir: /r\nstate-dir: /s\ndrain-seconds: 5\n";
         for (line, more) in [
             (&["status"][..], &["--runtime-dir=/r"][..]),
@@ -233,7 +233,7 @@ mod tests {
 
     #[cfg(feature = "cluster")]
     #[test]
-    fn options_of_the_same_name_with_another_meaning_are_left_alone() {
+    fn same_named_options_with_other_meaning_are_skipped() {
         let file = "kube: true\ngateway: a/b\nnamespace: sesame\n";
         for line in [&["agent", "status"], &["agent", "render"]] {
             assert_eq!(completed(line, file), line[1..]);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_added_behind_the_end_of_the_options() {
+    fn settings_are_added_before_end_of_options() {
         assert_eq!(
             completed(&["agent", "status", "--", "gateway"], "runtime-dir: /r\n"),
             ["status", "--runtime-dir=/r", "--", "gateway"]

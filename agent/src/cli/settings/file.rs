@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_come_with_their_lines_and_every_kind_of_value() {
+    fn settings_parse_with_lines_and_all_value_kinds() {
         let text = "# A host.\nmanifests: /m\nkube: true\n\ndrain-seconds: 30\naddress:\n  - 192.0.2.1\n  - '::1'\nport-map:\n  80: 8080\nhost: 1.10\nfleet:\n";
         let entries = parse(text).unwrap();
         let texts = |items: &[&str]| {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mapping_or_names_a_key_twice_is_refused_with_its_line() {
+    fn settings_file_refuses_non_mappings_and_duplicate_keys() {
         for (text, line) in [
             ("- manifests\n", 1),
             ("manifests: /m\nmanifests: /n\n", 2),

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_others_may_write_is_refused_with_the_command_that_mends_it() {
+    fn writable_settings_file_is_refused_with_chmod_hint() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("agent.yaml");
         std::fs::write(&path, "drain-seconds: 3\n").unwrap();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_a_fault_only_if_it_was_named() {
+    fn missing_settings_file_is_fault_only_if_named() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("agent.yaml");
         assert_eq!(read(&path, false), LoadedSettings::default());

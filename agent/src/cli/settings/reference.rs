@@ -73,7 +73,7 @@ fn table() -> String {
 /// `SESAME_SET_SETTINGS=1 cargo test -p sesame-agent --lib settings::reference` updates the table.
 #[test]
 #[cfg(feature = "cluster")]
-fn the_page_of_settings_says_what_the_command_line_says() {
+fn settings_page_matches_command_line_options() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/settings.md");
     let text = std::fs::read_to_string(&page).unwrap();
     let (before, _) = text

@@ -81,7 +81,7 @@ mod tests {
     use crate::source::problem::{Severity, SourceProblem};
 
     #[test]
-    fn routes_that_others_hide_are_served_and_yet_told() {
+    fn hidden_routes_count_as_served_and_are_reported() {
         let text = include_str!("../../../../tests/data/status.json");
         let mut report: Report = serde_json::from_str(text).expect("a report");
         let route = |name: &str| ObjectReport {

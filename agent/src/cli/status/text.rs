@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_comes_first_and_what_is_served_is_counted() {
+    fn status_text_lists_problems_first_and_counts_served() {
         let text = plain(&report(1000, 0), &[], false);
         assert!(text.ends_with("\n1,000 HTTPRoutes, all served\n"), "{text}");
         assert!(text.lines().count() < 12, "{text}");
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn every_condition_is_shown_of_what_is_named_and_on_demand() {
+    fn status_lists_conditions_for_named_objects_or_all() {
         let rows = |text: &str| {
             text.lines()
                 .filter(|line| line.starts_with("HTTPRoute  "))

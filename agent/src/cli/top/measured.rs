@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_of_a_backend_is_the_difference_of_two_answers() {
+    fn backend_counts_are_differences_of_two_scrapes() {
         let text = |ok: u64, failed: u64| {
             let of = r#"gateway_namespace="shop",gateway="edge",backend="Service/shop/cart/80""#;
             format!(

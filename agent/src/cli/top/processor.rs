@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_is_a_share_of_the_time_with_something_to_do() {
+    fn waiting_is_share_of_runnable_time() {
         let starved = ProcessorUse::of(7, 0.5, 1.5, 2.0);
         assert_eq!(
             (

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_reached_no_backend_spent_its_time_before_it() {
+    fn time_counts_before_backend_when_none_was_reached() {
         let refused = of(r#"{"status":503,"duration_ms":900,"authorization_us":"300000"}"#);
         assert_eq!(refused.longest(), Some(("before backend", 66)));
         // The duration of a passed-through connection says nothing about its speed.

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn matches_of_a_route_count_together_and_the_busiest_is_first() {
+    fn route_matches_are_summed_and_sorted_busiest_first() {
         let mut tally = Tally::default();
         for took in 1..=99 {
             tally.note(

@@ -95,7 +95,7 @@ fn nothing_is_wrong_with_a_good_host() {
 type Case = (fn(&mut HostFacts), &'static str, Weight, &'static str);
 
 #[test]
-fn each_fault_is_found_by_its_check_and_by_no_other() {
+fn each_fault_is_found_by_exactly_one_check() {
     let cases: [Case; 24] = [
         (
             |f| f.settings.1.push("line 3".to_owned()),
@@ -268,7 +268,7 @@ fn each_fault_is_found_by_its_check_and_by_no_other() {
 }
 
 #[test]
-fn modes_and_missing_directories_are_mended_and_owners_are_not() {
+fn modes_and_directories_are_fixable_but_owners_not() {
     let mut facts = good();
     let path = |path: &str, owner, mode| PathFacts {
         path: PathBuf::from(path),
@@ -299,7 +299,7 @@ fn modes_and_missing_directories_are_mended_and_owners_are_not() {
 }
 
 #[test]
-fn what_the_packages_file_sets_is_mended_only_where_it_is_installed() {
+fn package_sysctl_is_fixable_only_when_installed() {
     let mut facts = good();
     facts.migrates = Some(false);
     assert!(wrong(&facts)["tcp-migrate-req"].fixable);

@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_that_another_process_has_now_is_not_adopted() {
+    fn reused_process_id_is_not_adopted() {
         let own = std::process::id();
         let start = start_time(own).unwrap();
         assert!(Process::adopt(own, start + 1).unwrap().is_none());

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn new_line_names_no_base_id_before_envoy_does() {
+    fn base_id_is_unknown_until_envoy_writes_it() {
         let directory = tempfile::tempdir().unwrap();
         let told = arguments(Lineage::NEW);
         assert!(!told.contains(&"--base-id".to_owned()), "{told:?}");

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bit_is_cleared_and_an_unknown_layout_is_left_alone() {
+    fn repair_clears_only_flag_and_skips_unknown_layouts() {
         // Larger than any base id that Envoy chooses.
         let line = Lineage {
             base_id: Some(300_000_000 + std::process::id()),

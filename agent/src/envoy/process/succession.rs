@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_serving_envoy_of_another_file_is_of_another_launcher() {
+    fn envoy_of_other_executable_belongs_to_another_launcher() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| {
             let path = directory.path().join(name);

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn hot_where_it_can_be_and_handover_behind_it() {
+    fn restart_prefers_hot_and_falls_back_to_handover() {
         assert_eq!(
             ways(Strategy::Auto, &good()),
             [Way::Hot, Way::Hot, Way::Handover]
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn each_missing_condition_leaves_the_handover_and_says_why() {
+    fn missing_condition_leaves_handover_with_its_reason() {
         type Spoil = fn(&mut RestartFacts);
         let cases: [(&str, Spoil); 5] = [
             ("without it", |f| f.lineage = None),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_workers_take_over_hot_only_if_that_is_asked_for() {
+    fn fewer_workers_restart_hot_only_on_request() {
         let mut facts = good();
         facts.has_fewer_workers = true;
         let plan = decide(Strategy::Auto, &facts).unwrap();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_left_mark_is_put_right_and_an_envoy_without_admin_is_taken_over() {
+    fn interrupted_mark_is_repaired_without_admin_socket() {
         let mut facts = good();
         facts.interrupted = Ok(true);
         facts.answers = Answers::NoSocket;
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_tried_that_would_harm_the_one_that_serves() {
+    fn restart_is_refused_if_it_harms_serving_envoy() {
         let mut facts = good();
         facts.answers = Answers::No;
         assert_eq!(decide(Strategy::Auto, &facts), Err(RestartRefused::Silent));

@@ -170,7 +170,7 @@ mod tests {
 
     /// Like in the kernel, the last socket takes the place of a closed one.
     #[test]
-    fn the_first_of_the_second_process_stays_until_all_of_the_first_are_gone() {
+    fn first_new_socket_stays_until_old_ones_close() {
         for (before, after) in [(1, 1), (2, 2), (4, 4), (2, 3), (1, 4), (4, 1), (3, 2)] {
             let group = SocketGroup {
                 address: "127.0.0.1:80".parse().unwrap(),

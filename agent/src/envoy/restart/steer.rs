@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn new_connections_go_to_the_second_process_and_none_is_lost_when_the_first_ends() {
+    fn new_connections_reach_second_process_without_loss() {
         for address in addresses() {
             for (before, after) in [(1, 1), (2, 2), (1, 3), (3, 3)] {
                 steered(address, before, after);
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_joins_takes_no_connection_and_can_say_who_does() {
+    fn joined_socket_steers_without_taking_connections() {
         for address in addresses() {
             let server = Server::start(address, 2);
             let joined = join(server.address, 0).unwrap();

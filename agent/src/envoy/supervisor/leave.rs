@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_an_envoy_that_is_replaced_is_its_successors() {
+    fn replaced_envoy_uses_drain_time_of_successor() {
         let (one, two, three) = (envoy(1, "5"), envoy(2, "70"), envoy(3, "90"));
         assert_eq!(part(1, Some(&one), None), Part::Serves);
         assert_eq!(part(1, None, None), Part::Serves);

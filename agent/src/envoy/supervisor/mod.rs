@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_path_that_the_kernel_would_refuse_is_refused_first() {
+    async fn supervisor_refuses_too_long_socket_path() {
         let long = format!("/tmp/{}/admin.sock", "x".repeat(120));
         let config = SupervisorConfig::new("/bin/true", "/nonexistent", long, Bytes::new());
         assert!(matches!(

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_that_this_host_has_are_taken_from_a_network() {
+    fn network_yields_only_addresses_of_this_host() {
         let found = in_networks(&[
             "127.0.0.1/32".parse().unwrap(),
             "198.51.100.0/24".parse().unwrap(),

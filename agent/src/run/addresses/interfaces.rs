@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hardware_and_what_stands_on_it_leads_outside_and_bridges_of_containers_do_not() {
+    fn hardware_leads_outside_and_container_bridges_do_not() {
         let directory = tempfile::tempdir().unwrap();
         let sys = directory.path();
         for name in [

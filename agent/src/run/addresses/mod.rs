@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_keeps_its_address_whoever_comes_and_goes() {
+    fn gateway_keeps_address_as_others_come_and_go() {
         let pool = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"];
         let holds = |name: &str, held: &[&str]| AddressRequest {
             held: held.iter().map(|ip| ip.parse().unwrap()).collect(),

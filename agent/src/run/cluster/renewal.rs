@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_credential_is_renewed_at_half_of_its_life_and_not_in_a_loop() {
+    fn credential_is_renewed_at_half_life_without_looping() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let credential = Credential {
             issued: at(10_000),

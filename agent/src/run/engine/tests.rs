@@ -283,7 +283,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_changes_is_as_if_everything_were_resolved_and_rendered_anew(
+    fn any_change_matches_full_resolution_and_rendering(
         apps in prop::collection::vec(any_app(), 5),
         changes in prop::collection::vec(
             prop::collection::vec((0..5_usize, any_event()), 1..3),
@@ -298,7 +298,7 @@ proptest! {
 }
 
 #[test]
-fn changes_of_routes_services_and_endpoints_alone_are_resolved_incrementally() {
+fn route_service_and_endpoint_changes_resolve_incrementally() {
     let place = |hostname: &str| format!("parentRefs: [{{name: edge}}], hostnames: [{hostname}]");
     let rule = |value: &str, service: &str| {
         format!(
@@ -347,7 +347,7 @@ fn changes_of_routes_services_and_endpoints_alone_are_resolved_incrementally() {
 }
 
 #[test]
-fn gateways_that_lose_their_class_are_served_until_it_is_accepted() {
+fn gateways_losing_their_class_serve_until_accepted() {
     let mut fixture = Fixture::new(Vec::new());
     let (accept, accepted) = watch::channel(0);
     fixture.engine.withdrawal = Withdrawal::new(|| Some(Duration::from_secs(300)), accepted);

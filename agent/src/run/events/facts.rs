@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_agent_knows_what_the_last_one_told() {
+    fn next_agent_knows_events_already_reported() {
         let none = ServedCertificates::new();
         let facts = EventFacts::of(&report(7, "1"), &none, &EventFacts::default());
         let events = facts.since(&EventFacts::default(), 0, Timestamp::UNIX_EPOCH);

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_read_as_they_were_written_even_behind_a_line_that_was_cut_off() {
+    fn events_read_back_despite_truncated_line() {
         let root = tempfile::tempdir().unwrap();
         let store = EventStore::new(root.path());
         assert!(store.read(Rule::Own).unwrap().is_empty());

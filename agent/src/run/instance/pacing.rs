@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_that_keep_coming_take_no_more_than_their_share() {
+    fn steady_changes_stay_within_time_share() {
         for (percent, cost) in [(25, 108), (25, 22), (25, 3), (15, 220), (1, 22), (50, 500)] {
             let [served] = minute(percent, [stream(ROUTES, 10, cost)]);
             let what = format!("{percent} {cost}: {served:?}");
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_go_ahead_of_inline_endpoints_that_wait_and_all_together_keep_to_the_share() {
+    fn routes_precede_waiting_inline_endpoints_within_share() {
         let of_routes = stream(ROUTES, 500, 80);
         let [routes, inline] = minute(25, [of_routes, stream(INLINE, 10, 57)]);
         let spent = routes.spent + inline.spent;
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_in_files_go_ahead_of_routes_that_wait() {
+    fn endpoint_files_precede_waiting_routes() {
         let streams = [stream(ROUTES, 10, 80), stream(ENDPOINTS, 10, 2)];
         let [routes, endpoints] = minute(25, streams);
         assert!(
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_goes_at_once_where_all_of_the_time_is_allowed() {
+    fn full_time_share_publishes_without_waiting() {
         let [served] = minute(100, [stream(ROUTES, 10, 108)]);
         assert!(served.spent >= Duration::from_secs(60));
         assert!(served.longest <= MS * 216);

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn half_may_go_and_more_is_held_until_the_source_has_stuck_to_it() {
+    fn removal_beyond_half_waits_until_source_persists() {
         let (start, pause) = (Instant::now(), Duration::from_secs(60));
         let mut gate = RemovalGuard::new(50, pause);
         assert!(check(&mut gate, 10, "half", start));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_is_forgotten_and_little_is_never_held() {
+    fn reverted_removals_are_forgotten_and_small_ones_pass() {
         let start = Instant::now();
         let mut gate = RemovalGuard::new(50, Duration::from_secs(60));
         assert!(!check(&mut gate, 0, "a", start));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_listener_goes_when_the_source_has_stuck_to_it() {
+    fn last_listener_goes_only_after_source_persists() {
         let (start, pause) = (Instant::now(), Duration::from_secs(60));
         let (one, none) = (
             Counts {

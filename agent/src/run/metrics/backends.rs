@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_busiest_are_told_one_by_one_and_others_never_go_down() {
+    fn busiest_backends_have_series_and_others_never_decrease() {
         let mut series = BackendSeries::default();
         let told = series.update(of(&[("a", 10), ("b", 30), ("c", 20), ("d", 1)]), 2);
         assert_eq!(requests(&told), [("b", 30), ("c", 20), (OTHERS, 0)]);

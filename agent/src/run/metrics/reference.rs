@@ -181,7 +181,7 @@ fn the_page_of_metrics_says_what_is_there() {
 }
 
 #[test]
-fn every_family_has_a_series_and_every_counter_its_suffix() {
+fn every_family_has_series_and_counters_their_suffix() {
     let text = scrape(1).text(false);
     let families: Vec<(&str, &str)> = text
         .lines()
@@ -205,7 +205,7 @@ fn every_family_has_a_series_and_every_counter_its_suffix() {
 }
 
 #[test]
-fn a_gateway_has_a_bounded_number_of_series_whatever_it_serves() {
+fn series_per_gateway_are_bounded() {
     let series = |gateways| {
         let text = scrape(gateways).text(false);
         text.lines().filter(|line| !line.starts_with('#')).count()

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_stays_while_nothing_changes_and_follows_worlds_and_observations() {
+    fn input_digest_changes_only_with_worlds_or_observations() {
         let mut known = SourceState::default();
         let mut observed =
             BTreeMap::from([(NamespacedName::new("default", "edge"), Observed::default())]);

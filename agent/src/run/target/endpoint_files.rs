@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_that_keeps_changing_gets_the_file_of_one_that_does_not() {
+    fn busy_set_takes_file_of_quiet_set() {
         let mut host = Host::new();
         host.change(&["a"], 1);
         host.change(&["c"], 1);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_that_change_about_as_often_as_each_other_stay_where_they_are() {
+    fn equally_busy_sets_do_not_swap_files() {
         let mut host = Host::new();
         for round in 0..500 {
             let names = ["a", "b", "c", "d"];
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_where_every_set_has_its_file() {
+    fn nothing_is_remembered_when_every_set_has_file() {
         let host = Host::new();
         let all = Rendered {
             inline: 0,

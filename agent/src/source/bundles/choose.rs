@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_one_that_is_allowed_stays_until_a_newer_one_comes() {
+    fn allowed_older_bundle_stays_until_newer_arrives() {
         let all = [candidate(1, "a"), candidate(3, "c")];
         let now = taken(3, 3, "c");
         assert_eq!(chosen(Some(&now), &all, &["a"]).as_deref(), Some("a"));

@@ -312,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_is_sealed_and_a_lost_key_is_told() {
+    fn host_identity_is_sealed_and_lost_key_reported() {
         let dir = tempfile::tempdir().unwrap();
         let open = || BundleState::open(dir.path()).unwrap();
         let with = |byte| {
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_survives_and_what_is_damaged_is_told() {
+    fn stored_state_survives_and_damage_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let state = BundleState::open(dir.path()).unwrap();
         let (identity, new) = state.create_identity().unwrap();

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_outage_delays_no_host_by_much_when_the_server_is_back_and_busy() {
+    fn long_outage_does_not_delay_hosts_after_recovery() {
         let mut backoff = ServerBackoff::default();
         let longest = (0..1000)
             .map(|_| backoff.after(ServerFault::Unreachable))

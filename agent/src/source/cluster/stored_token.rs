@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_in_clear_is_sealed_and_clients_read_a_copy_of_it() {
+    fn cleartext_token_is_sealed_and_clients_get_copy() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         let copy = StoredToken::copy_below(dir.path());

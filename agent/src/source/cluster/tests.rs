@@ -174,7 +174,7 @@ fn pieces_make_the_snapshot_in_any_order() {
 }
 
 #[test]
-fn endpoints_ahead_of_the_manifest_or_behind_it_take_nothing_away() {
+fn out_of_step_endpoints_remove_nothing() {
     let first = shard::split(&snapshot(&[("a", "10.0.0.1")])).expect("shards");
     let mut assembler = filled(&first);
 
@@ -247,7 +247,7 @@ fn an_endpoint_change_alone_asks_for_nothing() {
 }
 
 #[test]
-fn the_next_revision_asks_only_for_what_is_new() {
+fn next_revision_requests_only_missing_shards() {
     let many: Vec<(String, String)> = (0..40)
         .map(|index| (format!("backend-{index}"), format!("10.0.0.{index}")))
         .collect();
@@ -266,7 +266,7 @@ fn the_next_revision_asks_only_for_what_is_new() {
 }
 
 #[test]
-fn keys_are_asked_for_once_and_only_when_there_are_secrets() {
+fn keys_are_requested_once_and_only_with_secrets() {
     let pair = KeyPair {
         name: "Secret/default/pair".to_owned(),
         certificate_chain: b"chain".to_vec(),
@@ -327,7 +327,7 @@ fn keys_are_asked_for_once_and_only_when_there_are_secrets() {
 }
 
 #[test]
-fn a_manifest_that_cannot_be_followed_is_said_and_leaves_the_one_before() {
+fn unusable_manifest_is_reported_and_keeps_previous() {
     let good = shard::split(&snapshot(&[("a", "10.0.0.1")])).expect("shards");
     let changed = |change: &dyn Fn(&mut Manifest)| {
         let mut changed = good.manifest.clone();
@@ -388,7 +388,7 @@ fn a_manifest_that_cannot_be_followed_is_said_and_leaves_the_one_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_that_is_seen_or_not_seen_takes_a_gateway_away_unasked() {
+async fn gateways_stay_listed_whatever_the_cluster_reports() {
     let settings = ClusterSettings {
         trusted: None,
         stored: None,

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_meant_is_understood_and_what_is_wrong_is_named() {
+    fn local_files_parse_and_errors_name_fault() {
         let pair = LocalFile::certificate("secret=default/edge,certFile=/a.crt,keyFile=/a.key");
         let pair = pair.unwrap();
         assert_eq!(pair.object(), "Secret/default/edge");

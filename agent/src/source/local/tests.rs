@@ -31,7 +31,7 @@ fn read(entry: &LocalFile, before: &LocalMaterial) -> LocalMaterial {
 type Harm<'a> = &'a dyn Fn();
 
 #[test]
-fn what_cannot_be_used_takes_the_place_of_nothing_and_says_why() {
+fn unusable_files_replace_nothing_and_explain_why() {
     let dir = tempfile::tempdir().unwrap();
     write_pair(dir.path(), "a.test");
     let entry = entry(dir.path());

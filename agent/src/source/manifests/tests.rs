@@ -123,7 +123,7 @@ fn only_what_changed_is_told() {
 }
 
 #[test]
-fn named_paths_are_read_without_a_look_at_the_rest() {
+fn rescan_reads_only_named_paths() {
     let mut fixture = Fixture::new();
     fixture.write("a.yaml", object("a", "1"));
     fixture.write("b.yaml", object("b", "1"));
@@ -150,7 +150,7 @@ fn named_paths_are_read_without_a_look_at_the_rest() {
 }
 
 #[test]
-fn a_broken_document_keeps_its_last_good_version_and_harms_no_other() {
+fn broken_document_keeps_its_own_last_good_version() {
     let mut fixture = Fixture::new();
     fixture.write(
         "a.yaml",
@@ -171,7 +171,7 @@ fn a_broken_document_keeps_its_last_good_version_and_harms_no_other() {
 }
 
 #[test]
-fn a_document_whose_name_is_lost_keeps_all_that_the_file_held() {
+fn unnamed_broken_document_keeps_all_file_objects() {
     let mut fixture = Fixture::new();
     fixture.write("a.yaml", object("a", "1") + "---\n" + &object("b", "1"));
     fixture.write("z.yaml", object("z", "1"));
@@ -206,7 +206,7 @@ fn a_document_whose_name_is_lost_keeps_all_that_the_file_held() {
 }
 
 #[test]
-fn an_emptied_file_keeps_its_objects_until_it_is_filled_or_gone() {
+fn emptied_file_keeps_objects_until_filled_or_removed() {
     let mut fixture = Fixture::new();
     fixture.write("a.yaml", object("a", "1"));
     fixture.objects();
@@ -251,7 +251,7 @@ fn the_last_good_version_survives_a_restart() {
 }
 
 #[test]
-fn of_two_declarations_the_first_by_path_is_used_and_the_other_told() {
+fn duplicate_declaration_uses_first_path_and_reports_other() {
     let mut fixture = Fixture::new();
     fixture.write("b.yaml", object("x", "b"));
     fixture.write("c.yaml", object("x", "c1") + "---\n" + &object("x", "c2"));
@@ -276,7 +276,7 @@ fn of_two_declarations_the_first_by_path_is_used_and_the_other_told() {
 }
 
 #[test]
-fn a_mounted_volume_is_read_through_its_links_and_follows_the_swap() {
+fn mounted_volume_is_followed_through_symlink_swap() {
     let mut fixture = Fixture::new();
     fixture.write("..2026_1/a.yaml", object("a", "1"));
     fixture.write("..2026_1/b.yaml", object("b", "1"));
@@ -302,7 +302,7 @@ fn a_mounted_volume_is_read_through_its_links_and_follows_the_swap() {
 }
 
 #[test]
-fn what_is_no_file_is_skipped_and_never_waited_for() {
+fn non_files_are_skipped_without_blocking() {
     let mut fixture = Fixture::new();
     fixture.write("a.yaml", object("a", "1"));
     nix::unistd::mkfifo(&fixture.path("fifo.yaml"), nix::sys::stat::Mode::S_IRWXU).expect("fifo");
@@ -412,7 +412,7 @@ fn loops_of_links_end() {
 }
 
 #[test]
-fn limits_keep_what_was_known_and_refuse_what_is_new() {
+fn limits_keep_known_objects_and_refuse_new() {
     let limits = ReadLimits {
         depth: 2,
         files: 3,
@@ -452,7 +452,7 @@ fn limits_keep_what_was_known_and_refuse_what_is_new() {
 }
 
 #[test]
-fn a_directory_that_goes_away_takes_nothing_with_it() {
+fn vanished_directory_removes_nothing() {
     let mut fixture = Fixture::new();
     fixture.write("a.yaml", object("a", "1"));
     fixture.objects();
@@ -504,7 +504,7 @@ fn problems_are_values_for_people_and_for_programs() {
 }
 
 #[test]
-fn a_wrong_value_and_a_slip_of_the_pen_are_told_where_they_are() {
+fn wrong_values_and_typos_are_located() {
     let mut fixture = Fixture::new();
     fixture.write(
         "route.yaml",

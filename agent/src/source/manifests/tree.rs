@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_this_moment_is_fresh_and_one_of_a_clock_that_was_set_back_is_not() {
+    fn stamp_is_fresh_only_near_current_time() {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .expect("a time");

@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pipe_or_a_directory_in_the_place_of_a_piece_is_a_change() {
+    fn pipe_or_directory_in_place_counts_as_change() {
         let dir = tempfile::tempdir().unwrap();
         let piece = dir.path().join(MANIFEST);
         let nothing = stamps(dir.path()).unwrap();

@@ -107,7 +107,7 @@ mod tests {
     const MILLISECOND: Duration = Duration::from_millis(1);
 
     #[test]
-    fn a_burst_is_one_change_told_after_quiet_but_not_too_late() {
+    fn burst_is_one_change_after_bounded_quiet() {
         let start = Instant::now();
         let mut batch = Batch::new(Timing::default());
         assert_eq!(batch.due(), None);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn one_whole_file_is_told_at_once_but_not_one_that_is_gone_or_has_company() {
+    fn single_whole_file_is_reported_early() {
         let start = Instant::now();
         let mut batch = Batch::new(Timing::default());
         batch.whole(Path::new("/a"), start);

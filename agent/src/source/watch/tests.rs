@@ -201,7 +201,7 @@ async fn moved_link_above_the_root_is_followed() {
 }
 
 #[tokio::test]
-async fn a_root_whose_parent_is_missing_is_found_by_polling() {
+async fn root_with_missing_parent_is_found_by_polling() {
     let dir = tempfile::tempdir().expect("directory");
     let root = dir.path().join("not/yet/there");
     let timing = Timing {

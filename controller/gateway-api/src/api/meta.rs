@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn age_orders_by_time_and_then_by_the_text_of_both_names() {
+    fn age_orders_by_time_then_by_both_names() {
         let object = |time: Option<&str>, namespace: &str, name: &str| Metadata {
             name: name.to_owned(),
             namespace: namespace.to_owned(),

@@ -23,7 +23,7 @@ mod tests {
     use super::to;
 
     #[test]
-    fn slips_of_the_pen_are_found_and_other_words_are_not() {
+    fn typos_are_recognized_and_other_words_are_not() {
         const KNOWN: &[&str] = &[
             "name",
             "matches",

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_of_a_header_counts_but_of_a_parameter_only_the_first() {
+    fn headers_use_every_value_and_parameters_the_first() {
         let compared = compared(
             "http://x/?a=1&a=2&b&c==&%61=3",
             &["x-a: 1", "X-A: 2", "te: trailers"],

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_replace_the_host_but_not_the_server_name() {
+    fn host_header_replaces_authority_but_not_server_name() {
         let headers = ["Host: b.test", "X-One:  1 "];
         let request = ExplainRequest::parse("GET", "https://a.test/", &headers, None).unwrap();
         assert_eq!(request.authority, "b.test");

@@ -98,7 +98,7 @@ fn status(explanation: &Explanation) -> u32 {
 }
 
 #[test]
-fn the_first_route_that_matches_takes_the_request_and_the_others_say_why_not() {
+fn first_matching_route_wins_and_others_explain_why() {
     let mut with_header = route("headers", prefix("/b"));
     with_header.headers = vec![StringMatch {
         name: "x-env".to_owned(),
@@ -253,7 +253,7 @@ fn a_rewrite_changes_the_path_that_backends_get() {
 }
 
 #[test]
-fn preflights_go_to_the_route_of_the_request_that_they_are_for() {
+fn preflight_goes_to_route_of_actual_request() {
     let mut only_put = route("put", prefix("/"));
     only_put.method = "PUT".to_owned();
     only_put.cors = Some(Box::new(Cors {
@@ -352,7 +352,7 @@ fn the_server_name_picks_the_listener() {
 }
 
 #[test]
-fn a_change_is_told_with_the_match_that_had_its_requests() {
+fn changed_answer_names_previous_match() {
     let all = || route("all", prefix(""));
     let old = snapshot(vec![("*", vec![all()])]);
     let new = snapshot(vec![("*", vec![route("b", prefix("/b")), all()])]);

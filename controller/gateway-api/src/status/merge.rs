@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_kept_while_the_status_stays_and_the_rest_is_new() {
+    fn transition_time_stays_while_status_is_unchanged() {
         let merged = merge(
             &[stored("Accepted", "True", 1)],
             &[accepted(ConditionStatus::True, 2)],
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_new_when_the_status_changes_or_appears() {
+    fn transition_time_is_new_when_status_changes() {
         for old in [vec![], vec![stored("Accepted", "False", 1)]] {
             let merged = merge(&old, &[accepted(ConditionStatus::True, 1)], now());
             assert_eq!(merged[0].last_transition_time, now());
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_types_stay_and_vanished_types_of_ours_go() {
+    fn foreign_types_stay_and_own_obsolete_ones_go() {
         let foreign = stored("example.com/Checked", "True", 9);
         let merged = merge(
             &[foreign.clone(), stored("PartiallyInvalid", "True", 1)],
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_of_a_later_generation_is_not_overwritten() {
+    fn condition_of_later_generation_is_not_overwritten() {
         let later = stored("Accepted", "False", 5);
         let merged = merge(
             std::slice::from_ref(&later),

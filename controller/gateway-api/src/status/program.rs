@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_hosts_program_what_is_valid_and_only_that() {
+    fn ready_hosts_program_only_valid_listeners() {
         let mut status = status();
         program(&mut status, &report());
         assert_eq!(status.conditions[0].status, ConditionStatus::True);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_with_an_impossible_address_still_says_where_it_is() {
+    fn gateway_with_bad_address_still_reports_addresses() {
         let mut status = status();
         set(
             &mut status.conditions[0],
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn remarks_on_hosts_follow_their_number_and_nothing_else() {
+    fn host_notes_appear_only_with_programmed_host_count() {
         let mut report = report();
         report.notes = vec!["one is lost".to_owned(), "two are late".to_owned()];
         let message = |report: &Programmed| {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_awaited_is_told_whether_or_not_a_host_is_ready() {
+    fn awaited_address_is_reported_regardless_of_ready_hosts() {
         for (hosts_ready, progress) in [
             (0, "programmed on 0 of 3 hosts"),
             (2, "programmed on 2 of 3 hosts"),
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_listener_says_why_and_an_unusable_address_fails_the_gateway() {
+    fn refused_listener_explains_and_bad_address_fails_gateway() {
         let mut status = status();
         let mut report = report();
         report
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_without_a_certificate_is_not_programmed_and_one_with_an_older_one_is() {
+    fn listener_needs_certificate_but_older_one_suffices() {
         let mut report = report();
         let listener = || "good".to_owned();
         report
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_set_is_programmed_as_long_as_one_listener_is_open() {
+    fn set_is_programmed_while_one_listener_is_open() {
         let set = || ListenerSetStatus {
             conditions: vec![open()],
             listeners: vec![
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_without_listeners_of_its_own_is_programmed_for_its_sets() {
+    fn gateway_without_listeners_is_programmed_for_sets() {
         let mut status = status();
         status.listeners.clear();
         program(&mut status, &report());

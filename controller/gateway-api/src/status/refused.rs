@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_rule_of_several_is_said_to_the_gateway_that_refuses_it() {
+    fn refused_rule_is_reported_only_to_refusing_gateway() {
         let mut status = status(&["one", "two"]);
         let refused = RefusedRules {
             rules: [(1, "bad regex".to_owned())].into(),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_that_is_a_listener_set_is_told_what_its_gateway_refuses() {
+    fn listener_set_parent_reports_refusals_of_its_gateway() {
         let mut status = status(&["set"]);
         status.parents[0].parent_ref.kind = Some("ListenerSet".into());
         status.parents[0].through = Some(NamespacedName::new("other", "gateway"));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_of_which_nothing_works_is_not_accepted() {
+    fn route_without_working_rules_is_not_accepted() {
         let mut status = status(&["one"]);
         let refused = RefusedRules {
             rules: [(0, "bad".to_owned())].into(),

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_two_is_the_time_of_both() {
+    fn combined_validity_is_intersection_of_both() {
         let of = |not_before, not_after| PathValidity {
             not_before,
             not_after,

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_release_is_read_whatever_its_patch_and_anything_else_is_kept_for_the_message() {
+    fn release_ignores_patch_and_keeps_unknown_text() {
         let read = |version: &str, channel: &str| {
             let pairs = [(BUNDLE_VERSION, version), (CHANNEL, channel)];
             let owned = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));

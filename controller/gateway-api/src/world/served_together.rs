@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read_as_they_are_written_and_others_passed_over() {
+    fn served_ports_read_back_and_skip_bad_lines() {
         let text = "Gateway/web/a 80 443\nListenerSet/web/b 9000";
         assert_eq!(ServedPorts::parse(text).text(), text);
         for bad in [

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_are_aligned_and_hold_no_commands_of_terminals() {
+    fn cells_are_aligned_and_escape_terminal_commands() {
         let rows = vec![
             vec!["a".to_owned(), "\u{1b}[2J".to_owned()],
             vec!["longer".to_owned(), String::new()],

@@ -70,7 +70,7 @@ fn adopted_keys(writes: &[OwnedWrite]) -> BTreeSet<OwnedKey> {
 }
 
 #[test]
-fn nothing_is_written_of_a_fleet_that_is_there_until_somebody_agrees_and_then_no_pod_changes() {
+fn existing_fleet_is_adopted_unchanged_after_consent() {
     let mut inventory = released();
     let (fates, consent) = compared(&inventory);
     assert_eq!(fates.len(), 6);
@@ -113,7 +113,7 @@ fn nothing_is_written_of_a_fleet_that_is_there_until_somebody_agrees_and_then_no
 }
 
 #[test]
-fn an_agreement_is_for_what_was_shown_and_lasts_while_it_is_carried_out() {
+fn consent_covers_shown_changes_until_carried_out() {
     let mut inventory = released();
     let launcher = object(&mut inventory, OwnedKind::DaemonSet, "-envoy");
     let image = "/spec/template/spec/containers/0/image";
@@ -184,7 +184,7 @@ fn an_agreement_is_for_what_was_shown_and_lasts_while_it_is_carried_out() {
 }
 
 #[test]
-fn what_is_somebody_elses_is_never_adopted_whatever_is_agreed() {
+fn foreign_objects_are_never_adopted() {
     let (_, consent) = compared(&released());
     let consent = consent.unwrap();
     let owner =
@@ -232,7 +232,7 @@ fn what_is_somebody_elses_is_never_adopted_whatever_is_agreed() {
 }
 
 #[test]
-fn what_the_api_server_fills_in_is_no_change() {
+fn api_server_defaults_are_no_change() {
     let mut inventory = released();
     for found in inventory.objects.values_mut() {
         found.value = defaults::with_defaults(found.value.clone());

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pods_are_those_of_the_manifests_but_for_their_gateway_and_directories() {
+    fn pods_match_manifests_except_gateway_and_directories() {
         let text = std::fs::read_to_string(MANIFESTS).unwrap();
         let documents = text.split("\n---\n");
         let mut manifests = documents.map(|text| serde_saphyr::from_str::<Value>(text).unwrap());
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_in_the_pods_and_only_the_gateways_labels_are() {
+    fn pods_carry_settings_and_only_labels_of_gateway() {
         let fleet: FleetSettings = serde_json::from_value(json!({
             "imagePullPolicy": "Always",
             "nodeSelector": {"edge": "yes"},

@@ -63,7 +63,7 @@ fn inventory(basis: Basis, objects: Vec<OwnedObject>) -> Inventory {
 }
 
 #[test]
-fn the_second_gateway_has_each_port_and_a_route_from_it_to_the_service() {
+fn upstream_gateway_has_every_port_with_its_route() {
     let mut basis = basis(&[(Transport::Tcp, 443), (Transport::Udp, 53)]);
     basis.request.addresses = vec!["192.0.2.9".to_owned()];
     let made = made(&basis, "cloud");
@@ -108,7 +108,7 @@ fn the_second_gateway_has_each_port_and_a_route_from_it_to_the_service() {
 }
 
 #[test]
-fn a_gateway_never_leads_to_itself_and_each_reason_is_told() {
+fn gateway_never_leads_to_itself_and_explains() {
     let ports = [(Transport::Tcp, 443)];
     let refused = |basis: &Basis, class: Option<&str>, inventory: &Inventory| {
         let why = objects(basis, &settings(class), inventory).unwrap_err();
@@ -170,7 +170,7 @@ fn a_gateway_never_leads_to_itself_and_each_reason_is_told() {
 }
 
 #[test]
-fn another_class_makes_it_anew_another_type_removes_it_and_without_listeners_it_stays() {
+fn other_class_recreates_upstream_other_type_removes_it() {
     let edge = basis(&[(Transport::Tcp, 443)]);
     let there = || inventory(edge.clone(), made(&edge, "cloud"));
     let of_upstream = |plan: &OwnedPlan| -> Vec<String> {
@@ -224,7 +224,7 @@ fn condition(type_: &str, status: &str, seen: i64) -> Value {
 }
 
 #[test]
-fn its_addresses_are_the_gateways_as_long_as_it_is_accepted() {
+fn upstream_addresses_count_only_while_accepted() {
     let addresses = json!([{"type": "IPAddress", "value": "192.0.2.1"}, {"type": "Hostname", "value": "LB.example.com"},
         {"type": "NamedAddress", "value": "x"}, {"value": "bad"}]);
     let accepted = condition("Accepted", "True", 2);
@@ -264,7 +264,7 @@ fn its_addresses_are_the_gateways_as_long_as_it_is_accepted() {
 }
 
 #[test]
-fn what_is_said_of_its_listeners_is_told_beside_its_addresses() {
+fn upstream_listener_conditions_are_noted_beside_addresses() {
     let listener = json!({"name": "tcp-443", "conditions": [condition("Accepted", "False", 2)]});
     let status = json!({
         "addresses": [{"value": "192.0.2.1"}],
@@ -283,7 +283,7 @@ fn what_is_said_of_its_listeners_is_told_beside_its_addresses() {
 }
 
 #[test]
-fn classes_whose_gateways_are_served_together_lead_to_no_circle() {
+fn merged_classes_never_form_a_circle() {
     let class = |name: &str| {
         let object = json!({"metadata": {"name": name, "uid": name}});
         let received: Received = serde_json::from_value(object).unwrap();

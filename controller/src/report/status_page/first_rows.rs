@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_goes_first_and_all_are_counted() {
+    fn problem_rows_go_first_and_all_are_counted() {
         let mut rows = FirstRows::default();
         let mut made = 0;
         for number in 0..MOST_ROWS * 3 {

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_no_host_would_look_at_is_refused_before_a_key_is_read() {
+    fn unusable_file_name_is_refused_before_reading_keys() {
         let refused = parsed(&["-o", "edge.txt"]).keys();
         assert!(
             matches!(refused, Err(BundleArgsError::Name(_))),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_says_what_was_asked_for_and_the_rest_follows_from_the_time_and_the_place() {
+    fn label_uses_arguments_or_time_and_place() {
         let now = Duration::from_millis(1_700_000_000_123);
         let of = |arguments: &[&str]| parsed(arguments).label("Gateway/a/b", now, "there".into());
         let plain = of(&["-o", "a.bundle"]);

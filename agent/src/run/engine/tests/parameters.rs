@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_gateway_whose_parameters_are_wrong_is_served_as_it_was() {
+fn gateway_with_bad_parameters_is_served_unchanged() {
     const CLASS: &str = "parameters.yaml";
     let mut fixture = Fixture::new(Vec::new());
     let root = fixture.dir.path().join("manifests");

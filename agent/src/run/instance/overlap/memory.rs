@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rotation_removes_is_trusted_for_one_overlap_and_each_has_its_own_end() {
+    fn rotated_out_bundle_is_trusted_for_one_overlap() {
         let mut memory = BundleMemory::default();
         let found = steps(
             &mut memory,
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_setting_and_a_clock_that_goes_back_shorten_what_is_left() {
+    fn shorter_overlap_or_clock_jump_back_shortens_trust() {
         let mut memory = BundleMemory::default();
         steps(&mut memory, &[(0, &["a"]), (10, &["b"])]);
         let mut shorter = memory.clone();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_that_was_away_exchanges_nothing_and_without_an_overlap_nothing_is_kept() {
+    fn absent_bundle_or_zero_overlap_retains_nothing() {
         let mut memory = BundleMemory::default();
         steps(&mut memory, &[(0, &["a"])]);
         memory.follow(&[], OVERLAP, at(1));

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_unused_goes_after_a_while_whether_or_not_changes_keep_coming() {
+    fn unused_resources_go_despite_continuous_changes() {
         let start = Instant::now();
         let mut clean_up = CleanUp::default();
         assert_eq!(clean_up.due(), None);

@@ -489,7 +489,7 @@ fn read_alone(first: &Sharded, second: &Sharded, remembers: bool) -> Option<Gate
 }
 
 #[test]
-fn of_a_changed_route_and_backend_no_shard_is_looked_into_but_theirs() {
+fn fast_path_reads_only_shards_of_changed_objects() {
     let mut original = snapshot(&[("a", "10.0.0.1"), ("c", "10.0.0.3")]);
     let domain = |index: usize| format!("h{index}.example.com");
     let long = "x".repeat(1024);

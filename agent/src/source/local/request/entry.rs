@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_meant_is_understood_and_what_is_wrong_is_named() {
+    fn certificate_request_parses_and_errors_name_fault() {
         let read = CertificateRequest::parse(
             "secret=default/edge,commonName=edge 1,dnsName=a.test,dnsName=*.b.test,uri=spiffe://a.test/edge,signerName=example.com/edge,expirationSeconds=3600",
         );

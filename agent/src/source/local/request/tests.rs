@@ -59,7 +59,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_pair_is_renewed_by_two_thirds_of_its_life_and_serves_until_the_next_is_whole() {
+fn pair_is_renewed_by_two_thirds_of_life() {
     let dir = tempfile::tempdir().unwrap();
     let context = sealed();
     let request = request(dir.path(), "commonName=edge,uri=spiffe://a.test/edge");
@@ -107,7 +107,7 @@ fn a_pair_is_renewed_by_two_thirds_of_its_life_and_serves_until_the_next_is_whol
 }
 
 #[test]
-fn certificates_that_were_taken_together_are_due_at_moments_of_their_own() {
+fn renewal_times_of_simultaneous_certificates_spread_out() {
     let life = 90 * 86_400;
     let due: Vec<i64> = (0..1000)
         .map(|host| due_after(life, &host.to_string()))
@@ -124,7 +124,7 @@ fn certificates_that_were_taken_together_are_due_at_moments_of_their_own() {
 }
 
 #[test]
-fn wherever_an_agent_dies_the_next_one_has_the_right_pair() {
+fn next_agent_has_right_pair_after_any_crash() {
     let context = sealed();
     let whole = tempfile::tempdir().unwrap();
     let request_there = request(whole.path(), "commonName=edge");
@@ -181,7 +181,7 @@ fn wherever_an_agent_dies_the_next_one_has_the_right_pair() {
 }
 
 #[test]
-fn other_names_ask_for_another_certificate_and_a_lost_key_is_told() {
+fn new_names_request_certificate_and_lost_key_fails() {
     let dir = tempfile::tempdir().unwrap();
     let context = sealed();
     let before = request(dir.path(), "commonName=edge");

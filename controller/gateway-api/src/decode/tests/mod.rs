@@ -57,7 +57,7 @@ fn a_route_decodes_with_its_key() {
 }
 
 #[test]
-fn line_ends_byte_order_mark_and_json_do_not_matter() {
+fn line_endings_bom_and_json_decode_alike() {
     let expected = one(ROUTE).expect("decodes");
     let crlf = ROUTE.replace('\n', "\r\n");
     assert_eq!(one(&crlf).expect("CRLF"), expected);
@@ -112,7 +112,7 @@ fn core_kinds_are_read_in_part_without_warnings() {
 }
 
 #[test]
-fn what_an_api_server_refuses_is_refused_with_its_line() {
+fn api_server_rejections_are_reported_with_line() {
     for (from, to, line, says) in [
         (
             "port: 8080",
@@ -174,7 +174,7 @@ fn names_are_checked() {
 }
 
 #[test]
-fn an_unsupported_kind_is_told_apart_from_a_fault() {
+fn unsupported_kind_is_distinguished_from_fault() {
     let error =
         one("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n").expect_err("ignored");
     assert!(error.is_unsupported());
@@ -265,7 +265,7 @@ fn errors_never_quote_a_secret() {
 }
 
 #[test]
-fn what_only_looks_like_a_key_at_the_margin_is_not_believed() {
+fn key_lookalike_at_margin_is_not_trusted() {
     let text = "apiVersion: v1\nmetadata: {\nkind: Secret\n, name: a}\nkind: ConfigMap\n";
     assert!(
         decode(text, &DecodeLimits::default())
@@ -338,7 +338,7 @@ proptest! {
     }
 
     #[test]
-    fn a_mutated_document_never_panics_and_keeps_its_lines(
+    fn mutated_document_never_panics_and_keeps_lines(
         cuts in proptest::collection::vec((0..ROUTE.len(), 0..12usize, "[\\x00-\\x7f]{0,6}"), 1..6),
     ) {
         let mut text = ROUTE.to_owned();

@@ -78,7 +78,7 @@ fn path(place: &str, is_secret: bool) -> String {
 }
 
 #[test]
-fn a_wrong_value_is_told_with_object_path_value_expectation_and_line() {
+fn wrong_value_error_names_path_value_and_line() {
     let mut told = 0;
     for object in objects() {
         let kind = object["kind"].as_str().expect("a kind").to_owned();
@@ -151,7 +151,7 @@ fn a_wrong_value_is_told_with_object_path_value_expectation_and_line() {
 }
 
 #[test]
-fn a_misspelt_field_is_told_with_the_one_that_was_meant() {
+fn misspelt_field_error_suggests_intended_field() {
     let mut told = 0;
     for object in objects() {
         let version = object["apiVersion"].as_str().expect("a version");

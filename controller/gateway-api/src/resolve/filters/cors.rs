@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn wildcards_match_hosts_of_any_depth_and_nothing_else() {
+    fn wildcard_origins_match_subdomains_of_any_depth_only() {
         for (pattern, good, bad) in [
             (
                 "https://*.bar.com",

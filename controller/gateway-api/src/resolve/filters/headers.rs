@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_equal_names_counts_and_two_actions_are_refused() {
+    fn first_duplicate_header_wins_and_conflicting_actions_fail() {
         let spec = HeaderModifier {
             set: vec![header("X-A", "1"), header("x-a", "2")],
             ..HeaderModifier::default()

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_without_usable_address_is_not_served_on_others() {
+    fn gateway_without_usable_address_is_not_served() {
         for (values, nowhere) in [
             (&[][..], false),
             (&[""], false),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_a_load_balancer_is_asked_for_are_not_the_hosts() {
+    fn load_balancer_addresses_are_not_host_addresses() {
         for (values, taken, nowhere) in [
             (&["192.0.2.1"][..], &["192.0.2.1"][..], false),
             (&[], &[], false),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_routability_that_cannot_be_had_is_not_replaced_by_another() {
+    fn unavailable_routability_is_not_substituted() {
         for (routabilities, unassigned, nowhere) in [
             (&[""][..], 0, false),
             (&["Cluster"], 1, true),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_listed_twice_refuses_the_gateway() {
+    fn duplicate_address_refuses_gateway() {
         let (_, accepted) = read(&["::1", "0:0::1"]);
         assert_eq!(
             accepted.fault().map(|(reason, _)| reason),

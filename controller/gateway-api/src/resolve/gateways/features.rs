@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_feature_is_claimed_only_of_definitions_that_have_its_fields() {
+    fn features_are_claimed_only_with_required_fields() {
         let claims =
             |definitions: &Definitions, name: &str| claimed(definitions, false).contains(&name);
         for (minor, channel, retry, connection_error, tcp) in [

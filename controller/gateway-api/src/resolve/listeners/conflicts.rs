@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn between_objects_the_first_wins_and_losers_harm_nobody() {
+    fn first_object_wins_conflict_without_harming_others() {
         const P: Option<Reason> = Some(Reason::ProtocolConflict);
         const H: Option<Reason> = Some(Reason::HostnameConflict);
         type Case<'a> = &'a [(usize, u16, schema::Protocol, &'a str, Option<Reason>)];

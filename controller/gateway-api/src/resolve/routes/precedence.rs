@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn grpc_matches_come_first_in_an_order_of_their_own() {
+    fn grpc_matches_precede_others_in_own_order() {
         let grpc = |grpc: Grpc, headers: usize| RouteMatch {
             grpc: Some(grpc),
             ..conditions(Kind::Prefix(String::new()), "", headers, 0)

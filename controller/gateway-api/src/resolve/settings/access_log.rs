@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn text_has_the_fields_in_the_order_that_was_chosen_and_none_that_a_peer_could_break() {
+    fn text_format_keeps_order_and_refuses_unsafe_fields() {
         let form = read_form(&format(true, &["status", "time", "path"])).unwrap();
         let facts: Vec<Fact> = form.facts().collect();
         assert_eq!(facts, [Fact::Status, Fact::Time, Fact::Path]);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn extra_fields_forge_no_other_and_hold_no_credentials() {
+    fn extra_fields_cannot_forge_others_or_hold_credentials() {
         let of = |name: &str, request_header: Option<&str>, literal: Option<&str>| {
             let field = ExtraLogField {
                 name: name.to_owned(),

@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(of(SesameConfigurationSpec::default()), "");
     }
     #[test]
-    fn the_images_and_gateways_of_a_fleet_are_not_for_the_parameters_of_a_gateway() {
+    fn gateway_parameters_refuse_fleet_images_and_gateways() {
         let with_both = configuration(
             "settings",
             SesameConfigurationSpec {

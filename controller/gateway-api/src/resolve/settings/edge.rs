@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_changes_nothing_and_is_told() {
+    fn invalid_annotations_change_nothing_and_are_reported() {
         for (name, value, words) in [
             (
                 "escaped-slashes",
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_and_annotations_say_the_same_and_annotations_decide() {
+    fn annotations_override_equivalent_fields() {
         let settings = EdgeSettings {
             escaped_slashes: Some(EscapedSlashesAction::Keep),
             request_timeout: Some("5m".to_owned()),

@@ -251,7 +251,7 @@ mod tests {
     use crate::api::{FleetManagement, PublishingType, Quantity, SesameConfigurationSpec};
 
     #[test]
-    fn later_layers_decide_field_by_field_and_each_field_knows_its_source() {
+    fn later_layers_override_fields_and_record_source() {
         let layer = |name: &str, publishing: Publishing, timeout: Option<&str>| {
             let spec = SesameConfigurationSpec {
                 publishing: Some(publishing),
@@ -305,7 +305,7 @@ mod tests {
         );
     }
     #[test]
-    fn a_fleet_is_laid_field_by_field_and_its_resources_by_their_names() {
+    fn fleet_merges_by_field_and_resources_by_name() {
         let resources = |name: &str, quantity: &str| FleetResources {
             envoy: Some(ContainerResources {
                 limits: [(name.to_owned(), Quantity(quantity.to_owned()))].into(),

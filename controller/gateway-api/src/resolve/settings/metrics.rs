@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_are_named_as_in_a_snapshot_each_once() {
+    fn routes_are_named_once_as_in_snapshot() {
         let routes = ["b", "a", "b"].map(|name| route("HTTPRoute", name));
         let found = read(&routes).unwrap();
         assert_eq!(found, ["HTTPRoute/shop/a", "HTTPRoute/shop/b"]);

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_read_and_what_is_none_is_told() {
+    fn port_ranges_parse_and_invalid_ones_are_explained() {
         assert_eq!(range("443"), Ok(443..=443));
         assert_eq!(range("8000-8999"), Ok(8000..=8999));
         for bad in [

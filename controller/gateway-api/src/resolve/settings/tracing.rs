@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_of_a_million_and_no_more_than_all() {
+    fn sampling_rate_is_per_million_and_capped() {
         for (numerator, denominator, expected) in [
             (0, None, Some(0)),
             (5, None, Some(50_000)),

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_meant_is_what_clients_may_ask_for() {
+    fn hostname_normalizes_to_what_clients_request() {
         let meant = |text: &str| Hostname::meant(text).map(|hostname| hostname.0);
         for (text, expected) in [
             ("a.test", Some("a.test")),

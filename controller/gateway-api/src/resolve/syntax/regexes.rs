@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_that_must_and_cannot_be_there_are_found() {
+    fn required_but_impossible_escapes_are_found() {
         for (pattern, escape) in [
             ("/%7Euser/.*", Some("%7E")),
             ("/(a%2Db)+/[0-9]", Some("%2D")),

@@ -332,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_wants_little_gets_it_and_the_rest_is_shared() {
+    fn small_shares_are_met_and_rest_is_divided() {
         const MOST: u64 = MOST_OF_GATEWAY;
         for (wanted, expected) in [
             (vec![], MOST),

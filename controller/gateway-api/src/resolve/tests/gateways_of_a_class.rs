@@ -64,7 +64,7 @@ fn change(world: &mut World, route_name: &str, spec: &str) {
 }
 
 #[test]
-fn single_serves_the_oldest_gateway_of_the_class_until_it_goes() {
+fn single_serves_oldest_gateway_until_it_goes() {
     let yaml = class("Single")
         + &created("b-old", 1, HTTP)
         + &created("a-new", 2, HTTP)
@@ -104,7 +104,7 @@ fn single_is_for_each_class_by_itself() {
 }
 
 #[test]
-fn a_route_of_a_gateway_that_is_not_served_changes_nothing_by_itself() {
+fn route_of_unserved_gateway_changes_nothing() {
     let yaml = class("Single")
         + &created("old", 1, HTTP)
         + &created("new", 2, HTTP)
@@ -144,7 +144,7 @@ pub(super) fn message(conditions: &[Condition], type_: ConditionType) -> &str {
 }
 
 #[test]
-fn merged_gateways_are_published_under_the_name_of_their_class_and_keep_their_routes() {
+fn merged_gateways_publish_under_class_and_keep_routes() {
     let both = two("Merged")
         + &route(
             "elsewhere",
@@ -177,7 +177,7 @@ fn merged_gateways_are_published_under_the_name_of_their_class_and_keep_their_ro
 }
 
 #[test]
-fn of_merged_gateways_the_older_has_a_hostname_and_the_younger_is_told_which_one() {
+fn older_merged_gateway_wins_hostname_conflict() {
     let yaml = two("Merged").replace("new.example.com", "old.example.com");
     let mut world = world(&yaml);
     let resolution = resolve(&world, &Options::default());
@@ -219,7 +219,7 @@ fn of_merged_gateways_one_protocol_has_a_port() {
 }
 
 #[test]
-fn a_merged_gateway_that_wants_what_all_have_in_common_otherwise_harms_only_itself() {
+fn merged_gateway_with_conflicting_settings_harms_only_itself() {
     let own = "kind: SesameConfiguration\nmetadata: {name: own, namespace: web}\nspec: {edge: {requestTimeout: 9s}}\n---\n";
     let parameters = "infrastructure: {parametersRef: {group: projectsesame.io, kind: SesameConfiguration, name: own}}";
     let cases = [
@@ -272,7 +272,7 @@ fn a_merged_gateway_that_wants_what_all_have_in_common_otherwise_harms_only_itse
 }
 
 #[test]
-fn parameters_of_a_merged_gateway_that_contradict_nothing_are_as_good_as_none() {
+fn harmless_parameters_of_merged_gateway_have_no_effect() {
     let own = "---\nkind: SesameConfiguration\nmetadata: {name: own, namespace: web}\nspec: {ports: {allowed: ['80']}}\n";
     let parameters = "spec:\n  infrastructure: {parametersRef: {group: projectsesame.io, kind: SesameConfiguration, name: own}}\n";
     let new = created("new", 2, &http("new.example.com"));
@@ -283,7 +283,7 @@ fn parameters_of_a_merged_gateway_that_contradict_nothing_are_as_good_as_none() 
 }
 
 #[test]
-fn no_gateway_has_the_name_under_which_others_are_published() {
+fn gateway_named_like_published_class_is_refused() {
     let own = created("sesame", 1, &http("own.example.com"))
         .replace("namespace: web", "namespace: sesame-system");
     let resolution = resolve(&world(&(two("Merged") + &own)), &Options::default());
@@ -295,7 +295,7 @@ fn no_gateway_has_the_name_under_which_others_are_published() {
 }
 
 #[test]
-fn what_merged_gateways_had_stays_while_the_parameters_of_their_class_are_wrong() {
+fn merged_gateways_are_retained_while_class_parameters_fail() {
     let resolution = resolve(&world(&two("Sometimes")), &Options::default());
     assert!(resolution.gateways.is_empty());
     let class = NamespacedName::new("sesame-system", "sesame");
@@ -306,7 +306,7 @@ fn what_merged_gateways_had_stays_while_the_parameters_of_their_class_are_wrong(
 }
 
 #[test]
-fn a_route_of_a_merged_gateway_that_changes_gets_what_a_whole_resolution_gives_it() {
+fn merged_route_change_matches_full_resolution() {
     let at = |path: &str, hostname: &str, gateway: &str, backend: &str| {
         let rule = format!("rules: [{{matches: [{{path: {{value: {path}}}}}], ");
         format!("hostnames: [{hostname}]\n{}", parent(gateway, backend)).replace("rules: [{", &rule)
@@ -346,7 +346,7 @@ fn merged_gateways_open_one_port_for_one() {
 }
 
 #[test]
-fn certificates_of_merged_gateways_expire_for_the_gateway_that_names_them() {
+fn merged_certificate_expiries_belong_to_naming_gateway() {
     let names: Vec<_> = resolve(&world(&two("Merged")), &Options::default())
         .expiries()
         .into_keys()

@@ -106,7 +106,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn routes_that_change_get_what_a_whole_resolution_gives_them(
+    fn changed_routes_match_full_resolution(
         first in prop::collection::vec((any_place(), any_rules()), 6),
         batches in prop::collection::vec(
             prop::collection::vec((0..20_usize, 0..6_usize, any_place(), any_rules()), 1..3),
@@ -159,7 +159,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn endpoints_that_change_are_those_of_a_whole_resolution(
+    fn changed_endpoints_match_full_resolution(
         batches in prop::collection::vec(prop::collection::vec(any_change_of_slices(), 1..4), 1..12)
     ) {
         let mut world = world_of(read(any_slices::OBJECTS));
@@ -176,7 +176,7 @@ proptest! {
     }
 
     #[test]
-    fn services_that_change_get_what_a_whole_resolution_gives_them(
+    fn changed_services_match_full_resolution(
         first in prop::collection::vec((any_place(), any_rules()), 6),
         batches in prop::collection::vec(
             (
@@ -266,7 +266,7 @@ fn route(name: &str, age: u8, place: &str, path: &str, service: &str) -> String 
 }
 
 #[test]
-fn what_is_hidden_where_nobody_looks_is_not_taken_for_reached() {
+fn hidden_route_beyond_changed_hosts_needs_full_resolution() {
     let only_a = "parentRefs: [{name: edge}], hostnames: [a.example.com]";
     let only_b = "parentRefs: [{name: edge}], hostnames: [b.example.com]";
     let both = "parentRefs: [{name: edge}], hostnames: [a.example.com, b.example.com]";
@@ -281,7 +281,7 @@ fn what_is_hidden_where_nobody_looks_is_not_taken_for_reached() {
 }
 
 #[test]
-fn a_backend_that_a_neighbour_seems_to_send_to_may_have_no_other_user() {
+fn apparent_backend_use_is_verified_with_few_references() {
     let one = "parentRefs: [{name: wide, sectionName: one}], hostnames: [a.example.com]";
     let other = "parentRefs: [{name: wide, sectionName: other}], hostnames: [a.example.com]";
     let all = "parentRefs: [{name: wide, sectionName: all}]";
@@ -314,7 +314,7 @@ fn a_backend_that_a_neighbour_seems_to_send_to_may_have_no_other_user() {
 
 /// Routes that switch to a Service without other references.
 #[test]
-fn a_switch_of_a_backend_that_has_few_users_is_told() {
+fn backend_switch_with_few_users_resolves_as_delta() {
     let place = "parentRefs: [{name: edge}], hostnames: [a.example.com]";
     assert!(told("", place, [("/", "s0"), ("/", "s3")]));
     let other = route("b", 1, "parentRefs: [{name: wide}]", "/", "s0");

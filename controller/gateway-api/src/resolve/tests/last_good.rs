@@ -43,7 +43,7 @@ fn refs(resolution: &Resolution) -> &Condition {
 }
 
 #[test]
-fn a_broken_secret_has_its_last_good_certificate_until_it_is_mended_gone_or_no_longer_granted() {
+fn broken_secret_keeps_last_good_certificate_while_granted() {
     let (pem, other) = (certificate(&["example.org"]), certificate(&["example.org"]));
     let lines = |pem: &Pem| Some(pem.certificate.lines().collect::<String>());
     let options = Options::default();
@@ -130,7 +130,7 @@ fn a_broken_secret_has_its_last_good_certificate_until_it_is_mended_gone_or_no_l
 }
 
 #[test]
-fn what_was_published_is_the_memory_after_a_restart_if_it_still_is_a_pair() {
+fn published_pair_is_remembered_after_restart_if_valid() {
     let (pem, other) = (certificate(&["example.org"]), certificate(&["example.org"]));
     let options = Options::default();
     let world = after(&LastGoodKeys::default(), &(of(&pem) + GRANT));

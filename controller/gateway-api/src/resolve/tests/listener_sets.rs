@@ -93,7 +93,7 @@ fn the_gateway_says_whose_sets_it_takes() {
 }
 
 #[test]
-fn a_set_without_a_valid_listener_or_gateway_is_not_accepted() {
+fn set_without_valid_listener_or_gateway_is_refused() {
     let both = |reason| (Holds::False(reason), Holds::False(reason));
     let no_listener = both(Reason::ListenersNotValid);
     let bad = "{name: bad, port: 80, protocol: TCP}";
@@ -139,7 +139,7 @@ fn a_set_without_a_valid_listener_or_gateway_is_not_accepted() {
 }
 
 #[test]
-fn a_gateway_answers_for_its_own_listeners_and_its_sets_go_with_it() {
+fn gateway_refused_for_own_listeners_takes_sets_along() {
     let refused = (
         Holds::False(Reason::ParentNotAccepted),
         Holds::False(Reason::ParentNotProgrammed),
@@ -188,7 +188,7 @@ fn a_gateway_answers_for_its_own_listeners_and_its_sets_go_with_it() {
 }
 
 #[test]
-fn a_route_means_the_gateway_or_a_set_and_never_the_other() {
+fn route_attaches_to_named_gateway_or_set_only() {
     let resolve = |parents: &str| {
         resolved(
             &(gateway_with(
@@ -244,7 +244,7 @@ fn a_route_means_the_gateway_or_a_set_and_never_the_other() {
 }
 
 #[test]
-fn grants_of_the_gateway_are_not_those_of_its_sets() {
+fn gateway_grants_do_not_apply_to_its_sets() {
     let grant = |kind: &str| {
         format!(
             "---\nkind: ReferenceGrant\nmetadata: {{name: g, namespace: keys}}\nspec: {{from: [{{group: \
@@ -271,7 +271,7 @@ fn grants_of_the_gateway_are_not_those_of_its_sets() {
 }
 
 #[test]
-fn more_listeners_than_a_gateway_may_have_are_refused_one_by_one() {
+fn listeners_beyond_gateway_limit_are_refused_individually() {
     let listeners = |from: usize| -> String {
         let one = |i| format!("{{name: l{i}, port: {}, protocol: HTTP}}", 1000 + from + i);
         (0..64).map(one).collect::<Vec<_>>().join(", ")
@@ -294,7 +294,7 @@ fn more_listeners_than_a_gateway_may_have_are_refused_one_by_one() {
 }
 
 #[test]
-fn a_namespace_with_many_listeners_takes_none_from_one_with_few() {
+fn crowded_namespace_takes_no_listeners_from_small_one() {
     let listeners = |from: usize, count: usize| -> String {
         let one = |i| format!("{{name: l{i}, port: {}, protocol: HTTP}}", 1000 + from + i);
         (0..count).map(one).collect::<Vec<_>>().join(", ")

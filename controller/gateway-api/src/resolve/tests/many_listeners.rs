@@ -41,7 +41,7 @@ fn in_sets(listeners: &[String]) -> String {
 }
 
 #[test]
-fn beside_many_others_a_listener_answers_421_for_what_its_certificate_is_for() {
+fn listener_among_many_answers_421_for_certificate_names() {
     let count = 200;
     let mut listeners: Vec<String> = (0..count)
         .map(|n| listener(n, &format!("h{n}.example.org"), &format!("k{}", n % 4)))

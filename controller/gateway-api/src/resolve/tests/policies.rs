@@ -47,7 +47,7 @@ fn tls(snapshot: &Snapshot) -> Option<&BackendTls> {
 }
 
 #[test]
-fn what_is_wrong_with_a_policy_refuses_its_backend_and_is_said() {
+fn invalid_policy_refuses_backend_and_reports_why() {
     let invalid = (Holds::False(Reason::Invalid), Holds::True);
     let no_ca = |reason| {
         (
@@ -99,7 +99,7 @@ fn what_is_wrong_with_a_policy_refuses_its_backend_and_is_said() {
 }
 
 #[test]
-fn the_port_goes_before_the_service_and_the_oldest_before_all() {
+fn policy_for_port_precedes_service_and_oldest_wins() {
     let named =
         |hostname: &str| format!("{{hostname: {hostname}, wellKnownCACertificates: System}}");
     let section = "name: a, sectionName: http";
@@ -135,7 +135,7 @@ fn the_port_goes_before_the_service_and_the_oldest_before_all() {
 }
 
 #[test]
-fn a_target_that_is_not_there_is_said_where_a_route_refers_to_it() {
+fn missing_policy_target_is_reported_when_route_refers() {
     for target in ["name: a, sectionName: other", "name: missing"] {
         let backend = if target.contains("missing") {
             "missing"
@@ -161,7 +161,7 @@ fn a_target_that_is_not_there_is_said_where_a_route_refers_to_it() {
 }
 
 #[test]
-fn mirrors_and_every_gateway_heed_policies_and_names_differ_by_client_key() {
+fn policies_apply_to_mirrors_and_every_gateway() {
     let mirrored = route(
         "r",
         "rules: [{filters: [{type: RequestMirror, requestMirror: {backendRef: {name: a, port: 80}}}], backendRefs: \
@@ -184,7 +184,7 @@ fn mirrors_and_every_gateway_heed_policies_and_names_differ_by_client_key() {
 }
 
 #[test]
-fn all_but_tls_that_is_passed_through_heeds_policies() {
+fn policies_apply_to_all_but_tls_passthrough() {
     let listeners = "- {name: end, port: 1, protocol: TLS, tls: {mode: Terminate, certificateRefs: [{name: x}]}}\n\
                      - {name: pass, port: 2, protocol: TLS, tls: {mode: Passthrough}}\n\
                      - {name: tcp, port: 3, protocol: TCP}";
@@ -214,7 +214,7 @@ fn all_but_tls_that_is_passed_through_heeds_policies() {
 }
 
 #[test]
-fn a_policy_has_room_for_sixteen_gateways_and_applies_to_more() {
+fn policy_lists_sixteen_gateways_and_applies_to_more() {
     let gateways: String = (10..27)
         .map(|i| gateway(HTTP).replace("name: gw", &format!("name: gw{i}")))
         .collect();

@@ -296,7 +296,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn output_is_valid_and_depends_on_the_objects_alone(
+    fn output_is_valid_and_depends_only_on_objects(
         (objects, shuffled) in any_objects().prop_flat_map(|objects| {
             (Just(objects.clone()), Just(objects).prop_shuffle())
         }),

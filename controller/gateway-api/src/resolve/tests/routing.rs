@@ -10,7 +10,7 @@ fn forward(to: &str) -> String {
 }
 
 #[test]
-fn a_route_reaches_its_service_and_only_what_is_used_is_in_the_snapshot() {
+fn snapshot_holds_only_backends_that_routes_use() {
     let resolution = resolved(&format!("{}{}", gateway(HTTP), route("r", &forward("a"))));
     let snapshot = &resolution.gateways[0].snapshot;
     assert_eq!(answer(snapshot, &GET), "web/a/80");
@@ -84,7 +84,7 @@ fn listeners_are_isolated() {
 }
 
 #[test]
-fn hostnames_intersect_and_the_most_specific_route_hostname_comes_first() {
+fn hostnames_intersect_and_most_specific_comes_first() {
     let listeners = r#"
 - {name: exact, port: 80, protocol: HTTP, hostname: very.specific.com}
 - {name: wild, port: 80, protocol: HTTP, hostname: "*.wildcard.io"}
@@ -130,7 +130,7 @@ fn hostnames_intersect_and_the_most_specific_route_hostname_comes_first() {
 }
 
 #[test]
-fn matches_of_all_routes_compete_and_prefixes_are_by_element() {
+fn matches_compete_across_routes_by_path_element() {
     let mut yaml = gateway(HTTP);
     yaml += &route(
         "r1",
@@ -209,7 +209,7 @@ rules:
 }
 
 #[test]
-fn the_oldest_route_wins_and_what_it_hides_is_left_out() {
+fn oldest_route_wins_and_hidden_ones_are_omitted() {
     let aged = |name: &str, second: u32, to: &str| {
         route(name, &forward(to)).replace(
             "generation: 3",
@@ -245,7 +245,7 @@ fn without_rules_every_path_is_500() {
 }
 
 #[test]
-fn redirects_name_the_port_that_the_listener_has_outside() {
+fn redirects_use_external_port_of_listener() {
     let listeners =
         "- {name: http, port: 80, protocol: HTTP}\n- {name: alt, port: 8080, protocol: HTTP}";
     let redirect = |filter: &str| {
@@ -273,7 +273,7 @@ fn redirects_name_the_port_that_the_listener_has_outside() {
 }
 
 #[test]
-fn a_listener_on_another_port_has_its_own_routes() {
+fn listener_on_other_port_has_own_routes() {
     let listeners =
         "- {name: http, port: 80, protocol: HTTP}\n- {name: alt, port: 8080, protocol: HTTP}";
     let yaml = gateway(listeners)
@@ -313,7 +313,7 @@ fn names_carry_rule_and_match() {
 }
 
 #[test]
-fn a_match_that_is_hidden_everywhere_is_told_of_and_one_that_is_not_is_not() {
+fn only_matches_hidden_everywhere_are_reported() {
     let all = "rules: [{backendRefs: [{name: a, port: 80}]}]";
     let on = |port: u16| format!("parentRefs: [{{name: gw, port: {port}}}]\n{all}");
     let listeners =

@@ -74,7 +74,7 @@ fn an_invalid_backend_keeps_its_weight_as_500() {
 }
 
 #[test]
-fn an_unsupported_filter_of_a_backend_is_no_reference_and_costs_its_share() {
+fn unsupported_backend_filter_answers_500_for_its_weight() {
     let filter = "filters: [{type: RequestRedirect, requestRedirect: {hostname: x.com}}]";
     let bad = format!("{{name: a, port: 80, weight: 3, {filter}}}");
     let resolution = with_rules(&format!("- backendRefs: [{{name: b, port: 80}}, {bad}]"));
@@ -105,7 +105,7 @@ fn an_unsupported_filter_of_a_backend_is_no_reference_and_costs_its_share() {
 }
 
 #[test]
-fn without_a_valid_backend_everything_is_500_and_siblings_work() {
+fn rules_without_valid_backend_answer_500_alone() {
     let resolution = with_rules(
         "- {matches: [{path: {value: /bad}}], backendRefs: [{name: none, port: 80}]}\n\
          - {matches: [{path: {value: /zero}}], backendRefs: [{name: a, port: 80, weight: 0}]}\n\
@@ -208,7 +208,7 @@ fn bad_rules_are_dropped_and_harm_no_sibling() {
 }
 
 #[test]
-fn a_filter_that_is_not_supported_is_never_skipped() {
+fn unsupported_filter_is_never_skipped() {
     let extension =
         "filters: [{type: ExtensionRef, extensionRef: {group: x.com, kind: Auth, name: f}}]";
     let backend = "backendRefs: [{name: a, port: 80}]";
@@ -324,7 +324,7 @@ fn application_protocols() {
 }
 
 #[test]
-fn a_service_with_a_tls_policy_is_never_reached_in_plain_text() {
+fn service_with_tls_policy_never_gets_plaintext() {
     let policy = "---\nkind: BackendTLSPolicy\nmetadata: {name: p, namespace: web}\nspec: {targetRefs: [{group: '', \
                   kind: Service, name: a}], validation: {hostname: a.com}}\n";
     let yaml =
@@ -358,7 +358,7 @@ fn timeouts_retries_and_sessions_are_carried() {
 }
 
 #[test]
-fn endpoints_are_the_ready_ones_of_all_slices_or_else_the_terminating_that_serve() {
+fn endpoints_prefer_ready_over_serving_terminating() {
     let slice = |name: &str, endpoints: &str| {
         format!(
             "---\nkind: EndpointSlice\nmetadata: {{name: {name}, namespace: web, labels: {{kubernetes.io/service-name: \
@@ -424,7 +424,7 @@ fn expressions_that_would_stall_a_worker_are_refused() {
 
 /// Even the largest number of routes on one hostname stays within the budget of a virtual host.
 #[test]
-fn the_largest_set_of_expressions_that_is_taken_is_bounded() {
+fn expression_cost_of_largest_route_set_is_bounded() {
     let routes: String = (0..50)
         .map(|i| {
             let rule = |j: usize| {

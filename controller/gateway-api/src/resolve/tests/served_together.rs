@@ -21,7 +21,7 @@ fn refused(from: &str, to: &str, before: &ServedTogether) -> World {
 }
 
 #[test]
-fn a_merged_gateway_that_was_served_goes_on_as_it_was_while_its_own_settings_are_refused() {
+fn refused_merged_gateway_keeps_serving_as_before() {
     let parameters = "spec:\n  infrastructure: {parametersRef: {group: projectsesame.io, kind: SesameConfiguration, name: none}}\n";
     let before = resolve(&world(&two("Merged")), &Options::default()).served_together;
     for (from, to, reason) in [
@@ -64,7 +64,7 @@ fn a_merged_gateway_that_was_served_goes_on_as_it_was_while_its_own_settings_are
 }
 
 #[test]
-fn what_was_served_is_remembered_by_the_name_it_was_published_under() {
+fn served_gateways_are_remembered_by_published_name() {
     let both = resolve(&world(&two("Merged")), &Options::default());
     let [published] = both.gateways.as_slice() else {
         panic!("one snapshot");

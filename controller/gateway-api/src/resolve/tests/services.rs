@@ -41,7 +41,7 @@ fn request(resolution: &Resolution) -> &ServiceRequest {
 }
 
 #[test]
-fn a_service_has_the_ports_of_accepted_listeners_wherever_they_come_from() {
+fn service_has_ports_of_all_accepted_listeners() {
     let listeners = "- {name: http, port: 80, protocol: HTTP}\n- {name: tls, port: 443, protocol: TLS, tls: {mode: \
                      Passthrough}}\n- {name: dns, port: 53, protocol: UDP}\n- {name: bad, port: 99, protocol: SMTP}";
     let yaml = gateway(listeners).replace(
@@ -62,7 +62,7 @@ fn a_service_has_the_ports_of_accepted_listeners_wherever_they_come_from() {
 }
 
 #[test]
-fn a_requested_address_is_the_load_balancers_where_there_is_one_and_else_the_hosts() {
+fn requested_address_goes_to_load_balancer_or_host() {
     let yaml = gateway("- {name: http, port: 80, protocol: HTTP}")
         .replace("spec:\n", "spec:\n  addresses: [{value: 192.0.2.9}]\n");
     for (type_, gives, balanced) in [
@@ -91,7 +91,7 @@ fn a_requested_address_is_the_load_balancers_where_there_is_one_and_else_the_hos
 }
 
 #[test]
-fn pods_are_reached_at_the_address_of_the_service() {
+fn pods_are_reached_at_service_address() {
     let yaml = gateway("- {name: http, port: 80, protocol: HTTP}");
     let on_pods = FleetSettings {
         management: Some(FleetManagement::Managed),

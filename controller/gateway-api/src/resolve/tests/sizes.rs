@@ -265,7 +265,7 @@ fn greedy(resolution: &Resolution, name: &str) -> Option<String> {
 }
 
 #[test]
-fn namespace_beyond_its_share_displaces_its_own_youngest_routes() {
+fn namespace_over_share_displaces_own_youngest_routes() {
     let resolution = resolved(&crowded(16));
     let total: u64 = hosts(&resolution).map(size).sum();
     assert!(total <= MOST_OF_GATEWAY, "{total}");
@@ -282,7 +282,7 @@ fn namespace_beyond_its_share_displaces_its_own_youngest_routes() {
 }
 
 #[test]
-fn changes_in_a_full_gateway_are_resolved_as_a_whole() {
+fn full_gateway_changes_need_full_resolution() {
     let key = ObjectKey {
         kind: Kind::HttpRoute,
         name: NamespacedName::new("web", "small"),
@@ -313,7 +313,7 @@ fn changes_in_a_full_gateway_are_resolved_as_a_whole() {
 }
 
 #[test]
-fn wide_route_is_charged_to_those_who_have_the_hostnames() {
+fn wide_route_is_charged_to_hostname_owners() {
     let mut yaml = gateway(
         "- {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}",
     );

@@ -41,7 +41,7 @@ fn a_good_gateway_waits_for_an_agent() {
 }
 
 #[test]
-fn a_name_may_be_longer_than_a_dns_label() {
+fn names_longer_than_dns_label_are_accepted() {
     let (long, too_long) = ("r".repeat(253), "r".repeat(254));
     for (name, accepted) in [(&long, true), (&too_long, false)] {
         let resolution = resolved(&(gateway(HTTP) + &route(name, R)));
@@ -131,7 +131,7 @@ fn why_a_route_is_not_accepted() {
 }
 
 #[test]
-fn parents_that_are_not_gateways_of_ours_have_no_entry() {
+fn foreign_parents_have_no_status_entry() {
     let spec = format!(
         "parentRefs: [{{name: none}}, {{name: a, kind: Service, group: ''}}, {{name: gw, kind: ListenerSet}}, {{name: \
          gw, sectionName: http}}, {{name: gw, sectionName: http}}]\n{R}"
@@ -148,7 +148,7 @@ fn parents_that_are_not_gateways_of_ours_have_no_entry() {
 }
 
 #[test]
-fn why_a_listener_is_not_accepted_and_the_gateway_goes_on_without_it() {
+fn refused_listener_states_reason_and_gateway_continues() {
     for (bad, reason) in [
         (
             "{name: bad, port: 0, protocol: HTTP}",
@@ -228,7 +228,7 @@ fn why_a_listener_is_not_accepted_and_the_gateway_goes_on_without_it() {
 }
 
 #[test]
-fn conflicting_listeners_are_all_refused_but_still_count_routes() {
+fn conflicting_listeners_are_refused_but_count_routes() {
     let listeners = format!(
         "{HTTP}\n- {{name: x, port: 81, protocol: HTTP}}\n- {{name: w, port: 81, protocol: HTTP}}"
     );
@@ -250,7 +250,7 @@ fn conflicting_listeners_are_all_refused_but_still_count_routes() {
 }
 
 #[test]
-fn unknown_route_kinds_are_told_and_known_ones_still_serve() {
+fn unknown_route_kinds_are_reported_and_others_serve() {
     let listeners = "- {name: http, port: 80, protocol: HTTP, allowedRoutes: {kinds: [{kind: HTTPRoute}, {kind: FooRoute}]}}";
     let resolution = resolved(&(gateway(listeners) + &route("r", R)));
     let conditions = resolution.listener_conditions("http");
@@ -314,7 +314,7 @@ fn addresses_and_parameters() {
 }
 
 #[test]
-fn names_that_could_pass_for_the_provenance_of_others_are_refused() {
+fn names_that_imitate_provenance_are_refused() {
     let yaml = gateway(HTTP) + &route("x/rules/0", R);
     let resolution = resolved(&yaml);
     let accepted = holds(

@@ -42,7 +42,7 @@ pub(super) fn https(name: &str, hostname: &str, secrets: &str) -> String {
 }
 
 #[test]
-fn what_is_passed_through_is_no_host_of_the_https_listener_beside_it() {
+fn passthrough_host_is_excluded_from_https_listener() {
     let listeners = https("wild", "*.example.org", "{name: s}")
         + "- {name: pass, port: 443, protocol: TLS, hostname: pass.example.org, tls: {mode: Passthrough}}\n";
     let on_wild = "parentRefs: [{name: gw, sectionName: wild}]\nhostnames: ['*.example.org', pass.example.org]\n\
@@ -142,7 +142,7 @@ fn misdirected_requests_get_421_and_unknown_hosts_404() {
 }
 
 #[test]
-fn without_a_catch_all_hosts_of_no_listener_are_404() {
+fn hosts_without_listener_answer_404_without_catch_all() {
     let yaml = gateway(
         &(https("x", "x.example.org", "{name: s}") + &https("w", "w.example.org", "{name: s}")),
     ) + &good_secret("s");
@@ -165,7 +165,7 @@ fn without_a_catch_all_hosts_of_no_listener_are_404() {
 }
 
 #[test]
-fn keys_are_named_by_digest_and_hold_nothing_but_chain_and_key() {
+fn keys_are_named_by_digest_without_extra_content() {
     let pem = certificate(&["example.org"]);
     let noisy = format!("# comment\n{}\n# more", pem.certificate.trim());
     let yaml = gateway(
@@ -307,7 +307,7 @@ fn why_a_certificate_is_not_used() {
 }
 
 #[test]
-fn a_certificate_for_another_name_is_a_problem_but_serves() {
+fn certificate_for_other_name_warns_but_serves() {
     let yaml = gateway(&https("x", "example.com", "{name: s}")) + &good_secret("s");
     let resolution = resolved(&yaml);
     assert_eq!(resolution.problems.len(), 1);

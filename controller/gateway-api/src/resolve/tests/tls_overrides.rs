@@ -27,7 +27,7 @@ fn shown(resolution: &Resolution, name: &str) -> String {
 }
 
 #[test]
-fn a_set_overrides_the_gateway_for_its_own_names_where_it_is_allowed_to() {
+fn set_overrides_gateway_for_own_names_where_allowed() {
     let secrets: String = ["gateway", "set"]
         .map(|name| {
             let pem = certificate(&[WILD, "*.org", "a.test"]);

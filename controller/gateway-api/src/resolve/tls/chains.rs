@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn each_certificate_stands_before_its_issuer_and_what_is_in_order_stays() {
+    fn certificates_are_reordered_before_their_issuers() {
         let made = made();
         let (root, one, two, leaf, other) = (0, 1, 2, 3, 4);
         let cases: [(&[usize], &[usize]); 9] = [
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_of_clients_are_told_from_those_of_servers() {
+    fn client_certificates_are_distinguished_from_server_ones() {
         let name = |text: &str| text.try_into().expect("a name");
         let cases: [(Change, bool); 3] = [
             (|_| {}, false),

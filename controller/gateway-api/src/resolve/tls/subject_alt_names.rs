@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_are_ends_of_dns_names_and_beginnings_of_uris() {
+    fn patterns_are_dns_suffixes_and_uri_prefixes() {
         let patterns =
             read_patterns("*.svc.example.com, spiffe://example.com/ns/*").expect("valid");
         assert_eq!(patterns.dns_suffixes, [".svc.example.com"]);

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_taken_whole_and_each_of_its_own_only() {
+    fn ticket_keys_must_be_whole_and_distinct() {
         let keys: Vec<u8> = (0..160_u8).collect();
         assert_eq!(fault_of(ENTRY, keys.clone()), "");
         assert_eq!(fault_of("keys", keys.clone()), "has no session-ticket-keys");

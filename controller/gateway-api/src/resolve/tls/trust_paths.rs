@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_warned_of_what_was_not_looked_at() {
+    fn trust_path_is_assumed_beyond_signature_limit() {
         let namesake = || root("root", KeyPair::generate().expect("a key"));
         let leaf = below("leaf", &namesake());
         let leads = |number: usize| {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_valid_while_all_of_its_certificates_are() {
+    fn path_is_valid_while_all_certificates_are() {
         let (key, day) = (|| KeyPair::generate().expect("a key"), 24 * 60 * 60);
         let valid = |name: &str, from: i32, to: i32| {
             let mut params = params(name);

@@ -163,8 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_the_type_of_service_does_not_have_is_a_fault_and_so_is_a_port_that_is_there_twice()
-     {
+    fn publishing_refuses_inapplicable_fields_and_duplicate_ports() {
         let pinned = |port, node_port| PinnedNodePort { port, node_port };
         let all = |type_| Publishing {
             type_: Some(type_),
