@@ -314,7 +314,7 @@ mod tests {
     use crate::backend::Backend;
 
     #[tokio::test]
-    async fn counts_requests_and_no_failure_when_all_is_well() {
+    async fn load_counts_requests_without_failures() {
         let backend = Backend::start("a").await;
         let load = Load::start(&Plan::new(vec![Request::get(backend.address(), "h", "/")]));
         load.pass(100).await;
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wrong_status_and_a_refused_connection_are_failures() {
+    async fn load_fails_on_wrong_status_or_refused_connection() {
         let backend = Backend::start("a").await;
         let plan = Plan::new(vec![
             Request::get(backend.address(), "h", "/"),

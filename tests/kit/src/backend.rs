@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn close_lets_the_request_under_way_finish_and_frees_the_port() {
+    async fn backend_close_finishes_active_request_and_frees_port() {
         // On this address no other process can take the port once it is free.
         let own = (Ipv4Addr::new(127, 83, 69, 85), 0).into();
         let backend = Backend::start_at("a", own).await.expect("a port");

@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_is_written_for_its_owner_only_and_used_again() {
+    fn demo_certificate_is_private_and_reused() {
         let directory = tempfile::tempdir().expect("a directory");
         let first = certificate(directory.path()).expect("a certificate");
         let path = directory.path().join("certificate.yaml");

@@ -66,7 +66,7 @@ fn says(status: &Value, state: &str, word: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_published_is_served_and_the_cluster_is_told() {
+async fn agent_serves_publication_and_reports_to_cluster() {
     let mut agent = prepare(&[80, 81]);
     let backend = Backend::start("a").await;
     let cluster = TestCluster::start().await;
@@ -169,7 +169,7 @@ async fn wait_withdrawn(agent: &AgentUnderTest, cluster: &TestCluster, edge: &Na
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn half_a_revision_and_a_wrong_shard_leave_what_is_served() {
+async fn agent_keeps_serving_if_shard_missing_or_wrong() {
     let mut agent = prepare(&[80]);
     let backend = Backend::start("a").await;
     let cluster = TestCluster::start().await;
@@ -257,7 +257,7 @@ async fn half_a_revision_and_a_wrong_shard_leave_what_is_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_its_api_server_an_agent_serves_from_disk_and_catches_up() {
+async fn agent_serves_from_disk_until_api_server_returns() {
     let mut agent = prepare(&[80]);
     let backend = Backend::start("a").await;
     let mut cluster = TestCluster::start().await;
@@ -325,7 +325,7 @@ async fn without_its_api_server_an_agent_serves_from_disk_and_catches_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_may_not_read_what_it_did_keeps_serving() {
+async fn agent_keeps_serving_if_read_access_is_revoked() {
     let mut agent = prepare(&[80]);
     let backend = Backend::start("a").await;
     let cluster = TestCluster::start().await;
@@ -378,7 +378,7 @@ async fn an_agent_that_may_not_read_what_it_did_keeps_serving() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_reads_only_the_keys_that_its_role_names() {
+async fn agent_reads_only_keys_named_in_its_role() {
     let mut agent = prepare(&[443, 444]);
     let backend = Backend::start("a").await;
     let authority = Authority::new("kube");
@@ -442,7 +442,7 @@ async fn an_agent_reads_only_the_keys_that_its_role_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn endpoints_change_200_times_without_a_failed_request_or_a_new_manifest() {
+async fn endpoint_changes_keep_manifest_and_fail_no_request() {
     let mut agent = prepare(&[80]);
     let cluster = TestCluster::start().await;
     let edge = edge_name();

@@ -9,7 +9,7 @@ use sesame_tests::deployed::{
 use sesame_tests::envoy::workspace;
 
 #[test]
-fn by_default_the_chart_is_what_the_kustomizations_are() {
+fn default_chart_matches_kustomizations() {
     let deploy = workspace().join("controller/deploy");
     let mut wanted = rendered_by_kustomize(&deploy);
     wanted.extend(rendered_by_kustomize(&deploy.join("agent")));
@@ -29,7 +29,7 @@ fn by_default_the_chart_is_what_the_kustomizations_are() {
 }
 
 #[test]
-fn with_namespaces_the_chart_is_what_the_component_makes_of_the_kustomization() {
+fn namespaced_chart_matches_kustomize_component() {
     let mut wanted = by_name(rendered_with_component("namespaced"));
     wanted.retain(|(kind, _), _| kind != "Namespace");
     let values = json!({"watchNamespaces": ["shop"], "agent": {"enabled": false}});
@@ -38,7 +38,7 @@ fn with_namespaces_the_chart_is_what_the_component_makes_of_the_kustomization() 
 }
 
 #[test]
-fn the_right_to_make_second_gateways_is_given_where_it_is_asked_for() {
+fn chart_grants_upstream_gateway_rights_only_if_enabled() {
     let plain = by_name(rendered_by_helm(NAMESPACE, &json!({})));
     let values = json!({"controller": {"upstreamGateways": true}});
     let mut rendered = by_name(rendered_by_helm(NAMESPACE, &values));
@@ -50,7 +50,7 @@ fn the_right_to_make_second_gateways_is_given_where_it_is_asked_for() {
 }
 
 #[test]
-fn the_right_to_publish_for_a_mesh_is_given_in_the_namespaces_that_are_named() {
+fn chart_grants_ocg_bundle_rights_in_listed_namespaces() {
     let plain = by_name(rendered_by_helm(NAMESPACE, &json!({})));
     let values = json!({"controller": {"ocgBundleNamespaces": ["mesh"]}});
     let mut rendered = by_name(rendered_by_helm(NAMESPACE, &values));
@@ -62,7 +62,7 @@ fn the_right_to_publish_for_a_mesh_is_given_in_the_namespaces_that_are_named() {
 }
 
 #[test]
-fn the_policies_of_networks_are_those_of_the_component_where_they_are_asked_for() {
+fn chart_network_policies_match_component_if_enabled() {
     let mut wanted = by_name(rendered_with_component("network-policies"));
     wanted.retain(|(kind, _), _| kind == "NetworkPolicy");
     let policies = |values: &Value| {
@@ -88,7 +88,7 @@ fn the_policies_of_networks_are_those_of_the_component_where_they_are_asked_for(
 }
 
 #[test]
-fn metrics_and_the_status_page_get_an_address_of_their_own_and_its_guard() {
+fn chart_gives_metrics_separate_address_and_guard() {
     let values = json!({"controller": {
         "metrics": {"port": 8082, "address": "::", "tlsSecret": "pair", "clientCertificates": true, "tokenSecret": "word"},
         "extraVolumes": [{"name": "more", "emptyDir": {}}],
@@ -126,7 +126,7 @@ fn metrics_and_the_status_page_get_an_address_of_their_own_and_its_guard() {
 }
 
 #[test]
-fn the_values_that_the_page_of_metrics_shows_are_taken() {
+fn chart_accepts_values_in_metrics_page() {
     let path = workspace().join("docs/metrics.md");
     let text = std::fs::read_to_string(path).expect("a page");
     let mut blocks = text.split("```yaml\n").skip(1);
@@ -162,7 +162,7 @@ fn the_chart_has_the_version_of_the_workspace() {
 }
 
 #[test]
-fn helm_has_nothing_to_say_about_the_chart_and_refuses_values_that_it_does_not_know() {
+fn chart_passes_lint_and_rejects_unknown_values() {
     let chart = chart().display().to_string();
     let linted = helm(&["lint", "--strict", "--quiet", &chart]);
     assert!(linted.status.success(), "{linted:?}");
@@ -221,7 +221,7 @@ fn values_of(schema: &Value, root: &Value, at: &str, found: &mut Vec<String>) {
 }
 
 #[test]
-fn every_value_has_a_default_and_a_row_in_the_documentation() {
+fn every_chart_value_has_default_and_documentation() {
     let read = |path: &str| std::fs::read_to_string(workspace().join(path)).expect(path);
     let schema = read("controller/deploy/chart/values.schema.json");
     let schema: Value = serde_json::from_str(&schema).expect("JSON");

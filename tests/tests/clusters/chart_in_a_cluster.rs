@@ -77,7 +77,7 @@ fn moved(mut object: Value, namespace: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_controller_with_rights_in_some_namespaces_serves_those_alone() {
+async fn namespaced_controller_serves_only_namespaces_it_may_read() {
     let cluster = TestCluster::start().await;
     cluster.install_crds(Channel::Standard).await;
     cluster

@@ -57,10 +57,8 @@ fn route_to(service: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn applied_is_served_and_programmed_is_true_when_envoy_says_so_and_no_longer() {
-    if !network::inside_own(
-        "applied_is_served_and_programmed_is_true_when_envoy_says_so_and_no_longer",
-    ) {
+async fn programmed_condition_follows_what_envoy_serves() {
+    if !network::inside_own("programmed_condition_follows_what_envoy_serves") {
         return;
     }
     let mut all = Path::start(&[80]).await;

@@ -119,7 +119,7 @@ async fn history_that_is_gone_is_read_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_minute_without_an_api_server_is_none_without_service() {
+async fn host_keeps_serving_during_api_server_outage() {
     let mut host = Host::start().await;
     let begun = Instant::now();
     host.cluster.stop_apiserver();
@@ -149,7 +149,7 @@ async fn a_minute_without_an_api_server_is_none_without_service() {
 
 /// The connections stay open but silent, which looks like an idle cluster.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_is_frozen_is_noticed_within_a_minute() {
+async fn host_reports_frozen_api_server_within_a_minute() {
     let host = Host::start().await;
     host.cluster.freeze_apiserver();
     eventually("it says so", NOTICED, async || match host.agent.status() {

@@ -75,7 +75,7 @@ async fn wait_said(client: &Client, gateway: &NamespacedName, host: &str, status
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_speaks_for_itself_and_its_gateways_only() {
+async fn host_may_report_only_itself_and_its_gateways() {
     let cluster = deployed(Channel::Standard).await;
     apply_file(&cluster, "agent/rbac.yaml").await;
     apply_file(&cluster, "agent/one-gateway.yaml").await;

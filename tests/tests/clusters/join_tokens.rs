@@ -29,7 +29,7 @@ fn forbidden<T: std::fmt::Debug>(result: Result<T, Failure>, word: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_is_good_for_one_host_and_a_host_for_itself() {
+async fn join_token_admits_one_host_with_own_rights() {
     let site = Site::start().await;
     let controller = ControllerUnderTest::start(&site.cluster, &[]).await;
     controller.wait_ready().await;

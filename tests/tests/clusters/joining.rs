@@ -58,10 +58,8 @@ async fn wait_addresses(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_joins_serves_renews_is_lost_and_found_and_serves_on_when_it_is_revoked() {
-    if !network::inside_own(
-        "a_host_joins_serves_renews_is_lost_and_found_and_serves_on_when_it_is_revoked",
-    ) {
+async fn joined_host_serves_through_renewal_loss_and_revocation() {
+    if !network::inside_own("joined_host_serves_through_renewal_loss_and_revocation") {
         return;
     }
     let site = Site::start().await;

@@ -88,7 +88,7 @@ subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_plugin_shows_gateways_hosts_and_requests_with_the_rights_of_its_caller() {
+async fn plugin_shows_objects_with_rights_of_caller() {
     let (cluster, _controller, agent) = followed(&[80], &[]).await;
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("cart", &["192.0.2.7:80".parse().unwrap()]));
@@ -263,7 +263,7 @@ impl Drop for Watching {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_shows_what_has_changed_and_outlives_the_api_server() {
+async fn plugin_watch_shows_changes_after_api_server_outage() {
     let mut cluster = deployed(Channel::Standard).await;
     let _controller = ControllerUnderTest::start(&cluster, &[]).await;
     let mut objects = edge(&[http_listener("http", 80, "")]);

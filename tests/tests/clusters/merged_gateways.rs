@@ -82,7 +82,7 @@ fn word(condition: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_envoy_serves_all_gateways_of_the_class_whichever_come_and_go() {
+async fn one_envoy_serves_merged_gateways_through_changes() {
     let authority = Authority::new("tests");
     let (old, new) = (Backend::start("old").await, Backend::start("new").await);
     let mut objects = class("None");
@@ -174,7 +174,7 @@ async fn one_envoy_serves_all_gateways_of_the_class_whichever_come_and_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_restarts_serves_on_a_gateway_whose_own_settings_are_refused() {
+async fn restarted_agent_serves_gateway_with_rejected_settings() {
     let backend = Backend::start("young").await;
     let mut objects = class("None");
     objects.extend(served("young", &[backend.address()]));
@@ -227,10 +227,8 @@ fn of(gateway: &Value, type_: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gateways_of_a_class_share_a_publication_a_service_and_envoys_in_a_cluster() {
-    if !network::inside_own(
-        "gateways_of_a_class_share_a_publication_a_service_and_envoys_in_a_cluster",
-    ) {
+async fn merged_gateways_share_publication_service_and_envoys() {
+    if !network::inside_own("merged_gateways_share_publication_service_and_envoys") {
         return;
     }
     let cluster = deployed(Channel::Standard).await;

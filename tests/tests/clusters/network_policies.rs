@@ -17,7 +17,7 @@ fn example(path: &Path) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn the_api_server_takes_the_policies_and_they_select_the_controller() {
+async fn api_server_accepts_network_policies_that_select_controller() {
     let cluster = TestCluster::start().await;
     deploy(&cluster).await;
     let all = rendered_with_component("network-policies");

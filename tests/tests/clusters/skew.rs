@@ -20,7 +20,7 @@ use sesame_tests::manifests::{edge, http_listener, https_listener, plain_route, 
 use sesame_tests::network;
 use sesame_tests::reports::allow_hosts;
 
-const TEST: &str = "agents_and_controllers_of_two_versions_serve_each_other_up_and_back";
+const TEST: &str = "two_versions_interoperate_through_upgrade_and_downgrade";
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const HOST: &str = "skew.test";
 
@@ -179,7 +179,7 @@ async fn backend(name: &str) -> Backend {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agents_and_controllers_of_two_versions_serve_each_other_up_and_back() {
+async fn two_versions_interoperate_through_upgrade_and_downgrade() {
     if !network::inside_own(TEST) {
         return;
     }

@@ -165,12 +165,12 @@ async fn adopted(workload: &str) -> (TestCluster, ControllerUnderTest, PathBuf) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deployment_that_is_there_is_adopted_without_new_pods() {
+async fn existing_deployment_is_adopted_without_new_pods() {
     adopted("Deployment").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_that_is_there_is_adopted_as_it_was_shown_and_only_what_changes_makes_new_pods() {
+async fn existing_fleet_is_adopted_only_as_diff_shows() {
     let (cluster, _controller, kubeconfig) = adopted("DaemonSet").await;
     let paths = fleet("DaemonSet");
     // The diff shows a change made in between, so the earlier agreement does not cover it.

@@ -70,8 +70,8 @@ async fn agent_of(cluster: &TestCluster) -> AgentUnderTest {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_that_are_selected_get_requests_while_they_are_ready() {
-    if !network::inside_own("pods_that_are_selected_get_requests_while_they_are_ready") {
+async fn selected_pods_get_requests_only_while_ready() {
+    if !network::inside_own("selected_pods_get_requests_only_while_ready") {
         return;
     }
     let cluster = TestCluster::start().await;

@@ -10,7 +10,7 @@ const API: &str = "/apis/gateway.networking.k8s.io/v1";
 const FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k8s.io";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_class_that_is_deleted_waits_for_its_last_gateway_which_is_served_on() {
+async fn deleted_class_waits_for_last_gateway_still_served() {
     let cluster = deployed(Channel::Standard).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
     let admin = cluster.admin();

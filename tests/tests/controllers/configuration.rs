@@ -37,7 +37,7 @@ async fn listener(cluster: &TestCluster, what: &str, reason: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_controller_waits_for_its_configuration_and_takes_each_valid_change_as_it_runs() {
+async fn controller_waits_for_configuration_and_applies_valid_changes() {
     let cluster = deployed(Channel::Standard).await;
     let controller = ControllerUnderTest::start(&cluster, &["--configuration", "sesame"]).await;
     let pid = controller.pid();
@@ -130,7 +130,7 @@ async fn a_version_that_is_not_valid_changes_nothing(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parameters_take_effect_and_bad_ones_leave_what_is_served() {
+async fn invalid_parameters_keep_last_good_configuration() {
     let cluster = deployed(Channel::Standard).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
     cluster

@@ -10,7 +10,7 @@ const DEFINITION: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gateways.gateway.networking.k8s.io";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_definitions_a_controller_waits_and_withdraws_nothing() {
+async fn controller_withdraws_nothing_if_definitions_are_missing() {
     let cluster = deployed(Channel::Standard).await;
     let mut controller = ControllerUnderTest::start(&cluster, &[]).await;
     cluster

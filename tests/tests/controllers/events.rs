@@ -39,7 +39,7 @@ async fn told(cluster: &TestCluster, object: (&str, &str), type_: &str, reason: 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_turns_bad_or_good_is_an_event_of_its_object_and_is_told_once() {
+async fn condition_change_emits_one_event_per_object() {
     let cluster = deployed(Channel::Standard).await;
     let mut controller = ControllerUnderTest::start(&cluster, &[]).await;
     let mut objects = edge(&[http_listener("http", 80, "")]);

@@ -90,8 +90,8 @@ async fn agent_of(cluster: &TestCluster) -> AgentUnderTest {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_fields_of_the_experimental_channel_are_served_or_a_status() {
-    if !network::inside_own("the_fields_of_the_experimental_channel_are_served_or_a_status") {
+async fn experimental_fields_are_served_or_reported_in_status() {
+    if !network::inside_own("experimental_fields_are_served_or_reported_in_status") {
         return;
     }
     let cluster = TestCluster::start().await;
@@ -186,8 +186,8 @@ async fn says_so(cluster: &TestCluster) {
 
 /// Sessions in the older shape, first with 1.6 definitions and then with 1.7 ones.
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_of_the_older_shape_go_on_under_newer_definitions() {
-    if !network::inside_own("sessions_of_the_older_shape_go_on_under_newer_definitions") {
+async fn sessions_in_older_shape_survive_newer_definitions() {
+    if !network::inside_own("sessions_in_older_shape_survive_newer_definitions") {
         return;
     }
     let cluster = TestCluster::start().await;

@@ -35,7 +35,7 @@ async fn wait_routes(cluster: &TestCluster, count: usize) {
 }
 
 #[tokio::test]
-async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
+async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     let mut cluster = deployed(Channel::Standard).await;
     let mut first = ControllerUnderTest::start(&cluster, &LEASE).await;
     first.wait_ready().await;
@@ -149,7 +149,7 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
 
 /// The connections stay open, but silent.
 #[tokio::test]
-async fn an_api_server_that_is_frozen_is_noticed_and_what_was_missed_is_read() {
+async fn controller_catches_up_after_api_server_freeze() {
     let cluster = deployed(Channel::Standard).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
     controller.wait_ready().await;
@@ -249,7 +249,7 @@ async fn what_cannot_be_written_is_said(cluster: &TestCluster) {
 }
 
 #[tokio::test]
-async fn neither_the_lease_nor_anything_of_the_controller_waits_behind_requests_of_hosts() {
+async fn controller_requests_have_higher_priority_than_hosts() {
     let cluster = deployed(Channel::Standard).await;
     let namespace = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}");
     let lease = format!("{namespace}/leases/sesame-controller");

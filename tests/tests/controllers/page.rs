@@ -125,7 +125,7 @@ fn only_our_markup(page: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_tells_what_a_replica_knows_and_takes_nothing_for_markup() {
+async fn controller_page_shows_state_and_escapes_markup() {
     let cluster = deployed(Channel::Standard).await;
     let ((first, at_first), (second, at_second)) = (address(), address());
     let controller = ControllerUnderTest::start(&cluster, &[&at_first]).await;
@@ -205,7 +205,7 @@ async fn the_page_tells_what_a_replica_knows_and_takes_nothing_for_markup() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guard_asks_for_a_certificate_and_a_token_while_probes_need_neither() {
+async fn guard_requires_certificate_and_token_except_for_probes() {
     let files = GuardDirectory::new("controller.test", TOKEN);
     let (address, at) = address();
     let guard = files.options();
@@ -277,7 +277,7 @@ async fn a_guard_asks_for_a_certificate_and_a_token_while_probes_need_neither() 
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "it needs a browser: make test-browser"]
-async fn a_browser_shows_the_page_and_runs_nothing_of_it() {
+async fn controller_page_runs_no_script_in_browser() {
     let cluster = deployed(Channel::Standard).await;
     let (address, at) = address();
     let _controller = ControllerUnderTest::start(&cluster, &[&at]).await;

@@ -70,7 +70,7 @@ async fn serve(cluster: &TestCluster) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_has_the_addresses_of_its_load_balancer_as_they_come_change_and_go() {
+async fn gateway_addresses_follow_load_balancer() {
     let publishing = json!({
         "type": "LoadBalancer",
         "loadBalancerClass": "example.com/lb",
@@ -225,7 +225,7 @@ async fn a_listener_set_adds_a_port(cluster: &TestCluster) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_type_decides_whose_addresses_a_gateway_has_and_a_requested_one_is_the_load_balancers() {
+async fn publishing_type_selects_gateway_addresses() {
     let (cluster, _controller) = published(&json!({"type": "ClusterIP"})).await;
     serve(&cluster).await;
     let inside = cluster

@@ -29,7 +29,7 @@ async fn wait(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_has_a_service_with_its_infrastructure_and_no_other_is_touched() {
+async fn gateway_gets_own_service_with_infrastructure_metadata() {
     let cluster = deployed(Channel::Standard).await;
     let mut controller = ControllerUnderTest::start(&cluster, &[]).await;
     let admin = cluster.admin();

@@ -53,8 +53,8 @@ fn reason(policy: &Value, type_: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn policies_of_a_cluster_trace_and_have_a_status() {
-    if !network::inside_own("policies_of_a_cluster_trace_and_have_a_status") {
+async fn telemetry_policies_trace_and_report_status() {
+    if !network::inside_own("telemetry_policies_trace_and_report_status") {
         return;
     }
     let cluster = TestCluster::start().await;

@@ -71,7 +71,7 @@ async fn published(cluster: &TestCluster, authorities: &[&Authority]) {
 }
 
 #[tokio::test]
-async fn a_cluster_trust_bundle_is_found_followed_and_missed() {
+async fn cluster_trust_bundle_is_followed_and_absence_reported() {
     let cluster = deployed(Channel::Experimental).await;
     let mut controller = ControllerUnderTest::start(&cluster, &[]).await;
     let (servers, first, second) = (
@@ -138,7 +138,7 @@ async fn allow_bundles(cluster: &TestCluster, allowed: bool) {
 }
 
 #[tokio::test]
-async fn without_the_right_to_read_bundles_everything_else_goes_on_until_it_is_granted() {
+async fn everything_else_is_served_without_trust_bundle_access() {
     let cluster = TestCluster::start().await;
     cluster.install_crds(Channel::Experimental).await;
     deploy(&cluster).await;

@@ -109,7 +109,7 @@ async fn gone(cluster: &TestCluster, path: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_gateway_has_the_ports_and_gives_its_addresses_as_long_as_it_is_accepted() {
+async fn upstream_gateway_gets_ports_and_provides_addresses() {
     let cluster = deployed(Channel::Standard).await;
     let _controller = ControllerUnderTest::start(&cluster, &[]).await;
     apply(&cluster, &json!({"publishing": upstream("cloud")})).await;
@@ -209,7 +209,7 @@ async fn a_second_gateway_has_the_ports_and_gives_its_addresses_as_long_as_it_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_the_cluster_has_no_tcproutes_the_gateway_says_so() {
+async fn upstream_gateway_reports_cluster_without_tcproutes() {
     let cluster = deployed(Channel::Standard).await;
     let kind = "tcproutes.gateway.networking.k8s.io";
     cluster
@@ -230,8 +230,8 @@ async fn where_the_cluster_has_no_tcproutes_the_gateway_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_sesame_itself_in_front_a_request_passes_two_envoys() {
-    if !network::inside_own("with_sesame_itself_in_front_a_request_passes_two_envoys") {
+async fn request_passes_two_envoys_if_sesame_is_upstream() {
+    if !network::inside_own("request_passes_two_envoys_if_sesame_is_upstream") {
         return;
     }
     let cluster = deployed(Channel::Standard).await;

@@ -115,7 +115,7 @@ fn of(page: &Page) -> Vec<(String, Vec<String>)> {
 }
 
 #[test]
-fn every_command_is_one_that_the_programs_take_or_that_is_run_somewhere() {
+fn every_documented_command_is_accepted_or_run() {
     let known = known();
     let mut unused: BTreeSet<&String> = known.keys().collect();
     let mut wrong = Vec::new();
@@ -139,7 +139,7 @@ fn every_command_is_one_that_the_programs_take_or_that_is_run_somewhere() {
 }
 
 #[test]
-fn a_command_that_nobody_runs_or_takes_is_told() {
+fn unknown_command_in_docs_is_reported() {
     let page = Path::new("docs/security.md");
     for line in [
         "sesame-agent status --gatway default/edge",

@@ -85,7 +85,7 @@ fn every_page_is_in_the_summary_once() {
 }
 
 #[test]
-fn a_task_is_a_page_of_at_most_80_lines() {
+fn task_pages_have_at_most_80_lines() {
     for page in below("docs/tasks") {
         let lines = page.text.lines().count();
         assert!(lines <= 80, "{} has {lines} lines", page.path.display());

@@ -31,7 +31,7 @@ fn found(tool: &str) -> PathBuf {
 }
 
 #[test]
-fn what_is_missing_is_named_before_anything_is_built() {
+fn make_names_missing_tools_before_building() {
     let tools = ["sh", "sed", "awk", "dirname", "sort", "head", "cut"];
     for (target, missing) in [
         ("demo", &["cargo: Rust 1.", "cc: ", "python3 "][..]),

@@ -39,7 +39,7 @@ fn sources(directory: &Path, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn the_page_of_names_has_those_of_the_sources() {
+fn names_page_matches_sources() {
     let mut wanted = BTreeSet::new();
     for directory in [
         "controller/gateway-api/src",

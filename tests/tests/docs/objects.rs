@@ -120,7 +120,7 @@ fn settings() -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_takes_every_object_as_it_is() {
+async fn api_server_accepts_every_documented_object() {
     let cluster = deployed(Channel::Experimental).await;
     let mut found = Vec::new();
     for page in all() {

@@ -4,7 +4,7 @@ use sesame_tests::agent::{SOON, Setup};
 use sesame_tests::demo;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_example_of_the_demo_is_answered_as_promised() {
+async fn demo_examples_get_documented_answers() {
     let mut agent = Setup::with_ports(&[80, 443]).prepare();
     for name in ["gateway.yaml", "backends.yaml", "route.yaml"] {
         let text = std::fs::read_to_string(demo::manifests().join(name)).expect("a manifest");

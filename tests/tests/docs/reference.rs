@@ -125,7 +125,7 @@ fn program(program: &Command) -> String {
 }
 
 #[test]
-fn the_pages_of_the_programs_are_what_the_programs_take() {
+fn reference_pages_match_program_options() {
     check(
         "docs/reference/sesame-agent.md",
         &program(&sesame_agent::cli::command()),
@@ -141,7 +141,7 @@ fn the_pages_of_the_programs_are_what_the_programs_take() {
 }
 
 #[test]
-fn the_page_of_conditions_is_what_the_code_says() {
+fn conditions_page_matches_code() {
     let row = |word: &str, meaning: &str| {
         assert!(
             !meaning.is_empty(),

@@ -90,7 +90,7 @@ fn split(line: &str) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn a_line_is_split_as_a_shell_does_it() {
+fn lines_split_like_a_shell() {
     for (line, wanted) in [
         (
             "curl -i http://localhost/",

@@ -56,7 +56,7 @@ fn all_match(said: &[&str], shown: &[&str]) -> bool {
 }
 
 #[test]
-fn what_is_printed_has_to_be_what_is_shown() {
+fn printed_output_must_match_documented_output() {
     for (said, shown, good) in [
         ("a\nb\n", "a\nb\n", true),
         ("a b c\n", "a b…\n", true),

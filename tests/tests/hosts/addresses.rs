@@ -46,7 +46,7 @@ async fn serves(agent: &AgentUnderTest, ip: &str, backend: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_gateways_have_an_envoy_and_an_address_each() {
+async fn each_gateway_has_its_own_envoy_and_address() {
     let mut objects = vec![gateway_class("edge")];
     let mut backends = Vec::new();
     for (name, address) in [("one", "127.0.0.2"), ("two", "127.0.0.3")] {

@@ -60,7 +60,7 @@ fn lose_a_shard(dir: &Path) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_is_served_and_replaced_whole_or_not_at_all() {
+async fn snapshot_directory_is_replaced_only_as_a_whole() {
     let backend = Backend::start("a").await;
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("edge");
@@ -189,7 +189,7 @@ async fn keys_that_everybody_may_read_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_rendering_leaves_out_is_degraded_and_the_rest_is_served() {
+async fn unrenderable_parts_degrade_status_and_rest_is_served() {
     let backend = Backend::start("a").await;
     let root = tempfile::tempdir().unwrap();
     let mut resolved = version(&backend, "/one");
@@ -232,7 +232,7 @@ async fn a_snapshot_sends_nobody_to_the_host_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pipe_in_the_place_of_a_shard_holds_nothing_up() {
+async fn pipe_in_place_of_shard_does_not_block() {
     let backend = Backend::start("a").await;
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("edge");
@@ -258,7 +258,7 @@ async fn a_pipe_in_the_place_of_a_shard_holds_nothing_up() {
 }
 
 #[test]
-fn directories_that_others_may_write_are_refused_with_what_to_do() {
+fn run_rejects_writable_directories_with_remedy() {
     for name in ["state", "runtime"] {
         let root = tempfile::tempdir().unwrap();
         let at = |name: &str| root.path().join(name);
@@ -298,7 +298,7 @@ fn directories_that_others_may_write_are_refused_with_what_to_do() {
 /// connection shared with other clients. The agent must not rely on the publisher of a snapshot to
 /// reject it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_cannot_make_a_body_the_next_request() {
+async fn snapshot_cannot_turn_body_into_next_request() {
     let backend = Backend::start("a").await;
     let root = tempfile::tempdir().unwrap();
     let mut snapshot = version(&backend, "/one").snapshot;

@@ -36,7 +36,7 @@ fn to_backend(host: &Host, at: SocketAddr, name: &str, endpoint: SocketAddr) -> 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_route_switches_its_backend_under_load_without_a_failure() {
+async fn route_switches_backend_under_load_without_failure() {
     let host = Host::new();
     let at = free_address();
     let backends = [backend("one").await, backend("two").await];
@@ -75,7 +75,7 @@ async fn a_route_switches_its_backend_under_load_without_a_failure() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_switch_leaves_unused_goes_with_the_next_one_under_load_without_a_failure() {
+async fn unused_cluster_is_removed_by_next_switch() {
     let host = Host::new();
     let at = free_address();
     let backends = [backend("a").await, backend("b").await, backend("c").await];
@@ -117,7 +117,7 @@ async fn what_a_switch_leaves_unused_goes_with_the_next_one_under_load_without_a
 /// The agent dies at each of its await points in turn, with unused resources left from the previous
 /// change.
 #[tokio::test]
-async fn an_agent_that_was_killed_with_something_unused_is_followed_by_one_that_removes_it() {
+async fn next_agent_removes_unused_resources_after_kill() {
     let host = Host::new();
     let at = free_address();
     let [one, two, three] = [
@@ -153,7 +153,7 @@ async fn an_agent_that_was_killed_with_something_unused_is_followed_by_one_that_
 }
 
 #[tokio::test]
-async fn what_is_unchanged_after_a_start_is_confirmed_and_not_written() {
+async fn unchanged_content_is_confirmed_not_rewritten_after_start() {
     let host = Host::new();
     let at = free_address();
     let wanted = to_backend(&host, at, "c", backend("c").await);
@@ -212,7 +212,7 @@ async fn a_refused_listener_leaves_everything_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_refused_route_table_is_named_among_those_of_its_step() {
+async fn rejected_route_table_is_named_in_its_step() {
     let host = Host::new();
     let (at, other) = (free_address(), free_address());
     let mut accepted = to_backend(&host, at, "one", backend("one").await);
@@ -238,7 +238,7 @@ async fn a_refused_route_table_is_named_among_those_of_its_step() {
 }
 
 #[tokio::test]
-async fn a_certificate_is_rotated_and_proven_and_a_bad_pair_is_refused_twice() {
+async fn certificate_rotates_and_bad_pair_is_rejected_twice() {
     let host = Host::new();
     let (at, tls) = (free_address(), free_address());
     let name = "Secret/ns/na.me:x";
@@ -291,7 +291,7 @@ async fn a_certificate_is_rotated_and_proven_and_a_bad_pair_is_refused_twice() {
 }
 
 #[tokio::test]
-async fn a_file_that_envoy_does_not_see_is_reported_and_taken_back() {
+async fn file_unseen_by_envoy_is_reported_and_reverted() {
     let host = Host::new();
     let at = free_address();
     let accepted = to_backend(&host, at, "one", backend("one").await);
@@ -322,7 +322,7 @@ async fn a_file_that_envoy_does_not_see_is_reported_and_taken_back() {
 }
 
 #[tokio::test]
-async fn an_agent_that_was_killed_half_way_is_followed_by_one_that_goes_on() {
+async fn next_agent_recovers_from_kill_in_transaction() {
     let host = Host::new();
     let at = free_address();
     let accepted = to_backend(&host, at, "one", backend("one").await);

@@ -29,7 +29,7 @@ async fn status_of(agent: &AgentUnderTest, number: usize) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn endpoints_go_ahead_of_routes_that_wait_and_no_request_fails() {
+async fn endpoints_apply_before_delayed_routes_without_failed_request() {
     let (first, second) = (
         Backend::start("first").await,
         Backend::start("second").await,

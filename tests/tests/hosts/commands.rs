@@ -40,7 +40,7 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn render_prints_what_envoy_would_get_without_private_keys() {
+fn render_prints_envoy_resources_without_private_keys() {
     let (agent, manifests) = good();
     let json = agent.command(&["render", "--manifests", &manifests, "--format", "json"]);
     assert_eq!(json.status.code(), Some(0), "{json:?}");
@@ -103,7 +103,7 @@ fn render_writes_snapshots_that_read_back() {
 }
 
 #[test]
-fn run_takes_one_source_and_says_which_there_are() {
+fn run_requires_one_source_and_lists_them() {
     let (agent, manifests) = good();
     let none = agent.command(&["run"]);
     assert_eq!(none.status.code(), Some(2), "{none:?}");
@@ -124,7 +124,7 @@ fn run_takes_one_source_and_says_which_there_are() {
 }
 
 #[test]
-fn render_as_a_bootstrap_is_what_envoy_takes_and_never_leaks_a_key() {
+fn rendered_bootstrap_is_valid_and_contains_no_key() {
     let (agent, manifests) = good();
     let refused = agent.command(&["render", "--manifests", &manifests, "--format", "pb"]);
     assert_eq!(
@@ -136,7 +136,7 @@ fn render_as_a_bootstrap_is_what_envoy_takes_and_never_leaks_a_key() {
 }
 
 #[test]
-fn validate_names_everything_that_is_wrong_and_says_so_by_its_exit_code() {
+fn validate_names_every_problem_and_exits_with_failure() {
     let (agent, manifests) = good();
     let valid = agent.command(&["validate", "--manifests", &manifests]);
     assert_eq!(valid.status.code(), Some(0), "{}", text(&valid));
@@ -213,7 +213,7 @@ async fn running() -> AgentUnderTest {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_command_that_talks_to_an_agent_takes_the_same_options_before_and_after_its_name() {
+async fn agent_commands_take_options_before_or_after_name() {
     let agent = running().await;
     let runtime = agent.runtime().to_string_lossy().into_owned();
     let options = [
@@ -264,7 +264,7 @@ async fn every_command_that_talks_to_an_agent_takes_the_same_options_before_and_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn status_says_first_what_is_wrong_then_counts_and_shows_what_is_asked_for() {
+async fn status_lists_problems_first_and_filters_objects() {
     let agent = running().await;
     let runtime = agent.runtime().to_string_lossy().into_owned();
     let status = |arguments: &[&str]| {

@@ -55,7 +55,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn a_taken_port_is_named_with_the_process_that_holds_it() {
+fn doctor_names_process_that_holds_port() {
     let agent = Setup::with_ports(&[80]).prepare();
     agent.write("all.yaml", &yaml(&edge(&[http_listener("http", 80, "")])));
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -84,7 +84,7 @@ fn a_taken_port_is_named_with_the_process_that_holds_it() {
 }
 
 #[test]
-fn modes_that_let_others_in_are_found_and_mended() {
+fn doctor_finds_and_fixes_open_file_modes() {
     let agent = Setup::with_ports(&[80]).prepare();
     let config = host(&agent, "");
     let (state, runtime) = (agent.state(), agent.runtime());
@@ -116,7 +116,7 @@ fn modes_that_let_others_in_are_found_and_mended() {
 }
 
 #[test]
-fn settings_that_are_wrong_are_a_finding_and_not_the_end() {
+fn doctor_reports_invalid_settings_and_continues() {
     let agent = Setup::with_ports(&[80]).prepare();
     let config = host(&agent, "colour: red\n");
     let (output, examination) = examine(&agent, &["--config", &config]);
@@ -126,7 +126,7 @@ fn settings_that_are_wrong_are_a_finding_and_not_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_serves_has_its_own_ports_and_a_running_agent() {
+async fn doctor_accepts_ports_of_running_agent() {
     let agent = Setup::with_ports(&[80])
         .start(&[("all.yaml", &yaml(&edge(&[http_listener("http", 80, "")])))]);
     set_mode(&agent.state(), 0o700);
@@ -215,7 +215,7 @@ fn with_api_keys() -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_collected_says_all_and_has_no_key_and_no_token() {
+async fn doctor_collects_details_without_keys_or_tokens() {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
 

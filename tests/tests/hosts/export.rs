@@ -24,8 +24,8 @@ fn run(program: &Path, arguments: &[&str]) -> Output {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_of_a_cluster_are_sealed_to_a_host_and_served_there() {
-    if !network::inside_own("keys_of_a_cluster_are_sealed_to_a_host_and_served_there") {
+async fn exported_keys_are_sealed_to_host_and_served() {
+    if !network::inside_own("exported_keys_are_sealed_to_host_and_served") {
         return;
     }
     let at = (network::BACKENDS, 0).into();

@@ -40,7 +40,7 @@ async fn wait_addresses(agent: &AgentUnderTest, expected: &[(&str, &str)]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_keeps_its_address_whoever_comes_and_goes_and_over_a_restart() {
+async fn gateway_keeps_address_through_other_gateways_and_restart() {
     let backend = Backend::start("a").await;
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("a", &[backend.address()]));

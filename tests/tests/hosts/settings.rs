@@ -31,7 +31,7 @@ fn json(output: &Output) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reload_changes_what_can_change_while_envoy_serves() {
+async fn reload_applies_live_settings_without_restart() {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     let backend = Backend::start("a").await;
     objects.extend(served("app", &[backend.address()]));
@@ -114,7 +114,7 @@ async fn a_reload_changes_what_can_change_while_envoy_serves() {
 }
 
 #[test]
-fn a_file_that_is_wrong_keeps_run_from_starting_and_says_where() {
+fn run_rejects_invalid_settings_file_with_line() {
     let agent = Setup::with_ports(&[80]).prepare();
     let manifests = agent.manifests().to_string_lossy().into_owned();
     let file = write(
@@ -144,7 +144,7 @@ fn a_file_that_is_wrong_keeps_run_from_starting_and_says_where() {
 }
 
 #[test]
-fn validate_shows_every_setting_with_the_place_that_it_comes_from() {
+fn validate_shows_origin_of_every_setting() {
     let agent = Setup::with_ports(&[80]).prepare();
     let manifests = agent.manifests().to_string_lossy().into_owned();
     let file = write(

@@ -103,10 +103,8 @@ fn again(mut object: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_the_controller_signed_is_served_and_its_key_is_replaced_with_overlap() {
-    if !network::inside_own(
-        "only_what_the_controller_signed_is_served_and_its_key_is_replaced_with_overlap",
-    ) {
+async fn host_serves_only_signed_snapshots_through_key_rotation() {
+    if !network::inside_own("host_serves_only_signed_snapshots_through_key_rotation") {
         return;
     }
     let at = (network::BACKENDS, 0).into();
@@ -291,7 +289,7 @@ impl Renderer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_directories_that_a_trusted_key_has_signed_are_taken() {
+async fn snapshot_directory_needs_signature_of_trusted_key() {
     let names = ["one", "two", "three", "four"];
     let [one, two, three, four] = names.map(Backend::start);
     let (one, two, three, four) = (one.await, two.await, three.await, four.await);

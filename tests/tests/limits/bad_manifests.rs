@@ -101,7 +101,7 @@ async fn start() -> (AgentUnderTest, Vec<Backend>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_file_is_named_with_its_line_and_harms_nothing_else() {
+async fn broken_manifest_is_named_with_line_and_isolated() {
     let (agent, _backends) = start().await;
     let good = validate(&agent);
     assert!(good.status.success(), "{}", text(&good));

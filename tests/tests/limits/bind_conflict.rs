@@ -75,7 +75,7 @@ fn route(backend: &Backend) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_held_port_is_reported_with_its_holder_and_opened_when_it_is_free() {
+async fn held_port_is_reported_and_opened_when_free() {
     let backend = Backend::start("a").await;
     let agent = Setup::with_ports(&[80, 81]).start(&[
         ("gateway.yaml", &listeners(&[("one", 80)])),
@@ -101,7 +101,7 @@ async fn a_held_port_is_reported_with_its_holder_and_opened_when_it_is_free() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_port_that_is_held_at_a_cold_start_costs_only_its_listener() {
+async fn held_port_at_start_blocks_only_its_listener() {
     let backend = Backend::start("a").await;
     let mut agent = Setup::with_ports(&[80, 81]).prepare();
     let held = hold(&agent, 81);
@@ -124,7 +124,7 @@ async fn a_port_that_is_held_at_a_cold_start_costs_only_its_listener() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_only_port_is_held_at_a_cold_start() {
+async fn cold_start_recovers_if_only_port_is_held() {
     let backend = Backend::start("a").await;
     let mut agent = Setup::with_ports(&[80]).prepare();
     let held = hold(&agent, 80);
@@ -138,7 +138,7 @@ async fn the_only_port_is_held_at_a_cold_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_that_were_damaged_before_envoy_starts_again_are_put_right() {
+async fn damaged_files_are_repaired_before_envoy_restarts() {
     let backend = Backend::start("a").await;
     let mut agent = Setup::with_ports(&[80]).start(&[
         ("gateway.yaml", &listeners(&[("one", 80)])),

@@ -142,7 +142,7 @@ async fn three_hundred_services_fit_into_the_default_limit() {
 
 /// Here the user namespace's limit applies instead of the usual one.
 #[tokio::test(flavor = "multi_thread")]
-async fn three_hundred_services_fit_into_the_limit_of_a_user_namespace() {
+async fn three_hundred_services_fit_in_user_namespace_limit() {
     endures(limited(Setup::with_ports(&[80]), 64)).await;
 }
 
@@ -163,7 +163,7 @@ fn files(agent: &AgentUnderTest, count: usize) -> Vec<usize> {
 /// A Service that changes often takes over the endpoints file of one that does not. Requests in
 /// flight to either must succeed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_keeps_changing_gets_a_file_without_a_failed_request() {
+async fn changing_service_takes_over_file_without_failed_request() {
     const FEW: usize = 24;
     let old = Backend::start("old").await;
     let new = Backend::start("new").await;

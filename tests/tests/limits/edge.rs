@@ -53,7 +53,7 @@ async fn get(address: SocketAddr, path: &str, header: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn paths_and_names_mean_one_thing_unless_the_gateway_says_otherwise() {
+async fn gateway_normalizes_paths_and_rejects_underscores_by_default() {
     let backend = Backend::start("a").await;
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("a", &[backend.address()]));
@@ -322,7 +322,7 @@ fn client_hello(trust: &Arc<rustls::RootCertStore>) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn timeouts_let_go_who_is_silent_and_nobody_else() {
+async fn timeouts_close_only_silent_connections() {
     let authority = Authority::new("edge");
     let mut objects = edge(&[
         http_listener("http", 80, ""),

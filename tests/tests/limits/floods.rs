@@ -53,7 +53,7 @@ async fn answers(request: &Request) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_and_datagrams_end_nothing_and_take_nobodys_share() {
+async fn floods_do_not_affect_other_clients() {
     let web = Backend::start("web").await;
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .await
@@ -132,7 +132,7 @@ async fn flood_with_datagrams(address: SocketAddr) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn too_few_files_are_an_error_at_the_start() {
+async fn agent_refuses_to_start_with_few_descriptors() {
     let mut agent = Setup::with_ports(&[80])
         .wrapper(&["prlimit", "--nofile=400:400"])
         .start(&[("all.yaml", &yaml(&edge(&[http_listener("http", 80, "")])))]);

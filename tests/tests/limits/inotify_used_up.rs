@@ -54,7 +54,7 @@ async fn wait_well(agent: &AgentUnderTest) {
 }
 
 #[test]
-fn without_inotify_what_is_there_is_served_and_changes_are_found() {
+fn host_serves_and_finds_changes_without_inotify() {
     let status = Command::new("unshare")
         .args(["--user", "--map-root-user"])
         .arg(itself::executable())

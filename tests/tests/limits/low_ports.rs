@@ -33,12 +33,12 @@ fn in_a_network(test: &str) {
 }
 
 #[test]
-fn with_the_capability_low_ports_are_served_through_every_restart() {
+fn low_ports_are_served_through_restarts_with_capability() {
     in_a_network("with_the_capability");
 }
 
 #[test]
-fn without_the_capability_only_low_ports_are_refused_and_opened_when_allowed() {
+fn low_ports_are_refused_until_allowed_without_capability() {
     in_a_network("without_the_capability");
 }
 

@@ -423,7 +423,7 @@ impl Publisher {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_kind_of_poison_is_left_out_alone_and_comes_back_when_it_is_mended() {
+async fn each_poison_is_quarantined_alone_until_fixed() {
     let endpoint = backend("good").await;
     let world = World::new(20, endpoint);
     let mut publisher = Publisher::start(&world).await;
@@ -456,7 +456,7 @@ async fn each_kind_of_poison_is_left_out_alone_and_comes_back_when_it_is_mended(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_virtual_host_that_is_left_out_answers_500_and_no_wider_one_has_its_requests() {
+async fn quarantined_virtual_host_answers_500_not_wider_host() {
     let endpoint = backend("good").await;
     let world = World::new(2, endpoint);
     let mut publisher = Publisher::start(&world).await;
@@ -509,7 +509,7 @@ async fn a_virtual_host_that_is_left_out_answers_500_and_no_wider_one_has_its_re
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forty_culprits_among_five_hundred_are_named_exactly_and_no_good_request_fails() {
+async fn forty_culprits_are_named_exactly_without_failed_request() {
     let endpoint = backend("good").await;
     let good = World::new(500, endpoint);
     let mut publisher = Publisher::start(&good).await;
@@ -559,7 +559,7 @@ async fn forty_culprits_among_five_hundred_are_named_exactly_and_no_good_request
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cold_start_with_poison_serves_what_is_good() {
+async fn cold_start_with_poison_serves_good_routes() {
     let endpoint = backend("good").await;
     let mut world = World::new(50, endpoint);
     let culprits: BTreeSet<Piece> = Poison::ALL
@@ -577,7 +577,7 @@ async fn a_cold_start_with_poison_serves_what_is_good() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn something_newer_ends_a_search_and_what_was_found_is_kept() {
+async fn newer_configuration_ends_search_and_keeps_findings() {
     let endpoint = backend("good").await;
     let good = World::new(20, endpoint);
     let mut publisher = Publisher::start(&good).await;
@@ -607,7 +607,7 @@ async fn something_newer_ends_a_search_and_what_was_found_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_key_has_the_accepted_one_in_its_place_until_it_is_mended() {
+async fn rejected_key_is_replaced_by_accepted_until_fixed() {
     let endpoint = backend("good").await;
     let mut world = World::new(5, endpoint);
     let mut publisher = Publisher::start(&world).await;

@@ -100,7 +100,7 @@ impl Drop for Launcher {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_of_the_agents_container_does_not_reach_envoy() {
+async fn envoy_survives_end_of_agent_container() {
     let backend = Backend::start("a").await;
     let directory = tempfile::tempdir().expect("a directory");
     let installed = directory.path().join("sesame-agent");
@@ -177,7 +177,7 @@ async fn the_end_of_the_agents_container_does_not_reach_envoy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_of_the_launcher_is_the_end_of_its_envoys_and_another_one_takes_its_place() {
+async fn envoys_end_with_launcher_and_next_one_serves() {
     let backend = Backend::start("a").await;
     let agent = Setup::with_ports(&[80])
         .flag("--launcher")
@@ -207,7 +207,7 @@ async fn the_end_of_the_launcher_is_the_end_of_its_envoys_and_another_one_takes_
 
 /// Process IDs in the launcher's namespace mean nothing in the agent's.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_launcher_in_another_process_namespace_is_told_so_and_starts_nothing() {
+async fn launcher_in_other_pid_namespace_starts_nothing() {
     let backend = Backend::start("a").await;
     let mut agent = Setup::with_ports(&[80]).flag("--launcher").prepare();
     agent.write("all.yaml", &numbered(HOST, 0, backend.address()));

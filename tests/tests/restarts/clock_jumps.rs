@@ -45,7 +45,7 @@ fn of_clock(shown: &Value, ahead: i64) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clock_that_jumps_changes_nothing_but_the_times_that_are_shown() {
+async fn clock_jump_changes_only_displayed_times() {
     let backend = Backend::start("a").await;
     let clock = Clock::new();
     let command = clock.command();
@@ -172,7 +172,7 @@ async fn wait_programmed(cluster: &TestCluster, words: &str) {
 /// Clock jumps on the controller or the hosts must not make the controller consider hosts gone or
 /// its own lease lost.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_controller_whose_clock_jumps_believes_what_hosts_say() {
+async fn controller_trusts_host_reports_after_clock_jump() {
     let cluster = deployed(Channel::Standard).await;
     let clock = Clock::new();
     clock.set(10 * YEAR);

@@ -10,7 +10,7 @@ use sesame_tests::mixed::Mixed;
 const DRAIN: Duration = Duration::from_secs(1);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_version_takes_over_and_goes_back_without_a_failed_request() {
+async fn envoy_upgrades_and_downgrades_without_failed_request() {
     let directory = tempfile::tempdir().expect("a directory");
     let binary = directory.path().join("envoy");
     let (older, newer) = (older_envoy_binary(), envoy_binary());

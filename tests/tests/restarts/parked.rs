@@ -156,8 +156,8 @@ async fn kill_envoy(agent: &AgentUnderTest) -> (Instant, Instant) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_envoy_is_killed_again_and_again_and_no_new_connection_is_refused() {
-    if !inside_own("an_envoy_is_killed_again_and_again_and_no_new_connection_is_refused") {
+async fn repeatedly_killed_envoy_refuses_no_new_connection() {
+    if !inside_own("repeatedly_killed_envoy_refuses_no_new_connection") {
         return;
     }
     std::fs::write(MIGRATE, "1").expect("a network of its own");
@@ -249,8 +249,8 @@ async fn what_is_parked_is_in_nobodys_way() {
 
 /// If no Envoy replaces the dead one, clients must get an error instead of waiting forever.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_waits_for_ever_and_nobody_where_the_kernel_would_reset_them() {
-    if !inside_own("nobody_waits_for_ever_and_nobody_where_the_kernel_would_reset_them") {
+async fn parked_sockets_close_if_no_envoy_takes_over() {
+    if !inside_own("parked_sockets_close_if_no_envoy_takes_over") {
         return;
     }
     let backend = Backend::start("a").await;

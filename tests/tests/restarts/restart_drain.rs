@@ -33,7 +33,7 @@ async fn wait_ready(health: SocketAddr, wanted: u16) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drained_host_is_not_ready_and_refuses_nobody_until_it_is_put_back() {
+async fn drained_host_is_unready_but_still_serves() {
     let health = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let mut objects = edge(&[http_listener("http", 80, "")]);
     let backend = Backend::start("a").await;

@@ -141,7 +141,7 @@ fn flags(memory: &Path) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_envoy_that_is_killed_costs_nothing_and_the_next_restart_works() {
+async fn restart_succeeds_after_second_envoy_was_killed() {
     let backend = Backend::start("a").await;
     let agent = serving(Setup::with_ports(&[80]), &backend).await;
     let load = load(&agent);
@@ -179,7 +179,7 @@ async fn a_second_envoy_that_is_killed_costs_nothing_and_the_next_restart_works(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn auto_replaces_all_the_same_when_the_first_attempt_is_killed() {
+async fn auto_replaces_envoy_if_first_attempt_is_killed() {
     let backend = Backend::start("a").await;
     let agent = serving(Setup::with_ports(&[80]), &backend).await;
     let load = load(&agent);
@@ -197,7 +197,7 @@ async fn auto_replaces_all_the_same_when_the_first_attempt_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shared_memory_that_an_interrupted_restart_has_poisoned_is_put_right() {
+async fn poisoned_shared_memory_is_repaired_after_interrupted_restart() {
     let backend = Backend::start("a").await;
     let agent = serving(Setup::with_ports(&[80]), &backend).await;
     let load = load(&agent);
@@ -223,7 +223,7 @@ async fn shared_memory_that_an_interrupted_restart_has_poisoned_is_put_right() {
 /// With a predictable base id on the command line, another user could create its shared memory
 /// first, which makes Envoy abort.
 #[tokio::test(flavor = "multi_thread")]
-async fn new_lines_hide_base_ids_and_leave_no_memory() {
+async fn new_envoys_hide_base_ids_and_leak_nothing() {
     let backend = Backend::start("a").await;
     let mut agent = serving(Setup::with_ports(&[80]), &backend).await;
     let is_told = |agent: &AgentUnderTest| argument(&agent.envoys()[0], "--base-id").is_some();
@@ -274,7 +274,7 @@ async fn new_lines_hide_base_ids_and_leave_no_memory() {
 
 /// After the takeover only the second Envoy is left, so its death must be handled like any other.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_envoy_that_dies_after_it_has_taken_over_is_followed_by_another_one() {
+async fn second_envoy_is_replaced_if_killed_after_takeover() {
     let backend = Backend::start("a").await;
     let agent = serving(Setup::with_ports(&[80]), &backend).await;
     let first = agent.wait_live().await;
@@ -299,7 +299,7 @@ fn signal(pid: i32, signal: Signal) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_envoy_is_not_replaced_and_goes_on_when_it_may() {
+async fn stopped_envoy_is_not_replaced_and_resumes() {
     let backend = Backend::start("a").await;
     let setup = Setup::with_ports(&[80]).flag("--takeover-seconds=8");
     let agent = serving(setup, &backend).await;
@@ -352,7 +352,7 @@ async fn a_stopped_envoy_is_not_replaced_and_goes_on_when_it_may() {
 /// The state file of the running Envoy has too high an epoch, so the next Envoy finds no
 /// predecessor to take over from.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_skipped_epoch_costs_nothing_and_the_next_restart_works() {
+async fn restart_succeeds_after_epoch_was_skipped() {
     let backend = Backend::start("a").await;
     let setup = Setup::with_ports(&[80]).flag("--takeover-seconds=8");
     let mut agent = serving(setup, &backend).await;
@@ -378,7 +378,7 @@ async fn a_skipped_epoch_costs_nothing_and_the_next_restart_works() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_dies_in_a_restart_is_followed_by_one_that_ends_it() {
+async fn next_agent_completes_restart_after_crash() {
     let backend = Backend::start("a").await;
     let mut agent = serving(Setup::with_ports(&[80]), &backend).await;
     let load = load(&agent);
@@ -421,7 +421,7 @@ async fn another(agent: &AgentUnderTest, before: i32) -> i32 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replaced_binary_and_another_concurrency_are_taken_up_without_a_failed_request() {
+async fn new_binary_or_concurrency_applies_without_failed_request() {
     let backend = Backend::start("a").await;
     let directory = tempfile::tempdir().expect("a directory");
     let binary = directory.path().join("envoy");

@@ -60,7 +60,7 @@ async fn wait_answer(agent: &AgentUnderTest, service: usize, status: u16) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_revision_that_removes_most_is_held_until_it_is_accepted() {
+async fn large_removal_is_held_until_accepted() {
     let backend = Backend::start("a").await;
     let mut agent = start(Setup::with_ports(&[80]), SERVICES, &backend);
     wait_answer(&agent, SERVICES - 1, 200).await;
@@ -82,7 +82,7 @@ async fn a_revision_that_removes_most_is_held_until_it_is_accepted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_source_sticks_to_is_let_through_and_what_it_takes_back_never_was() {
+async fn removal_applies_if_source_keeps_it_past_hold() {
     let backend = Backend::start("a").await;
     let agent = start(
         Setup::with_ports(&[80]).flag("--removal-hold-seconds=8"),
@@ -103,7 +103,7 @@ async fn what_the_source_sticks_to_is_let_through_and_what_it_takes_back_never_w
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_source_that_has_lost_its_only_gateway_is_not_believed_at_once() {
+async fn removal_of_only_gateway_is_held() {
     let backend = Backend::start("a").await;
     let mut agent = start(Setup::with_ports(&[80]), 1, &backend);
     wait_answer(&agent, 0, 200).await;
@@ -134,7 +134,7 @@ async fn a_source_that_has_lost_its_only_gateway_is_not_believed_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_class_that_is_gone_takes_its_gateways_along_only_when_that_is_accepted() {
+async fn missing_class_removes_gateways_only_when_accepted() {
     let backend = Backend::start("a").await;
     let (classes, gateways): (Vec<Value>, Vec<Value>) = edge(&[http_listener("http", 80, "")])
         .into_iter()
@@ -170,7 +170,7 @@ async fn a_class_that_is_gone_takes_its_gateways_along_only_when_that_is_accepte
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_let_go_stays_so_when_the_agent_dies_before_its_envoy_has_ended() {
+async fn accepted_removal_survives_agent_death_before_drain_ends() {
     let backend = Backend::start("a").await;
     let mut agent = start(
         Setup::with_ports(&[80]).flag("--drain-seconds=600"),
@@ -199,7 +199,7 @@ async fn what_was_let_go_stays_so_when_the_agent_dies_before_its_envoy_has_ended
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_source_that_sticks_to_having_no_gateway_is_believed() {
+async fn removal_of_last_gateway_applies_after_hold() {
     let backend = Backend::start("a").await;
     let agent = start(
         Setup::with_ports(&[80]).flag("--removal-hold-seconds=8"),

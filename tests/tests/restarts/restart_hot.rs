@@ -57,7 +57,7 @@ async fn handovers_in_a_row_drop_nothing() {
 /// Opens as many new connections as the machine can handle, so that some arrive at the very moment
 /// at which an Envoy closes its ports. The listeners are bound to all addresses.
 #[tokio::test(flavor = "multi_thread")]
-async fn handovers_reset_none_of_a_crowd_of_new_connections() {
+async fn handovers_reset_no_new_connections_under_load() {
     crowd(setup().everywhere(), "").await;
 }
 
@@ -74,7 +74,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nor_where_the_agent_may_not_have_envoys_sockets() {
+async fn handovers_reset_no_new_connections_without_pidfd_getfd() {
     let setup = setup().wrapper(&["python3", "-c", WITHOUT_OTHERS_SOCKETS]);
     crowd(setup.everywhere(), " without pidfd_getfd").await;
 }
@@ -116,7 +116,7 @@ fn most_clusters() -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_ways_by_turns_with_many_clusters_drop_nothing() {
+async fn alternating_restarts_drop_nothing_with_many_clusters() {
     let clusters = count("SESAME_CLUSTERS", 300, 3000).min(most_clusters());
     let turns = count("SESAME_TURNS", 1, 4);
     let mixed = Mixed::start(setup().flag("--subscription-budget=16"), clusters).await;

@@ -34,7 +34,7 @@ fn says(status: &Value, words: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_or_read_only_state_directory_holds_no_change_up() {
+async fn changes_apply_if_state_directory_is_not_writable() {
     let backend = Backend::start("a").await;
     let (agent, load) = start(Setup::with_ports(&[80]).small_disks(), &backend).await;
     let filler = fill(&agent.visible(&agent.state()));
@@ -66,7 +66,7 @@ async fn a_full_or_read_only_state_directory_holds_no_change_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_runtime_directory_leaves_what_is_served_and_the_change_comes_later() {
+async fn change_waits_if_runtime_directory_is_full() {
     let backend = Backend::start("a").await;
     let (agent, load) = start(Setup::with_ports(&[80]).small_disks(), &backend).await;
     for number in 1..3 {
@@ -85,7 +85,7 @@ async fn a_full_runtime_directory_leaves_what_is_served_and_the_change_comes_lat
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_out_of_descriptors_goes_on_when_it_has_some_again() {
+async fn agent_recovers_after_running_out_of_descriptors() {
     let backend = Backend::start("a").await;
     let health = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let setup = Setup::with_ports(&[80])
@@ -114,7 +114,7 @@ async fn an_agent_out_of_descriptors_goes_on_when_it_has_some_again() {
 /// Envoy and the agent have 512 descriptors each, the minimum to start. Existing connections must
 /// survive, and new clients are served as soon as others disconnect.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_envoy_out_of_descriptors_serves_those_who_are_there() {
+async fn envoy_without_descriptors_serves_existing_connections() {
     let backend = Backend::start("a").await;
     let setup = Setup::with_ports(&[80]).wrapper(&["sh", "-c", r#"ulimit -n 512; exec "$0" "$@""#]);
     let agent = setup.start(&[("all.yaml", &numbered(HOST, 0, backend.address()))]);

@@ -86,7 +86,7 @@ async fn endures(strategy: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn streams_outlive_a_hot_restart_by_the_drain_time() {
+async fn streams_survive_hot_restart_for_drain_time() {
     endures("hot").await;
 }
 

@@ -20,7 +20,7 @@ async fn start(setup: Setup, backend: &Backend) -> AgentUnderTest {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_agent_is_stopped_killed_and_upgraded_and_not_one_request_fails() {
+async fn agent_stops_dies_and_upgrades_without_failed_request() {
     let backend = Backend::start("a").await;
     let directory = tempfile::tempdir().expect("a directory");
     let installed = directory.path().join("sesame-agent");
@@ -70,7 +70,7 @@ async fn the_agent_is_stopped_killed_and_upgraded_and_not_one_request_fails() {
 
 /// The agent stops during a takeover. The takeover must be complete when the next agent runs.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_agent_is_stopped_in_a_restart_of_envoy_and_not_one_request_fails() {
+async fn agent_stops_during_envoy_restart_without_failed_request() {
     let backend = Backend::start("a").await;
     let mut agent = start(Setup::with_ports(&[80]), &backend).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
@@ -97,7 +97,7 @@ async fn the_agent_is_stopped_in_a_restart_of_envoy_and_not_one_request_fails() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_says_so_ends_both_and_envoys_that_have_no_agent() {
+async fn drain_stop_ends_agent_and_orphaned_envoys() {
     let backend = Backend::start("a").await;
     let mut agent = start(Setup::with_ports(&[80]), &backend).await;
     assert!(agent.end().success(), "{}", agent.log_tail());
@@ -144,7 +144,7 @@ async fn who_says_so_ends_both_and_envoys_that_have_no_agent() {
 /// If the first process of a container exits, the kernel kills all others, so it must drain Envoy
 /// first.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_process_of_a_container_drains_and_ends_its_envoy_with_itself() {
+async fn container_init_drains_envoy_before_it_exits() {
     let backend = Backend::start("a").await;
     let container = "unshare --user --map-root-user --pid --fork --kill-child --mount-proc";
     let container: Vec<&str> = container.split(' ').collect();
@@ -171,7 +171,7 @@ async fn the_first_process_of_a_container_drains_and_ends_its_envoy_with_itself(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_was_told_so_drains_and_ends_its_envoy_with_itself() {
+async fn agent_drains_envoy_on_stop_if_configured() {
     let backend = Backend::start("a").await;
     let setup = Setup::with_ports(&[80]).flag("--on-stop=drain");
     let mut agent = start(setup, &backend).await;

@@ -100,7 +100,7 @@ fn runs(agent: &AgentUnderTest, binary: &Path) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_launcher_takes_over_and_the_old_one_ends_without_a_lost_request() {
+async fn new_launcher_takes_over_without_failed_request() {
     let backend = Backend::start("a").await;
     let directory = tempfile::tempdir().expect("a directory");
     let [old, new] = ["old", "new"].map(|name| envoy_of(directory.path(), name));
@@ -132,7 +132,7 @@ async fn a_new_launcher_takes_over_and_the_old_one_ends_without_a_lost_request()
 /// After a hot restart the new Envoy sends requests to the old one, and aborts if it gets no
 /// answer.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_launcher_that_drains_shorter_than_its_agent_leaves_a_replaced_envoy_to_its_successor() {
+async fn launcher_leaves_replaced_envoy_to_successor() {
     let backend = Backend::start("a").await;
     let directory = tempfile::tempdir().expect("a directory");
     let [old, new] = ["old", "new"].map(|name| envoy_of(directory.path(), name));
@@ -169,7 +169,7 @@ fn logs_of_envoys(runtime: &Path) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_old_launcher_serves_on_where_the_new_one_cannot() {
+async fn old_launcher_keeps_serving_if_new_one_fails() {
     let backend = Backend::start("a").await;
     let directory = tempfile::tempdir().expect("a directory");
     let old = envoy_of(directory.path(), "old");

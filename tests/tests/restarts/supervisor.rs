@@ -68,7 +68,7 @@ async fn a_killed_envoy_is_started_again_and_serves() {
 }
 
 #[tokio::test]
-async fn a_transaction_against_a_dead_envoy_is_taken_back() {
+async fn transaction_is_rolled_back_if_envoy_is_dead() {
     let host = Host::new();
     let at = free_address();
     let accepted = serving(&host, at).await;
@@ -85,7 +85,7 @@ async fn a_transaction_against_a_dead_envoy_is_taken_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_goes_and_the_next_one_adopts_its_envoy() {
+async fn next_agent_adopts_envoy_of_previous_agent() {
     let host = Host::new();
     let at = free_address();
     let wanted = serving(&host, at).await;
@@ -157,7 +157,7 @@ async fn as_an_agent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_agent_leaves_its_envoy_serving_for_the_next_one() {
+async fn envoy_keeps_serving_after_agent_is_killed() {
     let host = Host::new();
     let at = free_address();
     let config = host.config();
@@ -246,7 +246,7 @@ async fn a_stop_lets_connections_finish() {
 }
 
 #[tokio::test]
-async fn an_envoy_that_cannot_start_says_why_and_backs_off() {
+async fn failing_envoy_reports_reason_and_backs_off() {
     let host = Host::new();
     // Without its files Envoy exits.
     let supervisor = Supervisor::start(host.config()).unwrap();

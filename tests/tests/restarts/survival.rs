@@ -88,7 +88,7 @@ async fn recovers(agent: &AgentUnderTest, number: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_is_killed_in_a_change_the_accepted_configuration_is_served_afterwards() {
+async fn accepted_configuration_survives_kills_during_change() {
     let backend = Backend::start("a").await;
     let mut agent = start(&backend).await;
     let mut moments = Moments::new();
@@ -141,7 +141,7 @@ async fn the_agent_dies_and_not_one_request_fails() {
 
 /// The agent crashes at a random moment of a restart; the next agent must complete it.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_agent_dies_in_restarts_and_not_one_request_fails() {
+async fn agent_dies_during_restarts_without_failed_request() {
     let backend = Backend::start("a").await;
     let mut agent = start(&backend).await;
     let mut moments = Moments::new();
@@ -168,7 +168,7 @@ async fn the_agent_dies_in_restarts_and_not_one_request_fails() {
 
 /// An upgrade replaces the agent's file. The new one must start however the old one stopped.
 #[tokio::test(flavor = "multi_thread")]
-async fn another_agent_goes_on_with_the_envoy_of_the_one_before() {
+async fn upgraded_agent_continues_with_existing_envoy() {
     let backend = Backend::start("a").await;
     let directory = tempfile::tempdir().expect("a directory");
     let installed = directory.path().join("sesame-agent");
@@ -219,7 +219,7 @@ fn forge_bootstrap(agent: &AgentUnderTest) {
 /// When Envoy dies, the only requests that may fail are in flight, or sent before the next Envoy
 /// listens.
 #[tokio::test(flavor = "multi_thread")]
-async fn envoy_dies_and_only_what_comes_until_it_listens_again_fails() {
+async fn envoy_death_fails_only_requests_until_it_listens() {
     let backend = Backend::start("a").await;
     let agent = start(&backend).await;
     let mut moments = Moments::new();

@@ -30,7 +30,7 @@ async fn wait_backend(agent: &AgentUnderTest, host: &str, backend: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_route_switches_its_backend_many_times_without_a_failed_request() {
+async fn route_switches_backend_repeatedly_without_failed_request() {
     let switches = count("SESAME_SWITCHES", 100, 1000);
     let mut objects = Vec::new();
     let _backends = start_served(&["a", "b"], &mut objects).await;
@@ -56,7 +56,7 @@ async fn a_route_switches_its_backend_many_times_without_a_failed_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_route_switches_to_services_that_come_and_go_without_a_failed_request() {
+async fn route_switches_between_short_lived_services_without_failure() {
     let backend = Backend::start("only").await;
     let both = |name: &str| {
         let mut objects = served(name, &[backend.address()]);
@@ -91,7 +91,7 @@ async fn a_route_switches_to_services_that_come_and_go_without_a_failed_request(
 
 /// Adds and removes ten clusters at a time, together with listeners, while others are in use.
 #[tokio::test(flavor = "multi_thread")]
-async fn clusters_and_listeners_come_and_go_without_a_failed_request() {
+async fn clusters_and_listeners_change_without_failed_request() {
     let clusters = count("SESAME_CLUSTERS_CHANGED", 60, 300);
     let backend = Backend::start("only").await;
     let gateway = |second: bool| {
@@ -153,7 +153,7 @@ async fn endpoints_in_files_change_without_a_failed_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn endpoints_beyond_the_budget_change_without_a_failed_request() {
+async fn endpoints_beyond_budget_change_without_failed_request() {
     let setup = Setup::with_ports(&[80]).flag("--subscription-budget=2");
     endpoints_change(setup, "inline").await;
 }

@@ -139,7 +139,7 @@ fn short(room: &str) -> &str {
 }
 
 #[test]
-fn rooms_import_what_the_table_allows_and_nothing_goes_in_circles() {
+fn rooms_import_only_allowed_rooms_without_cycles() {
     let modules = modules();
     let text = std::fs::read_to_string(workspace().join("ARCHITECTURE.md")).unwrap();
     let rows = table::read(&text);

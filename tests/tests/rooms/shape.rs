@@ -82,7 +82,7 @@ fn has_reason(lines: &[&str], line: usize) -> bool {
 }
 
 #[test]
-fn a_type_has_a_name_of_its_own_and_a_function_can_be_seen_as_a_whole() {
+fn types_have_unique_names_and_functions_are_short() {
     let mut rooms: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut found = BTreeSet::new();
     let is_test = |file: &String| file.contains("tests/") || file.ends_with("tests.rs");

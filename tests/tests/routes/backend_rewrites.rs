@@ -11,7 +11,7 @@ use sesame_tests::manifests::{backend_ref, edge, http_listener, http_route, path
 const REQUESTS: usize = 400;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_backend_gets_its_share_of_the_requests_rewritten_as_it_asks() {
+async fn each_backend_gets_its_share_with_own_rewrites() {
     let [plain, rewriting] = ["plain", "rewriting"].map(Backend::start);
     let (plain, rewriting) = (plain.await, rewriting.await);
     let header = |name: &str| {

@@ -37,7 +37,7 @@ fn as_user(request: Request, user: &str) -> Request {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn routes_ask_about_each_request_and_nothing_passes_unasked() {
+async fn routes_authorize_every_request_before_it_passes() {
     let main = Backend::start("main").await;
     let auth = Authorizing::start("auth").await;
     let closed = Authorizing::start("closed").await;
@@ -229,7 +229,7 @@ fn filtered(mut listener: Value, filters: &[Value]) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn listeners_ask_in_order_before_a_route_is_chosen() {
+async fn listeners_authorize_in_order_before_route_selection() {
     let backends = [Backend::start("plain").await, Backend::start("gold").await];
     let services = [
         Authorizing::start("first").await,
@@ -343,8 +343,7 @@ async fn listeners_ask_in_order_before_a_route_is_chosen() {
 /// A wider listener and a wider route exist, which would serve any request without a narrower
 /// match.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_protected_as_its_author_asked_is_refused_and_not_served_by_something_wider()
-{
+async fn unprotectable_requests_are_refused_despite_wider_routes() {
     let main = Backend::start("main").await;
     let mut firewalled = http_listener("firewalled", 80, "firewalled.test");
     firewalled["firewall"] = json!({"deny": ["10.0.0.0/8"]});

@@ -19,7 +19,7 @@ fn asked(matches: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listener_that_cannot_be_served_gives_its_hostname_to_no_wider_one() {
+async fn unserved_listener_keeps_hostname_from_wider_listener() {
     let main = Backend::start("main").await;
     let authority = Authority::new("tests");
     let wide = authority.issue(&["*.test", "wide.test"]);
@@ -80,7 +80,7 @@ async fn a_listener_that_cannot_be_served_gives_its_hostname_to_no_wider_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_route_that_asks_and_is_not_valid_gives_its_requests_to_no_wider_one() {
+async fn invalid_protected_route_keeps_requests_from_wider_route() {
     let main = Backend::start("main").await;
     let mut objects = edge(&[http_listener("open", 80, "")]);
     objects.extend(served("main", &[main.address()]));
@@ -166,7 +166,7 @@ fn expressions() -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_that_is_refused_gives_its_hostnames_to_none_of_the_same_envoys() {
+async fn rejected_gateway_keeps_hostnames_from_merged_gateways() {
     let main = Backend::start("main").await;
     let class = json!({"fleet": {"gateways": "Merged"}, "publishing": {"type": "None"}});
     let mut objects = edge_with_parameters(&class);

@@ -40,7 +40,7 @@ const UNIMPLEMENTED: &str = "grpc-status Some(12), HTTP 200";
 const UNAVAILABLE: &str = "grpc-status Some(14), HTTP 200";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_go_where_routes_say_and_clients_read_why_not() {
+async fn grpc_calls_follow_routes_and_errors_have_status() {
     let authority = Authority::new("tests");
     let mut objects = edge(&[
         http_listener("http", 80, ""),

@@ -13,7 +13,7 @@ use sesame_tests::manifests::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_belongs_to_the_most_specific_listener_only() {
+async fn request_reaches_only_most_specific_listener() {
     let backend = Backend::start("a").await;
     // Listener, its hostname, and a host that belongs to it.
     let listeners = [
@@ -90,7 +90,7 @@ impl Tls {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_server_name_chooses_the_listener_and_its_certificate() {
+async fn server_name_selects_listener_and_certificate() {
     let backend = Backend::start("a").await;
     let tls = Tls::new();
     let mut both = https_listener("both", 445, "", "exact");
@@ -184,7 +184,7 @@ async fn the_server_name_chooses_the_listener_and_its_certificate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_for_a_host_that_the_port_passes_through_is_misdirected() {
+async fn request_for_passthrough_host_is_misdirected() {
     let (ours, theirs) = (Authority::new("gateway"), Authority::new("backends"));
     let ended = Backend::start("ended").await;
     let passed = Backend::start_tls("passed", &theirs.issue(&["pass.tls.test"])).await;

@@ -58,7 +58,7 @@ async fn tally(request: &Request) -> BTreeMap<String, u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_name_belongs_to_one_listener_and_one_route() {
+async fn server_name_selects_one_listener_and_route() {
     let (ours, theirs) = (Authority::new("gateway"), Authority::new("backends"));
     let mut objects = edge(&[
         tls_listener("pass", 443, "*.pass.test", None),
@@ -147,7 +147,7 @@ async fn a_server_name_belongs_to_one_listener_and_one_route() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_are_shared_by_weight_and_refused_without_a_backend() {
+async fn tcp_connections_split_by_weight_and_need_backend() {
     let mut objects = edge(&[
         l4_listener("shared", 5001, "TCP"),
         l4_listener("two-routes", 5002, "TCP"),
@@ -218,7 +218,7 @@ async fn wait_answer(agent: &AgentUnderTest, address: SocketAddr, expected: &str
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn datagrams_are_shared_by_weight_beside_connections_of_the_same_port() {
+async fn udp_datagrams_split_by_weight_on_shared_port() {
     let mut objects = edge(&[
         l4_listener("udp", 53, "UDP"),
         l4_listener("tcp", 53, "TCP"),
@@ -293,7 +293,7 @@ async fn datagrams_are_shared_by_weight_beside_connections_of_the_same_port() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tcp_route_switches_its_backend_without_a_failed_connection() {
+async fn tcp_route_switches_backend_without_failed_connection() {
     let mut objects = edge(&[l4_listener("tcp", 5001, "TCP")]);
     let _backends = start_served(&["a", "b"], &mut objects).await;
     let route_to = |service: &str| {

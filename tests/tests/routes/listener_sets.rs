@@ -61,7 +61,7 @@ fn said(status: &Value, kind: &str, name: &str, type_: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn listeners_of_sets_are_served_beside_those_of_the_gateway() {
+async fn set_listeners_are_served_beside_gateway_listeners() {
     let authority = Authority::new("tests");
     let mut objects = open_edge(&[http_listener("same", 80, "gateway.test")]);
     let mut backends = Vec::new();
@@ -186,7 +186,7 @@ async fn statuses(agent: &AgentUnderTest, checks: &mut Checks) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sets_come_and_go_without_a_failed_request_to_others() {
+async fn set_changes_fail_no_request_to_others() {
     let authority = Authority::new("tests");
     let mut objects = open_edge(&[
         http_listener("http", 80, "gateway.test"),
@@ -248,7 +248,7 @@ async fn sets_come_and_go_without_a_failed_request_to_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_port_that_is_held_is_told_to_the_set_that_wants_it() {
+async fn held_port_is_reported_to_listener_set() {
     let backend = Backend::start("a").await;
     let mut objects = open_edge(&[http_listener("http", 80, "")]);
     objects.extend(served("a", &[backend.address()]));
@@ -309,7 +309,7 @@ impl tls_override_rows::Override {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_is_shown_the_certificate_of_whoever_has_its_name() {
+async fn client_gets_certificate_of_owner_of_hostname() {
     let authority = Authority::new("tests");
     let [of_gateway, of_set] =
         [(); 2].map(|()| authority.issue(&["*.example.org", "*.org", "a.test"]));

@@ -114,7 +114,7 @@ const MISREAD: &[&str] = &[
 ];
 
 #[tokio::test]
-async fn what_is_taken_envoy_takes_and_what_is_refused_re2_refuses() {
+async fn regex_validation_agrees_with_envoy() {
     let envoy = envoy_binary();
     let directory = tempfile::tempdir().expect("a directory");
     let mut checks = Checks::default();

@@ -25,7 +25,7 @@ fn rule(host: &str, field: &str, value: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_rule_says_of_retries_sessions_and_ports_is_done() {
+async fn rule_sets_retries_sessions_and_ports() {
     let backends = [Backend::start("one").await, Backend::start("two").await];
     let mut objects = edge(&[
         http_listener("http", 80, ""),
@@ -117,7 +117,7 @@ async fn what_a_rule_says_of_retries_sessions_and_ports_is_done() {
 
 /// Failed connection attempts are retried as the rule says: once, or not at all.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_fails_is_made_again_unless_retries_are_off() {
+async fn failed_connection_is_retried_unless_retries_are_off() {
     let (there, gone) = (Backend::start("there").await, Backend::start("gone").await);
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("a", &[there.address(), gone.address()]));
@@ -228,7 +228,7 @@ async fn wait_closed(agent: &AgentUnderTest, address: SocketAddr) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_stays_while_endpoints_come_and_go_and_shows_none_of_them() {
+async fn session_survives_endpoint_changes_and_hides_endpoint() {
     let mut backends = Vec::new();
     for name in ["one", "two", "three"] {
         backends.push(Backend::start(name).await);

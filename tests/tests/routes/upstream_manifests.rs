@@ -77,7 +77,7 @@ fn manifests(dir: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn every_upstream_manifest_of_a_kind_we_read_decodes_without_unknown_fields() {
+fn upstream_manifests_decode_without_unknown_fields() {
     let mut files = Vec::new();
     for module in modules() {
         let examples = module.join("examples");

@@ -83,10 +83,8 @@ fn check_order(checks: &mut Checks, spans: &[Span], names: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_trace_has_a_change_from_the_watch_of_the_controller_to_the_report_of_the_host() {
-    if !network::inside_own(
-        "one_trace_has_a_change_from_the_watch_of_the_controller_to_the_report_of_the_host",
-    ) {
+async fn change_trace_spans_controller_watch_to_host_report() {
+    if !network::inside_own("change_trace_spans_controller_watch_to_host_report") {
         return;
     }
     let collecting = Collecting::start().await;
@@ -183,7 +181,7 @@ fn with_route(agent: &AgentUnderTest, prefix: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_with_manifests_has_a_trace_of_its_own() {
+async fn host_with_manifests_has_its_own_trace() {
     let backend = Backend::start("app").await;
     let collecting = Collecting::start().await;
     let agent = Setup::with_ports(&[80])
@@ -208,7 +206,7 @@ fn snapshot(backend: &Backend, prefix: &str) -> ResolvedGateway {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_with_snapshots_has_a_trace_of_each_revision() {
+async fn host_with_snapshots_traces_each_revision() {
     let backend = Backend::start("app").await;
     let collecting = Collecting::start().await;
     let root = tempfile::tempdir().expect("a directory");
@@ -268,7 +266,7 @@ fn over_tls(collecting: &Collecting, directory: &Path, authority: &Authority) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn spans_and_their_key_go_to_a_collector_whose_certificate_is_trusted_and_to_no_other() {
+async fn spans_and_token_go_only_to_trusted_collector() {
     let backend = Backend::start("app").await;
     let directory = tempfile::tempdir().expect("a directory");
     let (ours, another) = (Authority::new("ours"), Authority::new("another"));
@@ -300,7 +298,7 @@ async fn spans_and_their_key_go_to_a_collector_whose_certificate_is_trusted_and_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_change_and_no_request_waits_for_a_collector_that_is_away_or_silent() {
+async fn unavailable_collector_delays_no_change_or_request() {
     let backend = Backend::start("app").await;
     let collecting = Collecting::start().await;
     let mut objects = host_objects(&backend);

@@ -66,7 +66,7 @@ fn written(agent: &AgentUnderTest) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn receivers_get_what_was_asked_for_and_no_client_forges_it() {
+async fn log_receivers_get_selected_fields_without_forgery() {
     let backend = Backend::start("app").await;
     let collecting = Collecting::start().await;
     let tenant = json!([{"name": "x-receiver", "value": "shop"}]);
@@ -206,7 +206,7 @@ const COLUMNS: [&str; 10] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_client_breaks_a_line_of_text_or_moves_a_column() {
+async fn clients_cannot_break_text_lines_or_move_columns() {
     let backend = Backend::start("app").await;
     let format = json!({"format": {"type": "Text", "fields": COLUMNS}});
     let agent = start(&objects(&backend, &format));
@@ -294,7 +294,7 @@ async fn no_client_breaks_a_line_of_text_or_moves_a_column() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_request_fails_when_receivers_go_away_or_take_nothing() {
+async fn lost_or_stalled_log_receiver_fails_no_request() {
     let backend = Backend::start("app").await;
     let collecting = Collecting::start().await;
     // Accepts connections, but never reads from them.

@@ -42,7 +42,7 @@ fn values(text: &str) -> BTreeMap<&str, f64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_clients_get_is_counted_by_port_and_envoys_that_die_are_counted_too() {
+async fn metrics_count_requests_by_port_and_envoy_deaths() {
     let backend = Backend::start("a").await;
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("a", &[backend.address()]));
@@ -167,7 +167,7 @@ fn requests_by_backend(text: &str) -> BTreeMap<String, f64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn five_thousand_routes_and_two_thousand_backends_are_few_series() {
+async fn metrics_have_few_series_with_many_routes() {
     let backend = Backend::start("a").await;
     let mut objects = edge(&[http_listener("http", 80, "")]);
     for number in 0..BACKENDS {
@@ -231,7 +231,7 @@ const TOKEN: &str = "0123456789abcdef";
 const NEXT_TOKEN: &str = "fedcba9876543210";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guarded_address_asks_for_a_certificate_and_a_token_and_reads_its_files_again() {
+async fn metrics_guard_requires_certificate_and_token_and_reloads() {
     let files = GuardDirectory::new("agent.test", TOKEN);
     let address: SocketAddr = ([127, 0, 0, 1], free_port()).into();
     let mut setup = Setup::with_ports(&[80])
@@ -290,7 +290,7 @@ async fn a_guarded_address_asks_for_a_certificate_and_a_token_and_reads_its_file
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_of_a_route_are_counted_where_a_configuration_asks_for_it() {
+async fn route_requests_are_counted_if_configured() {
     let backend = Backend::start("a").await;
     let routes = json!([
         {"kind": "HTTPRoute", "namespace": "default", "name": "asked.for"},

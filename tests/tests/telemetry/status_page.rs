@@ -69,7 +69,7 @@ async fn wait_page(address: SocketAddr, parts: &[&str]) -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_tells_the_state_of_a_host_and_takes_nothing_for_markup() {
+async fn status_page_shows_host_state_and_escapes_markup() {
     let (agent, address, _backends) = started(&[]).await;
     let said = [
         "This host serves.",
@@ -112,7 +112,7 @@ async fn the_page_tells_the_state_of_a_host_and_takes_nothing_for_markup() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_is_for_those_who_may_ask_for_metrics() {
+async fn status_page_requires_metrics_token() {
     let directory = tempfile::tempdir().expect("a directory");
     let token = directory.path().join("token");
     std::fs::write(&token, "a-token-of-some-length").expect("a token");
@@ -128,7 +128,7 @@ async fn the_page_is_for_those_who_may_ask_for_metrics() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "it needs a browser: make test-browser"]
-async fn a_browser_shows_the_page_and_runs_nothing_of_it() {
+async fn status_page_runs_no_script_in_browser() {
     let (agent, address, _backends) = started(&[]).await;
     wait_page(address, &["RevisionApplied", "Secret/default/shop"]).await;
     let url = format!("http://{address}/status");

@@ -47,7 +47,7 @@ fn caller(number: u32, recorded: bool) -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn spans_are_of_the_callers_trace_and_say_what_was_asked_for() {
+async fn spans_join_caller_trace_with_configured_attributes() {
     let backend = Backend::start("app").await;
     let collecting = Collecting::start().await;
     let mut tracing = traced(&json!({
@@ -124,7 +124,7 @@ async fn spans_are_of_the_callers_trace_and_say_what_was_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_configuration_traces_over_http_and_a_policy_takes_precedence() {
+async fn configured_tracing_uses_http_and_policy_overrides_it() {
     let backend = Backend::start("app").await;
     let collecting = Collecting::start().await;
     let tracing = traced(&json!({

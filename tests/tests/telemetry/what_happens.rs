@@ -46,7 +46,7 @@ async fn serving(setup: Setup) -> (AgentUnderTest, Vec<sesame_tests::backend::Ba
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn top_and_logs_lead_from_an_error_to_its_backend_and_from_a_delay_to_its_endpoint() {
+async fn top_and_logs_find_failing_and_slow_backends() {
     let setup = Setup::with_ports(&[80]).flag("--access-log-free-mib=0");
     let (agent, backends, _) = serving(setup).await;
     let mut checks = Checks::default();
@@ -164,7 +164,7 @@ async fn wait_events(agent: &AgentUnderTest, wanted: &[&str]) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_happened_is_told_and_outlives_the_agent() {
+async fn events_are_reported_and_survive_agent_restart() {
     let (mut agent, _backends, manifests) = serving(Setup::with_ports(&[80])).await;
     let mut wanted = vec![
         "AgentStarted",

@@ -49,7 +49,7 @@ fn showing(client: &str, mut objects: Vec<Value>) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn backends_are_verified_and_shown_what_the_policy_says() {
+async fn backend_tls_follows_policy() {
     let (ours, theirs, clients) = (
         Authority::new("backends"),
         Authority::new("others"),
@@ -298,7 +298,7 @@ fn policy<'s>(status: &'s Value, name: &str) -> Option<&'s Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn policies_bundles_and_client_keys_change_without_a_failed_request() {
+async fn backend_policies_and_keys_change_without_failed_request() {
     let (old, new, clients) = (
         Authority::new("old"),
         Authority::new("new"),

@@ -225,7 +225,7 @@ const KINDS: &[(&str, Expected)] = &[
 ];
 
 #[tokio::test]
-async fn what_envoy_takes_is_served_and_what_is_not_says_why() {
+async fn certificate_is_served_or_rejected_with_reason() {
     let envoy = envoy_binary();
     let directory = tempfile::tempdir().expect("a directory");
     let made = Command::new("sh")

@@ -44,7 +44,7 @@ fn gateway_status(status: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_secret_on_a_host_takes_no_listener_down_and_a_deleted_one_does() {
+async fn listener_survives_broken_secret_but_not_deletion() {
     let backend = Backend::start("a").await;
     let authority = Authority::new("servers");
     let (first, second) = (authority.issue(&["a.test"]), authority.issue(&["a.test"]));
@@ -159,7 +159,7 @@ fn weak_secret(name: &str, host: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_only_envoy_refuses_takes_no_listener_down_and_the_mended_one_is_served() {
+async fn listener_survives_key_rejected_by_envoy_until_fixed() {
     let backend = Backend::start("a").await;
     let (before, after) = (Authority::new("before"), Authority::new("after"));
     // The agent never removes all listeners of an Envoy, so have a second one.
@@ -286,7 +286,7 @@ async fn certificates_that_expire_are_told_by_the_agent() {
 }
 
 #[tokio::test]
-async fn a_broken_secret_in_a_cluster_leaves_published_keys_alone_also_after_a_restart() {
+async fn published_keys_survive_broken_secret_in_cluster() {
     const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
     const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
     const SECRET: &str = "/api/v1/namespaces/default/secrets/pair";

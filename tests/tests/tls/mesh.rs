@@ -199,7 +199,7 @@ async fn meshed(cluster: &TestCluster, what: &str, path: &str, status: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mesh_in_a_cluster_is_followed_where_the_feature_is_on() {
+async fn mesh_policy_in_cluster_applies_if_feature_enabled() {
     let of_mesh = Authority::new("mesh");
     let client = Authority::new("gateway").issue(&["gateway.test"]);
     let cluster = deployed(Channel::Standard).await;

@@ -30,7 +30,7 @@ fn accepted(status: &Value, listener: &str) -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn versions_suites_and_protocols_are_what_the_listener_says() {
+async fn tls_versions_suites_and_protocols_follow_listener() {
     let backend = Backend::start("a").await;
     let authority = Authority::new("servers");
     let strict = |options: &[(&str, &str)]| {
@@ -134,7 +134,7 @@ async fn versions_suites_and_protocols_are_what_the_listener_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_is_shown_the_kind_of_key_that_it_knows() {
+async fn client_gets_certificate_of_supported_key_type() {
     let made = Command::new("openssl")
         .args(["genpkey", "-algorithm", "RSA", "-pkeyopt"])
         .arg("rsa_keygen_bits:2048")

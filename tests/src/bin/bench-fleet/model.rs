@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_found_and_a_curve_is_told_from_it() {
+    fn model_fits_line_and_reports_error_for_curve() {
         let straight = [
             (250.0, 35.0),
             (500.0, 60.0),

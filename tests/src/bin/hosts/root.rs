@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packages_come_from_where_those_of_this_machine_come_from() {
+    fn root_uses_package_mirrors_and_proxy_of_machine() {
         let targets = "http://mirror/debian/ bookworm main\nhttp://mirror/debian/ bookworm main\n\
             http://mirror/debian/ bookworm contrib\nhttp://mirror/security/ bookworm-security main\n\
             https://other/ cloud-sdk-bookworm main\n";

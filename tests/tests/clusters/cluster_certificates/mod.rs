@@ -70,7 +70,7 @@ impl Path {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn conditions_of_certificates_reach_the_gateway_and_leave_it() {
+async fn gateway_gains_and_loses_certificate_conditions() {
     let path = Path::start(&[443]).await;
     let authority = Authority::new("servers");
     let put = async |leaf: &Leaf| path.cluster.apply_all(&[leaf.secret("pair")]).await;
@@ -135,7 +135,7 @@ fn large(leaf: &Leaf, authority: &Authority, name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_by_the_thousand_reach_a_host_through_the_cluster() {
+async fn cluster_delivers_thousands_of_certificates_to_host() {
     let names = count("SESAME_CLUSTER_CERTIFICATES", 200, 2000);
     let host = |number: usize| format!("h{number}.test");
     let authority = Authority::new("servers");

@@ -149,7 +149,7 @@ fn forms(authority: &Authority) -> Vec<Form> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pair_of_no_use_leaves_the_one_before_it_and_harms_nobody_else() {
+async fn invalid_pair_keeps_previous_certificate_and_spares_others() {
     let path = Path::start(&[443]).await;
     let authority = Authority::new("servers");
     let beside = authority.issue(&["b.test"]);

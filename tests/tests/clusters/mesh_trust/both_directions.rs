@@ -71,7 +71,7 @@ async fn each_lets_in_only_the_other(agent: &AgentUnderTest, all: &Authorities) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_side_lets_in_only_the_other_one_on_manifests() {
+async fn each_side_admits_only_the_other_with_manifests() {
     let all = Authorities::new();
     let peer = Backend::start_mutual_tls("peer", &all.peer(), &all.gateway).await;
     let agent = Setup::with_ports(&[80, 443])
@@ -81,7 +81,7 @@ async fn each_side_lets_in_only_the_other_one_on_manifests() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_side_lets_in_only_the_other_one_on_a_snapshot_directory() {
+async fn each_side_admits_only_the_other_with_snapshots() {
     let all = Authorities::new();
     let peer = Backend::start_mutual_tls("peer", &all.peer(), &all.gateway).await;
     let resolved = one(&objects(&all, peer.address()));
@@ -97,8 +97,8 @@ async fn each_side_lets_in_only_the_other_one_on_a_snapshot_directory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_side_lets_in_only_the_other_one_in_a_cluster() {
-    if !network::inside_own("both_directions::each_side_lets_in_only_the_other_one_in_a_cluster") {
+async fn each_side_admits_only_the_other_in_cluster() {
+    if !network::inside_own("both_directions::each_side_admits_only_the_other_in_cluster") {
         return;
     }
     let all = Authorities::new();

@@ -57,7 +57,7 @@ async fn seen_to_lapse(cluster: &TestCluster, all: &Authorities, life: Duration)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_out_of_its_dates_is_not_trusted_and_nobody_has_to_touch_an_object() {
+async fn expired_certificate_loses_trust_without_object_change() {
     let all = Authorities::new();
     let cluster = cluster_with_mesh().await;
     cluster.apply_all(&objects(&all, nowhere())).await;

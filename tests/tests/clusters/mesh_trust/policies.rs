@@ -34,7 +34,7 @@ async fn gone(cluster: &TestCluster, path: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_sides_are_told_whether_the_mesh_trusts_the_gateway() {
+async fn both_policies_report_whether_mesh_trusts_gateway() {
     let all = Authorities::new();
     let cluster = cluster_with_mesh().await;
     cluster.apply_all(&objects(&all, nowhere())).await;
@@ -84,7 +84,7 @@ async fn both_sides_are_told_whether_the_mesh_trusts_the_gateway() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_gateways_authorities_are_published_for_the_mesh_and_only_they() {
+async fn mesh_bundle_contains_only_gateway_authorities() {
     let all = Authorities::new();
     let cluster = cluster_with_mesh().await;
     // A foreign ConfigMap with the label, but with another name and owner.

@@ -75,7 +75,7 @@ fn ports(gateway: &Value) -> Vec<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gateways_that_are_served_together_have_one_fleet_of_either_workload_which_is_adopted() {
+async fn merged_gateways_share_one_fleet_that_is_adopted() {
     let cluster = deployed(Channel::Standard).await;
     let _controller = ControllerUnderTest::start(&cluster, &[]).await;
     let admin = cluster.admin();

@@ -72,7 +72,7 @@ fn of_gateway<'a>(gateway: &'a Value, type_: &str) -> &'a Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_managed_gateway_has_a_fleet_that_is_repaired_and_comes_back() {
+async fn managed_gateway_fleet_is_repaired_and_recreated() {
     let cluster = deployed(Channel::Standard).await;
     let mut controller = ControllerUnderTest::start(&cluster, &[]).await;
     let admin = cluster.admin();
@@ -226,7 +226,7 @@ async fn the_agents_may_serve_their_gateway_alone(cluster: &TestCluster) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_released_fleet_stays_and_what_is_foreign_is_not_touched() {
+async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
     let cluster = deployed(Channel::Standard).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
     let admin = cluster.admin();

@@ -30,7 +30,7 @@ async fn configure(cluster: &TestCluster, fleet: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deployment_is_restricted_repaired_and_scaled_by_whoever_wants_to() {
+async fn fleet_deployment_is_repaired_but_may_be_scaled() {
     let cluster = deployed(Channel::Standard).await;
     let _controller = ControllerUnderTest::start(&cluster, &[]).await;
     let admin = cluster.admin();
@@ -187,7 +187,7 @@ async fn a_pod_speaks_for_itself_alone(cluster: &TestCluster) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_workload_before_stays_until_the_new_one_is_ready() {
+async fn previous_workload_stays_until_new_one_is_ready() {
     let cluster = deployed(Channel::Standard).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
     let admin = cluster.admin();

@@ -16,7 +16,7 @@ use super::site::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_damaged_forged_replayed_or_foreign_is_refused_with_the_reason() {
+async fn damaged_forged_replayed_or_foreign_bundle_is_rejected() {
     let [a, b] = ["a", "b"].map(Backend::start);
     let (a, b) = (a.await, b.await);
     let workshop = Workshop::new();

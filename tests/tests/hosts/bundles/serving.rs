@@ -50,8 +50,8 @@ fn holds(bytes: &[u8], text: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_without_a_network_serves_what_bundles_say() {
-    if !network::inside_own("serving::a_host_without_a_network_serves_what_bundles_say") {
+async fn host_without_network_serves_bundles() {
+    if !network::inside_own("serving::host_without_network_serves_bundles") {
         return;
     }
     // First check the counter itself with a connection that has no route.
@@ -234,7 +234,7 @@ async fn wait_for_agent(agent: &sesame_tests::agent::AgentUnderTest) {
 /// Changed endpoints alone make a new bundle, although the revision stays the same. If it has no
 /// keys, the host keeps its keys.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bundle_without_keys_goes_on_with_those_of_the_host() {
+async fn bundle_without_keys_uses_keys_of_host() {
     let [a, b] = ["a", "b"].map(Backend::start);
     let (a, b) = (a.await, b.await);
     let leaf = Authority::new("ours").issue(&["bundle.test"]);

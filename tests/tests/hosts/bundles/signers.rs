@@ -6,7 +6,7 @@ use sesame_tests::backend::Backend;
 use super::site::{Workshop, accepted, apply, command, host, objects, printed, trust, wait};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn as_many_have_to_sign_as_the_host_requires_and_signers_are_replaced_with_overlap() {
+async fn bundle_needs_required_signers_and_signers_rotate() {
     let [a, b, c] = ["a", "b", "c"].map(Backend::start);
     let (a, b, c) = (a.await, b.await, c.await);
     let workshop = Workshop::new();

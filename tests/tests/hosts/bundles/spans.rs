@@ -6,7 +6,7 @@ use sesame_tests::collecting::Collecting;
 use super::site::{Workshop, accepted, host, objects, wait};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_with_bundles_has_a_trace_of_a_change() {
+async fn host_with_bundles_traces_changes() {
     let (a, b) = (Backend::start("a").await, Backend::start("b").await);
     let collecting = Collecting::start().await;
     let workshop = Workshop::new();

@@ -61,7 +61,7 @@ fn answered(agent: &AgentUnderTest, arguments: &[&str]) -> (Option<i32>, Value) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_is_explained_on_manifests_and_on_a_running_host() {
+async fn explain_request_matches_manifests_and_running_host() {
     let backend = Backend::start("shop").await;
     let agent = started(&backend).await;
     let manifests = agent.manifests().display().to_string();
@@ -129,7 +129,7 @@ async fn a_request_is_explained_on_manifests_and_on_a_running_host() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_says_where_it_is_served_and_what_keeps_requests_from_it() {
+async fn why_shows_where_object_is_served_and_problems() {
     let backend = Backend::start("shop").await;
     let agent = started(&backend).await;
     let manifests = agent.manifests().display().to_string();

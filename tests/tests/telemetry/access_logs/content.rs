@@ -22,7 +22,7 @@ use super::HOST;
 use super::logs::{line, text};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_line_tells_what_became_of_a_request_and_nothing_that_may_be_secret() {
+async fn access_log_line_describes_request_without_secrets() {
     let authority = Authority::new("gateway");
     let mut objects = edge(&[
         http_listener("http", 80, ""),
@@ -176,7 +176,7 @@ async fn no_client_forges_a_field_or_a_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_and_sessions_have_a_line_when_they_end() {
+async fn connections_and_udp_sessions_are_logged_at_end() {
     let theirs = Authority::new("backends");
     let [parameters, class] = class_with_parameters(
         "edge",
@@ -258,7 +258,7 @@ async fn connections_and_sessions_have_a_line_when_they_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_the_rules_of_the_gateway_choose_is_logged() {
+async fn access_log_contains_only_requests_matching_rules() {
     let rules = json!({"accessLog": {"minStatus": 400, "minDuration": "1h"}});
     let mut objects = edge_with_parameters(&rules);
     let _backends = start_served(&["a"], &mut objects).await;

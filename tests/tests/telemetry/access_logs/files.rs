@@ -19,7 +19,7 @@ use super::HOST;
 use super::logs::{files, lines};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_follow_each_other_without_losing_a_request_or_a_line() {
+async fn log_rotation_loses_no_request_or_line() {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     let _backends = start_served(&["a"], &mut objects).await;
     objects.push(http_route("web", &[HOST], &[rule_to("a", &[])]));
@@ -105,7 +105,7 @@ async fn lines_survive_rename_and_deletion_by_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn logs_have_a_bounded_part_of_the_disk_and_leave_a_full_one_alone() {
+async fn access_logs_stay_bounded_and_pause_when_full() {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     let _backends = start_served(&["a"], &mut objects).await;
     objects.push(http_route("web", &[HOST], &[rule_to("a", &[])]));
@@ -162,7 +162,7 @@ async fn logs_have_a_bounded_part_of_the_disk_and_leave_a_full_one_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lines_are_on_standard_output_where_that_is_asked_for() {
+async fn access_log_goes_to_stdout_if_configured() {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     let _backends = start_served(&["a"], &mut objects).await;
     objects.push(http_route("web", &[HOST], &[rule_to("a", &[])]));
@@ -209,7 +209,7 @@ impl Drop for Launcher {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn envoys_of_a_launcher_write_to_its_standard_output_or_to_files() {
+async fn launched_envoys_log_to_launcher_stdout_or_files() {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     let _backends = start_served(&["a"], &mut objects).await;
     objects.push(http_route("web", &[HOST], &[rule_to("a", &[])]));

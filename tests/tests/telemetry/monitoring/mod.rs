@@ -53,7 +53,7 @@ fn the_files_are_what_the_tables_say() {
 }
 
 #[test]
-fn the_page_of_alerts_says_what_the_tables_say() {
+fn alerts_page_matches_tables() {
     let page = std::fs::read_to_string(workspace().join("docs/alerts.md")).expect("the page");
     let rows = page.lines().filter_map(|line| {
         let cells: Vec<&str> = line.split(" | ").collect();
@@ -186,7 +186,7 @@ async fn page(address: SocketAddr) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_system_exports_what_dashboards_and_alerts_ask_for() {
+async fn running_system_exports_metrics_of_dashboards_and_alerts() {
     let backend = Backend::start("a").await;
     let authority = Authority::new("servers");
     let address: SocketAddr = ([127, 0, 0, 1], free_port()).into();

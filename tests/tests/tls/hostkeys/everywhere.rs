@@ -71,7 +71,7 @@ fn open_files(traces: &[Traces], state: &Path, runtime: &Path) -> Vec<PathBuf> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_of_every_kind_are_nowhere_but_in_files_for_envoy_and_sealed() {
+async fn private_keys_are_only_sealed_or_for_envoy() {
     let backend = Backend::start("a").await;
     let authority = Authority::new("servers");
     let (ecdsa, in_files) = (authority.issue(&["a.test"]), authority.issue(&["b.test"]));

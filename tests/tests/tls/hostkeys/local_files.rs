@@ -94,7 +94,7 @@ fn says(status: &Value, words: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn renewed_files_are_shown_under_load_and_no_request_fails() {
+async fn renewed_local_files_are_served_without_failed_request() {
     let backend = Backend::start("a").await;
     let authority = Authority::new("servers");
     let renewals = count("SESAME_RENEWALS", 12, 300);
@@ -131,7 +131,7 @@ async fn renewed_files_are_shown_under_load_and_no_request_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_file_never_replaces_a_good_pair_over_restarts_too() {
+async fn invalid_local_file_never_replaces_valid_pair() {
     let backend = Backend::start("a").await;
     let authority = Authority::new("servers");
     let first = authority.issue(&["a.test"]);
@@ -189,7 +189,7 @@ async fn a_bad_file_never_replaces_a_good_pair_over_restarts_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_shows_backends_the_certificate_in_files_of_its_host() {
+async fn gateway_uses_client_certificate_from_host_files() {
     let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
     let peer = servers.issue(&["peer.test"]);
     let backend = Backend::start_mutual_tls("a", &peer, &clients).await;
@@ -224,7 +224,7 @@ async fn a_gateway_shows_backends_the_certificate_in_files_of_its_host() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_of_a_cluster_has_the_key_that_the_controller_never_sees() {
+async fn cluster_host_uses_local_key_unknown_to_controller() {
     let cluster = deployed(Channel::Standard).await;
     let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
     let rbac = fs::read_to_string(rbac).expect("the agent's rights");

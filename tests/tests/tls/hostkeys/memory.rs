@@ -41,7 +41,7 @@ async fn agent_pid(agent: &AgentUnderTest) -> i32 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_dump_holds_memory_of_the_agent_or_of_an_envoy_also_after_a_hot_restart() {
+async fn agent_and_envoy_memory_stays_out_of_dumps() {
     let backend = Backend::start("a").await;
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("a", &[backend.address()]));
@@ -86,7 +86,7 @@ fn crash(pid: i32, signal: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_envoy_that_crashes_leaves_no_key_in_a_dump_and_an_agent_leaves_no_dump() {
+async fn crash_leaves_no_keys_in_core_dump() {
     let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").expect("a pattern");
     if pattern.contains('/') || pattern.starts_with('|') {
         println!("dumps go elsewhere on this machine: {pattern}");

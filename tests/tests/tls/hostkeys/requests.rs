@@ -158,7 +158,7 @@ fn keys_in_clear(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_answers_and_renewals_under_load_fail_no_request() {
+async fn operator_signed_renewals_fail_no_request() {
     let site = Site::new().await;
     let agent = Setup::with_ports(&[80])
         .flag(&flag(""))
@@ -214,7 +214,7 @@ async fn an_operator_answers_and_renewals_under_load_fail_no_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_is_for_the_key_that_asked_wherever_the_agent_is_killed() {
+async fn answer_matches_requested_key_after_agent_is_killed() {
     let site = Site::new().await;
     let mut agent = Setup::with_ports(&[80])
         .flag(&flag(""))
@@ -257,7 +257,7 @@ async fn an_answer_is_for_the_key_that_asked_wherever_the_agent_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_is_given_the_request_and_prints_the_certificate() {
+async fn command_receives_request_and_prints_certificate() {
     let site = Site::new().await;
     let ca = tempfile::tempdir().expect("a directory");
     let path = |name: &str| ca.path().join(name).display().to_string();
@@ -335,7 +335,7 @@ fn rights() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signer_of_the_cluster_signs_for_a_listener_of_a_host() {
+async fn cluster_signer_signs_for_host_listener() {
     let cluster = deployed(Channel::Standard).await;
     let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
     let rbac = fs::read_to_string(rbac).expect("the agent's rights");

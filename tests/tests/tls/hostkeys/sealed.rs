@@ -141,7 +141,7 @@ fn keys_at_rest(status: &Value) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_with_nothing_else_alive_has_the_keys_that_are_sealed() {
+async fn cold_start_restores_sealed_keys() {
     for (flag, place) in [("--seal=auto", ""), ("--seal=key-file", "the key file")] {
         let mut host = Host::start(&[flag]).await;
         let status = host.agent.wait_healthy().await;
@@ -179,7 +179,7 @@ async fn the_real_systemd_creds_seals_where_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_state_whose_key_is_lost_is_told_and_the_source_is_followed() {
+async fn lost_seal_key_is_reported_and_source_followed() {
     let mut host = Host::start(&[]).await;
     let seal = host.agent.state().join("seal");
     let away = seal.with_extension("away");
@@ -226,7 +226,7 @@ async fn a_state_whose_key_is_lost_is_told_and_the_source_is_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_state_in_clear_is_sealed_and_can_be_put_in_clear_again() {
+async fn plain_state_is_sealed_and_can_be_unsealed() {
     let mut host = Host::start(&["--seal=off"]).await;
     let traces = Traces::of(&host.leaf);
     let state = host.agent.state();
@@ -257,8 +257,7 @@ async fn a_state_in_clear_is_sealed_and_can_be_put_in_clear_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_that_were_replaced_or_withdrawn_are_in_no_generation_and_a_rollback_has_the_present_ones()
- {
+async fn generations_drop_replaced_keys_and_rollback_uses_current() {
     // Stored in plain text, so that the test can search for the keys.
     let mut host = Host::start(&["--seal=off"]).await;
     let first = host.leaf.clone();

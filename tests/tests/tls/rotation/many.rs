@@ -70,7 +70,7 @@ async fn wait_shown(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_by_the_thousand_are_served_on_one_port() {
+async fn thousands_of_certificates_are_served_on_one_port() {
     let names = count("SESAME_CERTIFICATES", 200, 2000);
     let backend = Backend::start("app").await;
     let authority = Authority::new("servers");
@@ -131,7 +131,7 @@ async fn certificates_by_the_thousand_are_served_on_one_port() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_listeners_beyond_which_each_knows_fewer_others_are_no_removal() {
+async fn added_listeners_are_not_held_as_removal() {
     let backend = Backend::start("app").await;
     let authority = Authority::new("servers");
     let leaves: Vec<_> = (0..130).map(|n| authority.issue(&[&host(n)])).collect();

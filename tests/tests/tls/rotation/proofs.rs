@@ -16,7 +16,7 @@ use super::site::{Site, admin};
 const SHOWN: &str = "projectsesame.io/CertificatesShown";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_that_is_not_shown_is_said_until_it_is() {
+async fn unshown_certificate_is_reported_until_it_is_served() {
     let backend = Backend::start("app").await;
     let site = Site::of(1);
     let setup = Setup::with_ports(&[443]);
@@ -77,7 +77,7 @@ fn every_kind() -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_kind_of_listener_is_asked_for_its_new_certificate() {
+async fn proof_covers_every_listener_kind() {
     let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
     let listeners = every_kind();
     let names: Vec<String> = listeners

@@ -91,7 +91,7 @@ async fn assert_resume_at(clients: &[Resumer], host: &AgentUnderTest, expected: 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hosts_with_the_same_keys_resume_each_others_sessions() {
+async fn hosts_with_same_ticket_keys_share_sessions() {
     let backend = Backend::start("app").await;
     let site = Site::of(1);
     let leaf = site.issue(0);
@@ -146,7 +146,7 @@ async fn wait_told(agent: &AgentUnderTest, status: &str, words: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_of_several_hosts_are_rotated_under_load_and_tickets_of_the_old_one_are_taken() {
+async fn old_tickets_resume_during_shared_key_rotation() {
     let backend = Backend::start("app").await;
     let site = Site::of(1);
     let leaf = site.issue(0);
@@ -229,7 +229,7 @@ async fn a_secret_of_no_use_changes_no_listener() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_envoy_makes_the_keys_one_of_the_agent_stands_for_a_secret_of_no_use() {
+async fn agent_key_replaces_unusable_ticket_secret() {
     let backend = Backend::start("app").await;
     let site = Site::of(1);
     let leaf = site.issue(0);

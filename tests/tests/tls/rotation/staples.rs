@@ -65,7 +65,7 @@ async fn wait_refs(agent: &AgentUnderTest, status: &str, words: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_staple_is_shown_replaced_and_no_longer_shown_when_it_has_expired() {
+async fn staple_is_served_replaced_and_dropped_when_expired() {
     let backend = Backend::start("app").await;
     let site = Site::of(1);
     let mut agent = site
@@ -109,7 +109,7 @@ async fn a_staple_is_shown_replaced_and_no_longer_shown_when_it_has_expired() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_staple_that_is_of_no_use_is_left_out_and_said() {
+async fn invalid_staple_is_omitted_and_reported() {
     let backend = Backend::start("app").await;
     let site = Site::of(1);
     let agent = site
@@ -141,7 +141,7 @@ async fn a_staple_that_is_of_no_use_is_left_out_and_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_that_demands_a_staple_is_taken_with_one_only() {
+async fn must_staple_certificate_is_accepted_only_with_staple() {
     let backend = Backend::start("app").await;
     let site = Site::of(1);
     let mut agent = site

@@ -106,7 +106,7 @@ pub(crate) fn keys(agent: &AgentUnderTest) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_are_resumed_after_rotations_and_a_hot_restart() {
+async fn sessions_resume_after_rotations_and_hot_restart() {
     let backend = Backend::start("app").await;
     let site = Site::of(1);
     let mut agent = site

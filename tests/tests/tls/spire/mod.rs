@@ -33,7 +33,7 @@ async fn wait_shown(agent: &AgentUnderTest, spire: &Spire, serial: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs SPIRE, which `make test-spire` builds"]
-async fn files_that_spire_renews_every_few_seconds_fail_no_request() {
+async fn frequent_spire_renewals_fail_no_request() {
     let tools =
         std::env::var_os("SPIRE_TOOLS").expect("`make test-spire` names SPIRE in SPIRE_TOOLS");
     let spire = Spire::start(tools.into()).await;

@@ -53,7 +53,7 @@ impl Returning {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_revoked_does_not_come_back_with_a_ticket_and_a_restart_ends_what_is_left() {
+async fn revoked_client_cannot_resume_and_restart_closes_connections() {
     let (servers, clients, backends) = (
         Authority::new("servers"),
         Authority::new("clients"),
@@ -167,7 +167,7 @@ fn across_namespaces(servers: &Authority, clients: &Authority, shown: &Authority
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grant_that_is_deleted_cuts_off_what_it_permitted_and_nobody_else() {
+async fn deleted_grant_cuts_off_only_what_it_permitted() {
     let (servers, clients, shown) = (
         Authority::new("servers"),
         Authority::new("clients"),

@@ -101,7 +101,7 @@ async fn wait_retained(agent: &AgentUnderTest, count: usize) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_authority_is_exchanged_under_load_and_the_old_one_has_its_end_over_a_kill() {
+async fn replaced_authority_overlap_ends_on_time_after_kill() {
     let servers = Authority::new("servers");
     let (old, new) = (Authority::new("clients"), Authority::new("clients 2"));
     let (old_backends, new_backends) = (Authority::new("backends"), Authority::new("backends 2"));
@@ -170,7 +170,7 @@ async fn an_authority_is_exchanged_under_load_and_the_old_one_has_its_end_over_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_only_removed_is_cut_off_at_once_and_so_is_all_without_an_overlap() {
+async fn removed_authority_is_cut_off_at_once() {
     let servers = Authority::new("servers");
     let (one, other, third) = (
         Authority::new("one"),
@@ -222,7 +222,7 @@ fn with_lists(name: &str, authorities: &[&Authority], lists: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_revoked_is_refused_from_the_next_handshake_on() {
+async fn revoked_client_is_refused_at_next_handshake() {
     let servers = Authority::new("servers");
     let (ours, others) = (Authority::new("clients"), Authority::new("others"));
     let leaf = servers.issue(&["backend.test"]);

@@ -15,7 +15,7 @@ fn twin() -> Authority {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_authorities_of_one_subject_and_serial_are_both_trusted_and_a_third_is_not() {
+async fn twin_authorities_are_trusted_only_if_listed() {
     let servers = Authority::new("servers");
     let clients = [twin(), twin(), twin()];
     let backends = [twin(), twin(), twin()];
