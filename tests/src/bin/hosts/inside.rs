@@ -150,6 +150,8 @@ impl Inside {
             "dev",
             "lo",
         ]);
+        // Units refuse endpoints at an address of their own host by default.
+        self.ok(&["systemctl", "set-environment", "SESAME_HOST_ENDPOINTS=allow"]);
     }
 
     /// Returns a unit's property.
