@@ -17,7 +17,7 @@ pub(crate) fn check_writable(name: &str) -> Result<(), String> {
 pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     let token = |c: u8| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c);
     if name.is_empty() || name.len() > 16_384 || !name.bytes().all(token) {
-        return Err("the name is not a token of RFC 9110");
+        return Err("the name is not an RFC 9110 token");
     }
     Ok(())
 }
@@ -28,7 +28,7 @@ pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
         return Err("the value is longer than 16384 bytes");
     }
     if value.contains(['\0', '\r', '\n']) {
-        return Err("the value holds a line break or NUL");
+        return Err("the value contains a line break or NUL");
     }
     Ok(())
 }
@@ -38,7 +38,7 @@ pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
 pub(crate) fn check_target(value: &str) -> Result<(), &'static str> {
     check_value(value)?;
     if value.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
-        return Err("the value holds a space or a control character");
+        return Err("the value contains a space or a control character");
     }
     Ok(())
 }

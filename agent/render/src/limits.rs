@@ -56,7 +56,7 @@ pub struct Limits {
 /// The process may open too few files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "this process may open {files} files, and an Envoy started by it no more; at least {FEWEST_FILES} are needed to serve: raise the hard limit (`LimitNOFILE=` of the unit, `ulimit -Hn`)"
+    "this process and the Envoys that it starts may open {files} files each; at least {FEWEST_FILES} are needed to serve: raise the hard limit (`LimitNOFILE=` of the unit, `ulimit -Hn`)"
 )]
 pub struct TooFewFiles {
     files: u64,

@@ -134,7 +134,7 @@ pub(crate) fn by_name(
     resources.dedup_by(|later, first| {
         let same = later.name == first.name;
         if same {
-            let message = "two have this name; the first is used, the other is left out";
+            let message = "the name is used twice; the first one is used, the other is left out";
             problems.add(&later.name, message);
         }
         same

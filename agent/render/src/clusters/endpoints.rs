@@ -80,8 +80,8 @@ pub(crate) fn check(
 fn socket(endpoint: &Endpoint, rules: &EndpointRules) -> Result<(IpAddr, u32), String> {
     let Endpoint { address, port } = endpoint;
     let number = u16::try_from(*port).ok().filter(|number| *number > 0);
-    let number =
-        number.ok_or_else(|| format!("endpoint {address:?}: port {port} is not 1 to 65535"))?;
+    let number = number
+        .ok_or_else(|| format!("endpoint {address:?}: invalid port {port}, expected 1 to 65535"))?;
     let Ok(ip) = address.parse::<IpAddr>() else {
         return Err(format!("endpoint {address:?} is not an IP address"));
     };
@@ -95,7 +95,7 @@ fn socket(endpoint: &Endpoint, rules: &EndpointRules) -> Result<(IpAddr, u32), S
     }
     if !rules.host.is_empty() && addresses::forms(ip).any(|ip| rules.host.contains(&ip)) {
         return Err(format!(
-            "endpoint {ip} is refused: an address of this host itself; --host-endpoints allow permits such endpoints"
+            "endpoint {ip} is refused: it is an address of this host; --host-endpoints allow permits such endpoints"
         ));
     }
     if rules
@@ -103,7 +103,7 @@ fn socket(endpoint: &Endpoint, rules: &EndpointRules) -> Result<(IpAddr, u32), S
         .contains(&SocketAddr::new(ip.to_canonical(), number))
     {
         return Err(format!(
-            "endpoint {ip} port {port} is refused: this host itself listens there, so requests would go round"
+            "endpoint {ip} port {port} is refused: this host itself listens there, so requests would loop"
         ));
     }
     Ok((ip, *port))
@@ -212,7 +212,7 @@ mod tests {
         );
         let (count, said) = served(&set(&[("192.0.2.7", 8080)]), &rules);
         assert_eq!(count, 0);
-        assert!(said[0].contains("requests would go round"), "{said:?}");
+        assert!(said[0].contains("requests would loop"), "{said:?}");
 
         let host = EndpointRules {
             host: BTreeSet::from(["192.0.2.7".parse().unwrap()]),
@@ -221,10 +221,7 @@ mod tests {
         let itself = set(&[("192.0.2.7", 9100), ("64:ff9b::c000:207", 9100)]);
         let (count, said) = served(&itself, &host);
         assert_eq!(count, 0);
-        assert!(
-            said[0].contains("an address of this host itself"),
-            "{said:?}"
-        );
+        assert!(said[0].contains("an address of this host;"), "{said:?}");
         assert_eq!(served(&set(&[("192.0.2.8", 9100)]), &host).0, 1);
 
         let allowed = EndpointRules {

@@ -171,8 +171,7 @@ pub fn scarcity(shares: &[u8]) -> Vec<String> {
         let (least, name) = few.clone().min_by(|a, b| a.0.total_cmp(&b.0))?;
         let count = few.count();
         Some(format!(
-            "{count} of {all} {what} may have fewer than {FEW} connections, {name} only {least}; {effect}: raise \
-             the hard limit of open files (`LimitNOFILE=` of the unit, `ulimit -Hn`){remedy}"
+            "{count} of {all} {what} may have fewer than {FEW} connections, {name} only {least}; {effect}: raise the hard limit on open files (`LimitNOFILE=` of the unit, `ulimit -Hn`){remedy}"
         ))
     };
     let listeners = warning(

@@ -48,7 +48,7 @@ pub enum DumpError {
     },
     /// The descriptors lack a type inside the resource.
     #[error(
-        "`{name}` cannot be printed: {source}; add the type to tests/envoy_descriptors.rs, which writes them"
+        "`{name}` cannot be printed: {source}; add the type to tests/envoy_descriptors.rs, which writes the descriptors"
     )]
     Print {
         /// The resource.

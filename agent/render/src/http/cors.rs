@@ -104,8 +104,7 @@ fn usable<'c>(
             problems.add(
                 object,
                 format!(
-                    "CORS allow_origins[{i}]: expected literal text with one open part, and no more than \
-                     {MOST_OF_ORIGINS} instructions of all; it is left out"
+                    "CORS allow_origins[{i}]: expected literal text with at most one wildcard, and at most {MOST_OF_ORIGINS} instructions for all origins; it is left out"
                 ),
             );
         }

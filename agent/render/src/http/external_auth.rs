@@ -79,7 +79,7 @@ fn config(
     } = auth;
     if !context.has_cluster(backend) {
         return Err(format!(
-            "authorization service `{backend}` has no cluster, and nothing passes unasked"
+            "authorization service `{backend}` has no cluster, so no request is allowed"
         ));
     }
     let (services, allowed_headers) = match protocol {
@@ -88,7 +88,7 @@ fn config(
             (grpc_service(backend), request_headers)
         }
         Some(Protocol::Http(http)) => (http_service(backend, http)?, &http.request_headers),
-        None => return Err("the authorization has no protocol".to_owned()),
+        None => return Err("the authorization service has no protocol".to_owned()),
     };
     let filter = ExtAuthz {
         services: Some(services),

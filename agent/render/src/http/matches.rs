@@ -34,7 +34,7 @@ pub(crate) fn render(
         .map(|StringMatch { name, kind }| {
             if name.is_empty() || name.len() > 1024 {
                 return Err(format!(
-                    "query parameter match: a name of 1 to 1024 bytes is needed, not {}",
+                    "query parameter match: expected a name of 1 to 1024 bytes, got {}",
                     name.len()
                 ));
             }
@@ -86,7 +86,8 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
     };
     // An unknown kind from a newer release must not match every path.
     let kind = path.kind.as_ref();
-    let kind = kind.ok_or("path match: neither exact nor a prefix nor a regular expression")?;
+    let kind =
+        kind.ok_or("path match: expected an exact path, a prefix or a regular expression")?;
     Ok(match kind {
         path_match::Kind::Exact(path) => match in_either_case(path) {
             Some(pattern) => PathSpecifier::SafeRegex(wrappers::regex(&pattern)),
@@ -101,7 +102,7 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
             // Envoy requires two characters or more, without query or fragment.
             prefix if prefix.len() < 2 || prefix.contains(['?', '#']) => {
                 return Err(format!(
-                    "path match: `{prefix}` is no path prefix; expected `/` and at least one character other than `?` and `#`"
+                    "path match: `{prefix}` is not a path prefix; expected `/` and at least one character other than `?` and `#`"
                 ));
             }
             prefix => match in_either_case(prefix) {
@@ -131,7 +132,7 @@ fn string(name: &str, kind: Option<&string_match::Kind>) -> Result<StringMatcher
             Ok(wrappers::matching(pattern))
         }
         None => Err(format!(
-            "match of `{name}`: neither exact nor a regular expression"
+            "match of `{name}`: expected an exact value or a regular expression"
         )),
     }
 }
@@ -147,6 +148,6 @@ fn check_expression(pattern: &str) -> Result<(), String> {
         Some(size) => Err(format!(
             "the regular expression has {size} instructions once compiled; at most {MOST_INSTRUCTIONS} are allowed"
         )),
-        None => Err("the regular expression cannot be read".to_owned()),
+        None => Err("the regular expression cannot be parsed".to_owned()),
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn render(
         if *denominator == 0 {
             problems.add(
                 object,
-                format!("mirror `{backend}`: {numerator}/0 is no fraction; it gets no copies"),
+                format!("mirror `{backend}`: {numerator}/0 is not a fraction; it gets no copies"),
             );
             continue;
         }

@@ -35,7 +35,7 @@ pub(crate) fn replacement(
 ) -> Result<PathReplacement, String> {
     let PathModifier { kind } = modifier;
     let check = |path: &str| {
-        headers::check_target(path).map_err(|reason| format!("replacement of the path: {reason}"))
+        headers::check_target(path).map_err(|reason| format!("path replacement: {reason}"))
     };
     match kind {
         None => Ok(PathReplacement::Keep),
@@ -49,9 +49,7 @@ pub(crate) fn replacement(
                 None => "",
                 Some(path_match::Kind::Prefix(prefix)) => prefix.trim_end_matches('/'),
                 Some(path_match::Kind::Exact(_) | path_match::Kind::Regex(_)) => {
-                    return Err(
-                        "a prefix can only be replaced where a prefix is matched".to_owned()
-                    );
+                    return Err("replacing a prefix requires a prefix match".to_owned());
                 }
             };
             let to = rooted(to);
@@ -62,7 +60,7 @@ pub(crate) fn replacement(
                 ("", to) => PathReplacement::Prefix(format!("{to}/")),
                 (from, "") if from.len() > LONGEST_PREFIX => {
                     return Err(format!(
-                        "the prefix to be removed is longer than {LONGEST_PREFIX} bytes"
+                        "the prefix to remove is longer than {LONGEST_PREFIX} bytes"
                     ));
                 }
                 // The prefix is removed, but a path must start with exactly one slash.

@@ -31,7 +31,7 @@ pub(crate) fn render(
         308 => RedirectResponseCode::PermanentRedirect,
         other => {
             return Err(format!(
-                "redirect status {other} is unknown; expected 301, 302, 303, 307 or 308"
+                "unknown redirect status {other}; expected 301, 302, 303, 307 or 308"
             ));
         }
     };
@@ -40,14 +40,12 @@ pub(crate) fn render(
         "http" | "https" => Some(SchemeRewriteSpecifier::SchemeRedirect(scheme.clone())),
         other => {
             return Err(format!(
-                "redirect scheme `{other}` is unknown; expected http or https"
+                "unknown redirect scheme `{other}`; expected http or https"
             ));
         }
     };
     if *port > 65_535 {
-        return Err(format!(
-            "redirect port {port} is no port; expected 1 to 65535"
-        ));
+        return Err(format!("invalid redirect port {port}; expected 1 to 65535"));
     }
     let path_rewrite_specifier = match path {
         None => None,

@@ -17,7 +17,7 @@ use super::routes::RenderedRoute;
 /// Describes, for a problem, the consequence of a route that cannot be rendered.
 pub(crate) fn consequence(route: &Route) -> &'static str {
     if protects(route) {
-        "what it matches is answered with 500, and all that it would match without what cannot be used"
+        "requests that it matches, or would match without its unusable matches, are answered with 500"
     } else {
         "the route is left out"
     }

@@ -151,8 +151,7 @@ impl<'t> TableRendering<'t> {
             problems.add(
                 object,
                 format!(
-                    "virtual host `{domain}` becomes {} bytes, and all before it leave room for {} of the {MOST_OF_TABLES} \
-                     that the Gateway may have; all of its requests are answered with {}",
+                    "virtual host `{domain}` takes {} bytes, and the ones before it leave {} of the {MOST_OF_TABLES} allowed for the Gateway; all of its requests are answered with {}",
                     self.host.len(),
                     room.0,
                     refusal::HTTP
@@ -240,8 +239,7 @@ pub(crate) fn render_host(
             problems.add(
                 &it.name,
                 format!(
-                    "in virtual host `{domain}` the routes before it become {}, all up to it {}; at most {} are \
-                     allowed; what it matches is answered with {} there",
+                    "in virtual host `{domain}` the routes before it make {}, with it {}; at most {} are allowed; requests that it matches are answered with {} there",
                     in_words(size),
                     in_words(with_this),
                     in_words(MOST_OF_VIRTUAL_HOST_BYTES),
@@ -264,7 +262,7 @@ pub(crate) fn render_host(
                 &it.name,
                 format!(
                     "in virtual host `{domain}` the regular expressions before it have {cost} instructions once \
-                     compiled, its own {of_this}; at most {MOST_OF_VIRTUAL_HOST} are allowed; {consequence} there"
+                     compiled, its own have {of_this}; at most {MOST_OF_VIRTUAL_HOST} are allowed; {consequence} there"
                 ),
             );
             rendered = refusing::instead_of(it).into_iter().collect();
@@ -383,11 +381,11 @@ pub(crate) fn check_domain<'a>(
     seen: &mut BTreeSet<&'a str>,
 ) -> Result<(), &'static str> {
     if domain.is_empty() {
-        return Err("a domain is needed, `*` for all");
+        return Err("the domain is missing; use `*` for all domains");
     }
     headers::check_value(domain)?;
     if domain.strip_prefix('*').unwrap_or(domain).contains('*') {
-        return Err("`*` may only stand first");
+        return Err("`*` is only allowed at the start");
     }
     if !seen.insert(domain) {
         return Err("another virtual host has the same domain");

@@ -158,7 +158,7 @@ impl RouteFrame<'_> {
             Some(Action::DirectResponse(DirectResponse { status })) => {
                 Ok(vec![self.with(answer(*status))])
             }
-            None => Err("the route says nothing of what to do".to_owned()),
+            None => Err("the route has no action".to_owned()),
         }
     }
 

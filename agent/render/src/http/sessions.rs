@@ -92,7 +92,12 @@ pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<Sessio
             let path = match cookie_path.as_str() {
                 "" => "/",
                 path if is_cookie_path(path) => path,
-                path => return Err(refused(name, &format!("path `{path}` is none of a cookie"))),
+                path => {
+                    return Err(refused(
+                        name,
+                        &format!("`{path}` is not a valid cookie path"),
+                    ));
+                }
             };
             // In three parts, because Envoy's expressions do not concatenate strings. Envoy omits
             // an empty header.
@@ -113,7 +118,7 @@ pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<Sessio
             let response = wrappers::header(name, unless_told(ANSWERED), action);
             (rule(name, "", ""), response)
         }
-        None => return Err("session persistence names neither cookie nor header".to_owned()),
+        None => return Err("session persistence names neither a cookie nor a header".to_owned()),
     };
     // Without a value to compare, the expressions fail and no client gets a session.
     Ok(SessionParts {

@@ -115,7 +115,7 @@ impl Chains {
             Protocol::Https => {
                 let tls = tls
                     .as_ref()
-                    .ok_or("the listener is HTTPS but says nothing of TLS")?;
+                    .ok_or("the listener is HTTPS but has no TLS settings")?;
                 let table = usable(route_table, context)?;
                 let manager = hcm::render(place("https"), table, context);
                 let chain = chain(name, manager);
@@ -210,7 +210,7 @@ impl Chains {
                 .contains('*')
             {
                 return Err(format!(
-                    "server name `{hostname}`: `*` may only stand first"
+                    "server name `{hostname}`: `*` is only allowed at the start"
                 ));
             }
             if self.matched.insert((kind, hostname.clone())) {
@@ -221,7 +221,7 @@ impl Chains {
         }
         if server_names.is_empty() {
             return Err(format!(
-                "the port's server name `{}` is already taken by another",
+                "server name `{}` is already used by another listener of the port",
                 taken.unwrap_or_default()
             ));
         }

@@ -38,7 +38,9 @@ impl PeerNames<'_> {
         } = self;
         let bad_suffix = |suffix: &&String| !suffix.starts_with('.') || suffix.len() < 2;
         if let Some(suffix) = dns_suffixes.iter().find(bad_suffix) {
-            return Err(format!("{suffix:?} is no end of DNS names, as \".svc\""));
+            return Err(format!(
+                "{suffix:?} is not a suffix of DNS names, such as \".svc\""
+            ));
         }
         let bad_prefix = |prefix: &&String| {
             let authority = prefix.split_once("://").map(|(_, rest)| rest);
@@ -46,7 +48,7 @@ impl PeerNames<'_> {
         };
         if let Some(prefix) = uri_prefixes.iter().find(bad_prefix) {
             return Err(format!(
-                "{prefix:?} is no beginning of URIs, as \"spiffe://example.com/\""
+                "{prefix:?} is not a prefix of URIs, such as \"spiffe://example.com/\""
             ));
         }
         let matcher = |san_type: SanType, pattern: MatchPattern| SubjectAltNameMatcher {

@@ -48,7 +48,9 @@ pub(crate) fn downstream(
         client_uri_prefixes: _,
     } = tls;
     if let Some(name) = asked.iter().find(|name| !is_application_protocol(name)) {
-        return Err(format!("{name:?} is no name of an application protocol"));
+        return Err(format!(
+            "{name:?} is not the name of an application protocol"
+        ));
     }
     let alpn_protocols = match asked.as_slice() {
         [] => alpn.iter().map(|&protocol| protocol.to_owned()).collect(),
@@ -106,7 +108,7 @@ fn ticket_keys(
         Some(Type::SessionTicketKeys(keys)) => {
             Ok(Some(SessionTicketKeysType::SessionTicketKeys(keys)))
         }
-        _ => Err(format!("`{name}` has no keys of session tickets")),
+        _ => Err(format!("`{name}` has no session ticket keys")),
     }
 }
 
@@ -126,8 +128,7 @@ fn of_clients(
     let asks = !tls.client_trust_bundle.is_empty();
     if !names.is_empty() && (!asks || tls.client_insecure_fallback) {
         return Err(
-            "names of clients are there, but no certificate that has to have one; set client_trust_bundle, and no \
-             client_insecure_fallback"
+            "client names are set, but no client certificate is required to match them; set client_trust_bundle, without client_insecure_fallback"
                 .to_owned(),
         );
     }
@@ -164,7 +165,7 @@ pub(crate) fn upstream(
     } = tls;
     if *mesh && (client_key.is_empty() || trust_bundle.is_empty()) {
         return Err(
-            "a backend of a mesh has no client_key to show or no trust_bundle to verify it with"
+            "a mesh backend needs both a client_key to present and a trust_bundle to verify it with"
                 .to_owned(),
         );
     }
@@ -233,7 +234,7 @@ fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String
     if names.is_empty() && !mesh {
         // Without a name, any certificate of the authority would be accepted.
         return Err(
-            "TLS to the backend has none of dns_names, uris, dns_suffixes and uri_prefixes to verify; at least one is needed"
+            "TLS to the backend has no names to verify; set at least one of dns_names, uris, dns_suffixes and uri_prefixes"
                 .to_owned(),
         );
     }
@@ -248,14 +249,14 @@ fn accepted(tls: &TlsTermination) -> Result<TlsParameters, String> {
         Version::Tls12 => Some(TlsProtocol::TlSv12),
         Version::Tls13 => Some(TlsProtocol::TlSv13),
     };
-    let known = |number| Version::try_from(number).map_err(|_| "an unknown version of TLS");
+    let known = |number| Version::try_from(number).map_err(|_| "unknown TLS version");
     let oldest = version(known(tls.min_version)?);
     let newest = version(known(tls.max_version)?);
     if (oldest, newest) == (Some(TlsProtocol::TlSv13), Some(TlsProtocol::TlSv12)) {
-        return Err("the oldest version of TLS is newer than the newest one".to_owned());
+        return Err("the minimum TLS version is newer than the maximum".to_owned());
     }
     if let Some(name) = tls.cipher_suites.iter().find(|name| !is_cipher_suite(name)) {
-        return Err(format!("cipher suite {name:?} is not one to offer"));
+        return Err(format!("cipher suite {name:?} is not supported"));
     }
     let mut accepted = parameters();
     if let Some(oldest) = oldest {

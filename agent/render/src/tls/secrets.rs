@@ -42,9 +42,9 @@ pub(crate) fn render(
     {
         let Some(pair) = pairs.get(name.as_str()) else {
             let why = if *on_host {
-                "the key pair is in files of hosts, and no local-certificate of this host names its files; what needs it is left out"
+                "the key pair is in files of hosts, but no local-certificate of this host names its files; everything that needs it is left out"
             } else {
-                "the key pair is named by the snapshot but is not on this host; what needs it is left out"
+                "the key pair is named by the snapshot but is not on this host; everything that needs it is left out"
             };
             problems.add(name, why);
             continue;
@@ -54,7 +54,7 @@ pub(crate) fn render(
         if !digest.is_empty() && found != *digest {
             problems.add(
                 name,
-                format!("the key pair on this host has digest {found}, the snapshot names {digest}; it is used all the same"),
+                format!("the key pair on this host has digest {found}, but the snapshot names {digest}; it is used anyway"),
             );
         }
         if names.insert(name) {
@@ -66,7 +66,7 @@ pub(crate) fn render(
         if !names.insert(name) {
             problems.add(
                 name,
-                "a trust bundle has the name of another secret; it is left out",
+                "the trust bundle has the same name as another secret; it is left out",
             );
             continue;
         }
