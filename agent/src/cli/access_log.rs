@@ -17,8 +17,9 @@ const LOGS_DIRECTORY: &str = "LOGS_DIRECTORY";
 )]
 #[command(next_help_heading = "Access logs")]
 pub(crate) struct AccessLogArgs {
-    /// Place of the access logs, one JSON object a line: a file for each Gateway, which `sesame-agent logs` prints, the standard
-    /// output of the agent or its launcher, as containers have it, or none.
+    /// Destination of the access logs, one JSON object per line: a file per Gateway, which
+    /// `sesame-agent logs` prints; the standard output of the agent or its launcher, for
+    /// containers; or none.
     #[arg(
         long,
         env = "SESAME_ACCESS_LOG",
@@ -27,11 +28,11 @@ pub(crate) struct AccessLogArgs {
         value_name = "PLACE"
     )]
     access_log: AccessLogTo,
-    /// Directory of the files, where Envoy can write to it; by default the unit's directory of logs, else `access-logs` in the
-    /// state directory.
+    /// Directory of the files, which Envoy must be able to write; by default the unit's log
+    /// directory, else `access-logs` in the state directory.
     #[arg(long, env = "SESAME_ACCESS_LOG_DIR", value_name = "DIR")]
     access_log_dir: Option<PathBuf>,
-    /// Size of a file after which the next one is begun.
+    /// Size at which a file is rotated.
     #[arg(
         long,
         env = "SESAME_ACCESS_LOG_MIB",
@@ -40,7 +41,7 @@ pub(crate) struct AccessLogArgs {
         value_name = "MIB"
     )]
     access_log_mib: u64,
-    /// Number of files of each Gateway; the oldest go.
+    /// Number of files to keep for each Gateway; the oldest are removed.
     #[arg(
         long,
         env = "SESAME_ACCESS_LOG_FILES",
@@ -49,7 +50,7 @@ pub(crate) struct AccessLogArgs {
         value_name = "N"
     )]
     access_log_files: u32,
-    /// Age of a file after which the next one is begun.
+    /// Age at which a file is rotated.
     #[arg(
         long,
         env = "SESAME_ACCESS_LOG_HOURS",
@@ -58,8 +59,8 @@ pub(crate) struct AccessLogArgs {
         value_name = "HOURS"
     )]
     access_log_hours: u64,
-    /// Room on the disk that access logs leave free, or a tenth of the disk if that is less: for it old files go, and then
-    /// nothing is logged until there is room again.
+    /// Disk space that access logs leave free, or a tenth of the disk if that is less: below it old
+    /// files are removed first, then logging stops until there is space again.
     #[arg(
         long,
         env = "SESAME_ACCESS_LOG_FREE_MIB",

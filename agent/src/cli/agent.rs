@@ -32,7 +32,8 @@ const MAX_BYTES: usize = 256 << 20;
 /// Size limit of an error in bytes.
 const MAX_ERROR: usize = 64 << 10;
 
-/// The options of every command that talks to an agent; they may stand before or after the command's name.
+/// The options of every command that talks to an agent; they may stand before or after the
+/// command's name.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Talking to a running agent")]
 pub(crate) struct AgentArgs {
@@ -100,7 +101,7 @@ fn answer_to(socket: &Path, request: Request<Full<Bytes>>) -> anyhow::Result<Opt
     let answer = runtime()?.block_on(async { tokio::time::timeout(TIMEOUT, answer).await });
     answer.unwrap_or_else(|_| {
         bail!(
-            "the agent at {} has not answered within {TIMEOUT:?}",
+            "the agent at {} did not answer within {TIMEOUT:?}",
             socket.display()
         )
     })
@@ -109,7 +110,7 @@ fn answer_to(socket: &Path, request: Request<Full<Bytes>>) -> anyhow::Result<Opt
 /// Returns the error for a command that needs a running agent.
 pub(crate) fn not_running(socket: &Path) -> anyhow::Error {
     anyhow::anyhow!(
-        "no agent is running at {}; start one with `sesame-agent run`, or name its --runtime-dir",
+        "no agent is running at {}; start one with `sesame-agent run`, or set its --runtime-dir",
         socket.display()
     )
 }
@@ -199,7 +200,7 @@ pub(crate) fn call<T: DeserializeOwned>(agent: &AgentArgs, path: &str) -> anyhow
     let answer = runtime()?.block_on(async { tokio::time::timeout(TIMEOUT, answer).await });
     answer.unwrap_or_else(|_| {
         bail!(
-            "the agent at {} has not answered within {TIMEOUT:?}",
+            "the agent at {} did not answer within {TIMEOUT:?}",
             agent.socket().display()
         )
     })
@@ -230,7 +231,7 @@ pub(crate) async fn send_command(
         while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = pending.drain(..=end).collect();
             let reply: Reply =
-                serde_json::from_slice(&line).context("the answer is not understood")?;
+                serde_json::from_slice(&line).context("the answer cannot be parsed")?;
             let text = || format!("{}: {}\n", reply.gateway, reply.message);
             agent.output.write_next(&reply, text)?;
             ended |= reply.done.is_some();

@@ -33,13 +33,14 @@ pub(crate) struct ApplyArgs {
     /// The bundle.
     #[arg(value_name = "BUNDLE")]
     bundle: PathBuf,
-    /// Take it even if it is older than what was taken before. The agent logs that, and takes newer ones as ever.
+    /// Apply the bundle even if it is older than the last applied one. The agent logs this, and
+    /// still takes newer bundles.
     #[arg(long)]
     allow_older: bool,
-    /// State directory of the agent, which notes what is allowed.
+    /// State directory of the agent, which records that an older bundle is allowed.
     #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
     state_dir: PathBuf,
-    /// Time that Envoy has to accept it.
+    /// Timeout for Envoy to accept it.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     timeout_seconds: u64,
 }
@@ -68,17 +69,17 @@ pub(crate) fn main(agent: &AgentArgs, args: &ApplyArgs) -> anyhow::Result<u8> {
     };
     let (digest, sequence) = (file.digest(), file.label().sequence);
     let Some(gateway) = gateway_of(&file.label().gateway) else {
-        tracing::error!("{}: {:?} is no Gateway", at(), file.label().gateway);
+        tracing::error!("{}: {:?} is not a Gateway", at(), file.label().gateway);
         return Ok(EXIT_WRONG);
     };
     if let Some(only) = agent.gateway.as_ref().filter(|only| **only != gateway) {
-        tracing::error!("{}: is for Gateway {gateway}, not {only}", at());
+        tracing::error!("{}: the bundle is for Gateway {gateway}, not {only}", at());
         return Ok(EXIT_WRONG);
     }
     let report = ask(agent)?;
     let Some(directory) = &report.source.bundle_dir else {
         bail!(
-            "the agent takes its configuration from {}; only one that runs with --bundle-dir takes bundles",
+            "the agent takes its configuration from {}; only an agent with --bundle-dir takes bundles",
             report.source.title()
         );
     };
@@ -217,7 +218,7 @@ impl Waiting<'_> {
                     ..
                 }) => {
                     return Ok(Outcome::Refused(
-                        "is not served, since the directory has one with a higher sequence number"
+                        "is not served, because the directory has one with a higher sequence number"
                             .to_owned(),
                     ));
                 }
@@ -227,12 +228,14 @@ impl Waiting<'_> {
                     ..
                 }) => return Ok(Outcome::Refused(reason.clone())),
                 _ => match &report.source.reason {
-                    reason if reason.is_empty() => "the agent has not looked at it yet".to_owned(),
-                    reason => format!("the agent has not looked at it yet: {reason}"),
+                    reason if reason.is_empty() => "the agent has not read it yet".to_owned(),
+                    reason => format!("the agent has not read it yet: {reason}"),
                 },
             };
             if Instant::now() > self.deadline {
-                return Ok(Outcome::Late(format!("it is not served in time: {told}")));
+                return Ok(Outcome::Late(format!(
+                    "it is not served within the timeout: {told}"
+                )));
             }
             std::thread::sleep(LOOK);
         }
@@ -267,5 +270,5 @@ fn ask(agent: &AgentArgs) -> anyhow::Result<Report> {
     let answer = agent::ask(&socket, "/gateways")?;
     let answer = answer.ok_or_else(|| agent::not_running(&socket))?;
     serde_json::from_slice(&answer)
-        .with_context(|| format!("the answer of {} is not understood", socket.display()))
+        .with_context(|| format!("the answer of {} cannot be parsed", socket.display()))
 }

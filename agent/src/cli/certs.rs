@@ -22,11 +22,13 @@ const SERIAL: usize = 16;
 const FEW: usize = 3;
 const DAY: i64 = 24 * 60 * 60;
 
-/// Lists them, those that expire first above: of key pairs the leaf and the chain behind it, of trust bundles each authority. Private
-/// keys are never shown. With --check the exit code is 1 if something expires within that time, and 0 otherwise.
+/// Lists them by expiry: the leaf and chain of each key pair, and each authority of trust bundles.
+/// Never shows private keys. With --check the exit code is 1 if something expires within that time,
+/// and 0 otherwise.
 #[derive(Debug, Args)]
 pub(crate) struct CertsArgs {
-    /// Show only what has expired or will within this time, such as 14d, 36h or "2w 3d", and exit with 1 if there is anything.
+    /// Show only certificates that have expired or will within this time, such as 14d, 36h or "2w
+    /// 3d", and exit with 1 if there are any.
     #[arg(long, value_name = "TIME", value_parser = time)]
     check: Option<SignedDuration>,
     #[command(flatten)]
@@ -44,8 +46,10 @@ pub(crate) fn main(agent: &AgentArgs, args: &CertsArgs) -> anyhow::Result<u8> {
         certificates.retain(|it| expires_within(it, now, *within));
     }
     agent.output.write(&certificates, || match check {
-        Some(_) if certificates.is_empty() => "nothing expires within that time\n".to_owned(),
-        _ if certificates.is_empty() => "there is no certificate\n".to_owned(),
+        Some(_) if certificates.is_empty() => {
+            "no certificate expires within that time\n".to_owned()
+        }
+        _ if certificates.is_empty() => "no certificates\n".to_owned(),
         _ => table(&certificates, now),
     })?;
     let wrong = check.is_some() && !certificates.is_empty();
@@ -57,7 +61,7 @@ fn read(agent: &AgentArgs, state: &StateArgs) -> anyhow::Result<Vec<CertificateR
     let offline = |directory: &Path| {
         // A mistyped directory must not look as if nothing expired.
         if !directory.is_dir() {
-            bail!("{}: there is no such directory", directory.display());
+            bail!("{}: no such directory", directory.display());
         }
         Ok(of_accepted(&inspect::accepted(directory)))
     };
@@ -72,7 +76,7 @@ fn read(agent: &AgentArgs, state: &StateArgs) -> anyhow::Result<Vec<CertificateR
     match agent.state_of_host().filter(|directory| directory.is_dir()) {
         Some(directory) => offline(directory),
         None => bail!(
-            "{}; or read what it has kept with --state-dir",
+            "{}; or read its stored configuration with --state-dir",
             agent::not_running(&socket)
         ),
     }
@@ -80,8 +84,7 @@ fn read(agent: &AgentArgs, state: &StateArgs) -> anyhow::Result<Vec<CertificateR
 
 /// Parses a duration such as `14d`, `36h` or `2w 3d`; a day has 24 hours.
 fn time(text: &str) -> Result<SignedDuration, String> {
-    let expected =
-        || format!("{text:?} is not a time; expected for instance 14d, 36h or \"2w 3d\"");
+    let expected = || format!("invalid time {text:?}; expected for example 14d, 36h or \"2w 3d\"");
     let span: Span = text.parse().map_err(|_| expected())?;
     let time = span
         .to_duration(SpanRelativeTo::days_are_24_hours())

@@ -15,10 +15,10 @@ use crate::source::update::Trusted;
 
 #[derive(Debug, Args)]
 pub(super) struct ClusterArgs {
-    /// Kubeconfig file by which the cluster is reached from outside; its current context is used.
+    /// Kubeconfig file for reaching the cluster from outside; its current context is used.
     #[arg(long, env = "SESAME_KUBECONFIG", value_name = "FILE", conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"])]
     kubeconfig: Option<PathBuf>,
-    /// Namespace in which the controller publishes.
+    /// Namespace where the controller publishes.
     #[arg(
         long,
         env = "SESAME_NAMESPACE",
@@ -38,7 +38,7 @@ pub(super) struct ClusterArgs {
         conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"]
     )]
     fleet: String,
-    /// Name of this host in its reports; its host name by default.
+    /// Name of this host in its reports; the system's host name by default.
     #[arg(long = "host", env = "SESAME_HOST", value_name = "NAME", conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"])]
     host_name: Option<String>,
     /// Zone that this host is in, for the cluster's inventory.
@@ -71,12 +71,12 @@ impl ClusterArgs {
         let host = match host_name {
             Some(host) => host,
             None => std::fs::read_to_string("/proc/sys/kernel/hostname")
-                .context("the host name cannot be read; name this host with --host")?
+                .context("cannot read the host name; set --host")?
                 .trim()
                 .to_owned(),
         };
         if host.is_empty() {
-            anyhow::bail!("this host has no host name; name it with --host");
+            anyhow::bail!("this host has no host name; set --host");
         }
         if !is_host_name(&host) {
             anyhow::bail!(
@@ -112,6 +112,6 @@ fn dns_label(text: &str) -> Result<String, String> {
     if sesame_proto::dns_name::is_dns_label(text) {
         Ok(text.to_owned())
     } else {
-        Err(format!("{text:?}: not a valid name of a namespace"))
+        Err(format!("{text:?}: not a valid namespace name"))
     }
 }

@@ -22,12 +22,13 @@ use crate::run::inspect::{self, InspectedGateway};
 #[cfg(feature = "cluster")]
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Collects the findings of the doctor, the status and history, settings, what Envoy says of itself, the ends of logs and the kernel's limits, as
-/// .tar.zst of mode 0600. Private keys, tokens, passwords and the values of headers and query parameters are taken out; names, addresses and
-/// certificates are not.
+/// Collects the doctor's findings, status, history, settings, Envoy's own state, the ends of logs
+/// and the kernel's limits into a .tar.zst file of mode 0600. Private keys, tokens, passwords and
+/// the values of headers and query parameters are removed; names, addresses and certificates are
+/// not.
 #[derive(Debug, Args)]
 pub(crate) struct CollectArgs {
-    /// File to write, which must not be there; sesame-TIME.tar.zst by default.
+    /// File to write, which must not exist; sesame-TIME.tar.zst by default.
     #[arg(long, short = 'o', value_name = "FILE")]
     file: Option<PathBuf>,
     /// Format of the answer.
@@ -137,7 +138,7 @@ fn text(collected: &Collected) -> String {
     }
     let _ = writeln!(
         text,
-        "{} was written; it names hosts, addresses and objects, so have a look at it before you hand it on",
+        "wrote {}; it names hosts, addresses and objects, so review it before you share it",
         file.display()
     );
     text

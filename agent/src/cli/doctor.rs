@@ -27,17 +27,17 @@ use crate::source::cluster::{ClusterSettings, stored_token::StoredToken};
 use crate::source::last_good::LastGood;
 use crate::source::manifests::Manifests;
 
-/// Works while the agent runs or not, as root or as the agent's user. The exit code is 0 if nothing stops this host from serving, and
-/// 1 if something does.
+/// Works with or without a running agent, as root or as the agent's user. The exit code is 0 if
+/// nothing prevents this host from serving, and 1 otherwise.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Mend what is safe to mend: modes and directories of Sesame's own, and kernel settings by the file of its package.
+    /// Fix what is safe to fix: modes and directories of Sesame, and its package's sysctls.
     #[arg(long)]
     fix: bool,
-    /// Show what is as it should be, too.
+    /// Also show the checks that passed.
     #[arg(long)]
     all: bool,
-    /// Tell what only the agent's user can tell: what root has that user do.
+    /// Print the facts that only the agent's user can gather, for root.
     #[arg(long, hide = true)]
     as_owner: bool,
 }
@@ -220,7 +220,7 @@ fn ask(agent: &AgentArgs) -> (AgentFacts, Option<Vec<Setting>>) {
             )
         }
         Err(error) => {
-            let silent = Some(format!("its answer is not understood: {error}"));
+            let silent = Some(format!("cannot parse its answer: {error}"));
             let pid = holder(agent);
             (
                 AgentFacts {
@@ -346,7 +346,7 @@ fn as_owner(agent: &AgentArgs, loaded: &LoadedSettings, state_dir: &Path) -> Opt
     let seen = owner.run(&command, b"");
     let seen = seen.and_then(|answer| Ok(serde_json::from_slice(&answer)?));
     seen.inspect_err(|error| {
-        tracing::warn!("the agent's user cannot be asked: {error:#}");
+        tracing::warn!("cannot run checks as the agent's user: {error:#}");
     })
     .ok()
 }

@@ -14,16 +14,17 @@ const LAST_GUESTS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(crate) struct DrainArgs {
-    /// Time that the drain may take.
+    /// Timeout of the drain.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     timeout: u64,
-    /// Time between the loss of readiness and the request to clients to leave.
+    /// Time between the loss of readiness and asking clients to leave.
     #[arg(long, default_value_t = 5, value_name = "SECONDS")]
     lame_duck: u64,
     /// Number of connections, of all protocols, at which the host counts as drained.
     #[arg(long, default_value_t = 0, value_name = "N")]
     until_connections: u64,
-    /// Then end Envoy and the agent; works without a running agent, too. Connections that are left at the timeout are cut off.
+    /// Then end Envoy and the agent; also works without a running agent. Connections that remain at
+    /// the timeout are cut off.
     #[arg(long)]
     stop: bool,
     /// Undo a drain: be ready again.
@@ -89,9 +90,9 @@ async fn stop(agent: &AgentArgs, drain: InstanceCommand, timeout: Duration) -> a
         }
     };
     let message = match (told, left) {
-        (Some(_), _) => "the agent and its Envoy have ended",
-        (None, 0) => "neither an agent nor an Envoy runs here",
-        (None, _) => "no agent ran here; its Envoy has ended",
+        (Some(_), _) => "the agent and its Envoy have stopped",
+        (None, 0) => "no agent and no Envoy is running here",
+        (None, _) => "no agent was running here; its Envoy has stopped",
     };
     say(agent, message)?;
     Ok(0)

@@ -14,11 +14,12 @@ use crate::access_log::ObjectPattern;
 use crate::envoy::admin::{Admin, ClusterEndpoints, EndpointCounts};
 use crate::run::report::Report;
 
-/// Shows where requests to a backend go, and what holds them up: connections, requests that wait for one, connections that could not
-/// be made. The exit code is 1 if an endpoint gets no requests or connections to it have failed, or if requests wait.
+/// Shows where requests to a backend go, and what delays them: open connections, requests waiting
+/// for one, failed connections. The exit code is 1 if an endpoint gets no requests, connections to
+/// it have failed, or requests are waiting.
 #[derive(Debug, Args)]
 pub(crate) struct EndpointsArgs {
-    /// Backends, with or without their kind; all of them by default.
+    /// Backends, with or without their kind; all by default.
     #[arg(value_name = "NAMESPACE/NAME", value_parser = ObjectPattern::parse)]
     backends: Vec<ObjectPattern>,
     /// Show only backends with such endpoints.
@@ -184,14 +185,14 @@ fn text(found: &[BackendEndpoints]) -> String {
         }
         match (one.waiting, one.is_full()) {
             (0, false) => {}
-            (0, true) => text.push_str(", which is all that there may be; no request waits"),
+            (0, true) => text.push_str(", the maximum; no requests are waiting"),
             (waiting, true) => {
                 let waiting = requests(waiting);
-                let _ = write!(text, ", which is all that there may be; {waiting} for one");
+                let _ = write!(text, ", the maximum; {waiting} for one");
             }
             (waiting, false) => {
                 let waiting = requests(waiting);
-                let _ = write!(text, "; {waiting} until one is made");
+                let _ = write!(text, "; {waiting} for a new one");
             }
         }
         let _ = writeln!(text, "\n{}\n", table(&one.endpoints));
@@ -271,8 +272,7 @@ mod tests {
         let of = |cluster| BackendEndpoints::new("shop/edge", cluster);
         let full = of(cluster(33, 146, 0));
         assert!(full.is_failing());
-        let words =
-            "33 connections of 33, which is all that there may be; 146 requests wait for one";
+        let words = "33 connections of 33, the maximum; 146 requests wait for one";
         assert!(text(&[full]).contains(words));
         assert!(of(cluster(3, 0, 6)).is_failing());
         assert!(!of(cluster(3, 0, 0)).is_failing());

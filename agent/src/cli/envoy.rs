@@ -10,14 +10,16 @@ use crate::run::DEFAULT_RUNTIME_DIR;
 
 #[derive(Debug, Args)]
 pub(crate) struct EnvoyArgs {
-    /// Directory of the sockets and of the files that Envoy watches, best on tmpfs; an agent and its launcher share it. Holds
-    /// private keys.
+    /// Directory of the sockets and the files that Envoy watches, preferably on tmpfs; an agent and
+    /// its launcher share it. Holds private keys.
     #[arg(long, env = "SESAME_RUNTIME_DIR", default_value = DEFAULT_RUNTIME_DIR, value_name = "DIR")]
     pub(crate) runtime_dir: PathBuf,
-    /// Envoy to run: an agent and its launcher need the same version; `envoy` on the PATH by default.
+    /// Envoy to run: an agent and its launcher need the same version; `envoy` on the PATH by
+    /// default.
     #[arg(long, env = "ENVOY", value_name = "PATH")]
     pub(crate) envoy: Option<PathBuf>,
-    /// Time that connections have when Envoy is ended, or when Envoy or their listener is replaced.
+    /// Time for connections to finish when Envoy is stopped, or when Envoy or their listener is
+    /// replaced.
     #[arg(
         long,
         env = "SESAME_DRAIN_SECONDS",
@@ -25,8 +27,8 @@ pub(crate) struct EnvoyArgs {
         value_name = "SECONDS"
     )]
     drain_seconds: u64,
-    /// Time to keep serving before Envoys are drained, where a signal ends them: with --on-stop drain, and at the end of a launcher.
-    /// Whoever sends clients has that long to notice.
+    /// Time to keep serving before Envoys are drained, if a signal stops them: with --on-stop
+    /// drain, or when a launcher stops. Load balancers have this long to notice.
     #[arg(
         long,
         env = "SESAME_LAME_DUCK_SECONDS",

@@ -19,10 +19,10 @@ const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
-    /// Only what has happened since this time, or so long ago: `10m`, `2026-11-23T10:00:00Z`.
+    /// Only events since this time or within this duration: `10m`, `2026-11-23T10:00:00Z`.
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<Timestamp>,
-    /// Go on with the events that come.
+    /// Keep printing new events.
     #[arg(long, short)]
     watch: bool,
     #[command(flatten)]

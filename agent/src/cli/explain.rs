@@ -19,26 +19,28 @@ use crate::run::explaining::{ExplainOrder, explain_accepted, explain_one};
 use crate::run::report::{RefusedReport, Report};
 use crate::source::problem::SourceProblem;
 
-/// Tells where a request goes, and why. The exit code is 0 if a route takes the request, 1 if none does.
+/// Explains where a request goes, and why. The exit code is 0 if a route matches the request, 1 if
+/// none does.
 #[derive(Debug, Args)]
 #[command(override_usage = "sesame-agent explain [OPTIONS] [METHOD] <URL>")]
 pub(crate) struct ExplainArgs {
-    /// Explain what these Gateway API manifests would serve, in place of what the agent serves; none has to run.
+    /// Explain these Gateway API manifests instead of the agent's configuration; needs no running
+    /// agent.
     #[arg(long, value_name = "DIR", conflicts_with = "state_dir")]
     manifests: Option<PathBuf>,
-    /// Header of the request; repeatable. `Host` takes the place of the URL's.
+    /// Header of the request; repeatable. `Host` replaces the URL's.
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
     headers: Vec<String>,
     /// Server name in the TLS handshake; the URL's host by default.
     #[arg(long, value_name = "NAME")]
     sni: Option<String>,
-    /// The client shows a certificate where it is asked for one, and it is valid.
+    /// The client presents a valid certificate when asked for one.
     #[arg(long)]
     client_cert: bool,
-    /// Show all routes of the host, also those with another path.
+    /// Show all routes of the host, including other paths.
     #[arg(long)]
     all_routes: bool,
-    /// Method, GET if left out, and URL with the port that clients see.
+    /// Method, by default GET, and URL with the port that clients see.
     #[arg(value_names = ["METHOD", "URL"], num_args = 1..=2, required = true)]
     request: Vec<String>,
     #[command(flatten)]
@@ -123,7 +125,7 @@ fn notes(explanation: &Explanation, refused: &[RefusedReport]) -> Vec<String> {
     };
     let refused = refused.iter().filter(is_part);
     refused
-        .map(|it| format!("Envoy refuses this in part: {it}"))
+        .map(|it| format!("Envoy refuses part of this: {it}"))
         .collect()
 }
 

@@ -17,8 +17,9 @@ use crate::run::history::{AcceptedGeneration, Difference, History};
 /// The place where generations are read.
 #[derive(Debug, Args)]
 pub(crate) struct StateArgs {
-    /// Read this state directory instead of asking the agent, which need not be running. Without it the agent of
-    /// --runtime-dir is asked; where no agent runs in that of the settings, or in the default one, the state directory that belongs to it is read.
+    /// Read this state directory instead of asking the agent, which need not be running. By default
+    /// the agent of --runtime-dir is asked; if none runs there and the directory is the default or
+    /// from the settings file, its state directory is read.
     #[arg(long, env = "SESAME_STATE_DIR", value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }
@@ -50,7 +51,7 @@ impl StateArgs {
         match agent.state_of_host() {
             Some(state_dir) => offline(state_dir),
             None => anyhow::bail!(
-                "{}; or read what it has kept with --state-dir",
+                "{}; or read its stored configuration with --state-dir",
                 agent::not_running(&socket)
             ),
         }
@@ -63,11 +64,12 @@ pub(crate) struct HistoryArgs {
     state: StateArgs,
 }
 
-/// Shows the objects in which two accepted configurations differ, or the matches that other manifests answer differently. The exit
-/// code is 0 if there is no difference, 1 if there is one.
+/// Shows the objects that differ between two accepted configurations, or the matches that other
+/// manifests answer differently. The exit code is 0 without differences, 1 with any.
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// Compare two directories of manifests: tell which matches would be answered differently, and how.
+    /// Compare two directories of manifests: show which matches would be answered differently, and
+    /// how.
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"], conflicts_with = "state_dir")]
     pub(super) manifests: Option<Vec<PathBuf>>,
     /// Generation to compare from.

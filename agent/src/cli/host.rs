@@ -12,10 +12,11 @@ use crate::source::manifests::ReadLimits;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Host")]
 pub(crate) struct HostArgs {
-    /// Bind other ports than clients see: OUTSIDE:BOUND,... (redirects name the outside port).
+    /// Bind different ports than clients see: OUTSIDE:BOUND,... (redirects use the outside port).
     #[arg(long, env = "SESAME_PORT_MAP", value_name = "80:8080,443:8443", value_parser = port_map, default_value = "", hide_default_value = true)]
     pub(crate) port_map: PortMap,
-    /// Listen on this address; repeatable. Several Gateways share the addresses. All addresses by default.
+    /// Listen on this address; repeatable. Several Gateways share the addresses. All addresses by
+    /// default.
     #[arg(
         long = "address",
         env = "SESAME_ADDRESSES",
@@ -34,11 +35,11 @@ pub(crate) struct HostArgs {
     /// Allow endpoints on this host itself, on link-local and on metadata addresses.
     #[arg(long, env = "SESAME_ALLOW_LOCAL_ENDPOINTS")]
     pub(crate) allow_local_endpoints: bool,
-    /// Heed GatewayMeshPolicies, by which Gateways speak mTLS to the mesh of a cluster that they are outside of (for manifests;
-    /// experimental).
+    /// Apply GatewayMeshPolicies, which let Gateways outside a cluster speak mTLS to its mesh (for
+    /// manifests; experimental).
     #[arg(long, env = "SESAME_EXTRA_MINIMAL_OCG")]
     pub(crate) extra_minimal_ocg: bool,
-    /// Follow symbolic links that lead out of the directory of manifests.
+    /// Follow symbolic links that lead out of the manifest directory.
     #[arg(long, env = "SESAME_FOLLOW_LINKS")]
     pub(crate) follow_links: bool,
     /// Trust the forwarding headers of this many proxies in front of Envoy.
@@ -79,7 +80,7 @@ fn port_map(text: &str) -> Result<PortMap, String> {
     for pair in text.split(',').filter(|pair| !pair.is_empty()) {
         let (outside, bound) = pair
             .split_once(':')
-            .ok_or_else(|| format!("{pair:?}: expected OUTSIDE:BOUND, for instance 80:8080"))?;
+            .ok_or_else(|| format!("{pair:?}: expected OUTSIDE:BOUND, for example 80:8080"))?;
         let (outside, bound) = (port(outside)?, port(bound)?);
         if map.values().any(|other| *other == bound) {
             return Err(format!("port {bound} is bound twice"));

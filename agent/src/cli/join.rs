@@ -29,14 +29,15 @@ use crate::source::cluster::stored_token::StoredToken;
 /// Interval for polling an agent that starts.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// Joins a cluster with a token of `sesame-controller hosts token`: gets credentials for this host alone, stores them, writes
-/// the settings and starts the service, where systemd runs it.
+/// Joins a cluster with a token from `sesame-controller hosts token`: gets credentials for this
+/// host only, stores them, writes the settings and, with systemd, starts the service.
 #[derive(Debug, Args)]
 pub(crate) struct JoinArgs {
-    /// The token. Everybody on this host can read a command line: give it on standard input or in a file instead.
+    /// The token. Command lines are visible to every user of this host: pass it on standard input
+    /// or in a file instead.
     #[arg(value_name = "TOKEN", conflicts_with = "token_file")]
     token: Option<String>,
-    /// File that holds the token, which only you may read; `-` is standard input, which is also the default.
+    /// File with the token, readable only by you; `-` is standard input, the default.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Zone that this host is in, shown in the cluster's inventory.
@@ -46,10 +47,10 @@ pub(crate) struct JoinArgs {
     places: Places,
     #[command(flatten)]
     seal: SealLikeAgentArgs,
-    /// Join although this host has joined before.
+    /// Join even if this host has already joined.
     #[arg(long)]
     replace: bool,
-    /// Time to wait until the started service serves.
+    /// Time to wait for the started service to serve.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     wait_seconds: u64,
 }
@@ -57,13 +58,13 @@ pub(crate) struct JoinArgs {
 /// Places where a host that has joined keeps what it needs.
 #[derive(Debug, Args)]
 pub(super) struct Places {
-    /// Directory that keeps the agent's state, and the credentials.
+    /// Directory of the agent's state and the credentials.
     #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
     pub(super) state_dir: PathBuf,
     /// Settings file of the agent.
     #[arg(long, env = "SESAME_CONFIG", default_value = DEFAULT_CONFIG, value_name = "FILE")]
     pub(super) config: PathBuf,
-    /// Leave the service alone, where systemd runs this host.
+    /// Do not start or stop the systemd service.
     #[arg(long)]
     pub(super) no_service: bool,
 }
@@ -212,7 +213,7 @@ fn usable_token(
     let expires = Credential::parse(&token.bearer).map(|claims| claims.expires);
     if let Some(at) = expires.filter(|at| *at <= now) {
         bail!(
-            "this join token expired at {at}; ask for another one (`sesame-controller hosts token`)"
+            "this join token expired at {at}; request a new one (`sesame-controller hosts token`)"
         );
     }
     Ok(token)
@@ -230,7 +231,7 @@ fn refuse_to_join_twice(
     if before.map_or(true, |before| before.is_some_and(|before| is_good(&before))) {
         let host = credentials::host(state_dir).unwrap_or_default();
         bail!(
-            "this host has joined already, as {host}; `sesame-agent leave` first, or --replace to join anew"
+            "this host has already joined, as {host}; run `sesame-agent leave` first, or pass --replace to join again"
         );
     }
     Ok(())
@@ -249,7 +250,7 @@ fn read_token(argument: Option<&str>, file: Option<&Path>) -> anyhow::Result<Str
     let stdin = std::io::stdin();
     ensure!(
         file.is_some() || !stdin.is_terminal(),
-        "no join token: give it on standard input, or with --token-file"
+        "no join token: pass it on standard input, or with --token-file"
     );
     let mut text = String::new();
     stdin.take(limit).read_to_string(&mut text)?;
@@ -264,13 +265,13 @@ fn wait(agent: &AgentArgs, limit: Duration) -> Vec<String> {
             Ok(Some(answer)) => match serde_json::from_slice::<Report>(&answer) {
                 Ok(report) if report.healthy && !report.gateways.is_empty() => return Vec::new(),
                 Ok(report) if report.reasons.is_empty() => {
-                    vec!["there is no Gateway to serve yet".to_owned()]
+                    vec!["no Gateway to serve yet".to_owned()]
                 }
                 Ok(report) => report.reasons,
-                Err(error) => vec![format!("the agent's answer is not understood: {error}")],
+                Err(error) => vec![format!("cannot parse the agent's answer: {error}")],
             },
             Ok(None) => {
-                vec!["the agent does not run yet; see `journalctl -u sesame-agent`".to_owned()]
+                vec!["the agent is not running yet; see `journalctl -u sesame-agent`".to_owned()]
             }
             Err(error) => vec![format!("{error:#}")],
         };
@@ -306,19 +307,19 @@ fn text_of(
     let mut text = format!("Host {host} has joined the cluster at {server}, for {scope}.\n");
     if let Some(setting) = set_aside {
         let told = format!(
-            "In {} `{setting}` is set aside; `sesame-agent leave` puts it back.\n",
+            "`{setting}` in {} is commented out; `sesame-agent leave` restores it.\n",
             config.display()
         );
         text.push_str(&told);
     }
     match (started, serving) {
-        (true, Some(true)) => text.push_str("Its service is started, and serves.\n"),
+        (true, Some(true)) => text.push_str("Its service is running and serves.\n"),
         (true, _) => {
-            text.push_str("Its service is started, and does not serve everything yet:\n");
+            text.push_str("Its service is running, but does not serve everything yet:\n");
             for reason in reasons {
                 text.extend(["  ", reason, "\n"]);
             }
-            text.push_str("`sesame-agent status` shows how it goes on.\n");
+            text.push_str("`sesame-agent status` shows its progress.\n");
         }
         (false, _) => {
             let all: Vec<String> = settings

@@ -22,16 +22,17 @@ use crate::run::shutdown::{any_left, end_all, end_own};
 pub(crate) struct LauncherArgs {
     #[command(flatten)]
     envoy: EnvoyArgs,
-    /// Set net.ipv4.tcp_migrate_req, so that the kernel moves connections between the sockets of a port, and end. This needs a
-    /// privilege that the launcher itself does not need.
+    /// Set net.ipv4.tcp_migrate_req, which lets the kernel move connections between the sockets of
+    /// a port, and exit. This needs a privilege that the launcher itself does not.
     #[arg(long)]
     prepare: bool,
-    /// Take the place of a launcher in another container on the same host, such as that of an older Pod. The agent then has
-    /// Envoys of this launcher take over, and the other launcher, which needs this option too, ends when its own have ended.
+    /// Replace a launcher in another container on the same host, such as an older Pod's. The agent
+    /// then moves to Envoys of this launcher, and the other launcher, which needs this option too,
+    /// exits when its own Envoys have ended.
     #[arg(long)]
     take_over: bool,
-    /// Exit with 0 once this container's launcher serves alone, for a startup probe: it has taken the place of every other,
-    /// and so have its Envoys.
+    /// For a startup probe: exit with 0 once this container's launcher and its Envoys have replaced
+    /// all others.
     #[arg(long, conflicts_with_all = ["prepare", "take_over"])]
     check: bool,
 }
@@ -82,7 +83,7 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
                 () = tokio::time::sleep(PLACE), if *take_over => {
                     match server.take_back() {
                         Ok(false) => {}
-                        Ok(true) => tracing::info!("the other launcher is gone; this one answers again"),
+                        Ok(true) => tracing::info!("the other launcher has ended; this one answers again"),
                         Err(error) => tracing::error!(%error, "no launcher answers"),
                     }
                     continue;
@@ -90,12 +91,12 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
                 _ = reload.recv() => {}
             }
             server.answered().await;
-            tracing::info!("becoming {}; Envoys serve on", program.display());
+            tracing::info!("replacing this process with {}; Envoys keep serving", program.display());
             // `exec` returns only on failure.
             let error = Command::new(&program).args(std::env::args_os().skip(1)).exec();
-            tracing::error!("{} cannot be run, so this launcher stays: {error}", program.display());
+            tracing::error!("cannot run {}, so this launcher keeps running: {error}", program.display());
         }
-        service_manager::stopping("Envoys are drained and ended");
+        service_manager::stopping("draining and stopping Envoys");
         server.stop().await;
         serve_on(&runtime_dir, envoy.lame_duck()).await;
         tracing::info!("stopping; connections have up to {drain:?}");
@@ -112,7 +113,7 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
 /// Keeps Envoys serving for a while, so that load balancers notice that this host is going down.
 async fn serve_on(runtime_dir: &Path, lame_duck: Duration) {
     if !lame_duck.is_zero() && any_left(runtime_dir) {
-        tracing::info!("stopping; Envoys are drained in {lame_duck:?}");
+        tracing::info!("stopping; Envoys start draining in {lame_duck:?}");
         tokio::time::sleep(lame_duck).await;
     }
 }
@@ -121,7 +122,7 @@ async fn serve_on(runtime_dir: &Path, lame_duck: Duration) {
 fn set_migrate() -> anyhow::Result<()> {
     std::fs::write(MIGRATE, "1").with_context(|| {
         format!(
-            "{MIGRATE} cannot be set; this needs Linux 5.14 or newer, and root in this network namespace"
+            "cannot set {MIGRATE}; this needs Linux 5.14 or newer, and root in this network namespace"
         )
     })
 }

@@ -16,18 +16,18 @@ use crate::join::{credentials, leave, owner, service, settings_file};
 use crate::seal::{SealSettings, SealingKeys};
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Ends the service, if systemd runs it, removes this host from the cluster, and removes its credentials and the settings that
-/// `join` wrote.
+/// Stops the service, if systemd runs it, removes this host from the cluster, and removes its
+/// credentials and the settings that `join` wrote.
 #[derive(Debug, Args)]
 pub(crate) struct LeaveArgs {
     #[command(flatten)]
     places: Places,
     #[command(flatten)]
     seal: SealLikeAgentArgs,
-    /// Remove everything here, even if the cluster cannot be told or an agent runs.
+    /// Remove everything here, even if the cluster is unreachable or an agent is running.
     #[arg(long)]
     force: bool,
-    /// Tell the cluster, and remove nothing here: what root has the agent's user do.
+    /// Remove this host from the cluster only; root runs this as the agent's user.
     #[arg(long, hide = true)]
     only_cluster: bool,
 }
@@ -58,7 +58,7 @@ pub(crate) fn main(
     let rest = settings_file::without(&text);
     if !credentials::is_there(state_dir) && rest == text {
         bail!(
-            "this host has joined no cluster: {} and {} hold nothing of one",
+            "this host has not joined a cluster: nothing from `join` is in {} or {}",
             state_dir.display(),
             config.display()
         );
@@ -68,7 +68,7 @@ pub(crate) fn main(
         service::stop()?;
     } else if agent::ask(&agent.socket(), "/livez").is_ok_and(|answer| answer.is_some()) && !force {
         bail!(
-            "an agent runs, and would go on; `sesame-agent drain --stop` ends it and its Envoys, then leave"
+            "an agent is still running; stop it and its Envoys with `sesame-agent drain --stop`, then leave"
         );
     }
     let told = match owner::of(state_dir)? {
@@ -79,10 +79,10 @@ pub(crate) fn main(
         let hint = format!("`sesame-controller hosts revoke {host}` removes it there");
         if !force {
             return Err(error.context(format!(
-                "the cluster still has this host; {hint}, and --force removes what is here"
+                "the cluster still lists this host; {hint}, and --force cleans up here"
             )));
         }
-        output::error(&error.context(format!("the cluster still has this host; {hint}")));
+        output::error(&error.context(format!("the cluster still lists this host; {hint}")));
     }
     remove_credentials(&agent.runtime_dir, state_dir)?;
     if rest != text {
@@ -92,7 +92,7 @@ pub(crate) fn main(
         .output
         .write(&json!({"host": host, "left": true}), || {
             format!(
-                "Host {host} has left the cluster. What it served last is still in {}.\n",
+                "Host {host} has left the cluster. Its last configuration is still in {}.\n",
                 state_dir.display()
             )
         })?;

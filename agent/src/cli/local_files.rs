@@ -9,8 +9,9 @@ use crate::source::local::LocalFile;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Certificates of this host")]
 pub(crate) struct LocalFilesArgs {
-    /// Take the certificate and key of this Secret from files of this host, which are followed when they are renewed; repeatable. The
-    /// Secret need not exist anywhere else. In the variable, `;` separates several.
+    /// Read the certificate and key of this Secret from files of this host, and reload them when
+    /// they are renewed; repeatable. The Secret need not exist anywhere else. In the variable, `;`
+    /// separates several.
     #[arg(
         long = "local-certificate",
         env = "SESAME_LOCAL_CERTIFICATES",
@@ -19,8 +20,8 @@ pub(crate) struct LocalFilesArgs {
         value_name = "secret=NAMESPACE/NAME,certFile=PATH,keyFile=PATH"
     )]
     certificates: Vec<LocalFile>,
-    /// Take the CA certificates of this ConfigMap from a file of this host, and with crlFile its revocation lists; repeatable. In the
-    /// variable, `;` separates several.
+    /// Read the CA certificates of this ConfigMap from a file of this host, and its revocation
+    /// lists from crlFile; repeatable. In the variable, `;` separates several.
     #[arg(
         long = "local-bundle",
         env = "SESAME_LOCAL_BUNDLES",
@@ -29,10 +30,12 @@ pub(crate) struct LocalFilesArgs {
         value_name = "configMap=NAMESPACE/NAME,caFile=PATH"
     )]
     bundles: Vec<LocalFile>,
-    /// Make a key on this host, request a certificate for it, and have it stand for this Secret; both are renewed before two thirds of the
-    /// certificate's life are over; repeatable. With one commonName, several dnsName and uri as wanted; usage=server for a listener. The request
-    /// and its answer are files below the state directory, unless a command=/PROGRAM ARGUMENTS is given the request and prints the
-    /// certificate, or a signerName=DOMAIN/NAME of the cluster signs it. In the variable, `;` separates several.
+    /// Create a key on this host, request a certificate for it, and use both as this Secret; they
+    /// are renewed before two thirds of the certificate's lifetime have passed; repeatable. Takes
+    /// one commonName, and any number of dnsName and uri; usage=server is for a listener. The
+    /// request and its answer are files below the state directory, unless command=/PROGRAM
+    /// ARGUMENTS reads the request and prints the certificate, or signerName=DOMAIN/NAME of the
+    /// cluster signs it. In the variable, `;` separates several.
     #[arg(
         long = "certificate-request",
         env = "SESAME_CERTIFICATE_REQUESTS",

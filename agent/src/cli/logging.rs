@@ -26,8 +26,8 @@ pub(crate) struct Logging {
         value_name = "FILTER"
     )]
     log: String,
-    /// Format of the log, which goes to standard error; text goes to the systemd journal with its fields, where standard
-    /// error is that.
+    /// Format of the log on standard error; if that is the systemd journal, text keeps its fields
+    /// there.
     #[arg(long, global = true, env = "SESAME_LOG_FORMAT", default_value = "text")]
     log_format: LogFormat,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Logging {
 enum LogFormat {
     /// Text for people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 

@@ -14,24 +14,24 @@ use crate::run::MetricsOptions;
     reason = "the names of the options, as they are on the command line"
 )]
 pub(super) struct MetricsArgs {
-    /// Answer /metrics at this address, too, to everybody who can reach it, unless a token or client certificates are asked for;
-    /// the agent's socket always answers it.
+    /// Also serve /metrics at this address, to anyone who can reach it unless a token or client
+    /// certificate is required; the agent's socket always serves it.
     #[arg(long, env = "SESAME_METRICS_ADDRESS", value_name = "IP:PORT")]
     metrics_address: Option<SocketAddr>,
-    /// Certificate chain (PEM) with which the metrics address speaks TLS; it is read again when it has changed.
+    /// Certificate chain (PEM) to serve the metrics address over TLS; reloaded when it changes.
     #[arg(long, env = "SESAME_METRICS_CERTIFICATE", value_name = "FILE")]
     metrics_certificate: Option<PathBuf>,
     /// Private key (PEM) of the metrics certificate.
     #[arg(long, env = "SESAME_METRICS_KEY", value_name = "FILE")]
     metrics_key: Option<PathBuf>,
-    /// Authorities (PEM) of which callers of the metrics address have to show a certificate.
+    /// Authorities (PEM) that must have signed the client certificates of the metrics address.
     #[arg(long, env = "SESAME_METRICS_CLIENT_CA", value_name = "FILE")]
     metrics_client_ca: Option<PathBuf>,
-    /// File with the bearer token that callers of the metrics address have to send.
+    /// File with the bearer token that clients of the metrics address must send.
     #[arg(long, env = "SESAME_METRICS_TOKEN_FILE", value_name = "FILE")]
     metrics_token_file: Option<PathBuf>,
-    /// Number of backends of each Gateway that have metrics of their own: those with the most requests. All others have them
-    /// together, as `other`.
+    /// Number of backends per Gateway with separate metrics: the ones with the most requests. All
+    /// others are summed up as `other`.
     #[arg(
         long,
         env = "SESAME_METRICS_BACKENDS",

@@ -73,7 +73,7 @@ pub const EXIT_USAGE: u8 = 2;
 /// Exit code for a command that failed to do its work.
 pub const EXIT_FAILED: u8 = 3;
 
-/// Runs Envoy from Gateway API objects and looks after it.
+/// Runs and supervises Envoy with configuration from Gateway API objects.
 #[derive(Debug, Parser)]
 #[command(name = "sesame-agent", version, propagate_version = true)]
 struct Cli {
@@ -89,13 +89,15 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve the Gateways of manifests, snapshots or a cluster: apply every change, keep Envoy alive.
+    /// Serve the Gateways of manifests, snapshots, bundles or a cluster: apply every change, keep
+    /// Envoy running.
     Run(Box<run::RunArgs>),
-    /// Print the configuration that Envoy would get from manifests; changes nothing.
+    /// Print the Envoy configuration that manifests result in; changes nothing.
     Render(render::RenderArgs),
     /// Report every error in manifests, and Envoy's own verdict; changes nothing.
     Validate(validate::ValidateArgs),
-    /// Show the conditions of every object and what the running Envoy has accepted.
+    /// Show the conditions of every object and the configuration that the running Envoy has
+    /// accepted.
     Status(status::StatusArgs),
     /// Replace Envoy with a new process without dropping a request.
     Restart(restart::RestartArgs),
@@ -105,34 +107,38 @@ enum Command {
     Logs(logs::LogsArgs),
     /// Show rates, errors and durations of the last seconds, by route, backend or endpoint.
     Top(top::TopArgs),
-    /// Show the endpoints of backends as Envoy sees them: connections, requests that wait, what could not be reached.
+    /// Show the endpoints of backends as Envoy sees them: connections, waiting requests, failures.
     Endpoints(endpoints::EndpointsArgs),
-    /// Tell what has happened on this host: configurations applied and refused, Envoys started, certificates, the source.
+    /// Show the events of this host: configurations applied and refused, Envoys started,
+    /// certificates, the source.
     Events(events::EventsArgs),
     /// List the configurations that Envoy has accepted.
     History(history::HistoryArgs),
-    /// Show the objects in which two accepted configurations differ, or the matches that other manifests answer differently.
+    /// Show the objects that differ between two accepted configurations, or the matches that other
+    /// manifests answer differently.
     Diff(Box<history::DiffArgs>),
-    /// Tell where a request goes, and why: listener, virtual host, route, filters, backends. Sends nothing.
+    /// Explain where a request goes, and why: listener, virtual host, route, filters, backends.
+    /// Sends nothing.
     Explain(Box<explain::ExplainArgs>),
-    /// Tell where an object is served, and if it is not, why.
+    /// Explain where an object is served, or why it is not.
     Why(Box<why::WhyArgs>),
-    /// Have the agent read its settings again; SIGHUP does the same.
+    /// Make the agent reload its settings, like SIGHUP.
     Reload,
     /// Return to an accepted configuration, and stay there.
     Rollback(history::RollbackArgs),
     /// Follow the source again after a rollback.
     Resume,
-    /// List the certificates and trust bundles that Envoy serves with: names, issuer, expiry, where they are from and used.
+    /// List the certificates and trust bundles that Envoy uses: names, issuer, expiry, origin and
+    /// use.
     #[command(alias = "certificates")]
     Certs(certs::CertsArgs),
-    /// Tell whether this host is fit to serve, and how to mend what is not.
+    /// Check whether this host is fit to serve, and show how to fix problems.
     Doctor(doctor::DoctorArgs),
-    /// Collect what a bug report needs into one file, without keys and tokens.
+    /// Collect the data for a bug report into one file, without keys and tokens.
     Collect(collect::CollectArgs),
     /// Apply a revision that is held because it removes too much.
     Accept,
-    /// Join a cluster from outside with a token of `sesame-controller hosts token`.
+    /// Join a cluster from outside with a token from `sesame-controller hosts token`.
     #[cfg(feature = "cluster")]
     Join(Box<join::JoinArgs>),
     /// Leave the cluster that this host has joined.
@@ -142,23 +148,27 @@ enum Command {
     #[cfg(feature = "cluster")]
     #[command(hide = true)]
     StoreCredentials(store_credentials::StoreArgs),
-    /// Hand a bundle to the running agent, and wait until Envoy has accepted it.
+    /// Pass a bundle to the running agent, and wait until Envoy has accepted it.
     Apply(apply::ApplyArgs),
-    /// Make, sign, check and compare bundles: signed files for hosts that are connected to nothing.
+    /// Create, sign, check and compare bundles: signed files for hosts without a network
+    /// connection.
     #[command(subcommand)]
     Bundle(bundle::BundleCommand),
-    /// Print the public key of this host, for which bundles' private keys are encrypted; made when there is none.
+    /// Print the public key of this host, for which bundles encrypt private keys; creates it if
+    /// missing.
     Identity(identity::IdentityArgs),
     /// Manage the public keys that may sign bundles for this host.
     #[command(subcommand)]
     Trust(trust::TrustCommand),
-    /// Tell the version of this program, and the source revision that it was built from.
+    /// Print the version of this program, and the source revision that it was built from.
     Version(version::VersionArgs),
-    /// Start Envoys for an agent in another container or unit, and end them when it is stopped.
+    /// Start Envoys for an agent in another container or unit, and stop them when this process is
+    /// stopped.
     Launcher(launcher::LauncherArgs),
-    /// Give directories to the user that the agent runs as, where something else has made them for root.
+    /// Change the owner of directories that were created for root to the agent's user.
     Own(own::OwnArgs),
-    /// Make a key for private keys at rest, which systemd encrypts for this host and hands to the agent.
+    /// Create a key that seals private keys at rest; systemd encrypts it for this host and passes
+    /// it to the agent.
     #[command(hide = true)]
     SealKey(seal::SealKeyArgs),
     /// Start an Envoy that outlives the agent.
@@ -167,7 +177,7 @@ enum Command {
     /// Write the manual pages, one for each command.
     #[command(hide = true)]
     Man(manual::ManArgs),
-    /// Print the completion of a shell.
+    /// Print the completion script of a shell.
     #[command(hide = true)]
     Completion(manual::CompletionArgs),
 }
@@ -304,6 +314,6 @@ fn note_settings(loaded: &LoadedSettings) {
     if let Err(error) = loaded.check() {
         output::error(&error.into());
     } else if let Some(path) = loaded.path.as_ref().filter(|_| !loaded.accepted.is_empty()) {
-        output::note(&format!("settings of {} count, too", path.display()));
+        output::note(&format!("settings of {} apply, too", path.display()));
     }
 }

@@ -12,10 +12,10 @@ use crate::host::give_directory;
 
 #[derive(Debug, Args)]
 pub(crate) struct OwnArgs {
-    /// Number of the user, and of the group after a colon.
+    /// Numeric user and group, separated by a colon.
     #[arg(long, value_name = "UID:GID")]
     user: UserAndGroup,
-    /// Directories to give; each exists, and belongs to that user already or to the one who runs this.
+    /// Directories to change; each must exist, and belong to that user or to the user running this.
     #[arg(required = true, value_name = "DIR")]
     directories: Vec<PathBuf>,
 }
@@ -51,8 +51,12 @@ impl fmt::Display for UserAndGroup {
 pub(crate) fn main(args: &OwnArgs) -> anyhow::Result<u8> {
     let OwnArgs { user, directories } = args;
     for directory in directories {
-        give_directory(directory, user.user, user.group)
-            .with_context(|| format!("{} cannot be given to {user}", directory.display()))?;
+        give_directory(directory, user.user, user.group).with_context(|| {
+            format!(
+                "cannot change the owner of {} to {user}",
+                directory.display()
+            )
+        })?;
     }
     Ok(0)
 }

@@ -20,7 +20,7 @@ fn text(reloaded: &Reloaded) -> String {
     }
     if !needs_restart.is_empty() {
         lines.push(format!(
-            "in effect when the agent is restarted, during which Envoy serves on: {}",
+            "in effect once the agent is restarted, while Envoy keeps serving: {}",
             needs_restart.join(", ")
         ));
     }

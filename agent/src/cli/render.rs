@@ -34,14 +34,15 @@ pub(crate) struct RenderArgs {
     /// Output format; `pb` is one static bootstrap for `envoy --config-path`.
     #[arg(long, default_value = "yaml")]
     format: RenderFormat,
-    /// Print private keys, too, and write them beside the snapshots.
+    /// Also print private keys, and write them with the snapshots.
     #[arg(long)]
     show_secrets: bool,
-    /// Write the snapshots, too, one directory NAMESPACE.NAME each, for `run --snapshot-dir`. Private keys are left
-    /// out, or go to keys.pb (mode 0600) with --show-secrets.
+    /// Also write the snapshots, one directory NAMESPACE.NAME each, for `run --snapshot-dir`.
+    /// Private keys are left out, or written to keys.pb (mode 0600) with --show-secrets.
     #[arg(long, value_name = "DIR")]
     snapshot_dir: Option<PathBuf>,
-    /// Sign these snapshots with every Ed25519 private key in this file (PEM, PKCS#8), for `run --trusted-key`.
+    /// Sign these snapshots with every Ed25519 private key in this file (PEM, PKCS#8), for `run
+    /// --trusted-key`.
     #[arg(long, value_name = "FILE", requires = "snapshot_dir")]
     signing_key: Option<PathBuf>,
 }

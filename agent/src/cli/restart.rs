@@ -8,7 +8,7 @@ use crate::run::commands::InstanceCommand;
 
 #[derive(Debug, Args)]
 pub(crate) struct RestartArgs {
-    /// Way in which Envoy is replaced.
+    /// How to replace Envoy.
     #[arg(long, value_enum, default_value = "auto")]
     strategy: Strategy,
 }

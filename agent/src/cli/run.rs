@@ -33,7 +33,7 @@ pub(crate) struct RunArgs {
     host: HostArgs,
     #[command(flatten)]
     local: LocalFilesArgs,
-    /// Listen on the addresses of this host that are in this network, too; repeatable.
+    /// Also listen on the addresses of this host that are in this network; repeatable.
     #[arg(
         long = "address-pool",
         env = "SESAME_ADDRESS_POOL",
@@ -42,8 +42,8 @@ pub(crate) struct RunArgs {
         help_heading = "Host"
     )]
     address_pools: Vec<Network>,
-    /// Report this address as the one of a host that listens on all addresses; repeatable. By default the addresses of
-    /// interfaces that lead to other hosts, but not those of bridges, Pods and tunnels.
+    /// Address to report for a host that listens on all addresses; repeatable. By default the
+    /// addresses of interfaces that lead to other hosts, except bridges, Pods and tunnels.
     #[arg(
         long = "report-address",
         env = "SESAME_REPORT_ADDRESSES",
@@ -52,8 +52,8 @@ pub(crate) struct RunArgs {
         help_heading = "Host"
     )]
     report_addresses: Vec<IpAddr>,
-    /// Endpoints with an address of this host, other than loopback. By default they are refused, unless the agent runs in a Pod:
-    /// Pods on the host's network have them.
+    /// Whether endpoints may have an address of this host, other than loopback. Refused by default,
+    /// unless the agent runs in a Pod, because Pods on the host's network have such addresses.
     #[arg(
         long,
         env = "SESAME_HOST_ENDPOINTS",
@@ -62,8 +62,9 @@ pub(crate) struct RunArgs {
         help_heading = "Host"
     )]
     host_endpoints: HostEndpoints,
-    /// Time between two reports to a cluster while nothing changes: 10 to 3600 seconds, give or take a quarter. The controller does
-    /// not take the host for lost before half as long again, whatever it is configured to do.
+    /// Time between two reports to a cluster while nothing changes: 10 to 3600 seconds, plus or
+    /// minus a quarter. The controller never considers the host lost before one and a half times
+    /// this, whatever its own settings.
     #[arg(
         long,
         env = "SESAME_REPORT_SECONDS",
@@ -73,7 +74,7 @@ pub(crate) struct RunArgs {
         help_heading = "Host"
     )]
     report_seconds: u64,
-    /// Directory that keeps the accepted configuration over reboots. Holds private keys.
+    /// Directory that keeps the accepted configuration across reboots. Holds private keys.
     #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
     state_dir: PathBuf,
     #[command(flatten)]
@@ -82,26 +83,28 @@ pub(crate) struct RunArgs {
     access_log: AccessLogArgs,
     #[command(flatten)]
     envoy: EnvoyArgs,
-    /// Number of Envoy's worker threads; one for each core by default.
+    /// Number of Envoy's worker threads; one per core by default.
     #[arg(long, env = "SESAME_CONCURRENCY", value_name = "N")]
     concurrency: Option<u32>,
-    /// Number of files that each Envoy may watch; by default as many as the inotify limit leaves.
+    /// Number of files that each Envoy may watch; by default as many as the inotify limit allows.
     #[arg(long, env = "SESAME_SUBSCRIPTION_BUDGET", value_name = "N")]
     subscription_budget: Option<usize>,
-    /// Have Envoy started by `sesame-agent launcher` on the same runtime directory, in a container or unit of its own
-    /// that the end of the agent's does not affect.
+    /// Have `sesame-agent launcher` start Envoy, in a separate container or unit with the same
+    /// runtime directory, so that Envoy outlives the agent's.
     #[arg(long, env = "SESAME_LAUNCHER")]
     launcher: bool,
-    /// Fate of Envoy when the agent is told to stop (SIGTERM, SIGINT): it keeps serving and the next agent adopts it,
-    /// or it is drained and ended. `sesame-agent drain --stop` always ends both.
+    /// What happens to Envoy when the agent is stopped (SIGTERM, SIGINT): it keeps serving until
+    /// the next agent adopts it, or it is drained and stopped. `sesame-agent drain --stop` always
+    /// stops both.
     #[arg(long, env = "SESAME_ON_STOP", value_enum, default_value_t)]
     on_stop: OnStop,
-    /// Heap limit of each Envoy; by default three quarters of the memory of the control group, or of the host.
+    /// Heap limit of each Envoy; by default three quarters of the memory of the control group or
+    /// the host.
     #[arg(long, env = "SESAME_ENVOY_HEAP_MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 24), value_name = "MIB")]
     envoy_heap_mib: Option<u64>,
-    /// Have changes that keep coming wait for each other, so that an Envoy's main thread spends no more than this percentage of its time
-    /// on them: less work for Envoy, and more delay. One that comes alone goes at once, and endpoints and routes wait apart from each other.
-    /// With 100 nothing waits.
+    /// Delay frequent changes so that an Envoy's main thread spends at most this percentage of its
+    /// time on them: less work for Envoy, more delay. A single change is applied at once, and
+    /// endpoints and routes are delayed separately. With 100 nothing is delayed.
     #[arg(
         long,
         env = "SESAME_MAX_APPLY_SHARE",
@@ -110,8 +113,8 @@ pub(crate) struct RunArgs {
         value_name = "PERCENT"
     )]
     max_apply_share: u8,
-    /// Hold a revision that removes more than this percentage of ten or more listeners, hostnames or backends; 100
-    /// holds nothing.
+    /// Hold a revision that removes more than this percentage of ten or more listeners, hostnames
+    /// or backends; 100 holds nothing.
     #[arg(
         long,
         env = "SESAME_MAX_REMOVAL_SHARE",
@@ -120,7 +123,8 @@ pub(crate) struct RunArgs {
         value_name = "PERCENT"
     )]
     max_removal_share: u8,
-    /// Time after which a revision that --max-removal-share holds is applied without being accepted, if the source still wants it.
+    /// Time after which a revision held by --max-removal-share is applied without `sesame-agent
+    /// accept`, if the source still has it.
     #[arg(
         long,
         env = "SESAME_REMOVAL_HOLD_SECONDS",
@@ -128,9 +132,9 @@ pub(crate) struct RunArgs {
         value_name = "SECONDS"
     )]
     removal_hold_seconds: u64,
-    /// Trust a certificate of a CA bundle for this time more after it was exchanged for another one; 0 to 2592000 seconds. Without
-    /// it rotation.bundleOverlap of the Gateway's configuration decides, and without that nothing is trusted any longer than
-    /// declared.
+    /// Keep trusting a CA certificate for this time after it was replaced in its bundle; 0 to
+    /// 2592000 seconds. By default rotation.bundleOverlap of the Gateway's configuration applies;
+    /// without that, a certificate is trusted only while declared.
     #[arg(
         long,
         env = "SESAME_BUNDLE_OVERLAP_SECONDS",
@@ -138,9 +142,9 @@ pub(crate) struct RunArgs {
         value_name = "SECONDS"
     )]
     bundle_overlap_seconds: Option<u64>,
-    /// Time between two rotations of the keys of session tickets, with which clients resume sessions of TLS after a certificate was
-    /// rotated or Envoy restarted; tickets of the two keys before are taken, too. 0 leaves the keys to Envoy, which forgets them
-    /// then.
+    /// Time between two rotations of the session ticket keys, which let clients resume TLS sessions
+    /// after a certificate was rotated or Envoy restarted; tickets of the two previous keys are
+    /// accepted, too. 0 leaves the keys to Envoy, which forgets them then.
     #[arg(
         long,
         env = "SESAME_SESSION_TICKET_HOURS",
@@ -149,14 +153,14 @@ pub(crate) struct RunArgs {
         value_name = "HOURS"
     )]
     session_ticket_hours: u64,
-    /// Answer /livez and /readyz at this address, too; the agent's socket always answers them.
+    /// Also serve /livez and /readyz at this address; the agent's socket always serves them.
     #[arg(long, env = "SESAME_HEALTH_ADDRESS", value_name = "IP:PORT")]
     health_address: Option<SocketAddr>,
     #[command(flatten)]
     metrics: MetricsArgs,
     #[command(flatten)]
     spans: SpanArgs,
-    /// Time that a new Envoy has to take over from the running one.
+    /// Timeout for a new Envoy to take over from the running one.
     #[arg(
         long,
         env = "SESAME_TAKEOVER_SECONDS",
@@ -164,7 +168,8 @@ pub(crate) struct RunArgs {
         value_name = "SECONDS"
     )]
     takeover_seconds: u64,
-    /// Resolve every change by itself where that is possible, or everything for every change: both give the same outcome.
+    /// Resolve only the changed objects if possible, or everything for every change: both give the
+    /// same result.
     #[arg(
         long = "resolve",
         env = "SESAME_RESOLVE",

@@ -10,11 +10,12 @@ use crate::seal::{SealMethod, SealSettings, make_credential};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Private keys at rest")]
 pub(crate) struct SealArgs {
-    /// Way in which private keys in the state directory are sealed: with a key that systemd-creds encrypts for this host where that
-    /// works and else with a key file, with one of the two only, or not at all.
+    /// How private keys in the state directory are sealed: with a key that systemd-creds encrypts
+    /// for this host if that works, else with a key file; with only one of the two; or not at all.
     #[arg(long, env = "SESAME_SEAL", value_enum, default_value_t)]
     seal: SealMethod,
-    /// Directory of the sealing key, which may be on another disk than the state directory; by default `seal` in that.
+    /// Directory of the sealing key, which may be on another disk than the state directory; by
+    /// default `seal` in the state directory.
     #[arg(long, env = "SESAME_SEAL_DIR", value_name = "DIR")]
     seal_dir: Option<PathBuf>,
 }
@@ -31,14 +32,15 @@ impl SealArgs {
     }
 }
 
-/// The same for commands that store what the agent reads: what is not said is as in the settings file.
+/// The same for commands that store data for the agent. Unset options default to the settings file.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Private keys at rest")]
 pub(crate) struct SealLikeAgentArgs {
-    /// Way in which the agent seals private keys, if the settings file does not say it.
+    /// How the agent seals private keys, if the settings file does not set it.
     #[arg(long, env = "SESAME_SEAL", value_enum)]
     seal: Option<SealMethod>,
-    /// Directory of the agent's sealing key, if the settings file does not say it; by default `seal` in the state directory.
+    /// Directory of the agent's sealing key, if the settings file does not set it; by default
+    /// `seal` in the state directory.
     #[arg(long, env = "SESAME_SEAL_DIR", value_name = "DIR")]
     seal_dir: Option<PathBuf>,
 }
@@ -76,7 +78,8 @@ pub(super) fn options(settings: &SealSettings) -> [String; 4] {
 
 #[derive(Debug, Args)]
 pub(crate) struct SealKeyArgs {
-    /// File to write, which must not exist. A unit loads it with `LoadCredentialEncrypted=sesame-seal-key`.
+    /// File to write, which must not exist. A unit loads it with
+    /// `LoadCredentialEncrypted=sesame-seal-key`.
     #[arg(
         default_value = "/etc/credstore.encrypted/sesame-seal-key",
         value_name = "FILE"

@@ -25,7 +25,7 @@ const MAX_KEY_FILE_BYTES: u64 = 64 << 10;
 pub(crate) struct SourceArgs {
     #[command(flatten)]
     one: OneSource,
-    /// Take only snapshots that are signed by the owner of a public key in this file (PEM, Ed25519); repeatable.
+    /// Accept only snapshots signed by a public key in this file (PEM, Ed25519); repeatable.
     #[arg(
         long = "trusted-key",
         env = "SESAME_TRUSTED_KEYS",
@@ -34,7 +34,7 @@ pub(crate) struct SourceArgs {
         conflicts_with = "manifests"
     )]
     trusted_keys: Vec<PathBuf>,
-    /// Number of different trusted keys that have to have signed a bundle.
+    /// Number of different trusted keys that must have signed a bundle.
     #[arg(
         long,
         env = "SESAME_REQUIRE_SIGNERS",
@@ -62,20 +62,21 @@ pub(crate) struct SourceArgs {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct OneSource {
-    /// Directory of Gateway API manifests, with its sub-directories; watched.
+    /// Directory of Gateway API manifests, including its sub-directories; watched.
     #[arg(long, env = "SESAME_MANIFESTS", value_name = "DIR")]
     manifests: Option<PathBuf>,
-    /// Directory of resolved snapshots: a snapshot itself (with a manifest.pb), or one snapshot directory for each
-    /// Gateway. Keys are in keys.pb beside manifest.pb, which not everybody may read. Watched.
+    /// Directory of resolved snapshots: a snapshot itself (with a manifest.pb), or one snapshot
+    /// directory per Gateway. Private keys are in keys.pb next to manifest.pb, with restricted
+    /// access. Watched.
     #[arg(long, env = "SESAME_SNAPSHOT_DIR", value_name = "DIR")]
     snapshot_dir: Option<PathBuf>,
-    /// Directory of bundles, which somebody fills: signed files that `sesame-agent bundle create` or `sesame-controller export`
-    /// make, named *.bundle. Only those are taken that a key signed which --trusted-key or `sesame-agent trust` names.
-    /// Watched.
+    /// Directory of bundles, copied there by an operator: signed files that `sesame-agent bundle
+    /// create` or `sesame-controller export` creates, named *.bundle. Only bundles signed by a key
+    /// of --trusted-key or `sesame-agent trust` are accepted. Watched.
     #[arg(long, env = "SESAME_BUNDLE_DIR", value_name = "DIR")]
     bundle_dir: Option<PathBuf>,
-    /// Kubernetes cluster in which a controller publishes snapshots, and to which this host reports. Reached as the
-    /// ServiceAccount of this Pod, or with --kubeconfig.
+    /// Serve from a Kubernetes cluster where a controller publishes snapshots, and report to it.
+    /// Reached as the ServiceAccount of this Pod, or with --kubeconfig.
     #[cfg(feature = "cluster")]
     #[arg(long, env = "SESAME_KUBE")]
     kube: bool,
@@ -106,7 +107,9 @@ impl SourceArgs {
             OneSource { kube: true, .. } => self
                 .cluster
                 .source(trusted(&self.trusted_keys)?, self.gateway),
-            _ => anyhow::bail!("name one of --manifests, --snapshot-dir, --bundle-dir and --kube"),
+            _ => anyhow::bail!(
+                "no source: set one of --manifests, --snapshot-dir, --bundle-dir and --kube"
+            ),
         }
     }
 }
@@ -133,5 +136,5 @@ pub(super) fn read_trusted(files: &[PathBuf]) -> anyhow::Result<TrustedKeys> {
 fn gateway(text: &str) -> Result<NamespacedName, String> {
     let name = gateway_name(text)?;
     gateway_of(&format!("Gateway/{name}"))
-        .ok_or_else(|| format!("{text:?}: not a valid name of a Gateway"))
+        .ok_or_else(|| format!("{text:?}: not a valid Gateway name"))
 }

@@ -68,7 +68,7 @@ fn store_sealed(
     .with_context(|| format!("--state-dir {}", state.display()))
 }
 
-/// Stores credentials that come on standard input, for `join` of root.
+/// Stores credentials from standard input, for `join` as root.
 #[derive(Debug, Args)]
 pub(crate) struct StoreArgs {
     /// State directory of the agent.
@@ -76,7 +76,7 @@ pub(crate) struct StoreArgs {
     state_dir: PathBuf,
     #[command(flatten)]
     seal: SealLikeAgentArgs,
-    /// Make the key that seals them, and store nothing.
+    /// Create the key that seals them, and store nothing.
     #[arg(long)]
     only_seal_key: bool,
 }

@@ -15,12 +15,12 @@ use crate::source::bundles::state::BundleState;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TrustCommand {
-    /// Trust the public keys in these files (PEM, Ed25519), besides those that are trusted already. A running agent takes
-    /// note at once.
+    /// Also trust the public keys in these files (PEM, Ed25519). A running agent applies this at
+    /// once.
     Add(AddArgs),
     /// List the trusted keys.
     List(ListArgs),
-    /// Trust a key no longer. What it signed before is served until there is something newer.
+    /// Stop trusting a key. Bundles that it signed are served until a newer one replaces them.
     Remove(RemoveArgs),
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn main(command: &TrustCommand) -> anyhow::Result<u8> {
             for pem in added.to_pem().values() {
                 if all.add_pem(pem.as_bytes()).is_err() {
                     bail!(
-                        "more than {MAX_KEYS} keys would be trusted; remove one that signs no more with `sesame-agent trust remove ID`"
+                        "more than {MAX_KEYS} keys would be trusted; remove an unused one with `sesame-agent trust remove ID`"
                     );
                 }
             }

@@ -35,7 +35,7 @@ pub(crate) struct ValidateArgs {
     manifests: Option<PathBuf>,
     #[command(flatten)]
     host: HostArgs,
-    /// Envoy that judges the result; `envoy` on the PATH by default.
+    /// Envoy binary that validates the result; `envoy` on the PATH by default.
     #[arg(long, env = "ENVOY", value_name = "PATH")]
     envoy: Option<PathBuf>,
     /// Format of the answer.
@@ -80,7 +80,8 @@ struct EnvoyVerdict {
     message: String,
 }
 
-/// Validates manifests, or, if the command line names a settings file or no manifests, the settings.
+/// Validates manifests, or, if the command line names a settings file or no manifests, the
+/// settings.
 pub(crate) fn main(
     args: &ValidateArgs,
     config: &ConfigArgs,
@@ -164,7 +165,7 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
     }
     findings.extend(faults(&resolution.statuses, of_object));
     if resolution.gateways.is_empty() && !has_errors(&findings) {
-        let message = "no Gateway would be served: there is none whose GatewayClass names this controller (--controller-name)";
+        let message = "no Gateway would be served: none has a GatewayClass of this controller (--controller-name)";
         let error = SourceProblem::of_file(Severity::Error, "", message.to_owned());
         findings.push(error.into());
     }

@@ -21,17 +21,18 @@ use super::render::gateway_name;
 use crate::run::explaining::served_accepted;
 use crate::run::report::Report;
 
-/// Tells where an object is served, what its conditions say, and what keeps requests from it. The exit code is 0 if it is served
-/// and nothing is wrong with it, else 1.
+/// Explains where an object is served, its conditions, and what keeps requests from it. The exit
+/// code is 0 if it is served without problems, else 1.
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
-    /// Look at these Gateway API manifests, in place of what the agent serves; none has to run.
+    /// Read these Gateway API manifests instead of the agent's configuration; needs no running
+    /// agent.
     #[arg(long, value_name = "DIR", conflicts_with = "state_dir")]
     manifests: Option<PathBuf>,
     /// Kind of the object, in any case: singular, plural or short.
     #[arg(value_name = "KIND", value_parser = kind)]
     kind: Kind,
-    /// The object; in the namespace `default` without one.
+    /// The object; the namespace defaults to `default`.
     #[arg(value_name = "NAMESPACE/NAME", value_parser = gateway_name)]
     name: NamespacedName,
     #[command(flatten)]
@@ -200,7 +201,6 @@ fn text(answer: &ObjectAnswer) -> String {
 
 /// Parses the name of a kind, ignoring case: singular, plural or short.
 fn kind(text: &str) -> Result<Kind, String> {
-    Kind::parse(text).ok_or_else(|| {
-        format!("{text:?} is no kind that Sesame reads; expected for instance httproute")
-    })
+    Kind::parse(text)
+        .ok_or_else(|| format!("unknown kind {text:?}; expected for example httproute"))
 }

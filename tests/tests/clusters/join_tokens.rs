@@ -54,7 +54,7 @@ async fn join_token_admits_one_host_with_own_rights() {
     rights(&site, &as_a, &as_b).await;
     refused(
         &a.join(&site.token(&["--fleet", "default"])),
-        "has joined already, as a",
+        "has already joined, as a",
     );
     refused(
         &site.hosts(&["token", "--gateway", "default/edge", "--host", "a"]),
@@ -288,7 +288,7 @@ async fn leaves(site: &Site, host: &Host, client: &Client) {
         }
     })
     .await;
-    refused(&host.leave(), "has joined no cluster");
+    refused(&host.leave(), "has not joined a cluster");
 }
 
 /// A fleet's hosts may read the keys of all its Gateways, including later ones.

@@ -278,7 +278,7 @@ async fn status_lists_problems_first_and_filters_objects() {
     assert!(at("not healthy:") < at(lost), "{all}");
     assert!(at(lost) < at("GATEWAY") && at("GATEWAY") < at("1 Gateway, served"));
     assert!(
-        all.ends_with("2 HTTPRoutes: 1 served, 1 with something wrong\n"),
+        all.ends_with("2 HTTPRoutes: 1 served, 1 with problems\n"),
         "{all}"
     );
     assert!(!all.contains("default/web"), "{all}");

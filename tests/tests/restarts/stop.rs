@@ -117,14 +117,18 @@ async fn drain_stop_ends_agent_and_orphaned_envoys() {
         let output = agent.drain_stop();
         assert!(output.status.success(), "{}", words(&output));
         assert!(
-            words(&output).contains("no agent ran here"),
+            words(&output).contains("no agent was running here"),
             "{}",
             words(&output)
         );
         assert_eq!(agent.envoy_pids(), [0; 0], "{}", words(&output));
         let output = agent.drain_stop();
         assert!(output.status.success(), "{}", words(&output));
-        assert!(words(&output).contains("neither"), "{}", words(&output));
+        assert!(
+            words(&output).contains("no agent and no Envoy"),
+            "{}",
+            words(&output)
+        );
         agent.restart();
         agent.wait_numbered(HOST, 0).await;
     }

@@ -18,13 +18,14 @@ use crate::source::update::gateway_of;
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
-    /// The bundle to compare from; alone, the bundle to compare with what this host has accepted last.
+    /// The bundle to compare from; alone, it is compared with the configuration that this host
+    /// accepted last.
     #[arg(value_name = "BUNDLE")]
     from: PathBuf,
     /// The bundle to compare with.
     #[arg(value_name = "BUNDLE2")]
     to: Option<PathBuf>,
-    /// State directory of the agent, for what it has accepted.
+    /// State directory of the agent, to read its last accepted configuration.
     #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
     state_dir: PathBuf,
     /// Format of the answer.

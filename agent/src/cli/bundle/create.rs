@@ -24,13 +24,13 @@ pub(crate) struct CreateArgs {
     manifests: PathBuf,
     #[command(flatten)]
     host: HostArgs,
-    /// Gateway that the bundle is of.
+    /// Gateway to bundle.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = gateway_name)]
     gateway: NamespacedName,
     #[command(flatten)]
     bundle: BundleArgs,
-    /// Time at which the bundle says that it was made; now by default. With this, --sequence and no recipients the same
-    /// input gives the same bytes.
+    /// Creation time to record in the bundle; now by default. With this, --sequence and no
+    /// recipients, the same input gives the same bytes.
     #[arg(long, value_name = "TIME")]
     created: Option<Timestamp>,
     /// Format of the answer.
@@ -75,7 +75,7 @@ pub(crate) fn main(args: &CreateArgs) -> anyhow::Result<u8> {
     let names = resolved.keys.len();
     if names > 0 && hosts.is_empty() {
         tracing::warn!(
-            "the {names} private keys of the Gateway are left out; name the hosts that need them with --recipient, or put keys.pb beside the bundle there"
+            "the {names} private keys of the Gateway are left out; name the hosts that need them with --recipient, or put keys.pb next to the bundle on those hosts"
         );
     }
     let summary = BundleSummary::of(&bytes)?;

@@ -33,8 +33,8 @@ pub(crate) struct VerifyArgs {
     /// The bundle.
     #[arg(value_name = "BUNDLE")]
     bundle: PathBuf,
-    /// Public key that may sign (PEM, Ed25519); repeatable. Without any, the keys that `sesame-agent trust` has in the state
-    /// directory.
+    /// Public key that may sign (PEM, Ed25519); repeatable. By default, the keys that `sesame-agent
+    /// trust` stores in the state directory.
     #[arg(
         long = "trusted-key",
         env = "SESAME_TRUSTED_KEYS",
@@ -45,7 +45,7 @@ pub(crate) struct VerifyArgs {
     /// State directory of the agent.
     #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
     state_dir: PathBuf,
-    /// Number of different trusted keys that have to have signed it.
+    /// Number of different trusted keys that must have signed it.
     #[arg(long, env = "SESAME_REQUIRE_SIGNERS", default_value_t = 1, value_name = "K", value_parser = clap::value_parser!(u8).range(1..=8))]
     require_signers: u8,
     /// Format of the answer.
@@ -220,7 +220,7 @@ pub(super) fn verify(args: &VerifyArgs) -> anyhow::Result<u8> {
     let trusted = if args.trusted_keys.is_empty() {
         if !args.state_dir.join("bundles").is_dir() {
             anyhow::bail!(
-                "no key is trusted: name one with --trusted-key, or the --state-dir of an agent that trusts one"
+                "no trusted key: pass one with --trusted-key, or the --state-dir of an agent that trusts one"
             );
         }
         BundleState::open(&args.state_dir)?.trusted()?
@@ -252,7 +252,9 @@ pub(super) fn verify(args: &VerifyArgs) -> anyhow::Result<u8> {
 fn judge(bytes: &[u8], trusted: &TrustedKeys, required: usize) -> anyhow::Result<VerifyAnswer> {
     let file = BundleFile::read(bytes)?;
     if trusted.is_empty() {
-        anyhow::bail!("no key is trusted; name one with --trusted-key or `sesame-agent trust add`");
+        anyhow::bail!(
+            "no trusted key; pass one with --trusted-key or add one with `sesame-agent trust add`"
+        );
     }
     let good = file.verify(trusted, required)?;
     let snapshot = file.snapshot().context("the signed content")?;

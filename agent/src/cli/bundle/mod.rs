@@ -14,15 +14,15 @@ use sesame_files::bundle;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BundleCommand {
-    /// Make a bundle of one Gateway of manifests.
+    /// Create a bundle of one Gateway from manifests.
     Create(Box<create::CreateArgs>),
     /// Add signatures to a bundle, for hosts that require several signers.
     Sign(sign::SignArgs),
-    /// Check a bundle as a host would: whole, signed by enough trusted keys, not malformed.
+    /// Check a bundle as a host would: complete, signed by enough trusted keys, well-formed.
     Verify(inspect::VerifyArgs),
-    /// Show what a bundle says of itself and what is in it. Believes nothing: use `verify` for that.
+    /// Show the metadata and content of a bundle. Does not verify anything: use `verify` for that.
     Show(inspect::ShowArgs),
-    /// Show how two bundles differ, or a bundle and what this host has accepted last.
+    /// Show how two bundles differ, or a bundle and the configuration that this host accepted last.
     Diff(compare::CompareArgs),
 }
 

@@ -12,10 +12,10 @@ use crate::cli::output::Format;
 
 #[derive(Debug, Args)]
 pub(crate) struct SignArgs {
-    /// The bundle, which is replaced by the signed one unless -o names another file.
+    /// The bundle to sign; the signed one replaces it unless -o names another file.
     #[arg(value_name = "BUNDLE")]
     bundle: PathBuf,
-    /// File of Ed25519 private keys (PEM, PKCS#8), each of which signs.
+    /// File with Ed25519 private keys (PEM, PKCS#8); each of them signs.
     #[arg(long, value_name = "FILE")]
     signing_key: PathBuf,
     /// File to write.

@@ -26,13 +26,13 @@ const POLL: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
-    /// Gateway whose access log is printed; all of this host by default.
+    /// Gateway whose access log to print; all Gateways of this host by default.
     #[arg(value_name = "NAMESPACE/NAME", value_parser = gateway_name)]
     name: Option<NamespacedName>,
-    /// Go on with the lines that come.
+    /// Keep printing new lines.
     #[arg(long, short)]
     follow: bool,
-    /// Begin with this many lines of each Gateway, rather than with all.
+    /// Start with the last N lines of each Gateway instead of all.
     #[arg(long, short = 'n', value_name = "N")]
     lines: Option<usize>,
     #[command(flatten)]
@@ -43,22 +43,25 @@ pub(crate) struct LogsArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Which lines")]
 struct ChoiceArgs {
-    /// Only requests with this status, or a status of this class; repeatable. 0 is that of a client that left.
+    /// Only requests with this status, or a status of this class; repeatable. 0 means that the
+    /// client left.
     #[arg(long, value_name = "404|5xx", value_parser = StatusPattern::parse, value_delimiter = ',')]
     status: Vec<StatusPattern>,
-    /// Only what this route answered; more parts of its name may follow, and its kind may stand before it. Repeatable.
+    /// Only requests that this route answered; its kind may precede the name, and more parts of the
+    /// name may follow. Repeatable.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = ObjectPattern::parse)]
     route: Vec<ObjectPattern>,
-    /// Only what was sent to this backend, named in the same way. Repeatable.
+    /// Only requests sent to this backend, named in the same way. Repeatable.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = ObjectPattern::parse)]
     backend: Vec<ObjectPattern>,
     /// Only requests for this host.
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
-    /// Only what has ended since this time, or so long ago: `10m`, `2026-11-23T10:00:00Z`.
+    /// Only requests that ended since this time or within this duration: `10m`,
+    /// `2026-11-23T10:00:00Z`.
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<Timestamp>,
-    /// Only what has taken at least so long: `1s`, `250ms`.
+    /// Only requests that took at least this long: `1s`, `250ms`.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     slow: Option<SignedDuration>,
 }
@@ -175,7 +178,7 @@ pub(super) fn files(
             |name| format!("not Gateway {name}"),
         );
         bail!(
-            "{}: {whose} has an access log in a file here; with `--access-log stdout` it is in the journal or the container's log, and `sesame-agent status` tells why one is off",
+            "{}: {whose} has an access log in a file here; with `--access-log stdout` it is in the journal or the container's log, and `sesame-agent status` shows why a log is off",
             agent.runtime_dir.display()
         );
     }

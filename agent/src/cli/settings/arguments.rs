@@ -72,7 +72,7 @@ pub(crate) fn judge(
 
 fn unknown(program: &Command, key: &str) -> String {
     if key == "config" {
-        return "a settings file cannot name another one; remove the key".to_owned();
+        return "a settings file cannot include another one; remove the key".to_owned();
     }
     let names = options(program)
         .filter(|option| !option.is_hide_set())
@@ -82,9 +82,10 @@ fn unknown(program: &Command, key: &str) -> String {
         .max_by(|(one, _), (other, _)| one.total_cmp(other));
     match likely {
         Some((likeness, name)) if likeness >= LIKENESS => {
-            format!("there is no such setting; is `{name}` meant?")
+            format!("unknown setting; did you mean `{name}`?")
         }
-        _ => "there is no such setting; `sesame-agent run --help` lists them, without their dashes here".to_owned(),
+        _ => "unknown setting; `sesame-agent run --help` lists them, used here without dashes"
+            .to_owned(),
     }
 }
 
@@ -92,7 +93,7 @@ fn unknown(program: &Command, key: &str) -> String {
 fn arguments(option: &Arg, key: &str, value: &SettingValue) -> Result<Vec<String>, String> {
     let with = |text: String| format!("--{key}={text}");
     match (option.get_action(), value) {
-        (_, SettingValue::Nothing) => Err("has no value; give one, or remove the key".to_owned()),
+        (_, SettingValue::Nothing) => Err("has no value; set one, or remove the key".to_owned()),
         (ArgAction::SetTrue, SettingValue::Switch(on)) => {
             Ok(on.then(|| format!("--{key}")).into_iter().collect())
         }
@@ -126,7 +127,7 @@ fn scalar(value: &SettingValue) -> Result<String, String> {
         SettingValue::Text(text) => Ok(text.clone()),
         SettingValue::Switch(on) => Ok(on.to_string()),
         SettingValue::Fraction => {
-            Err("YAML takes this for a number and would change it; put it in quotes".to_owned())
+            Err("YAML reads this as a number and would change it; put it in quotes".to_owned())
         }
         SettingValue::Nothing | SettingValue::List(_) | SettingValue::Pairs(_) => {
             Err("expected text or a number as each value".to_owned())
@@ -201,10 +202,10 @@ mod tests {
     #[test]
     fn settings_faults_name_line_key_and_remedy() {
         for (text, line, words) in [
-            ("\ndrain-second: 3\n", 2, "is `drain-seconds` meant?"),
-            ("drain_seconds: 3\n", 1, "is `drain-seconds` meant?"),
+            ("\ndrain-second: 3\n", 2, "did you mean `drain-seconds`?"),
+            ("drain_seconds: 3\n", 1, "did you mean `drain-seconds`?"),
             ("colour: red\n", 1, "sesame-agent run --help"),
-            ("config: /other\n", 1, "cannot name another"),
+            ("config: /other\n", 1, "cannot include another"),
             (
                 "drain-seconds: soon\n",
                 1,

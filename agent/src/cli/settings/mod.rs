@@ -30,8 +30,8 @@ const MAX_BYTES: u64 = 64 << 10;
 /// The option that names the file.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ConfigArgs {
-    /// File of settings: the options of `run` by name, as in `drain-seconds: 30`. Options and variables go before it.
-    /// /etc/sesame/agent.yaml by default, if it exists.
+    /// Settings file: the options of `run` by name, as in `drain-seconds: 30`. Options and
+    /// variables take precedence. By default /etc/sesame/agent.yaml, if it exists.
     #[arg(
         long,
         global = true,

@@ -86,7 +86,7 @@ fn settings_page_matches_command_line_options() {
     }
     assert!(
         text == wanted,
-        "docs/settings.md is not what the options say: SESAME_SET_SETTINGS=1 cargo test -p sesame-agent --lib settings::reference"
+        "docs/settings.md is out of date: run SESAME_SET_SETTINGS=1 cargo test -p sesame-agent --lib settings::reference"
     );
 }
 

@@ -24,26 +24,26 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Clears a terminal and moves to its top.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
-/// Shows what is wrong, then the Gateways, then the number of objects of each kind that are served. The exit code is 0 if nothing
-/// is wrong with what was asked for, and 1 if something is.
+/// Shows problems, then the Gateways, then the number of served objects by kind. The exit code is 0
+/// if the selection has no problems, and 1 if it has.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// Show these objects only, named as for kubectl: KIND, KIND NAME... or KIND/NAME...; a kind in any case, singular,
-    /// plural or short; a namespace may stand before the name (httproute/default/web). Objects that are named are shown with all
-    /// of their conditions.
+    /// Show these objects only, named as for kubectl: KIND, KIND NAME... or KIND/NAME...; a kind in
+    /// any case, singular, plural or short; a namespace may precede the name
+    /// (httproute/default/web). Objects selected by name are shown with all their conditions.
     #[arg(value_name = "OBJECT")]
     objects: Vec<String>,
     /// Show objects of this namespace only.
     #[arg(long, short)]
     namespace: Option<String>,
-    /// Show every condition of every object, and everything that is wrong.
+    /// Show every condition of every object, and every problem.
     #[arg(long)]
     all: bool,
-    /// Show the status again whenever it changes, until Ctrl-C.
+    /// Show the status whenever it changes, until Ctrl-C.
     #[arg(long, short)]
     watch: bool,
-    /// Exit with 0 if this host is ready, as /readyz says, and has a Gateway to serve, and show nothing then; for a readiness
-    /// probe.
+    /// For a readiness probe: exit with 0, without output, if this host is ready according to
+    /// /readyz and has a Gateway to serve.
     #[arg(long, conflicts_with_all = ["objects", "namespace", "all", "watch"])]
     ready: bool,
 }
@@ -76,7 +76,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &StatusArgs) -> anyhow::Result<u8> {
         .write(&report, || text::text(&report, &selection))?;
     let missing = selection.missing(&report);
     for name in &missing {
-        output::error(&anyhow::anyhow!("there is no {name} with a status here"));
+        output::error(&anyhow::anyhow!("no {name} with a status here"));
     }
     let well = is_well(&report, &selection) && missing.is_empty();
     Ok(if well { 0 } else { EXIT_WRONG })
@@ -88,7 +88,7 @@ fn is_ready(agent: &AgentArgs) -> anyhow::Result<u8> {
     let socket = agent.socket();
     agent::ask(&socket, "/readyz")?.ok_or_else(|| agent::not_running(&socket))?;
     if ask_for(agent, "/gateways")?.gateways.is_empty() {
-        output::error(&anyhow::anyhow!("there is no Gateway to serve yet"));
+        output::error(&anyhow::anyhow!("no Gateway to serve yet"));
         return Ok(EXIT_WRONG);
     }
     Ok(0)

@@ -57,7 +57,7 @@ impl Selection {
             [first, ..] if first.contains('/') => {
                 for object in objects {
                     let Some((kind, name)) = object.split_once('/') else {
-                        bail!("{object:?}: expected KIND/NAME, as in the object before it");
+                        bail!("{object:?}: expected KIND/NAME, like the previous object");
                     };
                     wanted.push(Selector::named(self::kind(kind)?, name)?);
                 }
@@ -205,7 +205,7 @@ fn kind(text: &str) -> anyhow::Result<Kind> {
     }
     let known: Vec<&str> = KINDS.iter().map(|kind| kind.as_str()).collect();
     bail!(
-        "{text:?}: expected a kind that has a status: {}",
+        "{text:?}: expected a kind with a status: {}",
         known.join(", ")
     )
 }

@@ -38,9 +38,9 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
         let told = match (all, wrong) {
             (1, 0) => format!("{count}, {GOOD}{well}{GOOD:#}"),
             (_, 0) => format!("{count}, {GOOD}all {well}{GOOD:#}"),
-            (1, _) => format!("{count}, {WRONG}with something wrong{WRONG:#}"),
+            (1, _) => format!("{count}, {WRONG}with problems{WRONG:#}"),
             _ => format!(
-                "{count}: {} {well}, {WRONG}{} with something wrong{WRONG:#}",
+                "{count}: {} {well}, {WRONG}{} with problems{WRONG:#}",
                 grouped(all - wrong),
                 grouped(wrong)
             ),

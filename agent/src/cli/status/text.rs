@@ -90,7 +90,7 @@ fn advice(report: &Report, text: &mut String) {
             let name = &gateway.gateway;
             let _ = writeln!(
                 text,
-                "in rotation: Gateway {name}: {bundle} has lost {subject} (serial {serial}), which is trusted until {until}"
+                "in rotation: Gateway {name}: {subject} (serial {serial}) was removed from {bundle}, and is trusted until {until}"
             );
         }
     }
@@ -174,7 +174,7 @@ fn faults(report: &Report, selection: &Selection, text: &mut String) {
         if more > 0 && !selection.all && !selection.names_kind(kind) {
             let _ = writeln!(
                 text,
-                "… and {} with something wrong: `sesame-agent status {}` lists them",
+                "… and {} with problems: `sesame-agent status {}` lists them",
                 counted(more, kind),
                 kind.to_ascii_lowercase()
             );
@@ -324,14 +324,11 @@ mod tests {
         assert!(place(fault) < place("GATEWAY"), "{text}");
         assert_eq!(
             lines.last(),
-            Some(&"1,000 HTTPRoutes: 999 served, 1 with something wrong")
+            Some(&"1,000 HTTPRoutes: 999 served, 1 with problems")
         );
 
         let text = plain(&report(1000, 100), &[], false);
-        assert!(
-            text.contains("… and 80 HTTPRoutes with something wrong"),
-            "{text}"
-        );
+        assert!(text.contains("… and 80 HTTPRoutes with problems"), "{text}");
         let text = plain(&report(1000, 100), &["httproutes"], false);
         assert!(text.contains("default/r-0099 (edge)"), "{text}");
         assert!(!text.contains("GATEWAY"), "{text}");

@@ -34,13 +34,13 @@ const AGAIN: &str = "\x1b[H\x1b[J";
 /// Time between the first two samples of the processors.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// The part of a line by which requests are told apart.
+/// The field by which requests are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum By {
     /// The route that answered.
     Route,
-    /// The backend that it was sent to.
+    /// The backend that got the request.
     Backend,
     /// The address of the endpoint.
     Endpoint,
@@ -56,21 +56,21 @@ impl By {
     }
 }
 
-/// The rows that come first.
+/// The order of the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum RowOrder {
-    /// Those with the most requests.
+    /// By the number of requests.
     #[default]
     Requests,
-    /// Those with the highest P99.
+    /// By the P99.
     P99,
-    /// Those with the longest request.
+    /// By the longest request.
     Longest,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
-    /// Tell requests apart by these.
+    /// Group requests by these fields.
     #[arg(
         long,
         value_enum,
@@ -78,22 +78,22 @@ pub(crate) struct TopArgs {
         default_value = "route,backend"
     )]
     by: Vec<By>,
-    /// Time that is looked back on.
+    /// Length of the time window.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10s")]
     window: SignedDuration,
-    /// Time between two looks.
+    /// Time between two updates.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "2s")]
     interval: SignedDuration,
-    /// Rows that come first; metrics alone have no durations.
+    /// Order of the rows; metrics alone have no durations.
     #[arg(long, value_enum, value_name = "ORDER", default_value_t)]
     sort: RowOrder,
     /// Number of rows of each table.
     #[arg(long, value_name = "N", default_value_t = 20)]
     rows: usize,
-    /// Show it once.
+    /// Show the tables once.
     #[arg(long)]
     once: bool,
-    /// Take the agent's metrics, even if there are access logs.
+    /// Use the agent's metrics, even if there are access logs.
     #[arg(long)]
     metrics: bool,
 }

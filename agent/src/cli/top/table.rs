@@ -31,7 +31,7 @@ pub(super) fn text(report: &TopReport, most: usize) -> String {
         } = envoy;
         let _ = writeln!(
             text,
-            "Envoy (pid {pid}) keeps {cores:.2} processors busy; its threads wait for one for {waiting:.2}s of each second, {waiting_percent}% of the time that they have something to do"
+            "Envoy (pid {pid}) keeps {cores:.2} processors busy; its threads wait for a processor {waiting:.2}s of each second, {waiting_percent}% of the time that they have work"
         );
     }
     for (by, rows) in rows {
@@ -46,7 +46,7 @@ pub(super) fn text(report: &TopReport, most: usize) -> String {
 
 fn title(source: &str) -> &'static str {
     match source {
-        "metrics" => "By the metrics, which have no routes and no durations of backends;",
+        "metrics" => "By the metrics, which lack routes and backend durations;",
         _ => "By the access log;",
     }
 }

@@ -65,11 +65,11 @@ async fn lives(packages: &Packages) {
         "host: from the invitation to the first answer: {:.1?}",
         begun.elapsed()
     );
-    assert!(joined.contains("is set aside"), "{joined}");
+    assert!(joined.contains("is commented out"), "{joined}");
     let load = Load::start(&Plan::new(vec![get("/always")]));
     inventory(&site).await;
     refused(&Host::new().join(&token), "join token");
-    doctor::examine(&inside, "those of this host's Envoys");
+    doctor::examine(&inside, "held by this host's Envoys");
     publish(&site, &backend, 2).await;
     answers(2, PATIENCE).await;
 
@@ -160,7 +160,7 @@ fn leaves(site: &Site, inside: &Inside, shipped: &str) {
     let enabled = inside.output(&["systemctl", "is-enabled", "sesame.target"]);
     assert_eq!(enabled.trim(), "disabled");
     let left = inside.run(&["sesame-agent", "leave"]);
-    refused(&left, "has joined no cluster");
+    refused(&left, "has not joined a cluster");
 }
 
 /// Joins again under another name, because nothing here removes the first one's leftovers. Revoking
