@@ -33,7 +33,7 @@ fn one(fix: &HostFix) -> Result<String, (String, io::Error)> {
                 .map_err(|error| (path.display().to_string(), error))
         }
         HostFix::SetMode { path, mode } => set_mode(path, *mode)
-            .map(|()| format!("{} has mode {mode:04o} now", path.display()))
+            .map(|()| format!("{} now has mode {mode:04o}", path.display()))
             .map_err(|error| (path.display().to_string(), error)),
         HostFix::LoadSysctl(file) => {
             load(file).map_err(|error| (file.display().to_string(), error))
@@ -53,7 +53,7 @@ fn create_directory(path: &Path, owner: u32) -> io::Result<()> {
     let made = File::from(openat(&above, name, flags, Mode::empty())?);
     let user = rustix::process::geteuid().as_raw();
     if made.metadata()?.uid() != user {
-        return Err(io::Error::other("it was replaced after its creation"));
+        return Err(io::Error::other("it was replaced after it was created"));
     }
     if owner == user {
         return Ok(());
@@ -71,7 +71,7 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     let file = options.open(path)?;
     let found = file.metadata()?;
     if found.is_symlink() {
-        return Err(io::Error::other("it has become a link"));
+        return Err(io::Error::other("it is now a link"));
     }
     if !found.is_dir() && found.nlink() != 1 {
         return Err(io::Error::other("it has several hard links"));
@@ -99,7 +99,7 @@ fn load(file: &Path) -> io::Result<String> {
         };
         let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         if key.is_empty() || !key.chars().all(known) || key.contains("..") {
-            return Err(io::Error::other(format!("{key:?} is no sysctl")));
+            return Err(io::Error::other(format!("{key:?} is not a sysctl")));
         }
         match fs::write(Path::new("/proc/sys").join(key.replace('.', "/")), value) {
             Ok(()) => set.push(format!("{key} = {value}")),
@@ -108,7 +108,7 @@ fn load(file: &Path) -> io::Result<String> {
         }
     }
     Ok(match set.as_slice() {
-        [] => "nothing of it could be set here".to_owned(),
+        [] => "none of its values could be set here".to_owned(),
         set => set.join(", "),
     })
 }

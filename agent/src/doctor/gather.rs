@@ -242,7 +242,7 @@ async fn envoy_facts(named: Option<&Path>) -> Result<EnvoyFacts, String> {
         version: version.to_string(),
         hot_restart: restart::protocol_of(&path).await,
         shared_memory: shared_memory::is_usable()
-            .map_err(|error| format!("there is no shared memory for hot restarts: {error}")),
+            .map_err(|error| format!("no shared memory for hot restarts: {error}")),
         path,
     })
 }

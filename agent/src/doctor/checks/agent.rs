@@ -9,14 +9,14 @@ pub(super) fn settings(facts: &HostFacts) -> HostFinding {
     match &facts.settings {
         (None, faults) if faults.is_empty() => finding(
             Weight::Ok,
-            "there is no settings file; defaults and variables count".to_owned(),
+            "no settings file; defaults and variables apply".to_owned(),
         ),
         (Some(path), faults) if faults.is_empty() => {
             finding(Weight::Ok, format!("{} is valid", path.display()))
         }
         (_, faults) => finding(Weight::Error, faults.join("; "))
-            .expected("settings that `sesame-agent run` takes")
-            .remedy("mend the file, then `sesame-agent validate --config FILE`, then `sesame-agent reload`"),
+            .expected("settings that `sesame-agent run` accepts")
+            .remedy("fix the file, then `sesame-agent validate --config FILE`, then `sesame-agent reload`"),
     }
 }
 
@@ -32,28 +32,25 @@ pub(super) fn agent(facts: &HostFacts) -> HostFinding {
     match (pid, silent) {
         (Some(pid), Some(why)) => finding(
             Weight::Error,
-            format!("process {pid} does not answer: {why}"),
+            format!("process {pid} is not answering: {why}"),
         )
         .expected("an agent that answers on its socket")
-        .remedy("systemctl restart sesame-agent.service; Envoy serves on meanwhile"),
-        (None, Some(why)) => finding(Weight::Note, format!("cannot be asked: {why}"))
-            .remedy("run doctor as root, or as the user of the agent"),
+        .remedy("systemctl restart sesame-agent.service; Envoy keeps serving during the restart"),
+        (None, Some(why)) => finding(Weight::Note, format!("cannot be queried: {why}"))
+            .remedy("run doctor as root, or as the agent's user"),
         (None, None) => finding(Weight::Note, "no agent runs".to_owned())
             .remedy("systemctl start sesame.target, or `sesame-agent run`"),
         (Some(pid), None) if !reasons.is_empty() => finding(
             Weight::Error,
-            format!("process {pid} says: {}", reasons.join("; ")),
+            format!("process {pid} reports: {}", reasons.join("; ")),
         )
-        .expected("an agent with which nothing is wrong")
+        .expected("an agent without problems")
         .remedy("sesame-agent status"),
         (Some(pid), None) if !warnings.is_empty() => finding(
             Weight::Warning,
-            format!("process {pid} says: {}", warnings.join("; ")),
+            format!("process {pid} reports: {}", warnings.join("; ")),
         )
         .remedy("sesame-agent status"),
-        (Some(pid), None) => finding(
-            Weight::Ok,
-            format!("process {pid} says that nothing is wrong"),
-        ),
+        (Some(pid), None) => finding(Weight::Ok, format!("process {pid} reports no problems")),
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {
         findings.push(HostFinding::new(
             "directories",
             Weight::Ok,
-            "owners and modes are right",
+            "owners and modes are correct",
         ));
     }
     findings
@@ -45,7 +45,7 @@ fn missing_directory(path: &Path, owner: u32) -> HostFinding {
         Weight::Note,
         format!("{} is missing", path.display()),
     )
-    .expected("a directory of mode 0700; the agent makes it where it may")
+    .expected("a directory of mode 0700; the agent creates it if it may")
     .remedy(command)
     .fixes(vec![HostFix::CreateDirectory {
         path: path.to_owned(),
@@ -60,11 +60,11 @@ fn owners(foreign: &[&PathFacts]) -> Option<HostFinding> {
         |path: &&PathFacts| format!("{} belongs to user {}", path.path.display(), path.owner);
     let finding = HostFinding::new("owners", Weight::Error, listed(foreign, found))
         .expected(format!(
-            "user {}, as whom the agent runs",
+            "user {}, which the agent runs as",
             first.wanted_owner
         ))
         .remedy(format!(
-            "chown {} {}, after a look at what is in it",
+            "chown {} {}, after checking its content",
             first.wanted_owner,
             first.path.display()
         ));
@@ -76,7 +76,7 @@ fn modes(open: &[&PathFacts]) -> Option<HostFinding> {
     let first = open.first()?;
     let found = |path: &&PathFacts| format!("{} has mode {:04o}", path.path.display(), path.mode);
     let finding = HostFinding::new("modes", weight(open), listed(open, found))
-        .expected("nothing for other users: private keys are in there")
+        .expected("no access for other users, because it holds private keys")
         .remedy(format!(
             "chmod {:04o} {}",
             first.mode & first.wanted_mode,
@@ -150,7 +150,7 @@ fn disk(disk: &DiskFacts) -> Vec<HostFinding> {
         room = room
             .expected(format!("{} MiB and {LEAST_INODES} inodes", few >> 20))
             .remedy(format!(
-                "df -h {0}; df -i {0}; then remove what is not needed, or name another --{option}",
+                "df -h {0}; df -i {0}; then free space, or set another --{option}",
                 path.display()
             ));
     }
@@ -163,9 +163,9 @@ fn disk(disk: &DiskFacts) -> Vec<HostFinding> {
                 format!("{} is on a disk", path.display()),
             )
             .expected(
-                "a file system in memory, which keeps private keys off disks and changes fast",
+                "a file system in memory, which keeps private keys off disks and makes changes fast",
             )
-            .remedy("name a directory below /run with --runtime-dir"),
+            .remedy("set --runtime-dir to a directory below /run"),
         );
     }
     findings

@@ -14,7 +14,7 @@ pub(super) fn envoy(facts: &HostFacts) -> HostFinding {
         Err(why) => HostFinding::new("envoy", Weight::Error, why.clone())
             .expected("an Envoy that runs on this host")
             .remedy(
-                "install the package sesame-envoy, or name a binary with `envoy:` in the settings",
+                "install the package sesame-envoy, or set `envoy:` in the settings to a binary",
             ),
     }
 }
@@ -28,12 +28,12 @@ pub(super) fn hot_restart(facts: &HostFacts) -> HostFinding {
         ..
     }) = &facts.envoy
     else {
-        return finding(Weight::Note, "cannot be told without an Envoy".to_owned());
+        return finding(Weight::Note, "unknown without an Envoy".to_owned());
     };
     match (hot_restart, shared_memory) {
         (Ok(protocol), Ok(())) => finding(Weight::Ok, format!("possible, protocol {protocol}")),
         (Err(why), _) | (_, Err(why)) => finding(Weight::Warning, why.clone())
-            .expected("hot restarts; without them Envoy is replaced by handover, and its statistics begin anew")
-            .remedy("mount /dev/shm so that the user of the agent may write there; ls -ld /dev/shm"),
+            .expected("hot restarts; without them Envoy is replaced by handover, which resets its statistics")
+            .remedy("mount /dev/shm so that the agent's user may write there; ls -ld /dev/shm"),
     }
 }

@@ -8,8 +8,8 @@ pub(super) fn ports(facts: &HostFacts) -> Vec<HostFinding> {
     let mut findings: Vec<HostFinding> = facts.ports.iter().filter_map(port).collect();
     if findings.is_empty() {
         let found = match facts.ports.len() {
-            0 => "the configuration asks for none yet".to_owned(),
-            all => format!("{all} sockets are free, or those of this host's Envoys"),
+            0 => "the configuration needs none yet".to_owned(),
+            all => format!("{all} sockets are free, or held by this host's Envoys"),
         };
         findings.push(HostFinding::new("ports", Weight::Ok, found));
     }
@@ -41,7 +41,7 @@ fn port(facts: &PortFacts) -> Option<HostFinding> {
         None if *bindable => return None,
         None => (
             format!(
-                "{socket} cannot be bound: a process that cannot be seen from here holds it, the address is not this host's, or this user may not"
+                "{socket} cannot be bound: it is held by a process that is not visible here, the address is not this host's, or this user lacks permission"
             ),
             format!("`ss -lptn sport = :{port}` and `ip address`, as root"),
         ),
@@ -63,9 +63,9 @@ pub(super) fn low_ports(facts: &HostFacts) -> HostFinding {
         .find(|port| *port < first);
     let finding = |weight, found: String| HostFinding::new("low-ports", weight, found);
     match low {
-        _ if facts.binds_low => finding(Weight::Ok, "every port may be opened".to_owned()),
-        None => finding(Weight::Ok, format!("ports from {first} may be opened, and no lower one is wanted")),
-        Some(port) => finding(Weight::Error, format!("port {port} is wanted, and only ports from {first} may be opened"))
+        _ if facts.binds_low => finding(Weight::Ok, "all ports may be opened".to_owned()),
+        None => finding(Weight::Ok, format!("ports from {first} may be opened, and no lower one is needed")),
+        Some(port) => finding(Weight::Error, format!("port {port} is needed, but only ports from {first} may be opened"))
             .expected("CAP_NET_BIND_SERVICE, or a lower net.ipv4.ip_unprivileged_port_start")
             .remedy(format!("AmbientCapabilities=CAP_NET_BIND_SERVICE in the unit, or `sysctl net.ipv4.ip_unprivileged_port_start={port}`")),
     }
@@ -78,12 +78,12 @@ pub(super) fn migration(facts: &HostFacts) -> HostFinding {
         Some(true) => finding(Weight::Ok, "net.ipv4.tcp_migrate_req is 1"),
         Some(false) => finding(Weight::Warning, "net.ipv4.tcp_migrate_req is 0")
             .expected(
-                "1: if Envoy dies, connections wait for the next one rather than being refused",
+                "1, so that connections wait for the next Envoy instead of being refused if Envoy dies",
             )
             .remedy("sysctl -w net.ipv4.tcp_migrate_req=1")
             .fixes(sysctl(facts)),
-        None => finding(Weight::Note, "the kernel has no net.ipv4.tcp_migrate_req")
-            .expected("Linux 5.14 or newer, where connections wait if Envoy dies"),
+        None => finding(Weight::Note, "the kernel lacks net.ipv4.tcp_migrate_req")
+            .expected("Linux 5.14 or newer, which lets connections wait if Envoy dies"),
     }
 }
 
@@ -92,7 +92,7 @@ pub(super) fn steering(facts: &HostFacts) -> HostFinding {
     match &facts.steering {
         Ok(()) => HostFinding::new("port-steering", Weight::Ok, "the kernel steers new connections"),
         Err(why) => HostFinding::new("port-steering", Weight::Warning, why.clone())
-            .expected("a kernel that takes a program for a group of SO_REUSEPORT sockets; without it a handover may refuse a few connections")
+            .expected("a kernel that accepts a program for a group of SO_REUSEPORT sockets; without it a handover may refuse a few connections")
             .remedy("Linux 4.5 or newer, and a sandbox that allows setsockopt(SO_ATTACH_REUSEPORT_CBPF)"),
     }
 }

@@ -20,9 +20,11 @@ pub(super) fn clock(facts: &HostFacts) -> HostFinding {
         return HostFinding::new(
             "clock",
             Weight::Error,
-            format!("it is {now}, and a configuration was accepted at {last}"),
+            format!("the clock says {now}, but a configuration was accepted at {last}"),
         )
-        .expected("a clock that does not go back: certificates are judged by it")
+        .expected(
+            "a clock that never goes backwards, because it decides which certificates are valid",
+        )
         .remedy(remedy);
     }
     match synchronized {
@@ -30,16 +32,16 @@ pub(super) fn clock(facts: &HostFacts) -> HostFinding {
         Some(false) => HostFinding::new(
             "clock",
             Weight::Warning,
-            format!("not synchronised; it is {now}"),
+            format!("not synchronised; the clock says {now}"),
         )
-        .expected("synchronised: certificates are judged by it")
+        .expected("a synchronised clock, because it decides which certificates are valid")
         .remedy(remedy),
         None => HostFinding::new(
             "clock",
             Weight::Note,
-            format!("nothing tells whether it is synchronised; it is {now}"),
+            format!("unknown whether it is synchronised; the clock says {now}"),
         )
-        .remedy("compare it with another host's"),
+        .remedy("compare the clock with another host's"),
     }
 }
 
@@ -56,7 +58,7 @@ pub(super) fn certificates(facts: &HostFacts) -> Vec<HostFinding> {
             Weight::Warning
         };
         HostFinding::new("certificates", severity, message.clone())
-            .expected("a certificate that clients accept for some time")
+            .expected("a certificate that stays valid for some time")
             .remedy("replace the Secret of the listener's certificateRef")
     });
     findings.collect()
@@ -81,7 +83,9 @@ pub(super) fn cluster(facts: &HostFacts) -> Vec<HostFinding> {
                 Weight::Warning,
                 format!("the API server cannot be reached: {why}"),
             )
-            .expected("an API server that answers; what was accepted last is served meanwhile")
+            .expected(
+                "a reachable API server; until then the last accepted configuration is served",
+            )
             .remedy(
                 "check `kubeconfig:` in the settings, the route to the server and its certificate",
             ),
@@ -95,13 +99,13 @@ pub(super) fn cluster(facts: &HostFacts) -> Vec<HostFinding> {
         findings.push(HostFinding::new(
             "cluster-rights",
             Weight::Note,
-            format!("rights cannot be told: {why}"),
+            format!("unknown rights: {why}"),
         ));
     } else if denied.is_empty() {
         findings.push(HostFinding::new(
             "cluster-rights",
             Weight::Ok,
-            "all rights are there",
+            "all rights are granted",
         ));
     } else {
         findings.push(
@@ -111,7 +115,7 @@ pub(super) fn cluster(facts: &HostFacts) -> Vec<HostFinding> {
                 format!("may not: {}", denied.join("; ")),
             )
             .expected("the rights of controller/deploy/agent/rbac.yaml")
-            .remedy("have them granted in the cluster"),
+            .remedy("grant them in the cluster"),
         );
     }
     findings
@@ -134,11 +138,11 @@ pub(super) fn units(facts: &HostFacts) -> Vec<HostFinding> {
                     .expected("an active unit")
                     .remedy(format!("journalctl -u {name}; systemctl reset-failed {name}; systemctl start {name}")),
                 ("enabled" | "static" | "indirect", state) => {
-                    finding(Weight::Ok, format!("{name} is {state}, and starts with the host"))
+                    finding(Weight::Ok, format!("{name} is {state}, and starts at boot"))
                 }
                 (file_state, "active") => finding(
                     Weight::Warning,
-                    format!("{name} is active but {file_state}: it would not start with the host"),
+                    format!("{name} is active but {file_state}: it would not start at boot"),
                 )
                 .expected("an enabled unit")
                 .remedy("systemctl enable sesame.target"),

@@ -77,11 +77,11 @@ pub(crate) const NOT_THE_HOSTS: [&str; 5] = [
 pub(crate) fn examine(inside: &Inside, ports: &str) {
     for examined in [Diagnosis::by_root(inside, &[]), Diagnosis::by_user(inside)] {
         examined.assert_fit(&NOT_THE_HOSTS);
-        examined.assert_found("agent", "ok", "says that nothing is wrong");
+        examined.assert_found("agent", "ok", "reports no problems");
         examined.assert_found("settings", "ok", "/etc/sesame/agent.yaml is valid");
-        examined.assert_found("directories", "ok", "owners and modes are right");
+        examined.assert_found("directories", "ok", "owners and modes are correct");
         examined.assert_found("ports", "ok", ports);
-        examined.assert_found("low-ports", "ok", "every port may be opened");
+        examined.assert_found("low-ports", "ok", "all ports may be opened");
         examined.assert_found("tcp-migrate-req", "ok", "is 1");
         for unit in [
             "sesame-agent.service",
