@@ -13,39 +13,39 @@ impl Scrape {
     pub(super) fn backends(&self, families: &mut Families<'_>) -> fmt::Result {
         families.counter(
             "gateway_backend_requests",
-            "Answers of a backend, by the class of their status; each try of a request has one",
+            "Responses of a backend by status class; each attempt of a request has one",
             self.counted_of(BackendFamily::Requests, "code"),
         )?;
         let active = self.backend_traffic();
         families.gauge(
             "gateway_backend_requests_active",
-            "Requests that a backend has not answered yet",
+            "Requests in progress at a backend",
             active.map(|(labels, traffic)| (labels, count(traffic.requests_active))),
         )?;
         let open = self.backend_traffic();
         families.gauge(
             "gateway_backend_connections_active",
-            "Connections to a backend that are open",
+            "Open connections to a backend",
             open.map(|(labels, traffic)| (labels, count(traffic.connections_active))),
         )?;
         families.counter(
             "gateway_backend_failures",
-            "What failed on the way to a backend: connections that could not be made, requests that took too long, that it reset, that were too many, or for which it had no endpoint",
+            "Failures on the way to a backend: failed connections, and requests that timed out, were reset, exceeded a limit or found no endpoint",
             self.counted_of(BackendFamily::Failures, "reason"),
         )?;
         families.counter(
             "gateway_backend_retries",
-            "Requests that were sent to a backend once more",
+            "Requests that were retried at a backend",
             self.counted_of(BackendFamily::Retries, ""),
         )?;
         families.counter(
             "gateway_backend_sent_bytes",
-            "Bytes that went to a backend",
+            "Bytes sent to a backend",
             self.counted_of(BackendFamily::Sent, ""),
         )?;
         families.counter(
             "gateway_backend_received_bytes",
-            "Bytes that came from a backend",
+            "Bytes received from a backend",
             self.counted_of(BackendFamily::Received, ""),
         )
     }

@@ -43,18 +43,18 @@ impl Scrape {
         let version = vec![("version", agent.version.clone())];
         families.gauge(
             "agent_build_info",
-            "1 for the version of the agent",
+            "Always 1, with the agent's version as a label",
             [(version, 1.0)],
         )?;
         let started = seconds(agent.started.as_second());
-        let help = "When the agent started, in seconds since 1970";
+        let help = "Start time of the agent, in seconds since 1970";
         families.single("agent_start_time_seconds", help, started)?;
-        let help = "1 if nothing is wrong with the host, its source and its Gateways; conditions of single objects do not count";
+        let help = "1 if the host, its source and its Gateways have no problems; conditions of single objects do not count";
         families.single("agent_healthy", help, flag(self.report.healthy))?;
-        let help = "1 if the host serves, as /readyz says it";
+        let help = "1 if the host serves, as reported by /readyz";
         let ready = health::unready(&self.report).is_empty();
         families.single("agent_ready", help, flag(ready))?;
-        let help = "1 if the source could be read the last time; otherwise what was accepted before is served";
+        let help = "1 if the last read of the source succeeded; otherwise the last accepted configuration is served";
         families.single("agent_source_available", help, flag(source.available))?;
         let by_severity = [Severity::Error, Severity::Warning].map(|severity| {
             let of_it = source.problems.iter().filter(|p| p.severity == severity);
@@ -63,9 +63,9 @@ impl Scrape {
                 number(of_it.count()),
             )
         });
-        let help = "Problems in what the source provides, by severity";
+        let help = "Problems in the content of the source, by severity";
         families.gauge("agent_source_problems", help, by_severity)?;
-        let help = "Certificate requests of this host that wait for an answer";
+        let help = "Certificate requests of this host that are waiting for an answer";
         let waiting = number(source.requested.len());
         families.single("agent_certificate_requests_waiting", help, waiting)?;
         let by_state = AgentState::ALL.map(|state| {
@@ -77,11 +77,11 @@ impl Scrape {
     }
 
     fn gateways(&self, families: &mut Families<'_>) -> fmt::Result {
-        let help = "1 if the Gateway's Envoy serves something that was accepted";
+        let help = "1 if the Gateway's Envoy serves an accepted configuration";
         self.each(families, "gateway_serves", help, |gateway| {
             flag(gateway.envoy.serves)
         })?;
-        let help = "1 if what Envoy has accepted is the newest configuration of the source";
+        let help = "1 if Envoy has accepted the newest configuration of the source";
         self.each(families, "gateway_newest", help, |gateway| {
             flag(!gateway.wanted.is_empty() && gateway.wanted == gateway.applied)
         })?;
@@ -94,7 +94,8 @@ impl Scrape {
             .map(|(name, facts)| (of_gateway(name), flag(facts.held)));
         let help = "1 while a revision is held because it removes too much";
         families.gauge("gateway_held", help, holding)?;
-        let help = "When Envoy accepted what it serves, in seconds since 1970";
+        let help =
+            "Time at which Envoy accepted the configuration that it serves, in seconds since 1970";
         let accepted = self.report.gateways.iter().filter_map(|gateway| {
             let at = gateway.applied_at?.as_second();
             Some((of_gateway(&gateway.gateway), seconds(at)))
@@ -104,7 +105,7 @@ impl Scrape {
         self.each(families, "gateway_refused_parts", help, |gateway| {
             number(gateway.refused.len())
         })?;
-        let help = "Listeners whose new connections are not shown the newest certificate, though Envoy has accepted it";
+        let help = "Listeners that do not present the newest certificate on new connections, though Envoy has accepted it";
         self.each(families, "gateway_listeners_unshown", help, |gateway| {
             number(gateway.unshown.len())
         })?;
@@ -120,7 +121,7 @@ impl Scrape {
                 (labels, 1.0)
             })
         });
-        let help = "1 for each part that is left out; the first twenty of a Gateway";
+        let help = "Always 1, for each part that is left out; the first twenty of a Gateway";
         families.gauge("gateway_refused_part_info", help, refused)
     }
 
@@ -132,7 +133,7 @@ impl Scrape {
                 (labels, count(facts.counts.of(outcome)))
             })
         });
-        let help = "Changes that were brought to Envoy: accepted, reduced to what Envoy does not refuse, refused as a whole, postponed";
+        let help = "Changes sent to Envoy, by outcome: accepted, reduced to the accepted parts, refused as a whole, postponed";
         families.counter("gateway_applies", help, tries)?;
         let durations = self
             .facts()
@@ -147,7 +148,7 @@ impl Scrape {
                 (labels, count(facts.counts.processes_for(reason)))
             })
         });
-        let help = "Envoy processes that came into service: the first one, those that took over by a hot restart or a handover, and those after a death";
+        let help = "Envoy processes that went into service: the first one, successors by hot restart or handover, and replacements of a dead one";
         families.counter("gateway_envoy_processes", help, processes)
     }
 
@@ -164,7 +165,7 @@ impl Scrape {
                 })
             })
         });
-        let help = "Time that changes took which Envoy accepted, by phase and by part of it: until the agent had renamed the files, and from then on until Envoy had accepted them";
+        let help = "Duration of accepted changes by phase and part: until the agent had renamed the files, and from then until Envoy had accepted them";
         families.counter("gateway_apply_phase_seconds", help, times)
     }
 
@@ -172,11 +173,7 @@ impl Scrape {
         let count = self
             .facts()
             .map(|(name, facts)| (of_gateway(name), number(facts.certificates.len())));
-        families.gauge(
-            "gateway_certificates",
-            "Certificates that are served",
-            count,
-        )?;
+        families.gauge("gateway_certificates", "Served certificates", count)?;
         let expiries = self.facts().flat_map(|(name, facts)| {
             facts
                 .certificates
@@ -188,7 +185,7 @@ impl Scrape {
                     (labels, seconds(*end))
                 })
         });
-        let help = "When a certificate that is served expires, in seconds since 1970; the twenty of a Gateway that expire first";
+        let help = "Expiry of a served certificate, in seconds since 1970; the twenty of a Gateway that expire first";
         families.gauge(
             "gateway_certificate_expiry_timestamp_seconds",
             help,
@@ -206,7 +203,7 @@ impl Scrape {
         });
         families.gauge(
             "gateway_trust_bundle_expiry_timestamp_seconds",
-            "When the first authority or revocation list of a trust bundle expires, in seconds since 1970; the twenty bundles of a Gateway where that is first",
+            "Expiry of the first authority or revocation list of a trust bundle, in seconds since 1970; the twenty bundles of a Gateway that expire first",
             authorities,
         )
     }
@@ -219,20 +216,20 @@ impl Scrape {
         });
         families.gauge(
             "gateway_envoy_info",
-            "1 for the version of the Gateway's Envoy",
+            "Always 1, with the version of the Gateway's Envoy as a label",
             versions,
         )?;
         let answers = self
             .facts()
             .map(|(name, facts)| (of_gateway(name), flag(facts.traffic.is_some())));
-        let help = "1 if the Envoy told what it counted; without it, this answer has nothing about its traffic";
+        let help = "1 if the Envoy returned its statistics; otherwise this answer has no traffic metrics of it";
         families.gauge("gateway_envoy_answers", help, answers)?;
         let memory = self
             .counted()
             .filter_map(|(name, traffic)| Some((of_gateway(name), traffic.memory?)));
         families.gauge(
             "gateway_envoy_memory_bytes",
-            "Memory that the Envoy uses",
+            "Memory used by the Envoy",
             memory,
         )?;
         let refused = self.counted().flat_map(|(name, traffic)| {
@@ -242,14 +239,14 @@ impl Scrape {
                 (labels, *counted)
             })
         });
-        let help = "Connections that ended before they reached a route table: no listener for their name, too many, errors of TLS, a client certificate that is not accepted";
+        let help = "Connections that ended before they reached a route table: no listener for their name, over the limit, TLS errors, a rejected client certificate";
         families.counter("gateway_connections_refused", help, refused)?;
         let handshakes = self
             .counted()
             .map(|(name, traffic)| (of_gateway(name), traffic.tls_handshakes));
         families.counter(
             "gateway_tls_handshakes",
-            "Handshakes of TLS that succeeded",
+            "Successful TLS handshakes",
             handshakes,
         )
     }
@@ -264,24 +261,20 @@ impl Scrape {
         });
         families.counter(
             "gateway_requests",
-            "Requests that were answered, by the class of their status",
+            "Answered requests, by status class",
             requests,
         )?;
         let active = self
             .ports()
             .filter_map(|(labels, port)| Some((labels, port.requests_active?)));
-        families.gauge(
-            "gateway_requests_active",
-            "Requests that are not answered yet",
-            active,
-        )?;
+        families.gauge("gateway_requests_active", "Requests in progress", active)?;
         let of_http = self
             .ports()
             .filter(|(_, port)| !port.durations.buckets.is_empty());
         let durations = of_http.map(|(labels, port)| (labels, &port.durations));
         let help = "Time from the first byte of a request to the last byte of its answer";
         families.histogram("gateway_request_duration_seconds", help, durations)?;
-        let help = "Connections of clients, or sessions of UDP";
+        let help = "Client connections or UDP sessions";
         let total = self
             .ports()
             .map(|(labels, port)| (labels, port.connections));
@@ -291,17 +284,17 @@ impl Scrape {
             .map(|(labels, port)| (labels, port.connections_active));
         families.gauge(
             "gateway_connections_active",
-            "Connections of clients, or sessions of UDP, that are open",
+            "Open client connections or UDP sessions",
             active,
         )?;
         let received = self.ports().map(|(labels, port)| (labels, port.received));
         families.counter(
             "gateway_received_bytes",
-            "Bytes that came from clients",
+            "Bytes received from clients",
             received,
         )?;
         let sent = self.ports().map(|(labels, port)| (labels, port.sent));
-        families.counter("gateway_sent_bytes", "Bytes that went to clients", sent)
+        families.counter("gateway_sent_bytes", "Bytes sent to clients", sent)
     }
 
     /// Writes one value for each Gateway of the report.

@@ -168,7 +168,7 @@ fn the_page_of_metrics_says_what_is_there() {
     let text = std::fs::read_to_string(&page).unwrap();
     let (before, _) = text
         .split_once(BEGIN)
-        .expect("docs/metrics.md says where the table begins");
+        .expect("docs/metrics.md marks where the table begins");
     let wanted = format!("{before}{BEGIN}{}", table());
     if std::env::var_os("SESAME_SET_METRICS").is_some() {
         std::fs::write(&page, &wanted).unwrap();
@@ -176,7 +176,7 @@ fn the_page_of_metrics_says_what_is_there() {
     let text = std::fs::read_to_string(&page).unwrap();
     assert!(
         text == wanted,
-        "docs/metrics.md is not what the code says: SESAME_SET_METRICS=1 cargo test --workspace --lib metrics::reference"
+        "docs/metrics.md is out of date: run SESAME_SET_METRICS=1 cargo test --workspace --lib metrics::reference"
     );
 }
 

@@ -131,7 +131,7 @@ impl EnvoyAnswer {
                 backends: Some(backends),
             },
             Err(error) => {
-                tracing::debug!(%error, "an Envoy does not tell what it counted");
+                tracing::debug!(%error, "an Envoy did not return its statistics");
                 Self::default()
             }
         }

@@ -47,14 +47,14 @@ pub(crate) const ALERTS: &[Alert] = &[
     alert(
         ("SesameHostUnhealthy", "warning", "10m"),
         ("sesame_agent_healthy", "== 0"),
-        "Something is wrong on {{ $labels.instance }}",
-        "sesame-agent status and sesame-agent doctor on the host say what.",
+        "{{ $labels.instance }} has problems",
+        "sesame-agent status and sesame-agent doctor on the host list them.",
     ),
     alert(
         ("SesameSourceUnavailable", "warning", "10m"),
         ("sesame_agent_source_available", "== 0"),
         "{{ $labels.instance }} cannot read its configuration",
-        "What was accepted before is served. sesame-agent status on the host says what is in the way.",
+        "The last accepted configuration is served. sesame-agent status on the host shows the cause.",
     ),
     alert(
         ("SesameGatewayNotServed", "critical", "2m"),
@@ -66,13 +66,13 @@ pub(crate) const ALERTS: &[Alert] = &[
         ("SesameGatewayBehind", "warning", "10m"),
         ("sesame_gateway_newest", "== 0"),
         "GATEWAY does not serve the newest configuration",
-        "sesame-agent status says which generation is wanted, which is served and what is in the way; sesame-agent diff shows the difference.",
+        "sesame-agent status shows the wanted and the served generation, and the cause; sesame-agent diff shows the difference.",
     ),
     alert(
         ("SesameRevisionHeld", "warning", "1m"),
         ("sesame_gateway_held", "== 1"),
         "GATEWAY holds back a revision that removes too much",
-        "Look at it with sesame-agent diff, and let it pass or correct its source.",
+        "Check it with sesame-agent diff, then run sesame-agent accept or correct its source.",
     ),
     alert(
         ("SesameConfigurationRefused", "warning", "5m"),
@@ -97,7 +97,7 @@ pub(crate) const ALERTS: &[Alert] = &[
             "> 0.5 and rate(sesame_gateway_envoy_cpu_wait_seconds_total[5m]) > 0.2",
         ),
         "GATEWAY waits {{ $value | humanizePercentage }} of the time for a processor",
-        "Give its Envoy more of the processor (CPUWeight, CPUQuota, resources), or move what competes; sesame-agent top shows it now, docs/slow.md.",
+        "Give its Envoy more processor time (CPUWeight, CPUQuota, resources), or move competing processes; sesame-agent top shows the current wait, docs/slow.md.",
     ),
     alert(
         ("SesameHostRunsOutOfWatches", "warning", "10m"),
@@ -106,7 +106,7 @@ pub(crate) const ALERTS: &[Alert] = &[
             "> 0.9",
         ),
         "{{ $labels.instance }} uses {{ $value | humanizePercentage }} of its inotify instances",
-        "Raise fs.inotify.max_user_instances; sesame-agent doctor on the host says to what.",
+        "Raise fs.inotify.max_user_instances; sesame-agent doctor on the host shows the value.",
     ),
     alert(
         ("SesameAgentRunsOutOfFiles", "warning", "10m"),
@@ -129,7 +129,7 @@ pub(crate) const ALERTS: &[Alert] = &[
     alert(
         ("SesameEnvoySilent", "warning", "5m"),
         ("sesame_gateway_envoy_answers", "== 0"),
-        "GATEWAY does not tell what it counts",
+        "GATEWAY does not return its statistics",
         "Its Envoy is not running, or is overloaded.",
     ),
     alert(
@@ -139,7 +139,7 @@ pub(crate) const ALERTS: &[Alert] = &[
             "< 14 * 86400",
         ),
         "The certificate {{ $labels.key }} expires in {{ $value | humanizeDuration }}",
-        "Whatever renews it has not done so: look at its Secret.",
+        "It was not renewed: check its renewal and its Secret.",
     ),
     alert(
         ("SesameTrustBundleExpires", "warning", "1h"),
@@ -148,13 +148,13 @@ pub(crate) const ALERTS: &[Alert] = &[
             "< 14 * 86400",
         ),
         "An authority or revocation list of {{ $labels.bundle }} expires in {{ $value | humanizeDuration }}",
-        "Exchange it before then; docs/trust-bundles.md.",
+        "Replace it before then; docs/trust-bundles.md.",
     ),
     alert(
         ("SesameCertificateNotShown", "warning", "10m"),
         ("sesame_gateway_listeners_unshown", "> 0"),
-        "{{ $value }} listeners of GATEWAY do not show the newest certificate",
-        "sesame-agent certs on the host says which.",
+        "{{ $value }} listeners of GATEWAY do not present the newest certificate",
+        "sesame-agent certs on the host lists them.",
     ),
     alert(
         ("SesameRequestsFail", "critical", "10m"),
@@ -172,19 +172,19 @@ pub(crate) const ALERTS: &[Alert] = &[
             "> 1",
         ),
         "{{ $labels.backend }} behind Gateway {{ $labels.gateway_namespace }}/{{ $labels.gateway }} fails: {{ $labels.reason }}",
-        "connect: nothing accepts connections at its endpoints. no_endpoint: there is none. timeout, reset: it takes requests and does not answer them. overflow: more wait than may.",
+        "connect: nothing accepts connections at its endpoints. no_endpoint: it has no endpoints. timeout, reset: it accepts requests but does not answer them. overflow: too many requests are waiting.",
     ),
     alert(
         ("SesameControllerDoesNotWrite", "critical", "2m"),
         ("sum(sesame_controller_leader)", "!= 1"),
-        "{{ $value }} replicas of the controller write, in place of one",
-        "Hosts serve what they have. The logs of the replicas say what became of the Lease.",
+        "{{ $value }} replicas of the controller write, instead of one",
+        "Hosts serve their last configuration. The logs of the replicas show the state of the Lease.",
     ),
     alert(
         ("SesameControllerWithoutApiServer", "warning", "5m"),
         ("sesame_controller_api_server_answers", "== 0"),
         "The API server does not answer the controller {{ $labels.instance }}",
-        "Its log says what it was told.",
+        "Its log shows the error.",
     ),
     alert(
         ("SesameObjectsSkipped", "warning", "15m"),
@@ -205,12 +205,12 @@ pub(crate) const ALERTS: &[Alert] = &[
         ("SesameHostsLost", "warning", "5m"),
         ("max(sesame_controller_hosts_lost)", "> 0"),
         "{{ $value }} hosts have been silent for too long",
-        "Their addresses have left their Gateways. Look at the hosts.",
+        "Their addresses were removed from their Gateways. Check the hosts.",
     ),
     alert(
         ("SesameReportsRefused", "warning", "10m"),
         ("max(sesame_controller_reports_refused)", "> 0"),
-        "{{ $value }} GatewayAgents count for nothing",
-        "No host may have written them; the log of the controller names them.",
+        "{{ $value }} GatewayAgents are ignored",
+        "No permitted host wrote them; the log of the controller names them.",
     ),
 ];

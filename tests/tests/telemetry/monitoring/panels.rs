@@ -83,7 +83,7 @@ const CONFIGURATION: Row = Row {
             )],
         ),
         panel(
-            "Hosts that are behind, hold a revision back or drain",
+            "Hosts that are behind, hold a revision or drain",
             "short",
             &[
                 ("sum(1 - sesame_gateway_newest{@})", "behind"),
@@ -92,7 +92,7 @@ const CONFIGURATION: Row = Row {
             ],
         ),
         panel(
-            "Age of what is served",
+            "Age of the served configuration",
             "s",
             &[(
                 "time() - min by (gateway_namespace, gateway) (sesame_gateway_applied_timestamp_seconds{@})",
@@ -124,7 +124,7 @@ const CONFIGURATION: Row = Row {
             )],
         ),
         panel(
-            "Certificates, and listeners that do not show the newest",
+            "Certificates, and listeners that do not present the newest",
             "short",
             &[
                 (
@@ -176,18 +176,15 @@ const HOSTS: Row = Row {
             )],
         ),
         panel(
-            "Gateways that are served",
+            "Served Gateways",
             "short",
             &[
                 ("sum(sesame_gateway_serves{@})", "serve"),
-                (
-                    "sum(sesame_gateway_envoy_answers{@})",
-                    "tell what they count",
-                ),
+                ("sum(sesame_gateway_envoy_answers{@})", "return statistics"),
             ],
         ),
         panel(
-            "Envoys that came into service",
+            "Envoys that went into service",
             "short",
             &[(
                 "sum by (gateway_namespace, gateway, reason) (increase(sesame_gateway_envoy_processes_total{@}[$__rate_interval]))",
@@ -317,7 +314,7 @@ const CONTROLLER: Row = Row {
             )],
         ),
         panel(
-            "Lists and watches that failed",
+            "Failed lists and watches",
             "cps",
             &[
                 (
@@ -326,7 +323,7 @@ const CONTROLLER: Row = Row {
                 ),
                 (
                     "sum(rate(sesame_controller_watch_failures_total{@}[$__rate_interval]))",
-                    "watches that failed",
+                    "failed watches",
                 ),
             ],
         ),
@@ -337,7 +334,7 @@ const CONTROLLER: Row = Row {
                 ("max(sesame_controller_hosts_lost{@})", "lost"),
                 (
                     "max(sesame_controller_reports_refused{@})",
-                    "reports that count for nothing",
+                    "ignored reports",
                 ),
             ],
         ),

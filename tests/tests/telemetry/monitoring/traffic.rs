@@ -48,7 +48,7 @@ pub(crate) const TRAFFIC: Row = Row {
             )],
         ),
         panel(
-            "Requests and connections that are open",
+            "Open requests and connections",
             "short",
             &[
                 ("sum(sesame_gateway_requests_active{@})", "requests"),
@@ -65,12 +65,12 @@ pub(crate) const TRAFFIC: Row = Row {
                 ),
                 (
                     "sum(rate(sesame_gateway_tls_handshakes_total{@}[$__rate_interval]))",
-                    "handshakes of TLS",
+                    "TLS handshakes",
                 ),
             ],
         ),
         panel(
-            "Connections that got no answer",
+            "Connections without an answer",
             "cps",
             &[(
                 "sum by (reason) (rate(sesame_gateway_connections_refused_total{@}[$__rate_interval]))",
@@ -130,7 +130,7 @@ pub(crate) const BACKENDS: Row = Row {
             )],
         ),
         panel(
-            "Requests that wait for a backend",
+            "Requests waiting for a backend",
             "short",
             &[(
                 "topk(20, sum by (backend) (sesame_gateway_backend_requests_active{@}))",
