@@ -17,7 +17,7 @@ const PACKAGED: &str = "/usr/lib/sesame";
 #[derive(Debug, thiserror::Error)]
 pub enum LocateError {
     /// The given path is not a program.
-    #[error("{origin}: {path} is not an executable file; give the path of an Envoy binary", path = .path.display())]
+    #[error("{origin}: {path} is not an executable file; set it to the path of an Envoy binary", path = .path.display())]
     NotExecutable {
         /// Option or variable with the path.
         origin: &'static str,
@@ -26,7 +26,7 @@ pub enum LocateError {
     },
     /// No binary was given, and none was found.
     #[error(
-        "no Envoy found: not given, $ENVOY is not set, and no `envoy` is in PATH; install Envoy or give its path"
+        "no Envoy found: no path is given, $ENVOY is not set, and no `envoy` is in PATH; install Envoy or give its path"
     )]
     NotFound,
     /// The binary does not report its version.

@@ -127,7 +127,7 @@ impl SupervisorConfig {
             return None;
         }
         if let Err(error) = shared_memory::is_usable() {
-            tracing::warn!(%error, "there is no shared memory for hot restarts");
+            tracing::warn!(%error, "no shared memory for hot restarts");
             return None;
         }
         Lineage::begin(&self.runtime_dir)

@@ -44,10 +44,10 @@ pub enum ValidateError {
         source: io::Error,
     },
     /// Validation timed out.
-    #[error("`envoy --mode validate` did not end within {} s", DEADLINE.as_secs())]
+    #[error("`envoy --mode validate` did not finish within {} s", DEADLINE.as_secs())]
     Timeout,
     /// Envoy was ended by a signal.
-    #[error("`envoy --mode validate` was ended by a signal: {envoy_words}")]
+    #[error("`envoy --mode validate` was killed by a signal: {envoy_words}")]
     Killed {
         /// Last log lines of Envoy.
         envoy_words: String,

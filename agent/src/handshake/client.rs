@@ -53,7 +53,7 @@ async fn fault(proof: &CertificateProof) -> Option<String> {
         Some(shown) => {
             let serial = serial_of(shown);
             Some(format!(
-                "{with} shows the certificate with serial number {serial}, and not the one of {key}"
+                "{with} presents the certificate with serial number {serial}, not the one of {key}"
             ))
         }
         None => {
@@ -62,7 +62,7 @@ async fn fault(proof: &CertificateProof) -> Option<String> {
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => format!("no answer within {} s", PATIENCE.as_secs()),
             };
-            Some(format!("{with} shows no certificate: {why}"))
+            Some(format!("{with} presents no certificate: {why}"))
         }
     }
 }

@@ -24,6 +24,6 @@ pub(crate) fn prevent() {
     // dumpable again.
     let undumpable = set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(io::Error::from);
     if let Err(error) = limited.and(filtered).and(undumpable) {
-        tracing::warn!(%error, "a core dump of this process, or of an Envoy, may hold private keys: dumps cannot be prevented");
+        tracing::warn!(%error, "cannot disable core dumps: a dump of this process or an Envoy may contain private keys");
     }
 }

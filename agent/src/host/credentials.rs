@@ -14,7 +14,7 @@ const PREFIX: &str = "%d";
 pub(crate) enum CredentialError {
     /// `CREDENTIALS_DIRECTORY` is unset.
     #[error(
-        "{0}: this process was given no credentials ($CREDENTIALS_DIRECTORY is not set); add LoadCredential={name}:FILE to its unit, or name the file itself", name = .0.trim_start_matches("%d/")
+        "{0}: this process has no credentials ($CREDENTIALS_DIRECTORY is not set); add LoadCredential={name}:FILE to its unit, or set the path of the file", name = .0.trim_start_matches("%d/")
     )]
     None(String),
     /// Not a valid name in the directory.

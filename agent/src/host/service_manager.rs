@@ -30,7 +30,7 @@ pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
         // Send nothing: systemd treats a reload without a timestamp as failed.
-        Err(error) => tracing::debug!(%error, "there is no monotonic time"),
+        Err(error) => tracing::debug!(%error, "no monotonic time"),
     }
 }
 
@@ -56,6 +56,6 @@ pub(crate) fn stopping(status: &str) {
 
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::debug!(%error, "the service manager cannot be told");
+        tracing::debug!(%error, "cannot notify the service manager");
     }
 }

@@ -193,7 +193,7 @@ async fn old_launcher_keeps_serving_if_new_one_fails() {
         })
         .await;
     let why = second.check().expect_err("its Envoy does not serve");
-    assert!(why.contains("of another launcher"), "{why}");
+    assert!(why.contains("to another launcher"), "{why}");
     second.signal();
     assert!(second.ended().await.success());
     first.serves_alone().await;

@@ -11,7 +11,7 @@ use crate::envoy::process::Lineage;
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     /// Connection refused: Envoy is not running, or not ready yet.
-    #[error("{socket}: cannot connect to the admin socket, is Envoy running? {source}", socket = .socket.display())]
+    #[error("{socket}: cannot connect to the admin socket; is Envoy running? {source}", socket = .socket.display())]
     Connect {
         /// Path of the socket.
         socket: PathBuf,

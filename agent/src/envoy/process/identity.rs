@@ -98,9 +98,9 @@ impl Identity {
     /// Ignores the binary.
     pub fn outdated(&self, command: &CommandLine, bootstrap: &[u8]) -> Option<&'static str> {
         if self.bootstrap_digest != sha256(bootstrap) {
-            Some("it has another bootstrap")
+            Some("it has a different bootstrap")
         } else if self.arguments != settings(command) {
-            Some("it has another command line")
+            Some("it has a different command line")
         } else {
             None
         }

@@ -171,7 +171,7 @@ pub fn run(orphan_of: Option<u32>, program: &[OsString]) -> io::Result<()> {
     let start = Instant::now();
     while std::os::unix::process::parent_id() == parent {
         if start.elapsed() > ORPHANED {
-            return Err(io::Error::other("the first launcher does not end"));
+            return Err(io::Error::other("the first launcher process did not end"));
         }
         thread::sleep(POLL);
     }

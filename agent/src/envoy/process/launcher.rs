@@ -115,7 +115,7 @@ pub(super) fn ask(
         .and_then(|path| path.strip_prefix(runtime).ok());
     let Some(directory) = directory else {
         return Err(io::Error::other(
-            "the launcher serves another runtime directory",
+            "the launcher serves a different runtime directory",
         ));
     };
     let lossless = |argument: &OsString| argument.clone().into_string();
@@ -128,7 +128,7 @@ pub(super) fn ask(
     let (_, state) = exchange(socket, &LauncherRequest::State)?;
     if state.process_namespace != process_namespace()? {
         return Err(io::Error::other(
-            "the launcher is in another process namespace, so Envoys could not be looked after; let both share one (hostPID: true, or shareProcessNamespace: true)",
+            "the launcher is in another process namespace, so the agent could not supervise its Envoys; let both share one (hostPID: true, or shareProcessNamespace: true)",
         ));
     }
     let (stream, answer) = exchange(socket, &request)?;
@@ -161,7 +161,7 @@ pub(crate) fn hot_restart_version(socket: &Path) -> Option<String> {
 pub fn limits(socket: &Path) -> io::Result<(u64, u64)> {
     let (_, answer) = exchange(socket, &LauncherRequest::State)?;
     let known = answer.open_files.zip(answer.memory);
-    known.ok_or_else(|| io::Error::other("the launcher is older than its answer to this question"))
+    known.ok_or_else(|| io::Error::other("the launcher is too old to answer this request"))
 }
 
 /// Makes the launcher at this socket test whether its Envoys can append to a file, because it may
@@ -224,7 +224,7 @@ impl Server {
         let socket = runtime.join(LAUNCHER_SOCKET);
         if !take_over && is_stopping(&socket).is_ok() {
             return Err(io::Error::other(format!(
-                "another launcher answers at {}; stop it first, or take its place with --take-over",
+                "another launcher answers at {}; stop it first, or replace it with --take-over",
                 socket.display()
             )));
         }
@@ -281,7 +281,7 @@ impl Server {
             let caller = match caller {
                 Ok(caller) => caller,
                 Err(error) => {
-                    tracing::warn!(%error, "a caller is lost");
+                    tracing::warn!(%error, "lost the connection to a caller");
                     // Out of descriptors, which may be temporary.
                     thread::sleep(Duration::from_millis(100));
                     continue;
@@ -301,7 +301,7 @@ impl Server {
                     };
                     // The caller may be gone.
                     let _ = send(&caller, &why);
-                    tracing::warn!(%error, "an Envoy was not started");
+                    tracing::warn!(%error, "cannot start an Envoy");
                 }
             });
         }
@@ -340,9 +340,7 @@ impl Server {
             } => (directory, arguments),
         };
         if state.stopping {
-            return Err(io::Error::other(
-                "it is about to end, and its Envoys with it",
-            ));
+            return Err(io::Error::other("it is about to stop with its Envoys"));
         }
         let is_below = directory
             .components()

@@ -294,7 +294,7 @@ fn open(pid: u32) -> io::Result<OwnedFd> {
     let pid = i32::try_from(pid)
         .ok()
         .and_then(Pid::from_raw)
-        .ok_or_else(|| io::Error::other(format!("{pid} is not a process number")))?;
+        .ok_or_else(|| io::Error::other(format!("{pid} is not a process ID")))?;
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 

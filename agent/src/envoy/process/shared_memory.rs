@@ -32,7 +32,7 @@ pub(crate) enum SharedMemoryError {
     #[error("the base id of the running Envoy is unknown")]
     Unknown,
     /// The file belongs to another user.
-    #[error("{path}: belongs to user {owner}, and this agent runs as {user}")]
+    #[error("{path}: belongs to user {owner}, but this agent runs as {user}")]
     Owner {
         /// Path of the file.
         path: String,
@@ -42,9 +42,7 @@ pub(crate) enum SharedMemoryError {
         user: u32,
     },
     /// The file has another layout.
-    #[error(
-        "{path}: size {size} and version {version} are not known (expected {SIZE} and {VERSION})"
-    )]
+    #[error("{path}: unknown size {size} and version {version} (expected {SIZE} and {VERSION})")]
     Layout {
         /// Path of the file.
         path: String,

@@ -17,7 +17,7 @@ pub fn pending(runtime: &Path, binary: &Path) -> io::Result<Option<String>> {
     let own = Executable::at(binary)?;
     match launcher::executable(&runtime.join(LAUNCHER_SOCKET)) {
         Some(next) if next.is_same(&own) => {}
-        Some(_) => return Ok(Some("another launcher has the socket".to_owned())),
+        Some(_) => return Ok(Some("another launcher owns the socket".to_owned())),
         None => return Ok(Some("no launcher answers".to_owned())),
     }
     let others = entries(&runtime.join("gateways"))?
@@ -26,7 +26,7 @@ pub fn pending(runtime: &Path, binary: &Path) -> io::Result<Option<String>> {
         .find(|identity| is_of_another(identity, &own));
     Ok(others.map(|identity| {
         format!(
-            "Envoy process {} is of another launcher; the agent has it replaced",
+            "Envoy process {} belongs to another launcher; the agent is replacing it",
             identity.pid
         )
     }))

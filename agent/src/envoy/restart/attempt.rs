@@ -62,7 +62,7 @@ impl Attempt<'_> {
             Err(error) => {
                 self.put_back(lineage, before);
                 return Err(Failed {
-                    reason: format!("{}: the new Envoy cannot be started: {error}", self.way),
+                    reason: format!("{}: cannot start the new Envoy: {error}", self.way),
                     parent_serves: true,
                     sink: None,
                 });
@@ -150,7 +150,7 @@ impl Attempt<'_> {
                     continue;
                 }
                 return Err(format!(
-                    "the new Envoy has not taken over within {:?}",
+                    "the new Envoy did not take over within {:?}",
                     self.config.takeover
                 ));
             }
@@ -198,13 +198,13 @@ impl Attempt<'_> {
         if timeout(KILLED, child.process.wait()).await.is_err() {
             tracing::warn!(
                 pid = child.process.pid(),
-                "an Envoy does not end after SIGKILL"
+                "an Envoy did not end after SIGKILL"
             );
         }
         let sink = lineage.filter(|_| self.way == Way::Hot).and_then(|line| {
             Sink::open(line, &self.config.runtime_dir)
                 .inspect_err(|error| {
-                    tracing::error!(%error, "nobody takes the answers of the Envoy that serves");
+                    tracing::error!(%error, "cannot receive the answers of the serving Envoy");
                 })
                 .ok()
         });
@@ -222,7 +222,7 @@ impl Attempt<'_> {
         if let Some(line) = lineage {
             if self.way == Way::Hot {
                 if let Err(error) = shared_memory::repair(line) {
-                    tracing::warn!(%error, "the shared memory cannot be put right");
+                    tracing::warn!(%error, "cannot repair the shared memory");
                 }
             } else {
                 line.remove(&self.config.runtime_dir);
@@ -235,7 +235,7 @@ impl Attempt<'_> {
         let _ = fs::remove_file(self.config.runtime_dir.join(NEXT_PID_FILE));
         let path = self.config.command(None).bootstrap;
         if let Err(error) = bootstrap.and_then(|bytes| durable::replace_file(&path, &bytes)) {
-            tracing::warn!(%error, "the bootstrap cannot be put back");
+            tracing::warn!(%error, "cannot restore the bootstrap");
         }
     }
 

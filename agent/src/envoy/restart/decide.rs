@@ -53,7 +53,7 @@ pub struct RestartPlan {
 pub enum RestartRefused {
     /// Two Envoys would watch too many files, and one of them would abort.
     #[error(
-        "two Envoys at once would watch {needed} files more, and {free} are free; raise fs.inotify.max_user_instances"
+        "a second Envoy would watch {needed} more files, but only {free} are available; raise fs.inotify.max_user_instances"
     )]
     Watches {
         /// Number of files that the second Envoy needs.
@@ -63,7 +63,7 @@ pub enum RestartRefused {
     },
     /// Its connections could neither be taken over nor drained.
     #[error(
-        "the running Envoy does not answer; is it stopped, or stuck? Its connections could not be taken over"
+        "the running Envoy does not answer, so its connections could not be taken over; is it stopped or stuck?"
     )]
     Silent,
     /// The caller requires a hot restart.
@@ -132,7 +132,7 @@ fn hot(facts: &RestartFacts) -> Result<bool, String> {
         free_watches: _,
     } = facts;
     if lineage.is_none() {
-        return Err("the running Envoy was started without it".to_owned());
+        return Err("the running Envoy was started without hot restart".to_owned());
     }
     if !can_launch {
         return Err("the agent cannot start an Envoy that outlives it".to_owned());
@@ -142,7 +142,7 @@ fn hot(facts: &RestartFacts) -> Result<bool, String> {
         && protocol != next
     {
         return Err(format!(
-            "the running Envoy speaks version {protocol} of it, and the new one {next}"
+            "the running Envoy speaks hot restart version {protocol}, but the new one {next}"
         ));
     }
     interrupted.clone()
@@ -187,7 +187,7 @@ mod tests {
     fn missing_condition_leaves_handover_with_its_reason() {
         type Spoil = fn(&mut RestartFacts);
         let cases: [(&str, Spoil); 5] = [
-            ("without it", |f| f.lineage = None),
+            ("without hot restart", |f| f.lineage = None),
             ("version 11.104", |f| {
                 f.next_protocol = Ok("12.1".to_owned());
             }),

@@ -70,7 +70,7 @@ async fn next_protocol(config: &SupervisorConfig) -> Result<String, String> {
     };
     match told {
         Some(told) => protocol_in(&told).ok_or_else(|| {
-            format!("the launcher's Envoy does not say its hot restart protocol: {told}")
+            format!("the launcher's Envoy did not report its hot restart protocol: {told}")
         }),
         None => protocol_of(&config.binary).await,
     }

@@ -120,13 +120,13 @@ pub enum RestartError {
         envoy_words: String,
     },
     /// The new Envoy did not validate the configuration.
-    #[error("the new Envoy cannot be asked: {0}")]
+    #[error("cannot query the new Envoy: {0}")]
     NoVerdict(String),
     /// All attempts failed.
     #[error("{}", .0.join("; "))]
     Failed(Vec<String>),
     /// No Envoy runs that could be replaced.
-    #[error("no Envoy is live; it starts by itself")]
+    #[error("no Envoy is live; it starts automatically")]
     NotLive,
     /// The supervisor ends.
     #[error("the agent is stopping")]

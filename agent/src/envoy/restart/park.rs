@@ -69,7 +69,7 @@ impl Parked {
                         self.sockets.insert(address, socket);
                     }
                     Err(error) if self.refused.insert(address) => {
-                        tracing::warn!(%address, %error, "new connections would be refused there while a dead Envoy is replaced");
+                        tracing::warn!(%address, %error, "new connections to this address would be refused while a dead Envoy is replaced");
                     }
                     Ok(None) | Err(_) => {}
                 }
@@ -108,7 +108,7 @@ impl Parked {
             let is_there =
                 |socket: &Listening| socket.address == address && held.contains_key(&socket.inode);
             if all.iter().any(is_there) {
-                tracing::debug!(%address, "a connection has come to the agent's socket; Envoy gets it");
+                tracing::debug!(%address, "handing a connection at the agent's socket over to Envoy");
                 self.let_go(address);
             }
         }
@@ -140,7 +140,7 @@ impl Parked {
         };
         // The program's places are outdated now.
         if let Err(error) = attach(&socket, Choice::Any) {
-            tracing::debug!(%address, %error, "connections are not left to the kernel again");
+            tracing::debug!(%address, %error, "cannot let the kernel distribute connections again");
         }
     }
 }

@@ -55,7 +55,7 @@ impl Retiring {
                     Way::Handover => line.remove(&directory),
                 }
             }
-            tracing::info!(pid = parent.process.pid(), "the Envoy before has ended");
+            tracing::info!(pid = parent.process.pid(), "the previous Envoy has ended");
         };
         let task = tokio::spawn(retires.in_current_span());
         Self { process, task }
@@ -99,7 +99,7 @@ async fn ends_by_itself(process: &Process, successor: &Process, drain_time: Dura
         () = sleep(latest_end(drain_time)) => {
             tracing::warn!(
                 pid = process.pid(),
-                "the Envoy before has not ended in time; ending it"
+                "the previous Envoy did not end in time; terminating it"
             );
         }
     }
@@ -123,7 +123,7 @@ async fn drains(
     let drains = match admin.post(how).await {
         Ok(_) => true,
         Err(error) => {
-            tracing::warn!(pid = process.pid(), %error, "the Envoy before may not drain");
+            tracing::warn!(pid = process.pid(), %error, "the previous Envoy might not drain");
             // A busy process has received the request.
             !error.is_gone()
         }

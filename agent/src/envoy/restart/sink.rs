@@ -48,7 +48,7 @@ impl Sink {
                 // The kernel closes any descriptors in the message, because they are not requested.
                 let mut message = vec![0; 1 << 16];
                 while let Ok(length) = socket.recv(&mut message).await {
-                    tracing::debug!(length, "an Envoy has answered one that is dead");
+                    tracing::debug!(length, "received an Envoy's answer to a dead one");
                     answers.send_replace(true);
                 }
             });

@@ -71,7 +71,7 @@ impl Steering {
                     .member(group.address)
                     .and_then(|socket| attach(&socket, among))
             } else {
-                Err(io::Error::other("others listen there as well"))
+                Err(io::Error::other("other sockets listen there as well"))
             };
             if let Err(source) = set {
                 any(after);
@@ -104,7 +104,7 @@ impl Steering {
                 Ok(member) => members.push(member),
                 // It may be gone, because its listener was removed.
                 Err(error) => {
-                    tracing::debug!(address = %group.address, %error, "not steered to the end");
+                    tracing::debug!(address = %group.address, %error, "not steered until the end");
                 }
             }
         }
@@ -118,7 +118,7 @@ impl Narrowed {
         for Member { socket, more } in self.0 {
             drop(more);
             if let Err(error) = attach(&socket, Choice::Any) {
-                tracing::debug!(%error, "connections are not left to the kernel again");
+                tracing::debug!(%error, "cannot let the kernel distribute connections again");
             }
         }
     }
@@ -135,7 +135,7 @@ pub(crate) fn any(process: &Process) {
         let set = own(process, *inode, *descriptor).and_then(|socket| attach(&socket, Choice::Any));
         if let Err(error) = set {
             // It may be closed, or alone at its address, or inaccessible.
-            tracing::debug!(%address, %error, "left as it is");
+            tracing::debug!(%address, %error, "left unchanged");
         }
     }
 }
@@ -191,7 +191,7 @@ impl<'a> Sight<'a> {
         own(self.process, inode, descriptor).or_else(|denied| {
             tracing::debug!(%address, error = %denied, "joining the sockets of the new Envoy");
             join(address, 0).map(OwnedFd::from).map_err(|error| {
-                io::Error::other(format!("having its socket: {denied}; joining it: {error}"))
+                io::Error::other(format!("taking its socket: {denied}; joining it: {error}"))
             })
         })
     }

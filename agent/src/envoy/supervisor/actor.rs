@@ -258,7 +258,7 @@ impl Actor {
     /// Performs the slow periodic checks.
     fn check(&mut self, running: &RunningEnvoy) {
         if let Err(error) = self.log.bound() {
-            tracing::warn!(%error, log = %self.log.path().display(), "cannot bound Envoy's log");
+            tracing::warn!(%error, log = %self.log.path().display(), "cannot limit the size of Envoy's log");
         }
         if self.retiring.as_ref().is_some_and(Retiring::is_gone) {
             self.retiring = None;

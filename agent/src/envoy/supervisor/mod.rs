@@ -30,7 +30,7 @@ use crate::host::{PathError, create_directory};
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The path exceeds the kernel's limit.
-    #[error("{path}: {len} bytes are too long for a Unix socket, at most {MAX_SOCKET_PATH}; choose a shorter runtime directory", path = .path.display())]
+    #[error("{path}: {len} bytes are too long for a Unix socket, maximum {MAX_SOCKET_PATH}; choose a shorter runtime directory", path = .path.display())]
     SocketPath {
         /// Path of the socket.
         path: PathBuf,
@@ -132,7 +132,7 @@ impl Supervisor {
         // The newest first, because one that is taking over depends on the previous one.
         while let Some(running) = found.pop() {
             let exit = stop::stop(&running.process, &admin, grace).await;
-            tracing::info!(pid = running.process.pid(), %exit, "stopped an Envoy that nobody wants any more");
+            tracing::info!(pid = running.process.pid(), %exit, "stopped an Envoy that is no longer needed");
             running.forget(&config.runtime_dir);
             grace = Duration::ZERO;
         }

@@ -71,7 +71,7 @@ impl Actor {
             parent.identity.lineage = line.filter(|line| line.base_id.is_some());
         }
         let way = if is_hot { Way::Hot } else { Way::Handover };
-        tracing::info!(before = parent.process.pid(), now = child.process.pid(), %way, "an Envoy was being replaced; going on with that");
+        tracing::info!(before = parent.process.pid(), now = child.process.pid(), %way, "resuming the interrupted replacement of an Envoy");
         self.state.send_replace(State::Starting {
             pid: Some(child.process.pid()),
         });
@@ -103,7 +103,7 @@ impl Actor {
         // A drain ends with the agent that requested it, because a ready host must not turn clients
         // away.
         if let Err(error) = self.admin.post("/healthcheck/ok").await {
-            tracing::warn!(%error, "the running Envoy may still be drained");
+            tracing::warn!(%error, "the running Envoy might still be drained");
         }
         // It may have had no pid file.
         self.note(&running.identity);
@@ -114,7 +114,7 @@ impl Actor {
         let pid = running.process.pid();
         tracing::info!(
             pid,
-            "a running Envoy does not answer, or drains already: replacing it"
+            "a running Envoy does not answer, or is already draining: replacing it"
         );
         self.state.send_replace(State::Stopping { pid });
         let grace = match self.admin.with_timeout(ANSWER).ready().await {
@@ -155,7 +155,7 @@ impl Actor {
         {
             self.sink = Sink::open(line.next(), &self.config.runtime_dir).ok();
             if let Err(error) = shared_memory::repair(line) {
-                tracing::warn!(%error, "the shared memory cannot be put right");
+                tracing::warn!(%error, "cannot repair the shared memory");
             }
         }
         let _ = fs::remove_file(self.config.runtime_dir.join(NEXT_PID_FILE));
@@ -214,7 +214,7 @@ impl Actor {
             request.say(format!("no hot restart: {why}"));
         }
         if let (true, Some(line)) = (plan.repair, parent.identity.lineage) {
-            request.say("putting right the shared memory, in which an interrupted restart has left its mark");
+            request.say("repairing the shared memory, which an interrupted restart left locked");
             if let Err(error) = shared_memory::repair(line) {
                 return Err(RestartError::Failed(vec![error.to_string()]));
             }
@@ -244,13 +244,13 @@ impl Actor {
                     request.say(failed.reason.clone());
                     failures.push(failed.reason);
                     if !failed.parent_serves && parent.process.exit().is_none() {
-                        request.say("the Envoy before has given its sockets away; starting another one at once");
+                        request.say("the previous Envoy has handed over its sockets; starting another one at once");
                         ways = &[Way::Handover];
                     }
                 }
             }
             if parent.process.exit().is_some() {
-                failures.push("the Envoy before has ended as well".to_owned());
+                failures.push("the previous Envoy has ended as well".to_owned());
                 break;
             }
             if failures.len() >= ATTEMPTS {
@@ -280,7 +280,7 @@ impl Actor {
                 Err(error) => return Err(RestartError::NoVerdict(error.to_string())),
             }
         }
-        request.say("the new Envoy finds its bootstrap valid");
+        request.say("the new Envoy accepts its bootstrap");
         Ok(())
     }
 
@@ -299,7 +299,7 @@ impl Actor {
                         tracing::debug!(%error, "the kernel moves connections");
                     } else {
                         request.say(format!(
-                            "{error}; and net.ipv4.tcp_migrate_req is 0: a connection that arrives in the instant in which the Envoy before closes its ports will be reset. Let the agent bind these ports (CAP_NET_BIND_SERVICE) or trace Envoy (CAP_SYS_PTRACE), or set it to 1, so that the kernel moves such a connection"
+                            "{error}; and net.ipv4.tcp_migrate_req is 0: a connection that arrives just as the previous Envoy closes its ports will be reset. Let the agent bind these ports (CAP_NET_BIND_SERVICE) or trace Envoy (CAP_SYS_PTRACE), or set the sysctl to 1, so that the kernel moves such connections"
                         ));
                     }
                 })

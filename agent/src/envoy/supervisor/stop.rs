@@ -35,11 +35,11 @@ async fn drain(admin: &Admin) {
     // late one.
     if let Err(error) = admin.post("/drain_listeners?graceful&skip_exit").await {
         if error.is_gone() {
-            tracing::warn!(%error, "cannot drain Envoy, ending it");
+            tracing::warn!(%error, "cannot drain Envoy; terminating it");
             return;
         }
         // A busy Envoy has received the request.
-        tracing::warn!(%error, "Envoy may not drain");
+        tracing::warn!(%error, "Envoy might not drain");
     }
     loop {
         match admin.active_connections().await {

@@ -29,8 +29,8 @@ async fn unshown_certificate_is_reported_until_it_is_served() {
     };
     let named = |status: &Value| {
         let why = of_listener(status).to_string();
-        why.contains("shows the certificate with serial number")
-            && why.contains("and not the one of Secret/default/pair-0")
+        why.contains("presents the certificate with serial number")
+            && why.contains(", not the one of Secret/default/pair-0")
             && listener_condition(status, "l0", SHOWN)["status"] == "False"
     };
     // If the agent's handshake happens to reach Envoy, nothing is reported, so try again with
@@ -47,7 +47,7 @@ async fn unshown_certificate_is_reported_until_it_is_served() {
     assert_eq!(programmed["status"], "True", "it is served all the same");
     let reasons = status["reasons"].to_string();
     assert!(
-        reasons.contains("does not show its newest certificate"),
+        reasons.contains("does not present its newest certificate"),
         "{reasons}"
     );
     drop(beside);
