@@ -55,7 +55,7 @@ pub(crate) async fn exchange(token: &JoinToken) -> Result<(Client, String), Join
             }
             Err(error) => {
                 let what =
-                    "get the host's credential (the join token is used up: ask for another one)";
+                    "get the host's credential (the join token is used up: request a new one)";
                 return Err(judge(what, &error, &token.host));
             }
             Ok(credential) => return Ok((client, credential)),

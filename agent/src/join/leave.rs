@@ -26,7 +26,7 @@ pub(crate) async fn leave(state: &Path, sealed: &StoredToken) -> anyhow::Result<
     config.read_timeout = Some(ANSWER_TIMEOUT);
     config.default_retry = false;
     let namespace = config.default_namespace.clone();
-    let host = credentials::host(state).context("the stored kubeconfig names no host")?;
+    let host = credentials::host(state).context("the stored kubeconfig does not name a host")?;
     let client = Client::try_from(config)?;
     let reports: Api<GatewayAgent> = Api::namespaced(client.clone(), &namespace);
     let found = match reports.list(&ListParams::default()).await {

@@ -23,12 +23,12 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) enum JoinError {
     /// The API server no longer knows the token.
     #[error(
-        "the API server does not know this join token: it has expired, was withdrawn, or a host has joined with it; ask for another one (`sesame-controller hosts token`)"
+        "the API server does not know this join token: it has expired, was revoked, or a host has joined with it; request a new one (`sesame-controller hosts token`)"
     )]
     Unknown,
     /// Another host has claimed the token.
     #[error(
-        "somebody has used this join token already. If that was not this host, end their access with `sesame-controller hosts revoke {0}`; then ask for another token"
+        "this join token was already used. Unless this host used it, revoke the access with `sesame-controller hosts revoke {0}`; then request a new token"
     )]
     Used(String),
     /// The API server rejected the request, or is unreachable.

@@ -75,11 +75,11 @@ pub(crate) fn with(
         let taken = is(&settings) || OTHERS.contains(&key);
         ensure!(
             key != "manifests",
-            "line {number} sets `manifests`, and this host serves what is there; move that away or remove the line, then join"
+            "line {number} sets `manifests`, and this host serves that directory; move the manifests away or remove the line, then join"
         );
         ensure!(
             !taken || is(&same),
-            "line {number} sets `{key}`, which joining would set or contradict; remove that line, then join"
+            "line {number} sets `{key}`, which conflicts with joining; remove that line, then join"
         );
     }
     if !new.is_empty() && !new.ends_with('\n') {
@@ -93,16 +93,15 @@ pub(crate) fn with(
     }
     new.push_str(END);
     new.push('\n');
-    let read: Value = serde_saphyr::from_str(&new).context("is no YAML of `name: value` lines")?;
+    let read: Value =
+        serde_saphyr::from_str(&new).context("is not YAML with `name: value` lines")?;
     ensure!(
         read.get("manifests").is_none(),
         "`manifests` is set on several lines; remove them, then join"
     );
     for (name, value) in &settings {
         if read.get(*name) != Some(value) {
-            bail!(
-                "`{name}` would not be read back as it is written; put each setting on a line of its own"
-            );
+            bail!("`{name}` cannot be rewritten safely; put each setting on a separate line");
         }
     }
     Ok(new)
@@ -206,7 +205,7 @@ mod tests {
     fn what_contradicts_is_told_and_nothing_is_hidden() {
         let wanted = [("kube", json!(true)), ("host", json!("a"))];
         for (text, word) in [
-            ("manifests: /m\n", "this host serves what is there"),
+            ("manifests: /m\n", "this host serves that directory"),
             (
                 "manifests: /etc/sesame/manifests\nlog: debug\n",
                 "line 1 sets `manifests`",

@@ -30,7 +30,7 @@ pub(super) fn create(directory: &Path) -> Result<Found, String> {
     if path.symlink_metadata().is_ok() {
         let path = path.display();
         return Err(format!(
-            "{path} cannot be used; mend it, or remove it to have a new one made"
+            "{path} cannot be used; fix it, or remove it to create a new one"
         ));
     }
     let key = new_key()?;

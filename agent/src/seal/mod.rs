@@ -47,10 +47,10 @@ pub struct SealSettings {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealingError {
     /// The sealing key is missing, and the settings forbid storing keys in clear.
-    #[error("private keys cannot be sealed, and are not kept in clear: {0}")]
+    #[error("private keys cannot be sealed, and are not stored in the clear: {0}")]
     NoKey(String),
     /// The kernel returned no random bytes.
-    #[error("the kernel gives no random numbers: {0}")]
+    #[error("cannot get random numbers from the kernel: {0}")]
     Random(String),
     /// Sealed data cannot be opened.
     #[error(transparent)]
@@ -111,7 +111,7 @@ impl SealingKeys {
             SealMethod::Auto | SealMethod::SystemdCreds if by_systemd.is_some() => Ok(by_systemd),
             // Replacing it would lose everything sealed with it.
             SealMethod::SystemdCreds if lost => Err(format!(
-                "{} cannot be read; mend that, or remove it to have a new one made",
+                "{} cannot be read; fix it, or remove it to create a new one",
                 directory.join(systemd_creds::FILE).display()
             )),
             SealMethod::SystemdCreds => systemd_creds::create(directory).await.map(Some),
@@ -136,7 +136,7 @@ impl SealingKeys {
             Err(why) => {
                 "nowhere".clone_into(&mut keys.place);
                 keys.problems.push(format!(
-                    "private keys are not kept for the next start, because they cannot be sealed: {why}"
+                    "private keys are not stored for the next start, because they cannot be sealed: {why}"
                 ));
                 keys.current = Err(why);
             }
@@ -172,7 +172,7 @@ impl SealingKeys {
             }
             Err(why) => {
                 self.problems
-                    .push(format!("a sealing key of this host cannot be read: {why}"));
+                    .push(format!("cannot read a sealing key of this host: {why}"));
                 None
             }
         }

@@ -73,7 +73,7 @@ pub async fn make_credential(path: &Path) -> Result<(), String> {
     }
     if path.symlink_metadata().is_ok() {
         return Err(format!(
-            "{}: exists; what was sealed with it could not be read without it",
+            "{}: already exists; data that was sealed with it would become unreadable without it",
             path.display()
         ));
     }
@@ -85,14 +85,16 @@ async fn new_credential() -> Result<(SealingKey, Vec<u8>), String> {
     let key = new_key()?;
     let encrypted = ask("encrypt", key.stored().as_bytes()).await?;
     if decrypt(&encrypted).await? != key {
-        return Err(format!("{PROGRAM} does not return what it has encrypted"));
+        return Err(format!(
+            "{PROGRAM} did not return the key that it encrypted"
+        ));
     }
     Ok((key, encrypted))
 }
 
 async fn decrypt(encrypted: &[u8]) -> Result<SealingKey, String> {
     let text = ask("decrypt", encrypted).await?;
-    let text = String::from_utf8(text).map_err(|_| "holds no text".to_owned())?;
+    let text = String::from_utf8(text).map_err(|_| "contains no text".to_owned())?;
     SealingKey::parse(&text).map_err(|error| error.to_string())
 }
 
@@ -120,7 +122,7 @@ async fn ask(verb: &str, input: &[u8]) -> Result<Vec<u8>, String> {
     };
     let output = timeout(PATIENCE, answer)
         .await
-        .map_err(|_| format!("{PROGRAM} {verb} did not end within {PATIENCE:?}"))?
+        .map_err(|_| format!("{PROGRAM} {verb} did not finish within {PATIENCE:?}"))?
         .map_err(|error| format!("{PROGRAM} {verb}: {error}"))?;
     if output.status.success() {
         return Ok(output.stdout);

@@ -114,7 +114,7 @@ pub struct IncompleteRevision {
 impl fmt::Display for IncompleteRevision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.revision.get(..12) {
-            Some(revision) => write!(f, "revision {revision} is not whole: {}", self.reason),
+            Some(revision) => write!(f, "revision {revision} is incomplete: {}", self.reason),
             None => f.write_str(&self.reason),
         }
     }

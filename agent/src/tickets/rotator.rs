@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_secs(60);
 
 /// The keys cannot be stored.
 #[derive(Debug, thiserror::Error)]
-#[error("{path}: the keys of session tickets cannot be kept: {source}", path = .path.display())]
+#[error("{path}: cannot store session ticket keys: {source}", path = .path.display())]
 pub(crate) struct TicketsError {
     path: PathBuf,
     source: io::Error,
@@ -51,7 +51,7 @@ impl TicketRotator {
         let found = match open::read(&path, Rule::Own, MAX_FILE) {
             Ok(bytes) => TicketKeys::decode(&bytes),
             Err(error) => {
-                tracing::debug!(%error, "there are no keys of session tickets yet");
+                tracing::debug!(%error, "no session ticket keys yet");
                 None
             }
         };
@@ -87,10 +87,10 @@ impl TicketRotator {
             let rests = self.newest.borrow().rests(Timestamp::now(), self.period);
             if rests.is_zero() {
                 match self.rotate() {
-                    Ok(()) => tracing::info!("the keys of session tickets were rotated"),
+                    Ok(()) => tracing::info!("rotated the session ticket keys"),
                     Err(error) => {
                         let path = self.path.display();
-                        tracing::error!(%error, "{path}: the keys of session tickets stay as they are");
+                        tracing::error!(%error, "{path}: the session ticket keys stay unchanged");
                     }
                 }
             }
@@ -165,7 +165,7 @@ impl Tickets {
         loop {
             tickets.changed().await;
             if let Err(error) = tickets.place(&layout) {
-                tracing::error!("{error}; Envoy keeps those that it has");
+                tracing::error!("{error}; Envoy keeps its current keys");
             }
         }
     }

@@ -269,7 +269,7 @@ async fn agent_serves_from_disk_until_api_server_returns() {
     agent
         .wait_status("the loss is said", |status| {
             status["source"]["available"] == false
-                && says(status, "Degraded", "the cluster cannot be followed")
+                && says(status, "Degraded", "cannot watch the cluster")
         })
         .await;
     wait(&agent, "/one").await;
@@ -281,7 +281,7 @@ async fn agent_serves_from_disk_until_api_server_returns() {
     wait(&agent, "/one").await;
     agent
         .wait_status("said after the start too", |status| {
-            says(status, "Degraded", "the cluster cannot be followed")
+            says(status, "Degraded", "cannot watch the cluster")
         })
         .await;
     // The API server accepts connections but never answers.
@@ -294,7 +294,11 @@ async fn agent_serves_from_disk_until_api_server_returns() {
     wait(&agent, "/one").await;
     agent
         .wait_status("said of one that is frozen too", |status| {
-            says(status, "Degraded", "what was accepted last is served")
+            says(
+                status,
+                "Degraded",
+                "the last accepted configuration is served",
+            )
         })
         .await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));

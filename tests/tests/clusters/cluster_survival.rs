@@ -83,7 +83,7 @@ async fn wait(agent: &AgentUnderTest, prefix: &str) {
 fn degraded(status: &Value) -> bool {
     let gateway = &status["gateways"][0];
     let message = gateway["message"].as_str().unwrap_or_default();
-    gateway["state"] == "Degraded" && message.contains("the cluster cannot be followed")
+    gateway["state"] == "Degraded" && message.contains("cannot watch the cluster")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -124,7 +124,7 @@ async fn host_keeps_serving_during_api_server_outage() {
     let begun = Instant::now();
     host.cluster.stop_apiserver();
     host.agent
-        .wait_status("the cluster cannot be followed", degraded)
+        .wait_status("cannot watch the cluster", degraded)
         .await;
     // Agents that start during the outage have only the disk.
     for start in 1..=3 {
@@ -172,7 +172,7 @@ async fn new_authorities_and_tokens_are_taken_up() {
     second.publish(host.cluster.admin()).await;
     // The agent does not trust the new API server, which in turn does not accept the agent's token.
     host.agent
-        .wait_status("the cluster cannot be followed", degraded)
+        .wait_status("cannot watch the cluster", degraded)
         .await;
     host.load.pass(100).await;
     // An administrator replaces the kubeconfig in place.

@@ -113,7 +113,7 @@ async fn snapshot_directory_is_replaced_only_as_a_whole() {
     std::fs::rename(&dir, root.path().join(".gone")).unwrap();
     agent
         .wait_status("held", |status| {
-            status["source"]["available"] == false && is_degraded(status, "holds no snapshot")
+            status["source"]["available"] == false && is_degraded(status, "contains no snapshot")
         })
         .await;
     wait(&agent, "/three").await;

@@ -62,18 +62,18 @@ fn why_outdated(one: &Candidate, taken: &TakenBundle) -> Option<String> {
         return None;
     }
     let found = one.sequence;
-    let advice = "`sesame-agent apply --allow-older` takes it all the same";
+    let advice = "`sesame-agent apply --allow-older` applies it anyway";
     Some(if found == *highest && sequence == highest {
         format!(
-            "has sequence number {found}, as another bundle that was taken before; give each bundle a higher number"
+            "has sequence number {found}, like another bundle that was already applied; give each bundle a higher number"
         )
     } else if sequence < highest {
         format!(
-            "has sequence number {found}; since {sequence} was taken on purpose, only one above {highest} is taken by itself; {advice}"
+            "has sequence number {found}; because {sequence} was applied with --allow-older, only a number above {highest} is applied automatically; {advice}"
         )
     } else {
         format!(
-            "is older than what was taken before (sequence number {found}, before {highest}); {advice}"
+            "is older than the last applied bundle (sequence number {found}, last {highest}); {advice}"
         )
     })
 }
@@ -126,7 +126,7 @@ mod tests {
         let [Standing::Older(why)] = &standings[..] else {
             panic!("{standings:?}");
         };
-        assert!(why.contains("as another bundle"), "{why}");
+        assert!(why.contains("like another bundle"), "{why}");
     }
 
     #[test]

@@ -67,17 +67,17 @@ pub(super) fn examine(path: &Path, rules: &BundleRules<'_>) -> Result<GoodBundle
 
 fn check(file: &BundleFile<'_>, rules: &BundleRules<'_>) -> Result<GoodBundle, String> {
     let name = &file.label().gateway;
-    let gateway = gateway_of(name).ok_or_else(|| format!("{name:?} is no Gateway"))?;
+    let gateway = gateway_of(name).ok_or_else(|| format!("{name:?} is not a Gateway"))?;
     if !rules.gateways.is_empty() && !rules.gateways.contains(&gateway) {
         let ours: Vec<String> = rules.gateways.iter().map(ToString::to_string).collect();
         return Err(format!(
-            "is for Gateway {gateway}, and this host serves only {} (--gateway)",
+            "is for Gateway {gateway}, but this host serves only {} (--gateway)",
             ours.join(", ")
         ));
     }
     if rules.trusted.is_empty() {
         return Err(
-            "no key is trusted here, so no bundle is taken; `sesame-agent trust add FILE` trusts one".to_owned(),
+            "no key is trusted here, so no bundle is applied; add one with `sesame-agent trust add FILE`".to_owned(),
         );
     }
     let told = |error: BundleError| error.to_string();
@@ -114,16 +114,16 @@ fn keys(
     let mut held = (rules.held)(gateway);
     let label = file.label();
     let why = match (file.keys(), rules.identity) {
-        (None, _) => "they are left out of it, and keys.pb beside it does not have them".to_owned(),
+        (None, _) => "the bundle omits them, and they are not in keys.pb next to it".to_owned(),
         (Some(_), None) => {
-            "they are encrypted, and this host has no identity; `sesame-agent identity` makes one"
+            "they are encrypted, but this host has no identity; create one with `sesame-agent identity`"
                 .to_owned()
         }
         (Some(sealed), Some(identity)) => {
             match sealed::open(sealed, identity, &label.gateway, label.sequence) {
                 Ok(pairs) => {
                     held.extend(pairs);
-                    "they are not among its own either".to_owned()
+                    "they are not in the bundle either".to_owned()
                 }
                 Err(error) => error.to_string(),
             }
@@ -131,7 +131,7 @@ fn keys(
     };
     keys_of(&snapshot.keys, &held).map_err(|missing| {
         format!(
-            "names keys that this host does not have ({}): {why}",
+            "needs keys that this host does not have ({}): {why}",
             missing.join(", ")
         )
     })

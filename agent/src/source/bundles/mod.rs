@@ -112,7 +112,7 @@ impl BundleDirectory {
     pub fn scan(&mut self) -> BundleScan {
         let mut scan = BundleScan {
             update: SourceUpdate {
-                cause: "a look at the bundles".to_owned(),
+                cause: "a scan of the bundles".to_owned(),
                 ..SourceUpdate::default()
             },
             files: Vec::new(),
@@ -131,8 +131,7 @@ impl BundleDirectory {
                     self.take(&mut scan);
                     if self.held.is_empty() && self.accepted.is_empty() {
                         let directory = self.settings.directory.display();
-                        scan.update.away =
-                            Some(format!("{directory} holds no bundle that can be taken"));
+                        scan.update.away = Some(format!("{directory} contains no usable bundle"));
                     }
                 }
                 Err(error) => {
@@ -181,7 +180,7 @@ impl BundleDirectory {
             }
             if found.len() > MAX_FILES {
                 return Err(io::Error::other(format!(
-                    "holds more than {MAX_FILES} bundles; remove those that are not needed"
+                    "contains more than {MAX_FILES} bundles; remove unused ones"
                 )));
             }
         }
@@ -338,13 +337,13 @@ impl BundleDirectory {
         if taken != Some(&next) {
             // If it were served without a record, an older one could follow it.
             let noted = self.state.take(gateway, &next);
-            noted.map_err(|error| format!("cannot be noted as taken: {error}"))?;
+            noted.map_err(|error| format!("cannot be recorded as applied: {error}"))?;
         }
         let file = text(name);
         if next.sequence < next.highest {
-            tracing::warn!(%gateway, sequence, file, signers, "an older bundle is taken, as --allow-older says");
+            tracing::warn!(%gateway, sequence, file, signers, "applying an older bundle because of --allow-older");
         } else {
-            tracing::info!(%gateway, sequence, file, signers, "a bundle is taken");
+            tracing::info!(%gateway, sequence, file, signers, "applying a bundle");
         }
         scan.update.cause = format!("bundle {file}, sequence number {sequence}");
         self.held.insert(gateway.clone(), (digest, revision));

@@ -101,7 +101,7 @@ impl BundleState {
             return Err(BundleStateError::Content {
                 path: state_dir.to_owned(),
                 reason: format!(
-                    "belongs to user {owner}, who runs the agent; run this as that user: `sudo -u '#{owner}' sesame-agent …`"
+                    "belongs to user {owner}, who runs the agent; run this command as that user: `sudo -u '#{owner}' sesame-agent …`"
                 ),
             });
         }
@@ -182,12 +182,12 @@ impl BundleState {
         let opened = self.sealing.try_open_text(stored, Path::new(PLACE));
         let (text, is_current) = opened.map_err(|error| {
             content(format!(
-                "{error}; bring the sealing key back, or remove the file, make another identity (`sesame-agent identity`) and have bundles sealed to that"
+                "{error}; restore the sealing key, or remove the file, create a new identity (`sesame-agent identity`) and seal bundles to it"
             ))
         })?;
         let identity = HostIdentity::parse(&text).map_err(|error| content(error.to_string()))?;
         if !is_current && let Err(error) = self.seal(&identity) {
-            tracing::warn!("the identity of this host cannot be sealed: {error}");
+            tracing::warn!("cannot seal the identity of this host: {error}");
         }
         Ok(Some(identity))
     }
@@ -245,7 +245,7 @@ impl BundleState {
         // If this file were ignored, an older bundle could pass for a new one.
         taken.map(Some).map_err(|error| BundleStateError::Content {
             path,
-            reason: format!("is damaged ({error}); remove it to take any sequence number"),
+            reason: format!("is damaged ({error}); remove it to accept any sequence number"),
         })
     }
 
@@ -333,7 +333,7 @@ mod tests {
         // A command has no sealing key. It can read the public key, and creates no second identity.
         assert_eq!(open().sealed_identity().unwrap(), Some(public));
         let error = with(2).identity().unwrap_err().to_string();
-        let words = "which this host does not have; bring the sealing key back";
+        let words = "which this host does not have; restore the sealing key";
         assert!(error.contains(words), "{error}");
         assert_eq!(stored(), sealed);
     }

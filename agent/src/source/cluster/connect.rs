@@ -102,7 +102,7 @@ pub(crate) async fn connect(settings: &ClusterSettings) -> Result<Client, String
         }
         None => Config::incluster().map_err(|error| {
             format!(
-                "no ServiceAccount of a Pod ({}); outside a cluster name a file with --kubeconfig",
+                "no ServiceAccount of a Pod ({}); outside a cluster set --kubeconfig",
                 describe_chain(&error)
             )
         })?,
@@ -142,7 +142,7 @@ pub(crate) async fn within<T>(
 ) -> kube::Result<T> {
     let answer = tokio::time::timeout(limit, request).await;
     answer.unwrap_or_else(|_| {
-        let why = format!("the API server has not answered within {limit:?}");
+        let why = format!("the API server did not answer within {limit:?}");
         Err(kube::Error::Service(why.into()))
     })
 }

@@ -186,7 +186,12 @@ impl Follower {
     }
 
     async fn tell(&self, event: ClusterEvent) -> Result<(), Failure> {
-        let gone = |_| Failure::Lost(ServerFault::Refused, "nobody takes the events".to_owned());
+        let gone = |_| {
+            Failure::Lost(
+                ServerFault::Refused,
+                "the receiver of events is gone".to_owned(),
+            )
+        };
         self.events.send(event).await.map_err(gone)
     }
 }

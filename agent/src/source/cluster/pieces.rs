@@ -102,7 +102,7 @@ pub(super) fn wait_for_keys(missing: &[String], key_secrets: usize, faults: &[St
     let (reason, stuck) = match (key_secrets, faults) {
         (0, _) => (
             format!(
-                "it names the keys {missing}, but its {KEY_SECRETS_ENTRY} says that there are no key Secrets"
+                "it needs the keys {missing}, but its {KEY_SECRETS_ENTRY} says that there are no key Secrets"
             ),
             true,
         ),
@@ -130,7 +130,7 @@ pub(super) fn live_shards<'a>(
         match live.get(&name) {
             Some(live) => Ok(live),
             None => Err(Blocked::stuck(format!(
-                "its endpoint shard, ConfigMap {name}, is not there"
+                "its endpoint shard, ConfigMap {name}, is missing"
             ))),
         }
     });
@@ -172,7 +172,7 @@ pub(super) fn endpoints(
 /// Returns the names of the endpoint sets that a configuration uses.
 pub(super) fn used_endpoints(config: &EncodedSnapshot) -> Result<BTreeSet<&str>, Blocked> {
     let used = config.used_endpoints();
-    used.ok_or_else(|| Blocked::stuck("its backends are not as they were encoded".to_owned()))
+    used.ok_or_else(|| Blocked::stuck("its backends differ from their encoded form".to_owned()))
 }
 
 /// Returns the encoded snapshot with the current endpoints, if they have changed.
@@ -201,10 +201,10 @@ pub(super) fn read_manifest(
         bounds::manifest(bytes).map_err(|error| at(format!("{MANIFEST_ENTRY} {error}")))?;
     shard::check(&manifest).map_err(|error| at(error.to_string()))?;
     let gateway = gateway_of(&manifest.gateway)
-        .ok_or_else(|| at(format!("{:?} is no Gateway", manifest.gateway)))?;
+        .ok_or_else(|| at(format!("{:?} is not a Gateway", manifest.gateway)))?;
     if manifest_name(&gateway) != name || gateway_id(&gateway) != id {
         return Err(at(format!(
-            "its manifest is of Gateway {gateway}, whose ConfigMap is called {}",
+            "its manifest is for Gateway {gateway}, whose ConfigMap is called {}",
             manifest_name(&gateway)
         )));
     }

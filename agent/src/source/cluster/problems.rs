@@ -15,7 +15,7 @@ pub(super) const MAX_GATEWAYS: usize = 500;
 pub(super) fn too_many(namespace: &str, name: &str) -> SourceProblem {
     problem(
         format!("ConfigMap/{namespace}/{name}"),
-        format!("not served: this host serves {MAX_GATEWAYS} Gateways already"),
+        format!("not served: this host already serves {MAX_GATEWAYS} Gateways"),
     )
 }
 

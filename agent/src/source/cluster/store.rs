@@ -107,10 +107,10 @@ impl ClusterStore {
             }
             ClusterEvent::Deleted(object) => self.gone(&object),
             ClusterEvent::Lost(reason) => {
-                let reason = format!("the cluster cannot be followed: {reason}");
+                let reason = format!("cannot watch the cluster: {reason}");
                 self.changed |= self.away.as_ref() != Some(&reason);
                 if self.away.is_none() {
-                    tracing::warn!("{reason}; what was read last is served");
+                    tracing::warn!("{reason}; the last configuration that was read is served");
                 }
                 self.away = Some(reason);
             }
@@ -124,7 +124,7 @@ impl ClusterStore {
 
     fn back(&mut self) {
         if self.away.take().is_some() {
-            tracing::info!("the cluster is followed again");
+            tracing::info!("watching the cluster again");
             self.changed = true;
             let entries = self.gateways.iter_mut();
             let resumed = entries.filter_map(|(id, entry)| entry.resume().then(|| id.clone()));
@@ -334,7 +334,7 @@ impl ClusterStore {
             }
             Err(error) => {
                 let doubt = format!(
-                    "it cannot be told whether the Gateway is withdrawn; it is served on: {error}"
+                    "unknown whether the Gateway is withdrawn, so it is still served: {error}"
                 );
                 if let Some(entry) = self.gateways.get_mut(id) {
                     entry.assembler.doubt(doubt);

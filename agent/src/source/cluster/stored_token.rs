@@ -122,7 +122,7 @@ impl StoredToken {
             Ok((token, _)) if self.copies => self.copy(&stored, &token)?,
             Ok((token, _)) => {
                 let user: Result<AuthInfo, _> = serde_json::from_value(json!({"token": token}));
-                config.auth_info = user.map_err(|_| format!("{}: is no token", path.display()))?;
+                config.auth_info = user.map_err(|_| format!("{}: not a token", path.display()))?;
                 return Ok(());
             }
             // An agent that could unseal it has left the copy.
@@ -150,7 +150,7 @@ impl StoredToken {
         let opened = self.sealing.try_open_text(stored, Path::new(PLACE));
         opened.map_err(|error| {
             format!(
-                "{}: the credential of this host {error}; bring the sealing key back, or join again with another token (`sesame-agent join --replace`)",
+                "{}: the credential of this host {error}; restore the sealing key, or join again with a new token (`sesame-agent join --replace`)",
                 path.display()
             )
         })

@@ -226,7 +226,7 @@ fn an_endpoint_change_alone_asks_for_nothing() {
     );
     assembler.advance();
     assert!(
-        reason(&assembler).contains("those before are used"),
+        reason(&assembler).contains("so the previous ones are used"),
         "{}",
         reason(&assembler)
     );
@@ -344,7 +344,7 @@ fn unusable_manifest_is_reported_and_keeps_previous() {
         ),
         (
             changed(&|m| m.gateway = "Gateway/../edge".to_owned()),
-            "is no Gateway",
+            "is not a Gateway",
         ),
         (
             changed(&|m| m.config[0].name = "../../secrets/x".to_owned()),

@@ -139,14 +139,23 @@ mod tests {
             ("", "has no `=`"),
             ("certFile=/a,keyFile=/b", "secret is missing"),
             ("secret=a/b,certFile=/a", "keyFile is missing"),
-            ("secret=a/b,certFile=a,keyFile=/b", "no absolute path"),
-            ("secret=b,certFile=/a,keyFile=/b", "no NAMESPACE/NAME"),
-            ("secret=a/B_,certFile=/a,keyFile=/b", "no NAMESPACE/NAME"),
-            ("secret=a.b/c,certFile=/a,keyFile=/b", "no NAMESPACE/NAME"),
+            (
+                "secret=a/b,certFile=a,keyFile=/b",
+                "expected an absolute path",
+            ),
+            ("secret=b,certFile=/a,keyFile=/b", "expected NAMESPACE/NAME"),
+            (
+                "secret=a/B_,certFile=/a,keyFile=/b",
+                "expected NAMESPACE/NAME",
+            ),
+            (
+                "secret=a.b/c,certFile=/a,keyFile=/b",
+                "expected NAMESPACE/NAME",
+            ),
             ("secret=a/b,secret=a/c", "twice"),
             (
                 "secret=a/b,certFile=/a,keyFile=/b,caFile=/c",
-                "no place here",
+                "unknown field",
             ),
         ] {
             let error = LocalFile::certificate(text).unwrap_err().to_string();

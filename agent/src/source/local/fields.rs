@@ -34,7 +34,7 @@ impl<'a> SettingFields<'a> {
             Some((namespace, name)) if is_dns_label(namespace) && is_dns_subdomain(name) => {
                 Ok(NamespacedName::new(namespace, name))
             }
-            _ => Err(format!("{field} is {text:?}, which is no NAMESPACE/NAME")),
+            _ => Err(format!("{field} is {text:?}, expected NAMESPACE/NAME")),
         }
     }
 
@@ -45,7 +45,7 @@ impl<'a> SettingFields<'a> {
             Ok(path.to_owned())
         } else {
             let path = path.display().to_string();
-            Err(format!("{field} is {path:?}, which is no absolute path"))
+            Err(format!("{field} is {path:?}, expected an absolute path"))
         }
     }
 
@@ -60,7 +60,7 @@ impl<'a> SettingFields<'a> {
         match self.all(field)[..] {
             [] => Ok(None),
             [value] => Ok(Some(value)),
-            _ => Err(format!("{field} is there twice")),
+            _ => Err(format!("{field} is set twice")),
         }
     }
 
@@ -72,7 +72,7 @@ impl<'a> SettingFields<'a> {
     /// Rejects unconsumed fields.
     pub(super) fn end(self) -> Result<(), String> {
         match self.0.keys().next() {
-            Some(other) => Err(format!("{other:?} has no place here")),
+            Some(other) => Err(format!("unknown field {other:?}")),
             None => Ok(()),
         }
     }

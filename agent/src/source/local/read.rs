@@ -58,9 +58,9 @@ pub(super) fn read_all(
             Ok(advice) => (Severity::Warning, advice),
             Err((severity, why)) => {
                 let then = if keep(&object, before, &mut found) {
-                    "what was read before goes on being served"
+                    "the last valid content stays in use"
                 } else {
-                    "nothing stands for it until that is mended"
+                    "the object is missing until this is fixed"
                 };
                 (severity, vec![format!("{why}; {then}")])
             }
@@ -165,7 +165,7 @@ fn pair(secret: &NamespacedName, cert_file: &Path, key_file: &Path) -> Result<Ch
         key = again;
     }
     let key_file = key_file.display();
-    Err(format!("keyFile {key_file} changes again and again"))
+    Err(format!("keyFile {key_file} keeps changing"))
 }
 
 /// Reads a key, and rejects one that other users can access.
@@ -175,7 +175,7 @@ fn key_of(path: &Path) -> Result<Vec<u8>, String> {
     let mode = metadata.permissions().mode() & 0o7777;
     if mode & 0o007 != 0 {
         return Err(format!(
-            "keyFile {0}: everybody on this host may use it (mode {mode:04o}); run `chmod o= {0}`",
+            "keyFile {0}: every user of this host can access it (mode {mode:04o}); run `chmod o= {0}`",
             path.display()
         ));
     }
@@ -192,7 +192,7 @@ fn explain(field: &str, error: &OpenError) -> String {
     let denied = |source: &std::io::Error| source.kind() == std::io::ErrorKind::PermissionDenied;
     let what_to_do = match error {
         OpenError::Io { source, .. } if denied(source) => format!(
-            "; the agent runs as user {}, who needs to read the file and to enter its directories, for instance through a group",
+            "; the agent runs as user {}, which needs to read the file and to enter its directories, for example through a group",
             rustix::process::geteuid().as_raw()
         ),
         _ => String::new(),

@@ -53,7 +53,7 @@ fn unusable_files_replace_nothing_and_explain_why() {
         (&|| fs::remove_file(&certificate).unwrap(), "No such file"),
         (
             &|| fs::set_permissions(&key, fs::Permissions::from_mode(0o604)).unwrap(),
-            "everybody on this host may use it (mode 0604)",
+            "every user of this host can access it (mode 0604)",
         ),
         (&|| fs::write(&key, "").unwrap(), "tls.key"),
     ];
@@ -63,13 +63,16 @@ fn unusable_files_replace_nothing_and_explain_why() {
         assert_eq!(bad.usable, good.usable, "{words}");
         let message = &bad.problems[0].message;
         assert!(message.contains(words), "{message}");
-        assert!(message.contains("goes on being served"), "{message}");
+        assert!(message.contains("stays in use"), "{message}");
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
         fs::write(&certificate, &whole).unwrap();
     }
     let nothing = read(&entry, &LocalMaterial::default());
     let message = &nothing.problems[0].message;
-    assert!(message.contains("nothing stands for it"), "{message}");
+    assert!(
+        message.contains("the object is missing until this is fixed"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -76,7 +76,7 @@ impl Manifests {
                     object: Some(object.key().to_string()),
                     severity: Severity::Error,
                     message: format!(
-                        "is already declared in {}:{}, which is used; remove one",
+                        "is already declared in {}:{}, which takes precedence; remove one",
                         first.display(),
                         line(first).unwrap_or(1)
                     ),

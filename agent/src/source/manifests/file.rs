@@ -239,7 +239,7 @@ impl<'a> FileReading<'a> {
         let (line, key) = (at(*line), object.key());
         if let Some(first) = self.objects.get(&key) {
             let message = format!(
-                "is already declared in line {} of this file, which is used; remove one",
+                "is already declared in line {} of this file, which takes precedence; remove one",
                 first.line
             );
             return self.report(line, Some(&key), Severity::Error, message);
@@ -260,7 +260,7 @@ impl<'a> FileReading<'a> {
             (0, Severity::Warning) => return,
             (0, Severity::Error) => reason,
             (count, _) => {
-                format!("{reason}; {count} objects of its last good version stay in use")
+                format!("{reason}; {count} objects of its last valid version stay in use")
             }
         };
         self.report(0, None, severity, message);
@@ -270,10 +270,10 @@ impl<'a> FileReading<'a> {
     fn keep_broken(&mut self, earlier: &FileObjects) {
         for (line, key, reason) in std::mem::take(&mut self.failures) {
             let message = match keep(&mut self.objects, earlier, key.as_ref(), line) {
-                Kept::Itself => format!("{reason}; the last good version stays in use"),
+                Kept::Itself => format!("{reason}; the last valid version stays in use"),
                 Kept::Others(0) => format!("{reason}; it is not served"),
                 Kept::Others(count) => format!(
-                    "{reason}; it is not served, and {count} objects that the file held before stay in use"
+                    "{reason}; it is not served, and {count} earlier objects of the file stay in use"
                 ),
             };
             self.report(line, key.as_ref(), Severity::Error, message);
@@ -326,10 +326,10 @@ pub(super) fn objects(text: &str, cache: &mut Documents) -> FileObjects {
 fn unknown(field: &UnknownField) -> (Severity, String) {
     if field.protects {
         let message = format!(
-            "the field {field} is not known and may protect something: what it stands in is not served"
+            "unknown field {field}: it may be security-relevant, so the part that contains it is not served"
         );
         return (Severity::Error, message);
     }
-    let message = format!("the field {field} is not known and has no effect");
+    let message = format!("unknown field {field}: it has no effect");
     (Severity::Warning, message)
 }

@@ -262,7 +262,7 @@ impl Manifests {
                 let stays = if self.world.is_empty() {
                     ""
                 } else {
-                    "; what it held before stays in use"
+                    "; its earlier objects stay in use"
                 };
                 let message = format!("{} cannot be read: {error}{stays}", self.root.display());
                 self.tree_problems = vec![SourceProblem::of_file(Severity::Error, "", message)];
@@ -331,7 +331,7 @@ impl Manifests {
             }
             Ok((_, stamp)) => {
                 let reason = format!(
-                    "would make more than {} bytes of manifests; it is not read",
+                    "would exceed {} bytes of manifests; it is not read",
                     self.limits.total_bytes
                 );
                 (FileContent::Unreadable(reason), Some(*stamp))

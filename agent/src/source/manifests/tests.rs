@@ -164,7 +164,7 @@ fn broken_document_keeps_its_own_last_good_version() {
     let problem = fixture.problem();
     assert!(problem.starts_with("a.yaml:1"), "{problem}");
     assert!(problem.contains("ConfigMap default/b: "), "{problem}");
-    assert!(problem.contains("last good version stays"), "{problem}");
+    assert!(problem.contains("last valid version stays"), "{problem}");
     fixture.write("a.yaml", object("a", "2") + "---\n" + &object("b", "3"));
     assert_eq!(fixture.objects(), ["a=2", "b=3"]);
     assert_eq!(fixture.problems(), [""; 0]);
@@ -195,7 +195,7 @@ fn unnamed_broken_document_keeps_all_file_objects() {
         assert!(
             fixture
                 .problem()
-                .contains("1 objects that the file held before stay")
+                .contains("1 earlier objects of the file stay")
         );
     }
     fixture.write("a.yaml", [0xff, 0xfe, 0x00]);
@@ -260,7 +260,7 @@ fn duplicate_declaration_uses_first_path_and_reports_other() {
     assert_eq!(problems.len(), 2, "{problems:#?}");
     assert_eq!(
         problems[0],
-        "c.yaml:1: error: ConfigMap default/x: is already declared in b.yaml:1, which is used; remove one"
+        "c.yaml:1: error: ConfigMap default/x: is already declared in b.yaml:1, which takes precedence; remove one"
     );
     assert!(
         problems[1]
@@ -467,7 +467,7 @@ fn vanished_directory_removes_nothing() {
     assert!(
         fixture
             .problem()
-            .contains("what it held before stays in use")
+            .contains("its earlier objects stay in use")
     );
     fs::create_dir(fixture.path("")).expect("created");
     fixture.write("a.yaml", object("a", "2"));
@@ -488,7 +488,7 @@ fn problems_are_values_for_people_and_for_programs() {
         shown,
         [
             "a.yaml:1: warning: kind \"Deployment\" of \"apps/v1\" is ignored",
-            "a.yaml:8: warning: HTTPRoute default/r: the field `spec.rulez` (did you mean `rules`?) is not known and has no effect",
+            "a.yaml:8: warning: HTTPRoute default/r: unknown field `spec.rulez` (did you mean `rules`?): it has no effect",
         ]
     );
     assert_eq!(
@@ -498,7 +498,7 @@ fn problems_are_values_for_people_and_for_programs() {
             "line": 8,
             "object": "HTTPRoute/default/r",
             "severity": "warning",
-            "message": "the field `spec.rulez` (did you mean `rules`?) is not known and has no effect",
+            "message": "unknown field `spec.rulez` (did you mean `rules`?): it has no effect",
         })
     );
 }
@@ -520,10 +520,10 @@ fn wrong_values_and_typos_are_located() {
         [
             "route.yaml:10: error: HTTPRoute default/demo: spec.rules[0].backendRefs[0].weight: \"nine\" is not an \
              integer from 0 to 1000000; it is not served",
-            "route.yaml:17: warning: HTTPRoute default/other: the field `spec.rules[0].backendRef` (did you mean \
-             `backendRefs`?) is not known and has no effect",
-            "route.yaml:19: error: HTTPRoute default/other: the field `spec.rules[0].filtres` (did you mean `filters`?) \
-             is not known and may protect something: what it stands in is not served",
+            "route.yaml:17: warning: HTTPRoute default/other: unknown field `spec.rules[0].backendRef` (did you mean \
+             `backendRefs`?): it has no effect",
+            "route.yaml:19: error: HTTPRoute default/other: unknown field `spec.rules[0].filtres` (did you mean \
+             `filters`?): it may be security-relevant, so the part that contains it is not served",
         ]
     );
 }

@@ -171,7 +171,7 @@ fn start(root: &Path, limits: &ReadLimits, dirs_only: bool) -> io::Result<Tree> 
 /// Returns the message for a link that is not followed.
 pub(super) fn leads_out(real: &Path) -> String {
     format!(
-        "is a link to {}, out of the directory of manifests, and is not followed; put the file itself there, or allow it with --follow-links",
+        "is a link to {}, outside the manifest directory, and is not followed; put the file itself there, or allow links with --follow-links",
         real.display()
     )
 }
@@ -236,7 +236,7 @@ impl Walk<'_> {
                 }
                 Found::Unreadable(error) if manifest => {
                     let message =
-                        format!("cannot be read: {error}; what it held before stays in use");
+                        format!("cannot be read: {error}; its earlier objects stay in use");
                     self.problem(&path, Severity::Error, message);
                     self.tree.unreadable.push(path);
                 }
@@ -261,7 +261,7 @@ impl Walk<'_> {
                 first
             };
             let message = format!(
-                "is the directory {} again, through a link; it is read once",
+                "links to the directory {} again; it is read once",
                 first.display()
             );
             return self.problem(&path, Severity::Warning, message);
@@ -276,7 +276,7 @@ impl Walk<'_> {
         if let Err(error) = self.dir(&path, id, depth)
             && error.kind() != io::ErrorKind::NotFound
         {
-            let message = format!("cannot be read: {error}; what it held before stays in use");
+            let message = format!("cannot be read: {error}; its earlier objects stay in use");
             self.problem(&path, Severity::Error, message);
             self.tree.unreadable.push(path);
         }
@@ -289,7 +289,7 @@ impl Walk<'_> {
         }
         if !std::mem::replace(&mut self.full, true) {
             let message = format!(
-                "comes after {} files; neither it nor what follows is read: use fewer, larger files",
+                "comes after {} files; it and all later files are not read: use fewer, larger files",
                 self.limits.files
             );
             self.problem(&path, Severity::Error, message);

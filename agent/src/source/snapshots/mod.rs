@@ -91,7 +91,7 @@ impl SnapshotDirs {
         match self.find(&mut strays) {
             Ok(found) if found.is_empty() => {
                 // A directory that is not mounted yet is empty, too.
-                away = Some(format!("{} holds no snapshot", self.root.display()));
+                away = Some(format!("{} contains no snapshot", self.root.display()));
             }
             Ok(found) => {
                 self.held.retain(|path, _| found.contains(path));
@@ -107,8 +107,9 @@ impl SnapshotDirs {
         }
         let mut gateways: BTreeMap<NamespacedName, GatewayUpdate> = BTreeMap::new();
         for path in &strays {
-            let message =
-                format!("has no {MANIFEST}; until it has, or is gone, no Gateway is withdrawn");
+            let message = format!(
+                "has no {MANIFEST}; until it has one or is removed, no Gateway is withdrawn"
+            );
             let file = path.to_string_lossy();
             problems.push(SourceProblem::of_file(Severity::Warning, file, message));
         }
@@ -125,7 +126,9 @@ impl SnapshotDirs {
             if gateways.contains_key(gateway) {
                 problems.push(problem(
                     path,
-                    format!("Gateway {gateway} is in a directory before it; this one is not used"),
+                    format!(
+                        "Gateway {gateway} is already in an earlier directory; this one is not used"
+                    ),
                 ));
                 continue;
             }
@@ -165,7 +168,7 @@ impl SnapshotDirs {
             }
             if found.len() + strays.len() > MAX_DIRECTORIES {
                 return Err(io::Error::other(format!(
-                    "holds more than {MAX_DIRECTORIES} snapshots"
+                    "contains more than {MAX_DIRECTORIES} snapshots"
                 )));
             }
         }
@@ -239,7 +242,7 @@ fn behind(root: &Path, dir: &Path) -> Result<PathBuf, String> {
     let real = real.map_err(|error| at(dir, error))?;
     if !real.starts_with(&root) {
         return Err(format!(
-            "{}: is a link to {}, out of {}; it is not followed",
+            "{}: is a link to {}, outside {}; it is not followed",
             dir.display(),
             real.display(),
             root.display()
@@ -269,7 +272,7 @@ fn read(
     }
     let gateway = gateway_of(&snapshot.gateway).ok_or_else(|| {
         format!(
-            "{}: {:?} is no Gateway",
+            "{}: {:?} is not a Gateway",
             dir.join(MANIFEST).display(),
             snapshot.gateway
         )
@@ -281,7 +284,7 @@ fn read(
     };
     let keys = keys_of(&snapshot.keys, &held).map_err(|missing| {
         format!(
-            "{}: has not the keys that revision {} names: {}",
+            "{}: lacks keys that revision {} needs: {}",
             dir.join(KEYS).display(),
             manifest.revision.get(..12).unwrap_or_default(),
             missing.join(", ")
@@ -298,7 +301,7 @@ pub(super) fn read_keys(path: &Path) -> Result<Vec<KeyPair>, String> {
     let mode = metadata.permissions().mode() & 0o7777;
     if mode & 0o007 != 0 {
         return Err(format!(
-            "{}: everybody on this host may use this file of private keys (mode {mode:04o}); make it 0600 or 0640",
+            "{}: every user of this host can access this file of private keys (mode {mode:04o}); run `chmod 0600` or `chmod 0640` on it",
             path.display()
         ));
     }

@@ -165,7 +165,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
         (
             "replayed",
             older.to_vec(),
-            "is older than what was taken before",
+            "is older than the last applied bundle",
         ),
         (
             "same-number",
@@ -174,7 +174,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
                 pieces.header.sequence = Pieces::of(served).header.sequence;
                 pieces.sign(ours)
             },
-            "as another bundle that was taken before",
+            "like another bundle that was already applied",
         ),
         (
             "other-gateway",
@@ -190,7 +190,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
                 .good()
                 .bytes()
             },
-            "is for Gateway default/other, and this host serves only default/edge",
+            "is for Gateway default/other, but this host serves only default/edge",
         ),
         (
             "gateway-of-header-only",
@@ -211,7 +211,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
                 .good()
                 .bytes()
             },
-            "is no Gateway",
+            "is not a Gateway",
         ),
         (
             "path-as-shard",
@@ -341,7 +341,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
                 pieces.parts.last_mut().unwrap()[30] ^= 1;
                 pieces.sign(ours)
             },
-            "names keys that this host does not have",
+            "needs keys that this host does not have",
         ),
     ];
     let case = |(name, bytes, reason)| Case {

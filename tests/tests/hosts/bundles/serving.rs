@@ -181,7 +181,7 @@ async fn host_without_network_serves_bundles() {
     let output = apply(&agent, &first, &[]).await;
     let text = printed(&output);
     assert!(
-        text.contains("is older than what was taken before"),
+        text.contains("is older than the last applied bundle"),
         "{text}"
     );
     assert_eq!(output.status.code(), Some(1));
@@ -190,7 +190,7 @@ async fn host_without_network_serves_bundles() {
     let output = apply(&agent, &first, &["--allow-older"]).await;
     assert!(output.status.success(), "{}", printed(&output));
     wait(&agent, &a).await;
-    assert!(agent.log().contains("an older bundle is taken"));
+    assert!(agent.log().contains("applying an older bundle"));
     // The old Envoy answers at once, so wait until the new agent runs.
     agent.restart();
     wait_for_agent(&agent).await;
@@ -259,7 +259,7 @@ async fn bundle_without_keys_uses_keys_of_host() {
     let output = apply(&agent, &bare, &[]).await;
     let text = printed(&output);
     assert!(
-        text.contains("names keys that this host does not have (Secret/default/cert)"),
+        text.contains("needs keys that this host does not have (Secret/default/cert)"),
         "{text}"
     );
     let whole = workshop.create(

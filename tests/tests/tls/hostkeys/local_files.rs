@@ -146,8 +146,7 @@ async fn invalid_local_file_never_replaces_valid_pair() {
 
     // Half of a renewal: the new key is still missing.
     fs::write(files.path("tls.crt"), &second.certificate_pem).expect("written");
-    let kept =
-        |status: &Value| says(status, "does not belong") && says(status, "goes on being served");
+    let kept = |status: &Value| says(status, "does not belong") && says(status, "stays in use");
     agent.wait_status("it is told", kept).await;
     wait_shown(&agent, &authority, &first).await;
     agent.kill9();
@@ -159,7 +158,7 @@ async fn invalid_local_file_never_replaces_valid_pair() {
     // The key is readable by every user.
     let key = files.path("tls.key");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).expect("a mode");
-    let open = |status: &Value| says(status, "everybody on this host may use it (mode 0644)");
+    let open = |status: &Value| says(status, "every user of this host can access it (mode 0644)");
     agent.wait_status("it is told", open).await;
     wait_shown(&agent, &authority, &first).await;
     // The rest of the renewal.
@@ -261,9 +260,8 @@ async fn cluster_host_uses_local_key_unknown_to_controller() {
             let shown = of_listener(gateway, "projectsesame.io/CertificatesShown");
             shown["status"] == "False"
                 && shown["message"].as_str().is_some_and(|message| {
-                    message.contains(
-                        "no local-certificate of this host stands for Secret/default/pair",
-                    )
+                    message
+                        .contains("no local-certificate of this host provides Secret/default/pair")
                 })
         })
         .await;

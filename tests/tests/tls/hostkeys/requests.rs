@@ -237,9 +237,9 @@ async fn answer_matches_requested_key_after_agent_is_killed() {
     let second = carried.wait(&asked).await;
     carried.put(&site.clients.answer(&asked, LONG));
     let refused = |status: &Value| {
-        says(status, "the answer is not taken")
+        says(status, "the answer is rejected")
             && says(status, "the key of the request does not belong")
-            && says(status, "what was read before goes on being served")
+            && says(status, "the last valid content stays in use")
     };
     agent.wait_status("it is not taken", refused).await;
     agent.wait_ok(&request).await;

@@ -168,9 +168,9 @@ impl RevisionAssembler {
             return Ok(bytes);
         }
         // The signed name determines the Gateway, because the label is not signed.
-        let gateway = owner(object).ok_or("says not of which Gateway it is")?;
+        let gateway = owner(object).ok_or("does not name its Gateway")?;
         if !name.starts_with(&shard_name(&gateway, "")) {
-            return Err(format!("is no endpoint shard of Gateway {gateway}"));
+            return Err(format!("is not an endpoint shard of Gateway {gateway}"));
         }
         let stamp = verified(
             &gateway,
@@ -275,7 +275,7 @@ impl RevisionAssembler {
             let live = self.live.get(&shard_name(gateway, &reference.name))?;
             let fault = live.fault.as_ref()?;
             Some(format!(
-                "the newest endpoints cannot be read, those before are used: {fault}"
+                "the newest endpoints cannot be read, so the previous ones are used: {fault}"
             ))
         })
     }

@@ -69,7 +69,7 @@ pub enum Answerer {
 
 impl CertificateRequest {
     /// Form of the setting.
-    pub const FORM: &'static str = "secret=NAMESPACE/NAME with commonName=, dnsName= or uri=, and if wanted usage=client|server, signerName=DOMAIN/NAME, expirationSeconds=600..31536000 or command=/PROGRAM ARGUMENTS";
+    pub const FORM: &'static str = "secret=NAMESPACE/NAME with commonName=, dnsName= or uri=, and optionally usage=client|server, signerName=DOMAIN/NAME, expirationSeconds=600..31536000 or command=/PROGRAM ARGUMENTS";
 
     /// Parses the setting.
     pub(in crate::source::local) fn parse(text: &str) -> Result<Self, String> {
@@ -84,7 +84,7 @@ impl CertificateRequest {
         let usage = match fields.optional("usage")? {
             None | Some("client") => RequestedUsage::Client,
             Some("server") => RequestedUsage::Server,
-            Some(other) => return Err(format!("usage is {other:?}, not client or server")),
+            Some(other) => return Err(format!("usage is {other:?}, expected client or server")),
         };
         let answerer = answerer(&mut fields)?;
         fields.end()?;
@@ -136,14 +136,14 @@ fn answerer(fields: &mut SettingFields<'_>) -> Result<Answerer, String> {
     match (signer, command) {
         (None, None) => Ok(Answerer::Operator),
         (Some(_), Some(_)) => {
-            Err("signerName and command are both there; remove one of them".to_owned())
+            Err("signerName and command are both set; remove one of them".to_owned())
         }
         (None, Some(command)) => {
             let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
             match words.first() {
                 Some(program) if Path::new(program).is_absolute() => Ok(Answerer::Command(words)),
                 _ => Err(format!(
-                    "command is {command:?}, which does not begin with an absolute path"
+                    "command is {command:?}, expected an absolute path first"
                 )),
             }
         }
@@ -153,7 +153,7 @@ fn answerer(fields: &mut SettingFields<'_>) -> Result<Answerer, String> {
                 domain.contains('.') && is_dns_subdomain(domain) && is_dns_subdomain(path)
             };
             if !parts.is_some_and(is_name) {
-                return Err(format!("signerName is {name:?}, which is no DOMAIN/NAME"));
+                return Err(format!("signerName is {name:?}, expected DOMAIN/NAME"));
             }
             let read = |text: &str| {
                 let seconds = text.parse().ok().filter(|it| SECONDS.contains(it));
@@ -175,12 +175,10 @@ impl RequestedNames {
             uris,
         } = self;
         if common_name.is_none() && dns_names.is_empty() && uris.is_empty() {
-            return Err("there is no name in it".to_owned());
+            return Err("it has no name".to_owned());
         }
         if dns_names.len() > MOST_NAMES || uris.len() > MOST_NAMES {
-            return Err(format!(
-                "there are more than {MOST_NAMES} names of one kind"
-            ));
+            return Err(format!("it has more than {MOST_NAMES} names of one kind"));
         }
         if let Some(name) = common_name
             && (name.is_empty()
@@ -188,13 +186,13 @@ impl RequestedNames {
                 || name.chars().any(char::is_control))
         {
             return Err(format!(
-                "commonName is {name:?}, not 1 to {LONGEST_COMMON_NAME} bytes of text"
+                "commonName is {name:?}, expected 1 to {LONGEST_COMMON_NAME} bytes of text"
             ));
         }
         for name in dns_names {
             let rest = name.strip_prefix("*.").unwrap_or(name);
             if !is_dns_subdomain(rest) || !rest.split('.').all(is_dns_label) {
-                return Err(format!("dnsName is {name:?}, which is no DNS name"));
+                return Err(format!("dnsName is {name:?}, expected a DNS name"));
             }
         }
         for uri in uris {
@@ -203,7 +201,7 @@ impl RequestedNames {
                 && uri.len() <= LONGEST_URI
                 && uri.bytes().all(|byte| byte.is_ascii_graphic());
             if !is_uri {
-                return Err(format!("uri is {uri:?}, which is no URI"));
+                return Err(format!("uri is {uri:?}, expected a URI"));
             }
         }
         Ok(())
@@ -239,23 +237,23 @@ mod tests {
         assert_eq!(run.answerer, Answerer::Command(words));
         for (rest, words) in [
             ("", "no `=`"),
-            ("usage=client", "no name in it"),
-            ("commonName=a,commonName=b", "commonName is there twice"),
+            ("usage=client", "it has no name"),
+            ("commonName=a,commonName=b", "commonName is set twice"),
             ("commonName=", "commonName is"),
-            ("dnsName=a_b", "no DNS name"),
-            ("uri=a b://c", "no URI"),
-            ("uri=spiffe:a", "no URI"),
-            ("commonName=a,usage=both", "not client or server"),
-            ("commonName=a,signerName=edge", "no DOMAIN/NAME"),
-            ("commonName=a,signerName=a.b/../c", "no DOMAIN/NAME"),
+            ("dnsName=a_b", "expected a DNS name"),
+            ("uri=a b://c", "expected a URI"),
+            ("uri=spiffe:a", "expected a URI"),
+            ("commonName=a,usage=both", "expected client or server"),
+            ("commonName=a,signerName=edge", "expected DOMAIN/NAME"),
+            ("commonName=a,signerName=a.b/../c", "expected DOMAIN/NAME"),
             ("commonName=a,expirationSeconds=900", "needs a signerName"),
             (
                 "commonName=a,signerName=a.b/c,expirationSeconds=9",
                 "expirationSeconds is",
             ),
             ("commonName=a,command=openssl", "absolute path"),
-            ("commonName=a,signerName=a.b/c,command=/x", "both there"),
-            ("commonName=a,keyFile=/x", "no place here"),
+            ("commonName=a,signerName=a.b/c,command=/x", "both set"),
+            ("commonName=a,keyFile=/x", "unknown field"),
         ] {
             let error = CertificateRequest::parse(&format!("secret=a/b,{rest}")).unwrap_err();
             assert!(error.contains(words), "{rest}: {error}");

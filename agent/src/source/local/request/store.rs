@@ -142,7 +142,7 @@ fn waiting(
         Answerer::Signer { name, .. } => format!("it is for signer {name} of the cluster"),
     };
     if let Some(why) = &open.refused {
-        return Some((severity, format!("the answer is not taken: {why}; {how}")));
+        return Some((severity, format!("the answer is rejected: {why}; {how}")));
     }
     let is_quiet = request.answerer != Answerer::Operator && told.is_none();
     if good && is_quiet {
@@ -151,12 +151,12 @@ fn waiting(
     let told = told.map_or_else(String::new, |told| format!(": {told}"));
     let why = match current {
         None => "has no certificate yet",
-        Some(_) if good => "is to be renewed",
-        Some(_) => "has expired and is to be renewed",
+        Some(_) if good => "is due for renewal",
+        Some(_) => "has expired and is due for renewal",
     };
     Some((
         severity,
-        format!("{why}, and its request waits; {how}{told}"),
+        format!("{why}, and its request is waiting; {how}{told}"),
     ))
 }
 
@@ -229,7 +229,7 @@ impl RequestFiles<'_> {
         let checked = checked_pair(&self.request.secret, chain, kept.key.as_bytes())?;
         let chain = &checked.pair.certificate_chain;
         let leaf = CertificateFacts::of_pem(chain).into_iter().next();
-        let leaf = leaf.ok_or("holds no certificate")?;
+        let leaf = leaf.ok_or("contains no certificate")?;
         let begin = leaf.not_before.max(kept.taken);
         let life = leaf.not_after.saturating_sub(begin).max(0);
         Ok(Current {
@@ -258,7 +258,7 @@ impl RequestFiles<'_> {
         create_directory(directory).map_err(at(directory))?;
         self.tidy()?;
         let made = pkcs10::make(self.request)
-            .map_err(|error| format!("no request can be made: {error}"))?;
+            .map_err(|error| format!("cannot create a request: {error}"))?;
         let pkcs10::NewKey { key, request } = made;
         let pending = PendingKey {
             purpose,
@@ -315,7 +315,7 @@ impl RequestFiles<'_> {
         tracing::info!(
             object = taken.checked.pair.name,
             serial = taken.checked.key.serial,
-            "the answer to a certificate request was taken"
+            "installed the answer to a certificate request"
         );
         self.tidy()
     }
@@ -368,15 +368,15 @@ impl RequestFiles<'_> {
             .try_open_text(stored, &self.place(name))
             .map_err(|error| {
                 let path = path.display();
-                format!("{path} {error}; bring the sealing key back, or remove the file to have a new key and request made")
+                format!("{path} {error}; restore the sealing key, or remove the file to create a new key and request")
             })?;
         let content: T = serde_json::from_str(&text).map_err(|_| {
             let path = path.display();
-            format!("{path} is damaged; remove it to have a new key and request made")
+            format!("{path} is damaged; remove it to create a new key and request")
         })?;
         // A file that cannot be sealed again stays as it is, because it is still usable.
         if !is_current && let Err(why) = self.write(name, &content) {
-            tracing::warn!("a key of a certificate request cannot be sealed anew: {why}");
+            tracing::warn!("cannot reseal a key of a certificate request: {why}");
         }
         Ok(Some(content))
     }

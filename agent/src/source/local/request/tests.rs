@@ -81,7 +81,7 @@ fn pair_is_renewed_by_two_thirds_of_life() {
     let due = step(&request, &context, renew_at);
     let (severity, why) = due.problem.as_ref().unwrap();
     assert_eq!(*severity, Severity::Warning, "{why}");
-    assert!(why.contains("is to be renewed"), "{why}");
+    assert!(why.contains("is due for renewal"), "{why}");
     let old = due.pair.as_ref().unwrap().pair.clone();
     assert_eq!(old, taken.pair.unwrap().pair);
     for (answer, words) in [
@@ -205,7 +205,7 @@ fn new_names_request_certificate_and_lost_key_fails() {
     let (severity, why) = state.problem.unwrap();
     assert_eq!(severity, Severity::Error);
     assert!(
-        why.contains("which this host does not have; bring the sealing key back, or remove"),
+        why.contains("which this host does not have; restore the sealing key, or remove"),
         "{why}"
     );
     assert!(before.directory.join("pair").exists());
