@@ -124,7 +124,7 @@ async fn attempt(
             return Ok(end(advice, words));
         }
         Outcome::Unseen { subscriptions, .. } => {
-            format!("Envoy does not react to {subscriptions:?}")
+            format!("Envoy did not react to {subscriptions:?}")
         }
         Outcome::Gone { reason, .. } => format!("Envoy does not answer: {reason}"),
         Outcome::NotRunning => "Envoy is not running".to_owned(),

@@ -179,7 +179,7 @@ impl ObjectPattern {
         }
         let of_names = |it: char| it.is_ascii_alphanumeric() || matches!(it, '/' | '.' | '-' | ':');
         if let Some(other) = text.chars().find(|it| !of_names(*it)) {
-            return Err(format!("{other:?} is in no name of an object"));
+            return Err(format!("{other:?} is not allowed in an object's name"));
         }
         Ok(Self(parts))
     }

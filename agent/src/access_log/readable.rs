@@ -35,9 +35,7 @@ impl Readability {
         let is_text = self.foreign >= FOREIGN || (self.foreign > 0 && !self.known);
         is_text.then(|| {
             format!(
-                "{}: its lines are text, by spec.accessLog.format of a SesameConfiguration: they cannot be chosen or added up. \
-                 `sesame-agent logs` without conditions prints them, `sesame-agent top --metrics` counts without them, and format type \
-                 JSON lets both read them",
+                "{}: its lines are text, set by spec.accessLog.format of a SesameConfiguration, so they cannot be filtered or counted. `sesame-agent logs` without filters prints them, `sesame-agent top --metrics` counts without them, and format type JSON lets both read them",
                 file.display()
             )
         })

@@ -149,7 +149,7 @@ impl LogRotator {
                 let file = self.log.current();
                 launcher::try_append(socket, &file).map_err(|error| {
                     io::Error::other(format!(
-                        "Envoy cannot write to it: {error}; a launcher of this version in a unit or container that may write there can"
+                        "Envoy cannot write to it: {error}; run a launcher of this version in a unit or container that may write there"
                     ))
                 })
             }
@@ -203,10 +203,10 @@ impl LogRotator {
         let path = self.log.current();
         match deleted.rescue(&path, self.bounds.file_bytes) {
             Ok(bytes) => {
-                tracing::warn!(path = %path.display(), bytes, "the access log was deleted; the lines written since are in the new one");
+                tracing::warn!(path = %path.display(), bytes, "the access log was deleted; the lines written since then are in the new file");
             }
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "the access log was deleted, and the lines written since are lost");
+                tracing::warn!(path = %path.display(), %error, "the access log was deleted, and the lines written since then are lost");
             }
         }
     }

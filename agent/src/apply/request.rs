@@ -15,14 +15,14 @@ pub enum ApplyError {
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// Unconfirmed removal of all listeners: an empty file means "remove everything" to Envoy.
-    #[error("refusing to remove all {count} listeners at once; say that it is meant")]
+    #[error("refusing to remove all {count} listeners at once; confirm that this is intended")]
     Empties {
         /// Number of listeners that are served.
         count: usize,
     },
     /// Files to watch without inotify instances left for them: Envoy would abort.
     #[error(
-        "Envoy would watch {more} files more, and there are no inotify instances for them ({source}); raise fs.inotify.max_user_instances, or user.max_inotify_instances of its user namespace, or look who holds them"
+        "Envoy would watch {more} more files, but no inotify instances are left for them ({source}); raise fs.inotify.max_user_instances or user.max_inotify_instances of its user namespace, or find the processes that hold them"
     )]
     Watches {
         /// Number of files.

@@ -55,7 +55,7 @@ pub(super) async fn check_serials(
         phase,
         subscriptions: changed,
         envoy_words: vec![
-            "Envoy took the file, but no certificate in use has the expected serial number"
+            "Envoy read the file, but no certificate in use has the expected serial number"
                 .to_owned(),
         ],
     }))

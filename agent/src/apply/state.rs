@@ -111,7 +111,7 @@ pub enum StateError {
     #[error(transparent)]
     Io(#[from] PathError),
     /// Content that is too large to be read back.
-    #[error("{what}: {len} bytes are too large for the state directory, at most {max}")]
+    #[error("{what}: {len} bytes are too large for the state directory, maximum {max}")]
     TooLarge {
         /// Name of the part: snapshot or keys.
         what: &'static str,
@@ -231,7 +231,7 @@ impl StateDir {
         if accepted.is_none() && !numbers.is_empty() {
             let pointer = self.directory.join(ACCEPTED);
             loaded.damage.push(format!(
-                "{}: missing or damaged, using the newest whole generation",
+                "{}: missing or damaged, using the newest complete generation",
                 pointer.display()
             ));
         }
@@ -245,7 +245,7 @@ impl StateDir {
         {
             loaded
                 .damage
-                .push(format!("generation {accepted}: accepted, but not there"));
+                .push(format!("generation {accepted}: accepted, but missing"));
         }
         for number in older.chain(newer.filter(|_| accepted.is_some())) {
             match self.load(*number) {
@@ -303,7 +303,10 @@ impl StateDir {
         let meta: Meta =
             serde_json::from_slice(&bytes).map_err(|e| damaged(format!("{META}: {e}")))?;
         if meta.number != number {
-            return Err(damaged(format!("{META}: is of generation {}", meta.number)));
+            return Err(damaged(format!(
+                "{META}: belongs to generation {}",
+                meta.number
+            )));
         }
         Ok(meta)
     }

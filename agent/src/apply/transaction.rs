@@ -117,7 +117,7 @@ impl Applier {
     /// Renames a file onto itself, so that Envoy sees it; does nothing if it is missing.
     pub fn place_again(&self, subscription: &Subscription) -> Result<(), ApplyError> {
         let placed = self.files.place_again(subscription);
-        placed.map_err(|source| self.io("writing a file again", source))
+        placed.map_err(|source| self.io("rewriting a file", source))
     }
 
     /// Returns the content of the disk: after a transaction, the state that Envoy accepted last.
@@ -381,7 +381,7 @@ impl Applier {
     /// Puts everything back; if that fails, reloads the state from disk.
     async fn restore(&mut self, envoy: Option<&Admin>) -> Result<(), ApplyError> {
         let result = rollback::all(&mut self.files, envoy).await;
-        let result = result.map_err(|source| self.io("putting files back", source));
+        let result = result.map_err(|source| self.io("restoring files", source));
         if result.is_err() {
             self.confirmed = false;
             self.on_disk = OnDisk::load(self.files.layout())

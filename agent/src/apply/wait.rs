@@ -207,7 +207,7 @@ impl Watcher<'_> {
             for expectation in pending {
                 let subscription = &expectation.subscription;
                 if let Err(error) = self.files.place_again(subscription) {
-                    tracing::warn!(%error, ?subscription, "cannot rename again");
+                    tracing::warn!(%error, ?subscription, "cannot rename the file again");
                 }
             }
             *again = Some(Again {
@@ -231,7 +231,7 @@ impl Watcher<'_> {
                 phase,
                 subscriptions: refused,
                 envoy_words: vec![format!(
-                    "Envoy counts an update as refused; its log {} does not say why",
+                    "Envoy counted an update as rejected; its log {} does not say why",
                     self.log.path().display()
                 )],
             })

@@ -78,7 +78,7 @@ pub(crate) fn host() -> Vec<ReportPart> {
     );
     parts.push(ReportPart {
         name: "host/journal.txt".to_owned(),
-        content: journal.ok_or_else(|| "there is no journal that can be read".to_owned()),
+        content: journal.ok_or_else(|| "no readable journal".to_owned()),
     });
     parts
 }

@@ -195,7 +195,7 @@ impl Quarantine {
         if learned {
             return Advice::Retry;
         }
-        tracing::warn!(words = %refusal.envoy_words.join("; "), "Envoy refuses a change; looking for what it refuses");
+        tracing::warn!(words = %refusal.envoy_words.join("; "), "Envoy refuses a change; searching for the refused parts");
         match self.search(target, newer, &refusal.envoy_words).await {
             Advice::Keep => {}
             advice => return advice,
@@ -267,13 +267,13 @@ impl Quarantine {
         let runs = search.runs;
         for (piece, culprit) in self.culprits.iter().filter(|(p, _)| !before.contains(p)) {
             let instead = match culprit.put_back {
-                Some(_) => "the key that was accepted before is put back",
+                Some(_) => "the previously accepted key is restored",
                 None => "it is left out",
             };
             let _object = tracing::error_span!("culprit", object = %piece).entered();
             tracing::error!(words = culprit.envoy_words, "Envoy refuses this; {instead}");
         }
-        tracing::info!(runs, took = ?start.elapsed(), "searched for what Envoy refuses");
+        tracing::info!(runs, took = ?start.elapsed(), "finished the search for refused parts");
         let learned = self.culprits.len() > before.len();
         self.unfinished = None;
         match end {
@@ -283,7 +283,7 @@ impl Quarantine {
                 Advice::Resume
             }
             Ok(SearchEnd::Unexplained { envoy_words }) => {
-                tracing::error!(words = envoy_words, "what Envoy refuses could not be found");
+                tracing::error!(words = envoy_words, "the refused parts were not found");
                 advice(learned)
             }
             Err(error) => {
@@ -351,5 +351,5 @@ fn advice(learned: bool) -> Advice {
 }
 
 fn no_verdict(error: &NoVerdict) {
-    tracing::error!(%error, "Envoy cannot be asked what it refuses");
+    tracing::error!(%error, "cannot validate parts with Envoy");
 }

@@ -114,7 +114,7 @@ fn note_routes(
         let auth = route.external_auth.as_ref()?;
         let why = backends.get(auth.backend.as_str())?;
         Some(format!(
-            "{why}; requests that it is not asked about are answered with 500"
+            "{why}; requests that it cannot authorize are answered with 500"
         ))
     };
     let lost = |piece: &Piece| {
@@ -179,7 +179,7 @@ fn not_open(
         for listener in &port.listeners {
             affected.refused.push(Refused {
                 object: listener.name.clone(),
-                effect: format!("{address} is not listened on until it can be"),
+                effect: format!("nothing listens on {address} until it can be bound"),
                 envoy_words: words.clone(),
                 since: *since,
             });
@@ -238,20 +238,20 @@ fn effect(piece: &Piece, culprit: &Culprit) -> String {
         return match Timestamp::from_second(key.not_after) {
             Ok(end) if key.not_after > 0 => {
                 format!(
-                    "the key pair that was accepted before is used, whose certificate expires at {end}"
+                    "the previously accepted key pair is used; its certificate expires at {end}"
                 )
             }
-            _ => "the key pair that was accepted before is used".to_owned(),
+            _ => "the previously accepted key pair is used".to_owned(),
         };
     }
     let effect = match piece {
-        Piece::Route(_) if culprit.dropped => "its requests fall to the routes after it",
+        Piece::Route(_) if culprit.dropped => "its requests go to the routes after it",
         Piece::VirtualHost { .. } if culprit.dropped => {
-            "Envoy knows no such domain, and its requests fall to wider ones"
+            "Envoy does not know the domain, and its requests go to wider ones"
         }
         Piece::Route(_) | Piece::VirtualHost { .. } => "its requests are answered with 500",
         Piece::Backend(_) | Piece::Endpoints(_) => "its share of requests is refused",
-        Piece::Key(_) | Piece::TrustBundle(_) => "what needs it is left out",
+        Piece::Key(_) | Piece::TrustBundle(_) => "everything that needs it is left out",
         Piece::L4Route(_) => "its connections are closed",
         Piece::Listener(_) => "it is not open",
     };

@@ -37,7 +37,7 @@ pub enum NoVerdict {
     #[error(transparent)]
     Validate(#[from] ValidateError),
     /// Fault of the agent, not of the configuration.
-    #[error("the configuration cannot be put together for validation: {0}")]
+    #[error("cannot build the configuration for validation: {0}")]
     Internal(String),
 }
 

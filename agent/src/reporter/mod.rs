@@ -84,7 +84,7 @@ impl ReportWriter {
             .await
             .is_err()
         {
-            tracing::debug!("the cluster was not told that this host is stopping");
+            tracing::debug!("cannot report to the cluster that this host is stopping");
         }
     }
 }

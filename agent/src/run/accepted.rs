@@ -40,8 +40,8 @@ pub(super) fn save(
     let state = StateDir::open(directory, StateDir::KEEP)?;
     let named = wanted.encoded.without_route_tables().keys;
     let keys = kept_keys::encode(wanted.encoded.keys(), &named, &state, sealing)?;
-    let snapshot = zstd::bulk::compress(&wanted.encoded.bytes(), 1)
-        .context("the snapshot cannot be compressed")?;
+    let snapshot =
+        zstd::bulk::compress(&wanted.encoded.bytes(), 1).context("cannot compress the snapshot")?;
     state.accept(Accepted {
         revision: wanted.revision(),
         config,
@@ -57,7 +57,7 @@ pub(super) fn save(
 /// Removes keys from older generations that the stored `wanted` does not have.
 pub(super) fn revoke_others(state: &StateDir, wanted: &Target) -> anyhow::Result<()> {
     kept_keys::revoke_others(state, &wanted.encoded.without_route_tables().keys)
-        .context("keys that were withdrawn or replaced cannot be removed from older generations")
+        .context("cannot remove withdrawn or replaced keys from older generations")
 }
 
 /// Reseals the keys of all Gateways with the current sealing keys.
@@ -66,7 +66,7 @@ pub(super) fn seal_anew(directories: &Directories, sealing: &SealingKeys) {
         let sealed = StateDir::open(&directory, StateDir::KEEP)
             .and_then(|state| kept_keys::seal_anew(&state, sealing));
         if let Err(error) = sealed {
-            tracing::warn!(directory = %directory.display(), "the keys of accepted configurations cannot be sealed anew: {error}");
+            tracing::warn!(directory = %directory.display(), "cannot reseal the keys of accepted configurations: {error}");
         }
     }
 }
@@ -100,7 +100,7 @@ pub(super) fn load_all(
             }
             Ok(None) => {}
             Err(error) => {
-                tracing::error!(directory = %directory.display(), "the accepted configuration cannot be read: {error:#}");
+                tracing::error!(directory = %directory.display(), "cannot read the accepted configuration: {error:#}");
             }
         }
     }
@@ -115,7 +115,7 @@ pub(super) fn withdraw(directories: &Directories, gateway: &NamespacedName) {
     let noted = create_directory(&directory)
         .and_then(|()| replace_file(&directory.join(WITHDRAWN), gateway.to_string().as_bytes()));
     if let Err(error) = noted {
-        tracing::warn!(%gateway, %error, directory = %directory.display(), "the withdrawal of the Gateway cannot be stored; if the agent dies before the Envoy has ended, the next one serves the Gateway again");
+        tracing::warn!(%gateway, %error, directory = %directory.display(), "cannot store the withdrawal of the Gateway; if the agent dies before the Envoy has ended, the next agent serves the Gateway again");
     }
 }
 
@@ -123,7 +123,7 @@ pub(super) fn withdraw(directories: &Directories, gateway: &NamespacedName) {
 pub(super) fn take_back(directories: &Directories, gateway: &NamespacedName) {
     let note = directories.gateway(gateway).state.join(WITHDRAWN);
     if let Err(error) = remove_if_there(&note) {
-        tracing::warn!(%gateway, %error, note = %note.display(), "the note that the Gateway was withdrawn cannot be removed");
+        tracing::warn!(%gateway, %error, note = %note.display(), "cannot remove the record of the Gateway's withdrawal");
     }
 }
 
@@ -161,7 +161,7 @@ pub(super) fn forget(directories: &Directories, gateway: &NamespacedName) {
     if let Err(error) = removed
         && error.kind() != std::io::ErrorKind::NotFound
     {
-        tracing::warn!(%gateway, %error, directory = %directory.display(), "the withdrawn Gateway's accepted configuration cannot be removed");
+        tracing::warn!(%gateway, %error, directory = %directory.display(), "cannot remove the withdrawn Gateway's accepted configuration");
     }
 }
 
@@ -209,7 +209,7 @@ pub(super) fn read(
     let (keys, problems) = found.context("the keys")?;
     for problem in problems {
         let number = generation.meta.number;
-        tracing::warn!(%gateway, generation = number, "{problem}; what needs it is not served until the source has it again");
+        tracing::warn!(%gateway, generation = number, "{problem}; everything that needs it is not served until the source has it again");
     }
     Ok(ResolvedGateway {
         gateway,
@@ -224,14 +224,14 @@ pub(super) fn read_snapshot(generation: &Generation) -> anyhow::Result<(Namespac
     zstd::stream::read::Decoder::new(generation.snapshot.as_ref())?
         .take(MAX_SNAPSHOT_BYTES + 1)
         .read_to_end(&mut bytes)
-        .context("the snapshot cannot be decompressed")?;
+        .context("cannot decompress the snapshot")?;
     if bytes.len() as u64 > MAX_SNAPSHOT_BYTES {
         bail!("the snapshot is larger than {MAX_SNAPSHOT_BYTES} bytes once decompressed");
     }
     let (snapshot, _) = bounds::snapshot(&bytes, MAX_DECODED_BYTES).context("the snapshot")?;
     let gateway = ObjectKey::parse_as(Kind::Gateway, &snapshot.gateway).with_context(|| {
         format!(
-            "the snapshot is of {:?}, which is no Gateway",
+            "the snapshot is for {:?}, which is not a Gateway",
             snapshot.gateway
         )
     })?;

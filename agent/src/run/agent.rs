@@ -122,8 +122,8 @@ fn tell_ending(ending: &Ending, stopping: &AtomicBool) {
         }
         Ending::Drain(grace) => {
             stopping.store(true, Ordering::Relaxed);
-            service_manager::stopping("Envoy is drained and ended");
-            tracing::info!("stopping, and Envoy with it; connections have up to {grace:?}");
+            service_manager::stopping("draining and stopping Envoy");
+            tracing::info!("stopping the agent and Envoy; connections have up to {grace:?}");
         }
     }
 }
@@ -156,7 +156,7 @@ fn locked(directories: &Directories) -> anyhow::Result<[Lock; 2]> {
 async fn prepare_sealing(options: &RunOptions, directories: &Directories) -> Arc<SealingKeys> {
     let sealing = SealingKeys::prepare(&options.seal).await;
     match sealing.place() {
-        "off" => tracing::warn!("private keys are on disk in clear, because of --seal=off"),
+        "off" => tracing::warn!("private keys are stored in the clear, because of --seal=off"),
         place => tracing::info!(by = place, "private keys on disk are sealed"),
     }
     for problem in sealing.problems() {
@@ -303,7 +303,7 @@ fn envoy_limits(
             Ok(limits) => limits,
             Err(error) => {
                 tracing::warn!(
-                    "each Envoy is limited as the agent is, because its launcher's limits are not known: {error}"
+                    "assuming the agent's limits for each Envoy, because its launcher's limits are unknown: {error}"
                 );
                 own()
             }
@@ -311,6 +311,6 @@ fn envoy_limits(
     };
     let heap = options.heap.unwrap_or_else(|| limits::heap_of(memory));
     let limits = Limits::new(files, heap)?;
-    tracing::info!(?limits, "each Envoy is limited");
+    tracing::info!(?limits, "limits of each Envoy");
     Ok(limits)
 }

@@ -34,7 +34,7 @@ pub(super) fn start(
         };
         if matches!(request.answerer, Answerer::Signer { .. }) && clients.is_none() {
             anyhow::bail!(
-                "certificate-request for Secret/{}: signerName needs a cluster as the source (--kube); leave it out to have files carried, or name a command",
+                "certificate-request for Secret/{}: signerName needs a cluster as the source (--kube); omit it to answer the request with files, or set a command",
                 request.secret
             );
         }
@@ -88,7 +88,7 @@ impl Asker {
                 Err(why) => {
                     tracing::warn!(
                         object = self.object,
-                        "a certificate request is not answered: {why}"
+                        "cannot get an answer to a certificate request: {why}"
                     );
                     self.troubles.tell(&self.object, Some(why));
                 }
@@ -120,7 +120,7 @@ impl Asker {
 /// standard output.
 async fn command(words: &[String], pem: &str) -> Result<String, String> {
     let [program, arguments @ ..] = words else {
-        return Err("no program is named".to_owned());
+        return Err("no program is set".to_owned());
     };
     let mut child = Command::new(program)
         .args(arguments)
@@ -140,7 +140,7 @@ async fn command(words: &[String], pem: &str) -> Result<String, String> {
     };
     let output = timeout(PATIENCE, answer)
         .await
-        .map_err(|_| format!("{program} did not end within {PATIENCE:?}"))?
+        .map_err(|_| format!("{program} did not finish within {PATIENCE:?}"))?
         .map_err(|error| format!("{program}: {error}"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -154,7 +154,7 @@ async fn command(words: &[String], pem: &str) -> Result<String, String> {
         return Err(format!("{program} fails ({}): {last}", output.status));
     }
     if output.stdout.len() > MAX_ANSWER {
-        return Err(format!("{program} prints more than {MAX_ANSWER} bytes"));
+        return Err(format!("{program} printed more than {MAX_ANSWER} bytes"));
     }
-    String::from_utf8(output.stdout).map_err(|_| format!("{program} does not print PEM"))
+    String::from_utf8(output.stdout).map_err(|_| format!("{program} did not print PEM"))
 }

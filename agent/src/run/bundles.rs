@@ -39,7 +39,7 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
     )
     .context("cannot start watching the bundles")?;
     let mut trust = Watch::start(state.root(), limits, Timing::default(), state::is_state)
-        .context("cannot start watching whom to trust")?;
+        .context("cannot start watching the trusted keys")?;
     let mut directory = BundleDirectory::new(settings.clone(), state, &accepted);
     let times = EngineTimes::new(spans);
     let mut engine = SnapshotEngine { host, known, times };
@@ -89,7 +89,7 @@ fn publish(known: &watch::Sender<SourceState>, files: Vec<BundleReport>) {
             tracing::warn!(
                 file = file.file,
                 gateway = file.gateway,
-                "a bundle is not taken: it {}",
+                "ignoring a bundle: it {}",
                 file.reason
             );
         }

@@ -48,7 +48,7 @@ pub enum InstanceCommand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainLimits {
-    /// Time that the drain may take.
+    /// Timeout of the drain.
     pub timeout_seconds: u64,
     /// Time between the loss of readiness and asking clients to leave.
     pub lame_duck_seconds: u64,

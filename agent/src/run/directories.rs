@@ -34,7 +34,7 @@ pub(super) struct GatewayDirectories {
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoriesError {
     /// A directory cannot be made, or does not belong to this user.
-    #[error("{path}: {source}; name another with {flag}")]
+    #[error("{path}: {source}; set another one with {flag}")]
     Io {
         /// Path of the directory.
         path: PathBuf,
@@ -44,7 +44,7 @@ pub enum DirectoriesError {
         source: io::Error,
     },
     /// Other users may write to it.
-    #[error("{flag} {source}; or name another with {flag}")]
+    #[error("{flag} {source}; or set another one with {flag}")]
     Untrusted {
         /// Option that sets another one.
         flag: &'static str,
@@ -53,7 +53,7 @@ pub enum DirectoriesError {
     },
     /// The paths of sockets would be too long.
     #[error(
-        "{path} is too long: the paths of Unix sockets in it would have {length} characters, and may have {MAX_SOCKET_PATH}; name a shorter one with --runtime-dir"
+        "{path} is too long: the paths of Unix sockets in it would have {length} characters, maximum {MAX_SOCKET_PATH}; set a shorter one with --runtime-dir"
     )]
     TooLong {
         /// The runtime directory.
@@ -144,7 +144,7 @@ impl Directories {
     pub(super) fn forget_runtime(&self, gateway: &NamespacedName) {
         let directory = self.gateway(gateway).runtime;
         if let Err(error) = remove_directory_if_there(&directory) {
-            tracing::warn!(%gateway, %error, directory = %directory.display(), "the files of the withdrawn Gateway's Envoy cannot be removed");
+            tracing::warn!(%gateway, %error, directory = %directory.display(), "cannot remove the files of the withdrawn Gateway's Envoy");
         }
     }
 

@@ -126,7 +126,7 @@ impl Engine {
             self.take(&scan, &change, Timestamp::now());
             note_polling(&self.known, &watch);
             if let Err(error) = self.manifests.persist_last_good() {
-                tracing::warn!(%error, "the last good manifests cannot be kept for the next start");
+                tracing::warn!(%error, "cannot store the last valid manifests for the next start");
             }
             note_busy(&self.known, false);
         }
@@ -176,14 +176,14 @@ impl Engine {
             self.withdrawal.holds(None);
             self.hold(
                 scan,
-                "the manifests cannot be read; what was accepted last is served",
+                "the manifests cannot be read; the last accepted configuration is served",
             );
             return;
         }
         let serves = !self.known.borrow().gateways.is_empty();
         // An unmounted directory looks just like this, so waiting does not confirm it.
         if self.manifests.file_count() == 0 && serves && !self.withdrawal.begin(None) {
-            self.hold(scan, "the manifests hold no object at all; what was accepted last is served until one appears, or `sesame-agent accept` lets it go");
+            self.hold(scan, "the manifests contain no objects; the last accepted configuration is served until one appears, or `sesame-agent accept` drops it");
             self.known.send_modify(|known| known.withdrawn = true);
             return;
         }
@@ -203,7 +203,7 @@ impl Engine {
         let lost = match classless::classes(self.manifests.world(), &orphans) {
             Some(classes) => Some(classes),
             None if serves && offers.is_empty() => {
-                Some("the manifests hold no Gateway any more".to_owned())
+                Some("the manifests no longer contain any Gateway".to_owned())
             }
             None => None,
         };
@@ -396,7 +396,7 @@ pub(super) fn report_changes(before: &Targets, after: &Targets) {
         }
     }
     for name in before.keys().filter(|name| !after.contains_key(*name)) {
-        tracing::info!(gateway = %name, "the Gateway is gone or no longer accepted; its Envoy is stopped");
+        tracing::info!(gateway = %name, "the Gateway is gone or no longer accepted; stopping its Envoy");
     }
 }
 

@@ -133,7 +133,7 @@ impl Gateways {
         }
         if wait != self.waiting {
             for (gateway, other) in &wait {
-                tracing::info!(%gateway, "the Gateway is started when the Envoy of {other}, which drains at one of its addresses, has ended");
+                tracing::info!(%gateway, "the Gateway is waiting for the Envoy of {other}, which is draining at one of its addresses, to end");
             }
             self.waiting = wait;
         }
@@ -248,7 +248,7 @@ async fn end_leftover(
 ) -> (NamespacedName, bool) {
     let ended = Supervisor::end_running(&config, drain).await;
     if let Err(error) = &ended {
-        tracing::error!(%error, "the Gateway was withdrawn, but its Envoy cannot be found");
+        tracing::error!(%error, "the Gateway was withdrawn, but its Envoy was not found");
     }
     (name, ended.is_ok())
 }

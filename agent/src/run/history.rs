@@ -60,7 +60,7 @@ impl History {
                     state_dir.display()
                 ),
                 more => bail!(
-                    "{} holds {} Gateways; name one with --gateway",
+                    "{} contains {} Gateways; select one with --gateway",
                     state_dir.display(),
                     more.len()
                 ),

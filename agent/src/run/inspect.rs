@@ -77,7 +77,7 @@ pub(crate) fn accepted(state: &Path) -> Vec<InspectedGateway> {
             let loaded = accepted::load_public(directory);
             let resolved = loaded
                 .inspect_err(|error| {
-                    tracing::warn!(directory = %directory.display(), "the accepted configuration cannot be read: {error:#}");
+                    tracing::warn!(directory = %directory.display(), "cannot read the accepted configuration: {error:#}");
                 })
                 .ok()
                 .flatten()?;

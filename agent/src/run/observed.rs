@@ -21,7 +21,7 @@ use crate::quarantine::Affected;
 /// Envoy's state after an orderly end.
 pub(super) const STOPPED: &str = "Stopped";
 /// Progress of the drain before an orderly end.
-pub(super) const STOPPING: &str = "Envoy is being ended";
+pub(super) const STOPPING: &str = "Envoy is being stopped";
 
 /// The running instances, by Gateway.
 pub(super) type AllObserved = BTreeMap<NamespacedName, watch::Receiver<Observed>>;
@@ -227,7 +227,7 @@ fn without_files(encoded: &EncodedSnapshot) -> (BTreeMap<String, String>, BTreeS
             bare.insert(listener.name.clone());
         }
         let why = format!(
-            "no local-certificate of this host stands for {}",
+            "no local-certificate of this host provides {}",
             lacking.join(", ")
         );
         described.insert(listener.name.clone(), why);

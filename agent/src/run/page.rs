@@ -96,9 +96,9 @@ fn summary(page: &mut Page, report: &Report, now: Timestamp) {
         page.list(&unready);
     }
     if report.healthy {
-        page.paragraph(Cell::Good("Nothing is wrong.".to_owned()));
+        page.paragraph(Cell::Good("No problems.".to_owned()));
     } else {
-        page.paragraph(Cell::Bad("Something is wrong:".to_owned()));
+        page.paragraph(Cell::Bad("Problems:".to_owned()));
         page.list(&report.reasons);
     }
     if !report.warnings.is_empty() {

@@ -159,7 +159,7 @@ impl LiveSettings {
         refused
             .map(|why| {
                 format!(
-                    "the settings were not taken, and the agent could not start with them: {why}"
+                    "the settings were rejected, and the agent could not start with them: {why}"
                 )
             })
             .collect()
@@ -168,7 +168,7 @@ impl LiveSettings {
 
 fn waits_for_restart(keys: &[String]) -> String {
     format!(
-        "changed settings take effect when the agent is restarted, during which Envoy serves on: {}",
+        "changed settings take effect once the agent is restarted, while Envoy keeps serving: {}",
         keys.join(", ")
     )
 }
@@ -225,13 +225,13 @@ impl Reloader {
                 applied,
                 needs_restart,
             }) => {
-                tracing::info!(applied = applied.join(", "), "the settings were read again");
+                tracing::info!(applied = applied.join(", "), "reloaded the settings");
                 if !needs_restart.is_empty() {
                     tracing::warn!("{}", waits_for_restart(needs_restart));
                 }
             }
             Err(why) => {
-                tracing::error!("the settings stay as they were: {why}");
+                tracing::error!("the settings are unchanged: {why}");
                 let refused = Some(why.clone());
                 self.live.send_modify(|live| live.refused = refused);
             }

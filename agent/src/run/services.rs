@@ -68,7 +68,7 @@ async fn guarded(
     options: &MetricsOptions,
 ) -> anyhow::Result<(TcpListener, Guard)> {
     let guard = Guard::new(options.guard.clone())
-        .with_context(|| format!("--metrics-address {address} cannot be guarded"))?;
+        .with_context(|| format!("--metrics-address {address}: cannot set up access control"))?;
     let listener = TcpListener::bind(address)
         .await
         .with_context(|| format!("--metrics-address {address}: cannot listen"))?;
@@ -216,7 +216,7 @@ fn hint_on_disk(directories: &Directories) -> Vec<String> {
     let runtime = directories.runtime();
     let hint = (!is_in_memory(runtime)).then(|| {
         format!(
-            "the runtime directory {} is on a disk, so private keys that Envoy reads are in clear there; name a directory below /run with --runtime-dir",
+            "the runtime directory {} is on a disk, so private keys for Envoy are stored in the clear there; set --runtime-dir to a directory below /run",
             runtime.display()
         )
     });

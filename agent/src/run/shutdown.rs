@@ -138,7 +138,7 @@ pub struct StopRequest {
 #[derive(Debug, thiserror::Error)]
 pub enum EndError {
     /// The agent was asked to stop, and has not.
-    #[error("{0}; it was told to stop and has not done so within {1:?}")]
+    #[error("{0}; it was asked to stop, but did not within {1:?}")]
     Lives(LockError, Duration),
     /// It is unknown whether there is an agent.
     #[error(transparent)]

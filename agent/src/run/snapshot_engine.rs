@@ -97,7 +97,7 @@ impl SnapshotEngine {
         let known = self.known.borrow();
         for (gateway, now) in incomplete {
             if now.stuck && known.incomplete.get(gateway) != Some(now) {
-                tracing::warn!(%gateway, revision = now.revision, "the newest revision is not whole: {}", now.reason);
+                tracing::warn!(%gateway, revision = now.revision, "the newest revision is incomplete: {}", now.reason);
             }
         }
         for problem in problems.iter().filter(|p| !known.problems.contains(p)) {
@@ -111,7 +111,7 @@ fn held(why: &str, targets: &Targets) -> String {
     if targets.is_empty() {
         format!("{why}; nothing has been accepted yet")
     } else {
-        format!("{why}; what was accepted last is served")
+        format!("{why}; the last accepted configuration is served")
     }
 }
 

@@ -298,9 +298,7 @@ fn render_one(
         assignment,
         restored: matches!(origin, Origin::Accepted),
         cause: match origin {
-            Origin::Accepted => {
-                "the configuration that was accepted before the agent started".to_owned()
-            }
+            Origin::Accepted => "the configuration accepted before the agent started".to_owned(),
             Origin::Source(cause) => cause.to_owned(),
         },
         manifest_revision: manifest_revision.clone(),

@@ -88,7 +88,9 @@ impl Unit {
         self.status = status;
         match stuck(known, observed, Instant::now(), self.drain) {
             None => service_manager::alive(),
-            Some(why) => tracing::error!("no sign of life for the service manager: {why}"),
+            Some(why) => {
+                tracing::error!("withholding the service manager's watchdog signal: {why}")
+            }
         }
     }
 }
@@ -129,12 +131,14 @@ fn stuck(
             .filter(|spent| *spent > longest)
     };
     if let Some(spent) = too_long(known.busy_since, LONGEST_RESOLUTION) {
-        return Some(format!("the engine has worked on one change for {spent:?}"));
+        return Some(format!(
+            "the engine has been working on one change for {spent:?}"
+        ));
     }
     observed.iter().find_map(|(gateway, observed)| {
         let spent = too_long(observed.busy_since, LONGEST_WORK + drain)?;
         Some(format!(
-            "the instance of Gateway {gateway} has worked on one thing for {spent:?}"
+            "the instance of Gateway {gateway} has been working on one task for {spent:?}"
         ))
     })
 }
@@ -145,7 +149,7 @@ fn status(report: &Report) -> String {
     let mut text = if !reasons.is_empty() {
         format!("not ready: {}", reasons.join("; "))
     } else if report.gateways.is_empty() {
-        format!("{} hold no Gateway for this host", report.source.title())
+        format!("{} contain no Gateway for this host", report.source.title())
     } else {
         let gateways = report.gateways.iter().map(|gateway| {
             let revision = if gateway.applied_revision.is_empty() {
@@ -270,15 +274,15 @@ mod tests {
         );
         assert_eq!(
             status(&report(None)),
-            "the manifests in /etc/m hold no Gateway for this host"
+            "the manifests in /etc/m contain no Gateway for this host"
         );
         let mut refused = report(Some(true));
         refused
             .warnings
-            .push("the settings were not taken".to_owned());
+            .push("the settings were rejected".to_owned());
         assert_eq!(
             status(&refused),
-            "default/edge Serving with 0123456789ab; the settings were not taken"
+            "default/edge Serving with 0123456789ab; the settings were rejected"
         );
         let mut long = report(Some(true));
         long.gateways[0].gateway = "x\n".repeat(STATUS_CHARS);

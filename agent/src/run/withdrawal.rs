@@ -72,7 +72,7 @@ impl Withdrawal {
             return None;
         }
         Some(format!(
-            "{lost}, which is held; what was accepted last is served until `sesame-agent accept` lets it go, or this has been so for {} s",
+            "{lost}, which is held; the last accepted configuration is served until `sesame-agent accept` drops it, or for {} s",
             pause.as_secs()
         ))
     }

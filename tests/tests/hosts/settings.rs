@@ -73,7 +73,7 @@ async fn reload_applies_live_settings_without_restart() {
     );
     let waits = |status: &Value| {
         let hints = status["hints"].to_string();
-        hints.contains("when the agent is restarted") && hints.contains("trusted-hops")
+        hints.contains("once the agent is restarted") && hints.contains("trusted-hops")
     };
     agent.wait_status("the restart is hinted at", waits).await;
 
@@ -83,7 +83,7 @@ async fn reload_applies_live_settings_without_restart() {
     assert_ne!(output.status.code(), Some(0));
     let words = text(&output.stderr);
     assert!(words.contains("agent.yaml:3: trusted-hop: "), "{words}");
-    assert!(words.contains("is `trusted-hops` meant?"), "{words}");
+    assert!(words.contains("did you mean `trusted-hops`?"), "{words}");
     let status = agent.status().expect("the agent answers");
     assert!(
         status["warnings"].to_string().contains("agent.yaml:3"),
@@ -126,7 +126,7 @@ fn run_rejects_invalid_settings_file_with_line() {
     assert_eq!(run.status.code(), Some(2), "{run:?}");
     let words = text(&run.stderr);
     for expected in [
-        "agent.yaml:2: manifest: there is no such setting; is `manifests` meant?",
+        "agent.yaml:2: manifest: unknown setting; did you mean `manifests`?",
         "agent.yaml:3: drain-second: ",
     ] {
         assert!(words.contains(expected), "{words}");

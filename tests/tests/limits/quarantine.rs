@@ -630,7 +630,10 @@ async fn rejected_key_is_replaced_by_accepted_until_fixed() {
             panic!("{affected:?}");
         };
         assert_eq!(refused.object, "Secret/ns/good");
-        assert!(refused.effect.contains("accepted before"), "{refused:?}");
+        assert!(
+            refused.effect.contains("previously accepted"),
+            "{refused:?}"
+        );
     }
 
     // An unrelated change is applied, even by a restarted agent that only knows the last accepted

@@ -63,7 +63,7 @@ async fn drained_host_is_unready_but_still_serves() {
     wait_ready(health, 503).await;
     load.pass(100).await;
     assert!(
-        words(&output).contains("clients are asked to leave") || output.status.success(),
+        words(&output).contains("asking clients to leave") || output.status.success(),
         "{}",
         words(&output)
     );

@@ -110,7 +110,7 @@ async fn removal_of_only_gateway_is_held() {
     wait_generations(&agent, 1).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "s-0.test", "/")]));
     let held = |status: &Value| {
-        status["healthy"] == false && message(status).contains("hold no Gateway any more")
+        status["healthy"] == false && message(status).contains("no longer contain any Gateway")
     };
     agent.remove("gateway.yaml");
     agent.wait_status("it is held", held).await;
@@ -150,7 +150,7 @@ async fn missing_class_removes_gateways_only_when_accepted() {
     let held = |status: &Value| {
         let message = message(status);
         status["healthy"] == false
-            && message.contains("hold no GatewayClass")
+            && message.contains("no longer contain GatewayClass")
             && message.contains("default/edge")
     };
     agent.remove("class.yaml");
@@ -184,7 +184,7 @@ async fn accepted_removal_survives_agent_death_before_drain_ends() {
     agent.remove("gateway.yaml");
     agent
         .wait_status("it is held", |status| {
-            message(status).contains("hold no Gateway any more")
+            message(status).contains("no longer contain any Gateway")
         })
         .await;
     accept(&agent).await;

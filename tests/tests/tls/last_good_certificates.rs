@@ -191,7 +191,7 @@ async fn listener_survives_key_rejected_by_envoy_until_fixed() {
         let words = refused[0]["envoyWords"].as_str().unwrap_or_default();
         refused.as_array().is_some_and(|all| all.len() == 1)
             && (&refused[0]["kind"], &refused[0]["name"]) == (&json!("Secret"), &json!("pair"))
-            && effect.contains("accepted before is used, whose certificate expires at")
+            && effect.contains("previously accepted key pair is used; its certificate expires at")
             && words.contains("2048-bit or larger")
             && condition(listener, "Programmed")["status"] == "True"
     };

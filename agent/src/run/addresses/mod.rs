@@ -61,7 +61,7 @@ pub(super) fn assign(
                 need.requested.iter().partition(|ip| offers(pool, **ip));
             for ip in refused {
                 assignment.problems.push(format!(
-                    "address {ip} is not one of the addresses that this host offers ({})",
+                    "address {ip} is not offered by this host ({})",
                     list(pool)
                 ));
             }
@@ -87,7 +87,7 @@ pub(super) fn assign(
             });
             match conflict {
                 Some((transport, port)) => assignment.problems.push(format!(
-                    "{} port {port} of address {ip} is already taken by another Gateway; give the host one address for each Gateway",
+                    "{} port {port} of address {ip} is already used by another Gateway; give the host one address for each Gateway",
                     transport.as_str_name()
                 )),
                 None => assignment.addresses.push(ip),

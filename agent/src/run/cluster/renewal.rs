@@ -35,7 +35,7 @@ pub(super) async fn renew(kubeconfig: PathBuf, stored: StoredToken, clients: Cli
             continue;
         };
         if let Err(why) = stored.settle(&path) {
-            tracing::warn!("the credential of this host cannot be handed to clients: {why}");
+            tracing::warn!("cannot pass the host's credential to clients: {why}");
         }
         if !is_due(
             &credential,
@@ -46,7 +46,7 @@ pub(super) async fn renew(kubeconfig: PathBuf, stored: StoredToken, clients: Cli
         }
         match request(&clients, &credential, &uid, (&stored, &path)).await {
             Ok(next) => {
-                tracing::info!(until = %next.expires, "the credential of this host is renewed");
+                tracing::info!(until = %next.expires, "renewed the credential of this host");
                 (failing, renewed) = (false, Some(Instant::now()));
                 backoff.reset();
             }
@@ -54,11 +54,11 @@ pub(super) async fn renew(kubeconfig: PathBuf, stored: StoredToken, clients: Cli
                 let expired = credential.expires <= Timestamp::now();
                 if expired && !failing {
                     tracing::error!(
-                        "the credential of this host expired at {} and could not be renewed: {why}. Envoy goes on serving; join again with another token (`sesame-agent join --replace`)",
+                        "the credential of this host expired at {} and could not be renewed: {why}. Envoy keeps serving; join again with a new token (`sesame-agent join --replace`)",
                         credential.expires
                     );
                 } else if !failing {
-                    tracing::warn!(until = %credential.expires, "the credential of this host cannot be renewed now: {why}");
+                    tracing::warn!(until = %credential.expires, "cannot renew the credential of this host now: {why}");
                 }
                 failing = true;
                 tokio::time::sleep(backoff.next()).await;
@@ -83,7 +83,7 @@ pub(super) fn seal_anew(kubeconfig: &Path, stored: &StoredToken) {
     if let Some((path, ..)) = of_join(kubeconfig, stored)
         && let Err(why) = stored.seal_anew(&path)
     {
-        tracing::warn!("the credential of this host cannot be sealed: {why}");
+        tracing::warn!("cannot seal the credential of this host: {why}");
     }
 }
 
@@ -120,7 +120,7 @@ async fn request(
         Ok(result) => result.map_err(|error| describe_error(&error))?,
         Err(_) => return Err(format!("no answer within {TIMEOUT:?}")),
     };
-    let next = Credential::parse(&token).ok_or("the answer is no token")?;
+    let next = Credential::parse(&token).ok_or("the answer is not a token")?;
     stored.store(path, &token)?;
     Ok(next)
 }

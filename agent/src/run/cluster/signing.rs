@@ -59,12 +59,12 @@ pub(in crate::run) async fn sign(
                     describe_error(&error)
                 )
             })?,
-            Err(_) => return Err(format!("no answer of the API server within {TIMEOUT:?}")),
+            Err(_) => return Err(format!("no answer from the API server within {TIMEOUT:?}")),
         };
         let status = found.status.unwrap_or_default();
         if let Some(ByteString(certificate)) = status.certificate.filter(|it| !it.0.is_empty()) {
             return String::from_utf8(certificate)
-                .map_err(|_| format!("CertificateSigningRequest {name} holds no PEM"));
+                .map_err(|_| format!("CertificateSigningRequest {name} does not contain PEM"));
         }
         let conditions = status.conditions.unwrap_or_default();
         let is = |type_: &str| conditions.iter().find(|one| one.type_ == type_);
@@ -75,18 +75,18 @@ pub(in crate::run) async fn sign(
                 .or(bad.reason.as_deref())
                 .unwrap_or_default();
             return Err(format!(
-                "CertificateSigningRequest {name} is {}: {why}; delete it to have it made again",
+                "CertificateSigningRequest {name} is {}: {why}; delete it to have it recreated",
                 bad.type_.to_lowercase()
             ));
         }
         (signing.say)(if is("Approved").is_some() {
             format!(
-                "CertificateSigningRequest {name} is approved, and {} has not signed it yet",
+                "CertificateSigningRequest {name} is approved, but {} has not signed it yet",
                 signing.signer
             )
         } else {
             format!(
-                "CertificateSigningRequest {name} waits to be approved (`kubectl certificate approve {name}`)"
+                "CertificateSigningRequest {name} is waiting for approval (`kubectl certificate approve {name}`)"
             )
         });
         let look = if begun.elapsed() > A_WHILE {

@@ -41,7 +41,7 @@ pub(super) fn classes(world: &World, orphans: &BTreeSet<NamespacedName>) -> Opti
     let gateways: Vec<String> = orphans.iter().map(ToString::to_string).collect();
     (!gateways.is_empty()).then(|| {
         format!(
-            "the manifests hold no GatewayClass {} any more, but Gateways of it ({})",
+            "the manifests no longer contain GatewayClass {}, but still have Gateways of it ({})",
             classes.join(", "),
             gateways.join(", ")
         )

@@ -373,7 +373,7 @@ fn gateways_losing_their_class_serve_until_accepted() {
     // Only the class is removed, then one of its Gateways, too.
     let (names, held) = wanted(without(&[1, 2]));
     assert_eq!(names, "default/edge default/wide");
-    let said = "hold no GatewayClass \"sesame\" any more, but Gateways of it (default/edge, default/wide), which is held";
+    let said = "no longer contain GatewayClass \"sesame\", but still have Gateways of it (default/edge, default/wide), which is held";
     assert!(held.contains(said), "{held}");
     let (names, held) = wanted(without(&[1]));
     assert_eq!(names, "default/edge");

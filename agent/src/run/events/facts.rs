@@ -180,7 +180,7 @@ impl EventFacts {
             event: HostEventKind::MoreOmitted,
             gateway: String::new(),
             about: String::new(),
-            message: format!("{omitted} more events of this moment are not kept"),
+            message: format!("{omitted} more events of this moment are omitted"),
             ended: false,
         });
         (last + 1..)

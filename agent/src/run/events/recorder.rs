@@ -48,7 +48,7 @@ impl Recorder {
     ) -> Self {
         let store = EventStore::new(state_dir);
         let events = store.read(Rule::Own).unwrap_or_else(|error| {
-            tracing::warn!("the events of this host cannot be read: {error}");
+            tracing::warn!("cannot read the events of this host: {error}");
             Vec::new()
         });
         Self {
@@ -104,7 +104,7 @@ impl Recorder {
             // They are retried at the next look.
             Err(error) => {
                 if !std::mem::replace(&mut self.failing, true) {
-                    tracing::warn!("the events of this host cannot be kept: {error}");
+                    tracing::warn!("cannot store the events of this host: {error}");
                 }
             }
         }
@@ -119,7 +119,7 @@ fn certificates(observed: &BTreeMap<NamespacedName, Observed>) -> ServedCertific
         for expiry in served.filter(|expiry| matches!(expiry.of, ExpiryOf::Leaf)) {
             let words = match Timestamp::from_second(expiry.not_after) {
                 Ok(end) => format!("expires at {end}"),
-                Err(_) => "expires at no time that is known".to_owned(),
+                Err(_) => "expires at an unknown time".to_owned(),
             };
             certificates.insert((gateway.to_string(), expiry.name.clone()), words);
         }

@@ -97,7 +97,7 @@ async fn run(
                 Ok(left) if last != Some(*left) => {
                     last = Some(*left);
                     to.say(note(format!(
-                        "clients are asked to leave: {left} connections are left"
+                        "asking clients to leave: {left} connections are left"
                     )));
                     None
                 }

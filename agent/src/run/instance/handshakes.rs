@@ -77,7 +77,7 @@ impl Handshakes {
         let outcome = task.await;
         self.task = None;
         outcome.unwrap_or_else(|error| {
-            tracing::error!(%error, "handshakes with this host's listeners have ended early");
+            tracing::error!(%error, "the handshakes with this host's listeners ended early");
             Vec::new()
         })
     }

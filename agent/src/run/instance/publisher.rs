@@ -118,7 +118,7 @@ impl Publisher {
                 let (first, other) = (self.pid == 0, self.pid != *pid);
                 self.pid = *pid;
                 if !loaded {
-                    tracing::error!("Envoy runs, but has not taken all of its files");
+                    tracing::error!("Envoy is running, but has not loaded all of its files");
                     self.quarantine.suspect();
                 }
                 let new = other && !first;
@@ -153,7 +153,7 @@ impl Publisher {
             return;
         }
         if let Err(error) = self.applier.apply(wanted, None).await {
-            tracing::error!(%error, "the files for Envoy cannot be put right");
+            tracing::error!(%error, "cannot repair the files for Envoy");
         }
     }
 
@@ -161,10 +161,10 @@ impl Publisher {
         match self.applier.reread() {
             Ok(junk) if junk.is_empty() => {}
             Ok(junk) => {
-                tracing::warn!(files = ?junk, "files for Envoy were damaged or not ours; they are written anew");
+                tracing::warn!(files = ?junk, "files for Envoy were damaged or foreign; rewriting them");
             }
             Err(error) => {
-                tracing::error!(%error, "the files for Envoy cannot be read");
+                tracing::error!(%error, "cannot read the files for Envoy");
             }
         }
     }
@@ -197,7 +197,7 @@ impl Publisher {
             Ok(Published::Refused { envoy_words }) => {
                 // Retrying the same target is useless: wait for a newer one.
                 tracing::error!(
-                    "a change is refused; what was accepted last is served: {}",
+                    "a change is refused; the last accepted configuration is served: {}",
                     envoy_words.join("; ")
                 );
                 self.observed
@@ -207,7 +207,7 @@ impl Publisher {
             Ok(Published::Searching { envoy_words }) => {
                 self.observed
                     .send_modify(|observed| observed.refusal = envoy_words);
-                "the newest change is refused; what is refused of it is being looked for".to_owned()
+                "the newest change is refused; searching for the refused parts".to_owned()
             }
             Ok(Published::NotYet { reason }) => reason,
             Err(error) => {
@@ -309,7 +309,7 @@ impl Publisher {
             tracing::warn!(
                 cause = wanted.cause,
                 left_out = affected.refused.len(),
-                "Envoy serves the newest configuration without what it refuses"
+                "Envoy serves the newest configuration without the refused parts"
             );
         }
         self.observed
@@ -327,7 +327,7 @@ impl Publisher {
         for key in keys {
             let secret = Subscription::new(XdsKind::Secret, key);
             if let Err(error) = self.applier.place_again(&secret) {
-                tracing::warn!(%error, key, "the file of a key pair cannot be written again");
+                tracing::warn!(%error, key, "cannot rewrite the file of a key pair");
             }
         }
         let told = self.handshakes.take(unproven);

@@ -81,7 +81,7 @@ impl RemovalGuard {
         }
         self.held = Some(held);
         Err(format!(
-            "the newest revision would remove {loss} and is held; `sesame-agent accept` applies it, and so does the agent if the source still wants it {} s later",
+            "the newest revision would remove {loss} and is held; `sesame-agent accept` applies it, or the agent does if the source still wants it after {} s",
             self.pause.as_secs()
         ))
     }

@@ -68,7 +68,7 @@ impl Replacement {
                 Ok(restarted)
             }
             Err(error) => Err(format!(
-                "Envoy is to be replaced ({why}), and goes on serving because it cannot be: {error}"
+                "Envoy should be replaced ({why}), but cannot be, so it keeps serving: {error}"
             )),
         }
     }
@@ -100,7 +100,7 @@ impl Replacement {
         }
         replies.end(match result {
             Ok(done) => Ok(format!(
-                "replaced by {}: process {} serves in the place of {}, after {} ms",
+                "replaced by {}: process {} replaced {} after {} ms",
                 done.way,
                 done.now,
                 done.before,

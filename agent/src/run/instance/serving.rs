@@ -183,7 +183,7 @@ impl Serving {
         let Some(why) = self.replacement.due(&self.state, target) else {
             return false;
         };
-        tracing::info!(why, "Envoy is to be replaced");
+        tracing::info!(why, "Envoy should be replaced");
         self.clean_up().await;
         let target = self.selector.selected();
         let observed = self.instance.observed.borrow().clone();
@@ -284,7 +284,7 @@ impl Serving {
                 let released = &self.instance.settings.released;
                 released.send_modify(|count| *count += 1);
                 replies.end(Ok(
-                    "Gateways that the source no longer has are withdrawn".to_owned()
+                    "withdrawing Gateways that the source no longer has".to_owned()
                 ));
             }
             InstanceCommand::Accept => {

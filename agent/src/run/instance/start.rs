@@ -41,7 +41,7 @@ impl Instance {
             tracing::warn!(files = opened.undone, "an interrupted change was undone");
         }
         if !opened.junk.is_empty() {
-            tracing::warn!(files = ?opened.junk, "files for Envoy were damaged or not ours; they are written anew");
+            tracing::warn!(files = ?opened.junk, "files for Envoy were damaged or foreign; rewriting them");
         }
         // Others may have damaged the shares since, or this agent may open more or fewer files than
         // the last.
@@ -52,7 +52,7 @@ impl Instance {
         } else if from_files {
             // The files hold the state that Envoy accepted last; the stored state may be one change
             // older.
-            tracing::info!("starting Envoy from the files that are there");
+            tracing::info!("starting Envoy from the existing files");
         } else {
             // No Envoy reads the files yet, so they can be written in any order.
             let desired = apply::Desired {

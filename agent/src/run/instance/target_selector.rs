@@ -71,7 +71,7 @@ impl TargetSelector {
             let before = Arc::new(
                 selector
                     .source
-                    .with(&before, "the configuration that was accepted before"),
+                    .with(&before, "the previously accepted configuration"),
             );
             if !selector.is_let_through(Some(&before)) {
                 selector.chosen = before;
@@ -186,16 +186,15 @@ impl TargetSelector {
         self.held = None;
         self.chosen = Arc::clone(&self.source);
         self.lay();
-        "the revision that was held is being applied"
+        "applying the held revision"
     }
 
     /// Selects an accepted generation and stays there, even across restarts. Returns the reply.
     pub(super) fn roll_back(&mut self, number: u64) -> Result<String, String> {
         self.go_back(number)?;
         self.lay();
-        history::pin(&self.directory, Some(number)).map_err(|error| {
-            format!("the rollback cannot be stored for the next start: {error}")
-        })?;
+        history::pin(&self.directory, Some(number))
+            .map_err(|error| format!("cannot store the rollback for the next start: {error}"))?;
         Ok(format!(
             "returning to generation {number}; `sesame-agent resume` follows the source again"
         ))

@@ -48,7 +48,7 @@ pub(in crate::run) struct ReportFacts<'a> {
 }
 
 /// Hint for a host whose kernel does not move connections.
-const NOT_PARKED: &str = "if Envoy died, new connections would be refused until the next one listens; set net.ipv4.tcp_migrate_req to 1 and they wait instead";
+const NOT_PARKED: &str = "if Envoy died, new connections would be refused until the next one listens; set net.ipv4.tcp_migrate_req to 1 to let them wait instead";
 
 /// Composes the report. If there are many objects, their statuses take long. Without them, their
 /// conditions do not count for its health either.
@@ -145,7 +145,7 @@ fn source_reasons(known: &SourceState, source: &SourceReport) -> Vec<String> {
     reasons.extend(errors.map(ToString::to_string));
     if let Some(why) = &known.polling {
         reasons.push(format!(
-            "changes of {} are polled for once a second, because inotify is not available: {why}",
+            "changes of {} are polled once a second, because inotify is not available: {why}",
             source.title()
         ));
     }
@@ -159,7 +159,7 @@ fn count_errors(known: &SourceState, source: &SourceReport) -> Option<String> {
     let kind = match (&source.manifests, &source.bundle_dir) {
         (Some(_), _) => "the manifests",
         (None, Some(_)) => "the bundles",
-        (None, None) => "what is published",
+        (None, None) => "the published configuration",
     };
     let noun = if errors == 1 { "error" } else { "errors" };
     (errors > 0).then(|| format!("{errors} {noun} in {kind}"))
@@ -220,7 +220,7 @@ fn gateway_reasons(
     for (name, observed) in observed {
         let unshown = observed.unshown.iter();
         reasons.extend(unshown.map(|(listener, why)| {
-            format!("Gateway {name}: {listener} does not show its newest certificate: {why}")
+            format!("Gateway {name}: {listener} does not present its newest certificate: {why}")
         }));
         let without = observed.without_files.iter();
         reasons.extend(without.map(|(listener, why)| {
@@ -272,7 +272,7 @@ pub(in crate::run) fn gateway_report(
         let why = observed.trouble_or(observed.why_not_running());
         (AgentState::Down, why)
     } else if !serves && !observed.is_in_trouble() {
-        let why = "Envoy has not taken its first configuration yet";
+        let why = "Envoy has not accepted its first configuration yet";
         (AgentState::Applying, why.to_owned())
     } else if let Some(held) = &observed.held {
         (AgentState::Degraded, held.clone())
@@ -280,10 +280,10 @@ pub(in crate::run) fn gateway_report(
         let held = known.held(name).map(String::as_str);
         answered_state(held, incomplete, &refused, observed)
     } else if observed.is_in_trouble() {
-        let refused = "Envoy refused the newest change; what it accepted last is served";
+        let refused = "Envoy refused the newest change; the last accepted configuration is served";
         (AgentState::Degraded, observed.trouble_or(refused))
     } else {
-        let why = "the newest change is on its way";
+        let why = "the newest change is being applied";
         (AgentState::Applying, why.to_owned())
     };
     GatewayReport {
@@ -394,5 +394,5 @@ fn count_bad(statuses: &Statuses) -> Option<String> {
         .flat_map(|(_, conditions)| conditions)
         .filter(|condition| condition.is_fault())
         .count();
-    (bad > 0).then(|| format!("{bad} conditions of objects say that something is wrong"))
+    (bad > 0).then(|| format!("{bad} conditions of objects report problems"))
 }

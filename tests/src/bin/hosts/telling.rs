@@ -33,7 +33,7 @@ pub(crate) fn journal_and_reload(inside: &Inside) {
     assert!(!refused.status.success(), "settings that are wrong");
     inside.wait_for("the unit says that they were refused", |inside| {
         let status = inside.property(AGENT, "StatusText");
-        let is_said = status.contains("the settings were not taken");
+        let is_said = status.contains("the settings were rejected");
         is_said.then_some(()).ok_or(status)
     });
     match good {

@@ -56,7 +56,7 @@ impl Overlap {
             Err(error) => Err(error.to_string()),
         };
         let stored: Option<BundleMemory> = stored.unwrap_or_else(|error| {
-            tracing::error!(path = %path.display(), error, "what trust bundles had lost in a rotation cannot be read; it is not trusted any more");
+            tracing::error!(path = %path.display(), error, "cannot read the certificates that rotations removed from trust bundles; they are no longer trusted");
             None
         });
         Self {
@@ -163,7 +163,7 @@ impl Overlap {
             Ok(()) => self.stored = wanted.cloned(),
             // Safe: without the file, only declared certificates are trusted.
             Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "what trust bundles have lost in a rotation cannot be stored; after a restart of the agent it is not trusted any more");
+                tracing::warn!(path = %self.path.display(), %error, "cannot store the certificates that rotations removed from trust bundles; after a restart of the agent they are no longer trusted");
             }
         }
     }
@@ -175,7 +175,7 @@ fn tell(retained: &BTreeMap<String, RetainedAuthorities>) {
         tracing::info!(
             bundle,
             certificates,
-            "a trust bundle is in rotation; what it has lost is trusted for a while more"
+            "a trust bundle is in rotation; its removed certificates stay trusted for a while"
         );
     }
 }

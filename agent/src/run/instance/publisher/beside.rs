@@ -46,7 +46,7 @@ impl Publisher {
                 matches!(outcome, Outcome::Applied | Outcome::Unchanged)
             }
             Err(error) => {
-                tracing::debug!(%error, "a part of a change cannot be sent ahead");
+                tracing::debug!(%error, "cannot send a part of a change ahead");
                 false
             }
         }
@@ -95,10 +95,10 @@ impl Publisher {
         let used = self.applier.on_disk().only(&served.rendered);
         match self.bring(&used).await {
             Ok(outcome) => {
-                tracing::debug!(?outcome, "clusters that nothing uses were removed");
+                tracing::debug!(?outcome, "removed unused clusters");
             }
             Err(error) => {
-                tracing::warn!(%error, "clusters that nothing uses cannot be removed yet");
+                tracing::warn!(%error, "cannot remove unused clusters yet");
             }
         }
     }

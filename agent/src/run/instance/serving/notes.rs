@@ -22,7 +22,7 @@ impl Serving {
         let version = match admin.server_info().await {
             Ok(info) => Version::of_build(&info.version),
             Err(error) => {
-                tracing::debug!(%error, "Envoy does not say its version");
+                tracing::debug!(%error, "Envoy did not report its version");
                 None
             }
         };
