@@ -95,7 +95,7 @@ fn answer_to(socket: &Path, request: Request<Full<Bytes>>) -> anyhow::Result<Opt
         let body = Limited::new(body, MAX_BYTES)
             .collect()
             .await
-            .map_err(|error| anyhow::anyhow!("the answer is cut off: {error}"))?;
+            .map_err(|error| anyhow::anyhow!("the answer is truncated: {error}"))?;
         Ok(Some(body.to_bytes().to_vec()))
     };
     let answer = runtime()?.block_on(async { tokio::time::timeout(TIMEOUT, answer).await });
@@ -194,7 +194,7 @@ pub(crate) fn call<T: DeserializeOwned>(agent: &AgentArgs, path: &str) -> anyhow
         let body = Limited::new(body, MAX_ERROR)
             .collect()
             .await
-            .map_err(|error| anyhow::anyhow!("the answer is cut off: {error}"))?;
+            .map_err(|error| anyhow::anyhow!("the answer is truncated: {error}"))?;
         Ok(serde_json::from_slice(&body.to_bytes())?)
     };
     let answer = runtime()?.block_on(async { tokio::time::timeout(TIMEOUT, answer).await });
@@ -224,7 +224,7 @@ pub(crate) async fn send_command(
     let mut pending = Vec::new();
     let (mut ended, mut wrong) = (false, false);
     while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.context("the answer is cut off")?.into_data() else {
+        let Ok(data) = frame.context("the answer is truncated")?.into_data() else {
             continue;
         };
         pending.extend_from_slice(&data);
@@ -239,7 +239,7 @@ pub(crate) async fn send_command(
         }
     }
     if !ended {
-        bail!("the agent ended before the command was carried out");
+        bail!("the agent stopped before it completed the command");
     }
     Ok(if wrong { EXIT_WRONG } else { 0 })
 }

@@ -178,7 +178,7 @@ fn binary(args: &RenderArgs, gateways: &[&ResolvedGateway]) -> anyhow::Result<u8
         bail!("--format pb prints a whole bootstrap; leave out --only");
     }
     if !gateway.keys.is_empty() && !args.show_secrets {
-        bail!("--format pb would print private keys; add --show-secrets if that is wanted");
+        bail!("--format pb would print private keys; add --show-secrets to allow this");
     }
     let options = render_options(&args.host);
     let rendered = sesame_render::render(&gateway.snapshot, &gateway.keys, &options);

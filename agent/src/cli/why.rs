@@ -74,7 +74,7 @@ fn of_manifests(args: &WhyArgs, object: &ObjectKey) -> anyhow::Result<ObjectAnsw
     let manifests = args.manifests.clone().unwrap_or_default();
     let read = offline::read(&manifests, &args.host)?;
     if !read.manifests.world().contains(object) {
-        bail!("--manifests {}: there is no {object}", manifests.display());
+        bail!("--manifests {}: no {object}", manifests.display());
     }
     let name = object.to_string();
     let gateways = read.resolution.gateways.iter();

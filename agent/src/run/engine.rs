@@ -375,8 +375,8 @@ pub(super) fn note_busy(known: &watch::Sender<SourceState>, busy: bool) {
 
 fn cause(change: &Change, first: bool) -> String {
     match change {
-        _ if first => "the first reading of the manifests".to_owned(),
-        Change::All => "a reading of all manifests".to_owned(),
+        _ if first => "the first scan of the manifests".to_owned(),
+        Change::All => "a scan of all manifests".to_owned(),
         Change::Paths(paths) => match paths.as_slice() {
             [path] => format!("a change of {}", path.display()),
             more => format!("a change of {} files", more.len()),

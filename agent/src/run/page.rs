@@ -116,7 +116,7 @@ fn summary(page: &mut Page, report: &Report, now: Timestamp) {
     page.list(&problems);
     let agent = &report.agent;
     page.paragraph(format!(
-        "Agent {}, process {}, since {:.0}; this page is of {now:.0}",
+        "Agent {}, process {}, since {:.0}; page generated at {now:.0}",
         agent.version, agent.pid, agent.started
     ));
 }

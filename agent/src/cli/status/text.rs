@@ -72,7 +72,7 @@ fn headline(report: &Report, text: &mut String) {
 /// Appends warnings about future problems, and hints.
 fn advice(report: &Report, text: &mut String) {
     for warning in &report.warnings {
-        let _ = writeln!(text, "{WARNING}soon wrong:{WARNING:#} {warning}");
+        let _ = writeln!(text, "{WARNING}warning:{WARNING:#} {warning}");
     }
     for hint in &report.hints {
         let _ = writeln!(text, "hint: {hint}");

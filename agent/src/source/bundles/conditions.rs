@@ -35,7 +35,7 @@ impl Conditions {
         let mut trusted = state.trusted()?;
         for pem in settings.trusted.to_pem().values() {
             if let Err(error) = trusted.add_pem(pem.as_bytes()) {
-                faults.push(("", format!("the trusted keys, of all files: one {error}")));
+                faults.push(("", format!("one of the trusted keys {error}")));
             }
         }
         let identity = state.identity()?;

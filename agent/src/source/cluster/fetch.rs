@@ -133,7 +133,7 @@ pub(super) async fn look_for_manifest(
         .map_err(|why| format!("ConfigMap {namespace}/{name}: {why}"))
 }
 
-const NOT_THERE: &str = "is not there";
+const NOT_THERE: &str = "is missing";
 
 /// Reads an object from the API server's cache, which may be slightly outdated.
 async fn cached<K>(api: &Api<K>, name: &str) -> Result<Option<K>, String>

@@ -321,8 +321,8 @@ impl ClusterStore {
                     let gateway = entry.assembler.gateway().map(ToString::to_string);
                     let gateway = gateway.unwrap_or_default();
                     let why = match found {
-                        Some(_) => "its manifest is for other hosts now",
-                        None => "its manifest is gone",
+                        Some(_) => "its manifest is now for other hosts",
+                        None => "its manifest was deleted",
                     };
                     tracing::info!(%gateway, "the Gateway is withdrawn: {why}");
                     entry.begin_round();

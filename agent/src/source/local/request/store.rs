@@ -138,8 +138,8 @@ fn waiting(
         Answerer::Operator => {
             format!("have your authority sign {file}, and put the certificate into {answer}")
         }
-        Answerer::Command(words) => format!("it is given to {}", words.join(" ")),
-        Answerer::Signer { name, .. } => format!("it is for signer {name} of the cluster"),
+        Answerer::Command(words) => format!("it is passed to {}", words.join(" ")),
+        Answerer::Signer { name, .. } => format!("signer {name} of the cluster must sign it"),
     };
     if let Some(why) = &open.refused {
         return Some((severity, format!("the answer is rejected: {why}; {how}")));
