@@ -59,7 +59,7 @@ pub fn beside_test(name: &str) -> PathBuf {
         .find(|candidate| candidate.is_file())
         .unwrap_or_else(|| {
             let test = test.display();
-            panic!("no {name} beside {test}: `cargo build --workspace --bins` first")
+            panic!("no {name} next to {test}: run `cargo build --workspace --bins` first")
         })
 }
 
@@ -105,7 +105,7 @@ impl AgentUnderTest {
     pub fn address(&self, outside: u16) -> SocketAddr {
         let known = self.ports.iter().find(|(port, _)| *port == outside);
         let (_, port) =
-            known.unwrap_or_else(|| panic!("port {outside} is not among those of this agent"));
+            known.unwrap_or_else(|| panic!("port {outside} is not a port of this agent"));
         (Ipv4Addr::LOCALHOST, *port).into()
     }
 

@@ -6,11 +6,7 @@ use std::path::{Path, PathBuf};
 pub fn envoy_binary() -> PathBuf {
     if let Some(path) = std::env::var_os("ENVOY").filter(|value| !value.is_empty()) {
         let path = PathBuf::from(path);
-        assert!(
-            path.is_file(),
-            "$ENVOY is {}, which is not a file",
-            path.display()
-        );
+        assert!(path.is_file(), "$ENVOY is not a file: {}", path.display());
         return path;
     }
     on_path().or_else(fetched).expect(

@@ -41,7 +41,7 @@ impl AgentUnderTest {
             if start.elapsed() > SOON {
                 self.child = Some(child);
                 panic!(
-                    "the agent does not stop within {SOON:?}\n{}",
+                    "the agent did not stop within {SOON:?}\n{}",
                     self.log_tail()
                 );
             }

@@ -197,7 +197,7 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
     for object in others.iter().chain([&second.manifest]) {
         apply(cluster.admin(), object).await;
     }
-    let missing = format!("{name}: is not there");
+    let missing = format!("{name}: is missing");
     agent
         .wait_status("what is missing is named", |status| {
             says(status, "Degraded", &missing)

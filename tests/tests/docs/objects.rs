@@ -100,7 +100,7 @@ fn object(place: &str, page: &Page, value: Value) -> Option<Value> {
                 let known = settings.contains(*key);
                 assert!(
                     known,
-                    "{place}: {key:?} is no setting of the agent, and nothing else that is known here"
+                    "{place}: {key:?} is neither a setting of the agent nor otherwise known here"
                 );
             }
             None

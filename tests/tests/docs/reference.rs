@@ -22,7 +22,7 @@ fn check(path: &str, written: &str) {
     }
     assert!(
         text == wanted,
-        "{path} is not what the code says: SESAME_SET_DOCS=1 cargo test --workspace --test docs reference"
+        "{path} is out of date: run SESAME_SET_DOCS=1 cargo test --workspace --test docs reference"
     );
 }
 

@@ -149,7 +149,7 @@ fn rooms_import_only_allowed_rooms_without_cycles() {
     for name in rows.values().flat_map(|row| &row.modules) {
         let path: ModulePath = name.split('/').map(str::to_owned).collect();
         if !modules.0.contains_key(&path) {
-            problems.push(format!("the table has {name}, which is no module"));
+            problems.push(format!("the table has {name}, which is not a module"));
         }
     }
     for (from, imports) in &arrows {

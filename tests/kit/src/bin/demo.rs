@@ -31,10 +31,10 @@ struct Arguments {
     /// The Gateway API objects to serve.
     #[arg(long, default_value_os_t = demo::manifests())]
     manifests: PathBuf,
-    /// The agent; that beside this program unless said.
+    /// The agent binary; by default the one in the same directory as this program.
     #[arg(long)]
     agent: Option<PathBuf>,
-    /// Ask what would be printed, and end.
+    /// Send the example requests, check the answers, and exit.
     #[arg(long)]
     check: bool,
 }
@@ -179,7 +179,7 @@ async fn serve(
     if check {
         return Ok(());
     }
-    println!("Edit a file there: the change serves at once. Ctrl-C ends the demo.");
+    println!("Edit a file there: the change takes effect at once. Ctrl-C ends the demo.");
     let status = child.wait().await?;
     bail!("sesame-agent ended with {status}");
 }

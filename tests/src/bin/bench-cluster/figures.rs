@@ -65,10 +65,9 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
     row("route to another backend applied to served, ms", &|f| {
         Times::cell(&f.switch)
     })?;
-    row(
-        "  floor of the list of clusters, beside that of a route",
-        &|f| Times::cell(&f.clusters_floor),
-    )?;
+    row("  floor of the list of clusters, next to a route's", &|f| {
+        Times::cell(&f.clusters_floor)
+    })?;
     row("endpoint applied to served, ms", &|f| {
         Times::cell(&f.endpoint_change)
     })?;

@@ -132,7 +132,10 @@ async fn floor_of_list(
         let is_there = change % 2 == 1;
         let started = lists.rename(change, aside)?;
         while admin.endpoints(&filter).await?.is_empty() == is_there {
-            ensure!(started.elapsed() < PATIENCE, "{cluster} is not as wanted");
+            ensure!(
+                started.elapsed() < PATIENCE,
+                "{cluster} did not reach the expected state"
+            );
             tokio::time::sleep(LOOK).await;
         }
         samples.push(started.elapsed());

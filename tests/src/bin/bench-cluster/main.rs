@@ -36,7 +36,7 @@ struct Args {
     /// Number of HTTPRoutes; repeatable.
     #[arg(long, value_delimiter = ',', default_values_t = [1000, 5000, 10_000])]
     routes: Vec<usize>,
-    /// Number of changes of each sort.
+    /// Number of changes of each kind.
     #[arg(long, default_value_t = 60)]
     changes: usize,
     /// Duration of the churn.

@@ -145,7 +145,7 @@ const ROWS: &[Row] = &[
     ("  its CPU until then, ms of a core", |f| {
         f.controller_restart.controller_cpu
     }),
-    ("  requests meanwhile", |f| f.controller_restart.requests),
+    ("  requests during it", |f| f.controller_restart.requests),
     ("  its memory at the peak, MiB", |f| {
         f.controller_restart_peak_mib
     }),

@@ -34,29 +34,29 @@ struct Args {
     /// Number of hosts; repeatable.
     #[arg(long, value_delimiter = ',', default_values_t = [250, 500, 1000, 2000])]
     hosts: Vec<u32>,
-    /// Number of HTTPRoutes of their Gateway.
+    /// Number of HTTPRoutes of the hosts' Gateway.
     #[arg(long, default_value_t = 100)]
     routes: usize,
-    /// Number of changes of each sort.
+    /// Number of changes of each kind.
     #[arg(long, default_value_t = 5)]
     changes: usize,
-    /// Duration of the rest.
+    /// Duration of the idle phase.
     #[arg(long, default_value_t = 30)]
     rest_seconds: u64,
-    /// Number of agents in a process.
+    /// Number of agents per process.
     #[arg(long, default_value_t = 500)]
     each: usize,
-    /// Identity of the hosts.
+    /// Kind of identity that the hosts have.
     #[arg(long, value_enum, default_value_t = IdentityOfHosts::Pods)]
     identity: IdentityOfHosts,
-    /// File for the figures as JSON. Those of other sizes in it stay.
+    /// File for the figures as JSON; figures of other sizes in it are kept.
     #[arg(long, default_value = "target/bench-fleet.json")]
     json: PathBuf,
     #[command(subcommand)]
     process: Option<Process>,
 }
 
-/// A process of clients, which the benchmark starts itself.
+/// A client process, started by the benchmark.
 #[derive(Debug, Subcommand)]
 enum Process {
     /// Light agents.

@@ -24,9 +24,9 @@ const AT_ONCE: usize = 16;
 /// Sort of identity that hosts have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum IdentityOfHosts {
-    /// Pods of one ServiceAccount, each on a node of its own, as those of a DaemonSet.
+    /// Pods of one ServiceAccount on separate nodes, like a DaemonSet's.
     Pods,
-    /// A ServiceAccount, a Role and a RoleBinding for each, as hosts from outside the cluster.
+    /// A ServiceAccount, a Role and a RoleBinding for each host, like hosts outside the cluster.
     Accounts,
 }
 

@@ -56,7 +56,7 @@ impl Client {
             // Leave CPU time to the measured processes. The floor is measured with the same pause.
             std::thread::sleep(Duration::from_micros(200));
         }
-        bail!("{host}: not as wanted within {within:?}; last: {last}")
+        bail!("{host}: unexpected answers for {within:?}; last: {last}")
     }
 
     /// Sends a single request.

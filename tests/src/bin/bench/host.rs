@@ -115,7 +115,7 @@ impl Host {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        bail!("the agent does not serve within {within:?}: {last}")
+        bail!("the agent did not serve within {within:?}: {last}")
     }
 
     fn gateway_dir(&self) -> anyhow::Result<PathBuf> {
@@ -238,10 +238,7 @@ impl Host {
             if envoys.count() <= self.manifests.gateways() {
                 return self.wait_serving(within);
             }
-            ensure!(
-                Instant::now() < deadline,
-                "an Envoy that was replaced does not end"
-            );
+            ensure!(Instant::now() < deadline, "a replaced Envoy did not end");
             std::thread::sleep(Duration::from_millis(100));
         }
     }
@@ -273,7 +270,7 @@ impl Host {
                 }
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            bail!("{name} is not as wanted within {within:?}")
+            bail!("{name} did not reach the expected state within {within:?}")
         })
     }
 
@@ -355,7 +352,7 @@ fn kill_and_wait(pid: i32) -> anyhow::Result<()> {
                 .is_ok_and(|stat| !stat.contains(") Z"))
         {
             if Instant::now() > deadline {
-                bail!("process {pid} does not end");
+                bail!("process {pid} did not end");
             }
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -39,7 +39,7 @@ struct Args {
     /// Number of HTTPRoutes; repeatable.
     #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1000, 5000, 10_000])]
     routes: Vec<usize>,
-    /// Number of Gateways that share the routes; each has an Envoy of its own, and the changes are those of the first.
+    /// Number of Gateways that share the routes, each with its own Envoy; changes apply to the first.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     gateways: u16,
     /// Number of endpoints of each Service.
@@ -48,16 +48,16 @@ struct Args {
     /// Number of ListenerSets, each with a listener for one of the first routes.
     #[arg(long, default_value_t = 0)]
     listener_sets: usize,
-    /// Number of changes of each sort.
+    /// Number of changes of each kind.
     #[arg(long, default_value_t = 60)]
     changes: usize,
-    /// Seconds of churn at each size; none is measured if 0.
+    /// Seconds of churn at each size; 0 skips it.
     #[arg(long, default_value_t = 60)]
     churn_seconds: u64,
-    /// Leave out what a request costs, which takes as long as everything else.
+    /// Skip the cost of a request, which takes as long as everything else together.
     #[arg(long)]
     no_requests: bool,
-    /// Measure resolution and rendering alone, without a host.
+    /// Measure only resolution and rendering, without a host.
     #[arg(long)]
     pure: bool,
     /// File for the figures as JSON.

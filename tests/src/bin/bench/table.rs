@@ -70,7 +70,7 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
     row("  floor: Envoy alone on the same files", &|f| {
         format!("{:.0}", f.envoy_alone_cold_start_ms)
     })?;
-    row("the agent restarts beside Envoy, ms", &|f| {
+    row("agent restart while Envoy serves, ms", &|f| {
         format!("{:.0}", f.life.agent_restart_ms)
     })?;
     row("Envoy is killed: first response, ms", &|f| {
@@ -79,7 +79,7 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
     row("Envoy is replaced, hot / by handover, ms", &|f| {
         format!("{:.0} / {:.0}", f.life.hot_restart_ms, f.life.handover_ms)
     })?;
-    row("  requests meanwhile / failed", &|f| {
+    row("  requests during it / failed", &|f| {
         format!("{} / {}", f.life.requests, f.life.failed)
     })?;
     row("resolve everything, ms", &|f| {

@@ -24,16 +24,16 @@ use stage::Stage;
 /// Runs the Gateway API's conformance suite against Sesame on this machine.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Directory where the suite, `nodes` and `echo-basic` were built, and where logs and the report go.
+    /// Directory with the built suite, `nodes` and `echo-basic`; also for logs and the report.
     #[arg(long)]
     directory: PathBuf,
-    /// Release of the Gateway API whose definitions are installed: the suite's own.
+    /// Release of the Gateway API to install; must be the suite's.
     #[arg(long, default_value = gateway_api_version())]
     release: String,
-    /// The release channel of the Gateway API's definitions.
+    /// Release channel of the Gateway API.
     #[arg(long, value_enum, default_value_t = ChannelArg::Experimental)]
     channel: ChannelArg,
-    /// Number of times that the suite is run, one after the other on the same cluster.
+    /// Number of consecutive runs of the suite on the same cluster.
     #[arg(long, default_value_t = 1)]
     runs: u32,
     /// The suite's own arguments, such as `--run-test=HTTPRouteCORS` or `--disable-parallel-tests`.
@@ -43,9 +43,9 @@ struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ChannelArg {
-    /// Stable kinds and fields.
+    /// Stable kinds and fields only.
     Standard,
-    /// Everything.
+    /// All kinds and fields.
     Experimental,
 }
 

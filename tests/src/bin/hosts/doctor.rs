@@ -31,7 +31,11 @@ impl Diagnosis {
             panic!("{command:?}: {error}\n{words}")
         });
         let healthy = said["healthy"] == true;
-        assert_eq!(output.status.success(), healthy, "the exit code tells it");
+        assert_eq!(
+            output.status.success(),
+            healthy,
+            "the exit code matches the health"
+        );
         Self(said)
     }
 

@@ -142,7 +142,7 @@ impl Life {
         answers(3, PATIENCE).await;
         load.pass(100).await;
         let report = load.stop().await;
-        report.clean("host: rebooted, and its cluster came back");
+        report.clean("host: rebooted, and its cluster is available again");
     }
 }
 

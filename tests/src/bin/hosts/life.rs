@@ -188,7 +188,7 @@ async fn fills(inside: &Inside) {
         .await;
     load.stop()
         .await
-        .clean("host: the disk is full, and the agent restarted meanwhile");
+        .clean("host: full disk, with a restart of the agent");
 }
 
 /// Waits until the agent unit's status contains this text.

@@ -152,7 +152,7 @@ impl Machine {
             if let Some(status) = self.nspawn.try_wait().expect("nspawn is our child") {
                 break status;
             }
-            assert!(begun.elapsed() < PATIENCE, "the machine does not end");
+            assert!(begun.elapsed() < PATIENCE, "the machine did not stop");
             std::thread::sleep(Duration::from_millis(50));
         };
         assert_eq!(status.code(), Some(REBOOT), "nspawn: {status}");
@@ -215,7 +215,7 @@ fn boot(name: &str, directory: &Path) -> (Child, i32) {
         if let Some(init) = init_of(nspawn.id()) {
             break init;
         }
-        assert!(begun.elapsed() < PATIENCE, "the machine does not start");
+        assert!(begun.elapsed() < PATIENCE, "the machine did not start");
         std::thread::sleep(Duration::from_millis(5));
     };
     (nspawn, init)

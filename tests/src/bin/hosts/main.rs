@@ -40,13 +40,13 @@ use self::packages::Packages;
 struct Arguments {
     /// Scenarios to run; all by default.
     scenarios: Vec<String>,
-    /// Run a part of one in the network of the machine with this first process.
+    /// Run a part of a scenario in the network of the machine with this first process.
     #[arg(long, hide = true)]
     init: Option<i32>,
-    /// Run in a network that was made for the scenario, with what is built already.
+    /// Run in the network created for the scenario, with the existing build.
     #[arg(long, hide = true)]
     own_network: bool,
-    /// Only tell whether this machine can run others: 0, or the reason and 2.
+    /// Only check whether this machine can run scenarios: exit with 0, or print why not and exit with 2.
     #[arg(long)]
     can_run: bool,
 }
@@ -107,7 +107,7 @@ fn main() -> ExitCode {
     {
         let known: Vec<&str> = SCENARIOS.iter().map(|(name, _)| *name).collect();
         eprintln!(
-            "error: no scenario {unknown:?}; there are {}",
+            "error: unknown scenario {unknown:?}; expected one of {}",
             known.join(", ")
         );
         return ExitCode::from(CANNOT);

@@ -22,7 +22,7 @@ pub(crate) fn scenario(packages: &Packages) {
     // Start again, and let the removal stop it.
     inside.ok(&["systemctl", "start", "sesame.target"]);
     inside.ok(&["dpkg", "--remove", "sesame-agent", "sesame-envoy"]);
-    assert!(inside.envoys().is_empty(), "a removal ends what serves");
+    assert!(inside.envoys().is_empty(), "a removal stops all Envoys");
     assert!(inside.path("/etc/sesame/manifests/all.yaml").exists());
     inside.ok(&["dpkg", "--purge", "sesame-agent", "sesame-envoy"]);
     let left: Vec<String> = files(&inside).difference(&before).cloned().collect();

@@ -49,7 +49,7 @@ struct Arguments {
     /// Scenarios to run; all by default. Most run after `serve`. With `archive`, everything is installed from the archive for sites
     /// without a network.
     scenarios: Vec<String>,
-    /// Run as the first process of the namespaces.
+    /// Run as the first process of the new namespaces.
     #[arg(long, hide = true)]
     inside: bool,
 }
@@ -112,7 +112,7 @@ fn main() -> ExitCode {
         .find(|wanted| *wanted != archive::NAME && !known.contains(&wanted.as_str()))
     {
         eprintln!(
-            "error: no scenario {unknown:?}; there are {}",
+            "error: unknown scenario {unknown:?}; expected one of {}",
             known.join(", ")
         );
         return ExitCode::from(2);

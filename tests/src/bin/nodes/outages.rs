@@ -56,7 +56,7 @@ pub(crate) async fn backend(stage: &mut Stage) {
             };
             assert!(
                 begun.elapsed() < PATIENCE,
-                "the address of the last Pod is forgotten: not within {PATIENCE:?}; last: {last}"
+                "the address of the last Pod was not removed within {PATIENCE:?}; last: {last}"
             );
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
@@ -94,7 +94,7 @@ pub(crate) async fn reboot(stage: &mut Stage) {
     stage.change().await;
     place(&kubectl, &json!(null)).await;
     stage.change().await;
-    ended(load, "another node lost its power and came back").await;
+    ended(load, "another node lost its power and restarted").await;
 }
 
 /// Restricts the backend's Pods to certain nodes.

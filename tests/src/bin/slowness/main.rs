@@ -4,10 +4,10 @@ use clap::{Parser, ValueEnum as _};
 use sesame_tests::slowness::{self, Cause, HOST};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Starts a gateway on which something is slow.
+/// Starts a gateway with a performance problem.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Number of the gateway, from 1 to 10; the number does not tell the cause.
+    /// Number of the gateway, from 1 to 10; it does not reveal the cause.
     number: usize,
 }
 
@@ -21,10 +21,7 @@ async fn main() -> anyhow::Result<()> {
         .filter(|number| *number < causes.len())
         .map(|number| causes[(number * 7 + 3) % causes.len()]);
     let Some(cause) = cause else {
-        anyhow::bail!(
-            "there is no gateway {number}; expected 1 to {}",
-            causes.len()
-        );
+        anyhow::bail!("unknown gateway {number}; expected 1 to {}", causes.len());
     };
     let gateway = slowness::start(cause).await;
     let agent = &gateway.agent;

@@ -47,7 +47,7 @@ fn the_files_are_what_the_tables_say() {
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(
             text == wanted,
-            "{name} is not what the tables say: SESAME_SET_MONITORING=1 cargo test --workspace --test telemetry monitoring::"
+            "{name} is out of date: run SESAME_SET_MONITORING=1 cargo test --workspace --test telemetry monitoring::"
         );
     }
 }
