@@ -255,10 +255,7 @@ mod tests {
             assert_eq!(taken, takes, "{words:?}");
         }
         for (words, said) in [
-            (
-                &["pod"][..],
-                "expected a kind that has a status: GatewayClass",
-            ),
+            (&["pod"][..], "expected a kind with a status: GatewayClass"),
             (&["httproute/web", "api"], "expected KIND/NAME"),
             (&["httproute/a/b/c"], "expected NAME or NAMESPACE/NAME"),
             (&["httproute/"], "expected NAME"),

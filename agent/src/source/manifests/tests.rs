@@ -406,7 +406,7 @@ fn loops_of_links_end() {
     let problems = fixture.problems();
     assert_eq!(problems.len(), 3, "{problems:#?}");
     assert!(
-        problems[1].contains("is the directory . again"),
+        problems[1].contains("links to the directory . again"),
         "{problems:#?}"
     );
 }

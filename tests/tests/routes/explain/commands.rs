@@ -169,7 +169,7 @@ async fn why_shows_where_object_is_served_and_problems() {
         &manifests,
     ]);
     assert_eq!(none.status.code(), Some(3), "{none:?}");
-    assert!(words(&none).contains("there is no HTTPRoute"), "{none:?}");
+    assert!(words(&none).contains("no HTTPRoute"), "{none:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
