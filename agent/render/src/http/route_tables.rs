@@ -236,16 +236,7 @@ pub(crate) fn render_host(
         // Counted before rendering, because the snapshot's size is not trusted.
         let with_this = sizes::of_route(it).saturating_add(size);
         if with_this > MOST_OF_VIRTUAL_HOST_BYTES {
-            problems.add(
-                &it.name,
-                format!(
-                    "in virtual host `{domain}` the routes before it make {}, with it {}; at most {} are allowed; requests that it matches are answered with {} there",
-                    in_words(size),
-                    in_words(with_this),
-                    in_words(MOST_OF_VIRTUAL_HOST_BYTES),
-                    refusal::HTTP
-                ),
-            );
+            problems.add(&it.name, beyond_size(domain, size, with_this));
             route.clear();
             encode_route(refusing::refused(it), &mut route);
             append(ROUTES, &route, host);
@@ -282,6 +273,17 @@ pub(crate) fn render_host(
         encode_into(&answering(domain, 404), &mut route);
         append(ROUTES, &route, host);
     }
+}
+
+/// Returns the problem of a route that makes its virtual host larger than allowed.
+fn beyond_size(domain: &str, before: u64, with_this: u64) -> String {
+    format!(
+        "in virtual host `{domain}` the routes before it make {}, with it {}; at most {} are allowed; requests that it matches are answered with {} there",
+        in_words(before),
+        in_words(with_this),
+        in_words(MOST_OF_VIRTUAL_HOST_BYTES),
+        refusal::HTTP
+    )
 }
 
 /// Returns a virtual host without its routes.

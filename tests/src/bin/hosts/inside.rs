@@ -151,7 +151,11 @@ impl Inside {
             "lo",
         ]);
         // Units refuse endpoints at an address of their own host by default.
-        self.ok(&["systemctl", "set-environment", "SESAME_HOST_ENDPOINTS=allow"]);
+        self.ok(&[
+            "systemctl",
+            "set-environment",
+            "SESAME_HOST_ENDPOINTS=allow",
+        ]);
     }
 
     /// Returns a unit's property.

@@ -92,27 +92,32 @@ impl Merged {
             self.sources
                 .insert("spec.metrics.routes".to_owned(), source.clone());
         }
-        if let Some(PortRules {
+        if let Some(ports) = ports {
+            self.port_rules(ports, &source);
+        }
+    }
+
+    fn port_rules(&mut self, rules: &PortRules, source: &str) {
+        let PortRules {
             map,
             offset,
             allowed,
-        }) = ports
-        {
-            if let Some(offset) = offset {
-                self.ports.set_offset(*offset, &source);
-                self.sources
-                    .insert("spec.ports.offset".to_owned(), source.clone());
-            }
-            if let Some(map) = map {
-                self.ports.map(map, &source);
-                self.sources
-                    .insert("spec.ports.map".to_owned(), source.clone());
-            }
-            if let Some(allowed) = allowed {
-                self.ports.allow(allowed, &source);
-                self.sources
-                    .insert("spec.ports.allowed".to_owned(), source.clone());
-            }
+        } = rules;
+        let mut note = |field: &str| {
+            let field = format!("spec.ports.{field}");
+            self.sources.insert(field, source.to_owned());
+        };
+        if let Some(map) = map {
+            self.ports.map(map, source);
+            note("map");
+        }
+        if let Some(offset) = offset {
+            self.ports.set_offset(*offset, source);
+            note("offset");
+        }
+        if let Some(allowed) = allowed {
+            self.ports.allow(allowed, source);
+            note("allowed");
         }
     }
 
