@@ -36,7 +36,7 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("fd20:ce::254/128", "metadata of Google Cloud", "Google Cloud: metadata server over IPv6"),
     ("fd00:ec2::/32", "metadata of Amazon EC2 (fd00:ec2::254) and credentials of its Pods (fd00:ec2::23)", "Amazon EC2: instance metadata; EKS Pod Identity"),
     ("fe80::/10", "link-local", "RFC 4291 2.5.6"),
-    ("fec0::/10", "site-local, which is no more", "RFC 3879"),
+    ("fec0::/10", "deprecated site-local", "RFC 3879"),
     ("ff00::/8", "multicast", "RFC 4291 2.7"),
 ];
 

@@ -44,7 +44,7 @@ pub enum AtRestError {
         id: String,
     },
     /// It is damaged, or was encrypted for another place.
-    #[error("is sealed with a key of this host, but is damaged or of another place")]
+    #[error("is sealed with a key of this host, but is damaged or belongs elsewhere")]
     Damaged,
 }
 

@@ -36,14 +36,15 @@ const MAX_SEALED_KEYS: u64 = 32 * 1024 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BoundsError {
     /// The values would take too much memory.
-    #[error("would take more than {limit} bytes of memory once decoded, which is the limit")]
+    #[error("would exceed the limit of {limit} bytes of memory once decoded")]
     TooMuch {
         /// The limit in bytes.
         limit: u64,
     },
     /// A newer writer used a field or value outside this schema.
     #[error(
-        "{message} has {what}, which this version of Sesame does not know and must not leave out; use a version that is as new as the writer's"
+        "{message} has {what}, which this version of Sesame does not support and must not ignore; \
+        use a version as new as the writer's"
     )]
     Unknown {
         /// Name of the message.

@@ -23,10 +23,10 @@ pub enum Reserved {
 impl fmt::Display for Reserved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Host => "says which host a request is for",
+            Self::Host => "selects the host of a request",
             Self::Pseudo => "is a pseudo header: a part of the request or status line",
             Self::Connection => {
-                "says where a message ends or what its connection is used for, which only the proxy may say"
+                "controls message framing or the connection, which only the proxy may do"
             }
         })
     }

@@ -50,8 +50,8 @@ pub enum ObjectPart<'a> {
 /// The text is not a name of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} names nothing in a snapshot; expected Kind/namespace/name, which may be followed by /listeners/NAME, \
-     /rules/0, /rules/0/matches/0 or /PORT"
+    "{0:?} is not a name in a snapshot; expected Kind/namespace/name, which may be followed by \
+    /listeners/NAME, /rules/0, /rules/0/matches/0 or /PORT"
 )]
 pub struct NotProvenance(String);
 

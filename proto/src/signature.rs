@@ -105,7 +105,7 @@ pub enum KeyError {
         how: &'static str,
     },
     /// A key is not an Ed25519 key.
-    #[error("its key {number} is no Ed25519 key; {how}")]
+    #[error("its key {number} is not an Ed25519 key; {how}")]
     NotEd25519 {
         /// Position of the key, from 1.
         number: usize,
@@ -121,16 +121,16 @@ pub enum KeyError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
     /// The content is not signed.
-    #[error("is not signed, and only what is signed is taken (--trusted-key)")]
+    #[error("is not signed, but a trusted signature is required (--trusted-key)")]
     Missing,
     /// The signature is malformed.
-    #[error("its signature is {length} bytes of something else")]
+    #[error("its signature is malformed ({length} bytes)")]
     Malformed {
         /// Its length in bytes.
         length: usize,
     },
     /// No trusted key has signed.
-    #[error("is signed by key {signers}, and none of them is trusted here (trusted: {trusted})")]
+    #[error("is signed by key {signers}, none of which is trusted here (trusted: {trusted})")]
     Stranger {
         /// The keys that have signed.
         signers: String,
@@ -138,16 +138,15 @@ pub enum SignatureError {
         trusted: String,
     },
     /// A trusted key has signed different content.
-    #[error(
-        "its signature by key {key} is of other content, of another Gateway or of another piece"
-    )]
+    #[error("its signature by key {key} is for other content, another Gateway or another piece")]
     Wrong {
         /// The signing key.
         key: String,
     },
     /// Too few trusted keys have signed.
     #[error(
-        "is signed by {found} trusted keys ({signers}), and {required} have to sign (--require-signers)"
+        "is signed by {found} trusted keys ({signers}), but {required} are required \
+        (--require-signers)"
     )]
     TooFew {
         /// Number of trusted keys that have signed.
@@ -158,7 +157,7 @@ pub enum SignatureError {
         required: usize,
     },
     /// Content with a later stamp is already known.
-    #[error("is older than what was taken before (stamp {found}, before {known})")]
+    #[error("is older than the version accepted before (stamp {found}, accepted {known})")]
     Older {
         /// Stamp of this content.
         found: u64,
@@ -176,7 +175,7 @@ impl fmt::Debug for SigningKeys {
     }
 }
 
-const HOW_PRIVATE: &str = "make one with `openssl genpkey -algorithm ed25519`";
+const HOW_PRIVATE: &str = "create one with `openssl genpkey -algorithm ed25519`";
 const HOW_PUBLIC: &str = "take it from the private key with `openssl pkey -in KEY -pubout`";
 
 impl SigningKeys {
@@ -501,7 +500,7 @@ mod tests {
             (PUBLIC, "holds no PEM private key"),
             (
                 "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
-                "no Ed25519 key",
+                "not an Ed25519 key",
             ),
         ] {
             let error = SigningKeys::from_pem(pem.as_bytes())
@@ -514,7 +513,7 @@ mod tests {
             (PRIVATE, "holds no PEM public key"),
             (
                 "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
-                "no Ed25519 key",
+                "not an Ed25519 key",
             ),
         ] {
             let error = TrustedKeys::default()

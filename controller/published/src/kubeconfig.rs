@@ -133,7 +133,8 @@ fn readable(path: &Path, mode: Option<u32>) -> Option<String> {
     let mode = mode.filter(|mode| mode & 0o004 != 0)?;
     let path = path.display();
     Some(format!(
-        "{path}: everybody on this host may read the credentials in it (mode {mode:04o}); `chmod o-r {path}`"
+        "{path}: all users of this host can read its credentials (mode {mode:04o}); run `chmod \
+        o-r {path}`"
     ))
 }
 
@@ -168,13 +169,13 @@ users: [{name: it, user: {tokenFile: token}}]
         assert_eq!(good.warnings, Vec::<String>::new());
         for (file, mode, who) in [
             (&path, 0o660, "its group"),
-            (&path, 0o602, "everybody"),
+            (&path, 0o602, "all users"),
             (&token, 0o620, "its group"),
-            (&token, 0o666, "everybody"),
+            (&token, 0o666, "all users"),
         ] {
             with(file, mode);
             let error = read(&path).await.unwrap_err().to_string();
-            let expected = format!("{}: {who} may write it", file.display());
+            let expected = format!("{}: {who} can write to it", file.display());
             assert!(error.starts_with(&expected), "{error}");
             assert!(check(&path).is_err());
             with(file, 0o600);
@@ -183,7 +184,7 @@ users: [{name: it, user: {tokenFile: token}}]
         let read = read(&path).await.unwrap();
         assert_eq!(read.warnings.len(), 1);
         assert!(
-            read.warnings[0].contains("may read the credentials"),
+            read.warnings[0].contains("can read its credentials"),
             "{:?}",
             read.warnings
         );

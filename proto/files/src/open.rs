@@ -39,7 +39,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// It is a symbolic link.
-    #[error("{path}: is a symbolic link, which is not followed here; put the file itself there")]
+    #[error("{path}: is a symbolic link, which is not followed; put the file itself there")]
     Link {
         /// The file or directory.
         path: PathBuf,
@@ -56,7 +56,8 @@ pub enum OpenError {
     },
     /// It belongs to another user, who could change it at any time.
     #[error(
-        "{path}: belongs to user {owner}, who could change it at any time; `chown {wanted} {path}`, after a look at what is in it"
+        "{path}: belongs to user {owner}, who could change it at any time; check its content, \
+        then run `chown {wanted} {path}`"
     )]
     Owner {
         /// The file or directory.
@@ -68,7 +69,8 @@ pub enum OpenError {
     },
     /// Its mode lets other users change it at any time.
     #[error(
-        "{path}: {who} may write it (mode {mode:04o}); `chmod {change} {path}`, after a look at what is in it"
+        "{path}: {who} can write to it (mode {mode:04o}); check its content, then run `chmod \
+        {change} {path}`"
     )]
     Mode {
         /// The file or directory.
@@ -259,12 +261,12 @@ fn judge(path: &Path, file: &File, metadata: &Metadata, rule: Rule) -> Result<()
             match mode & 0o022 {
                 0 => Ok(()),
                 0o020 => Err(refused("its group", "g-w")),
-                _ => Err(refused("everybody", "go-w")),
+                _ => Err(refused("all users", "go-w")),
             }
         }
         // The root of a volume mounted by Kubernetes is world-writable, but the mount is read-only.
         Rule::Given | Rule::GivenByLink if mode & 0o002 != 0 && !is_read_only(file) => {
-            Err(refused("everybody", "o-w"))
+            Err(refused("all users", "o-w"))
         }
         Rule::Given | Rule::GivenByLink | Rule::Vouched => Ok(()),
     }
@@ -317,7 +319,9 @@ mod tests {
         assert!(read(&file, Rule::Vouched, 10).is_ok());
         let error = read(&file, Rule::Own, 10).unwrap_err().to_string();
         assert!(
-            error.contains("everybody may write it (mode 0666); `chmod go-w "),
+            error.contains(
+                "all users can write to it (mode 0666); check its content, then run `chmod go-w "
+            ),
             "{error}"
         );
         with_mode(&file, 0o600);

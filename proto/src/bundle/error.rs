@@ -9,7 +9,7 @@ use crate::signature::SignatureError;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BundleError {
     /// The bytes are not a bundle.
-    #[error("is no bundle: it does not begin with \"SESAME-BUNDLE\"")]
+    #[error("is not a bundle: it does not begin with \"SESAME-BUNDLE\"")]
     NoBundle,
     /// The format version is unknown to this code.
     #[error("has format {found}, and this version of Sesame reads format {FORMAT}; {}", advice(*found))]
@@ -18,7 +18,7 @@ pub enum BundleError {
         found: u32,
     },
     /// The bundle is truncated.
-    #[error("ends after {found} bytes, within its {place}; copy it again, as a whole")]
+    #[error("is truncated after {found} bytes, within its {place}; copy it again completely")]
     CutOff {
         /// Part in which the bytes end.
         place: String,
@@ -26,13 +26,13 @@ pub enum BundleError {
         found: usize,
     },
     /// Extra bytes follow the bundle.
-    #[error("has {extra} bytes behind its end")]
+    #[error("has {extra} bytes after its end")]
     Trailing {
         /// Number of extra bytes.
         extra: usize,
     },
     /// A part exceeds its size limit.
-    #[error("its {place} is {found} bytes, more than the {limit} that it may have")]
+    #[error("its {place} is {found} bytes; at most {limit} are allowed")]
     TooLarge {
         /// Name of the part.
         place: String,

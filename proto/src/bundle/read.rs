@@ -87,7 +87,7 @@ impl<'a> BundleFile<'a> {
         let good = trusted.verify_by(required, &self.statement(), Some(self.signatures))?;
         if good.stamp != self.label.sequence {
             return Err(BundleError::Header(format!(
-                "its signatures are of sequence number {}, and its header says {}",
+                "its signatures are for sequence number {}, but its header has {}",
                 good.stamp, self.label.sequence
             )));
         }
@@ -146,7 +146,7 @@ fn check_parts(header: &BundleHeader) -> Result<(), BundleError> {
     if found > MAX_SHARDS + 2 {
         let limit = MAX_SHARDS + 2;
         return Err(BundleError::Header(format!(
-            "its header names {found} parts, more than the {limit} that it may name"
+            "its header names {found} parts; at most {limit} are allowed"
         )));
     }
     for (index, part) in header.parts.iter().enumerate() {
@@ -216,7 +216,7 @@ fn sort<'a>(
     shard::check(&manifest)?;
     if manifest.gateway != gateway {
         return Err(BundleError::Parts(format!(
-            "its manifest is of {:?}, and its header says {gateway:?}",
+            "its manifest is for {:?}, but its header names {gateway:?}",
             manifest.gateway
         )));
     }
@@ -229,7 +229,9 @@ fn sort<'a>(
         return Err(BundleError::Parts(match (stray, missing) {
             (Some(stray), _) => format!("its shard {stray:?} does not belong to its manifest"),
             (None, Some(missing)) => format!("its shard {missing:?} is missing"),
-            (None, None) => "its shards are not in the order of its manifest, or twice".to_owned(),
+            (None, None) => {
+                "its shards are repeated or not in the order of its manifest".to_owned()
+            }
         }));
     }
     let count = shards.len();
@@ -239,7 +241,7 @@ fn sort<'a>(
         .collect();
     if shards.len() != count {
         return Err(BundleError::Parts(
-            "one of its shards is there twice".to_owned(),
+            "one of its shards is repeated".to_owned(),
         ));
     }
     Ok((manifest, shards, keys))

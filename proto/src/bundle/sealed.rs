@@ -47,7 +47,8 @@ pub struct HostIdentity([u8; 32]);
 pub enum SealError {
     /// The text is not a public key of a host.
     #[error(
-        "{given:?} is no public key of a host: expected {HOST_KEY_PREFIX} and 48 characters, as `sesame-agent identity` prints it"
+        "{given:?} is not a host's public key: expected {HOST_KEY_PREFIX} and 48 characters, as \
+        `sesame-agent identity` prints it"
     )]
     HostKey {
         /// The text.
@@ -57,14 +58,15 @@ pub enum SealError {
     #[error("holds no private key of a host, or a damaged one")]
     Identity,
     /// There are too many hosts.
-    #[error("keys for {found} hosts, more than the {MAX_HOSTS} that one bundle may have")]
+    #[error("keys for {found} hosts; at most {MAX_HOSTS} are allowed in one bundle")]
     TooManyHosts {
         /// Number of hosts.
         found: usize,
     },
     /// The keys are sealed for other hosts.
     #[error(
-        "its keys are for {hosts} other hosts, not for this one; make it again with `--recipient {this}`"
+        "its keys are for {hosts} other hosts, not for this one; create it again with \
+        `--recipient {this}`"
     )]
     OtherHosts {
         /// Number of those hosts.
@@ -210,7 +212,7 @@ pub fn open(
         hosts: sealed.hosts.len(),
         this: public,
     })?;
-    let damaged = SealError::Damaged("the part for this host is damaged, or of another bundle");
+    let damaged = SealError::Damaged("the part for this host is damaged or from another bundle");
     let encapsulated = <Kem as hpke::Kem>::EncappedKey::from_bytes(&ours.encapsulated);
     let bound = bound_to(gateway, sequence);
     let key = hpke::single_shot_open::<ChaCha20Poly1305, HkdfSha256, Kem>(
@@ -226,8 +228,8 @@ pub fn open(
     let mut content = sealed.content;
     let content = cipher(&key)?
         .open_in_place(nonce(), Aad::from(&bound), &mut content)
-        .map_err(|_| SealError::Damaged("the content is damaged, or of another bundle"))?;
-    keys::decode(content).map_err(|_| SealError::Damaged("the content is no key pairs"))
+        .map_err(|_| SealError::Damaged("the content is damaged or from another bundle"))?;
+    keys::decode(content).map_err(|_| SealError::Damaged("the content is not key pairs"))
 }
 
 /// Returns the number of hosts that these keys are sealed for.
@@ -243,7 +245,7 @@ pub fn is_sealed_to(sealed: &[u8], host: &HostKey) -> bool {
 
 fn decode_sealed(sealed: &[u8]) -> Result<SealedKeys, SealError> {
     let sealed = bounds::sealed_keys(sealed);
-    let sealed = sealed.map_err(|_| SealError::Damaged("they are no sealed keys"))?;
+    let sealed = sealed.map_err(|_| SealError::Damaged("they are not sealed keys"))?;
     let found = sealed.hosts.len();
     if found > MAX_HOSTS {
         return Err(SealError::TooManyHosts { found });
@@ -258,7 +260,7 @@ fn bound_to(gateway: &str, sequence: u64) -> Vec<u8> {
 
 fn cipher(key: &[u8; 32]) -> Result<LessSafeKey, SealError> {
     let key = UnboundKey::new(&CHACHA20_POLY1305, key);
-    let key = key.map_err(|_| SealError::Damaged("the key has another length"))?;
+    let key = key.map_err(|_| SealError::Damaged("the key has the wrong length"))?;
     Ok(LessSafeKey::new(key))
 }
 

@@ -153,10 +153,10 @@ fn shards_and_manifest_belong_together() {
     );
     told(&|all| drop(all.shards.pop()), "is missing");
     told(&|all| all.shards.swap(0, 1), "order");
-    told(&|all| all.shards.push(all.shards[0].clone()), "twice");
+    told(&|all| all.shards.push(all.shards[0].clone()), "repeated");
     told(
         &|all| "Gateway/default/other".clone_into(&mut all.manifest.gateway),
-        "its header says",
+        "its header names",
     );
     told(
         &|all| {

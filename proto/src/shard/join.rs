@@ -158,7 +158,8 @@ fn too_much(name: &str) -> ShardError {
     ShardError::Malformed {
         name: name.to_owned(),
         reason: format!(
-            "it and those before it would take more than {MAX_SNAPSHOT_BYTES} bytes of memory once decoded"
+            "it and the previous shards would take more than {MAX_SNAPSHOT_BYTES} bytes of memory \
+            once decoded"
         ),
     }
 }

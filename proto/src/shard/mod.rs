@@ -123,7 +123,7 @@ pub enum ShardError {
         reason: String,
     },
     /// The shards' revision differs from the one in the manifest.
-    #[error("the shards make revision {found}, the manifest says {expected}")]
+    #[error("the shards have revision {found}, but the manifest has {expected}")]
     Revision {
         /// Revision in the manifest.
         expected: String,

@@ -283,11 +283,17 @@ fn run_rejects_writable_directories_with_remedy() {
         let flag = format!("--{name}-dir");
         refused(
             0o777,
-            [&flag, "everybody may write it (mode 0777); `chmod go-w"],
+            [
+                &flag,
+                "all users can write to it (mode 0777); check its content, then run `chmod go-w",
+            ],
         );
         refused(
             0o770,
-            [&flag, "its group may write it (mode 0770); `chmod g-w"],
+            [
+                &flag,
+                "its group can write to it (mode 0770); check its content, then run `chmod g-w",
+            ],
         );
         // A symbolic link from before the `chmod` is not followed either.
         refused(0o755, ["agent.lock", "is a symbolic link"]);

@@ -130,7 +130,7 @@ async fn exported_keys_are_sealed_to_host_and_served() {
     let refused = export("edge.txt", &[]);
     assert_eq!(refused.status.code(), Some(3), "{}", words(&refused));
     assert!(
-        words(&refused).contains("only at files named *.bundle"),
+        words(&refused).contains("only files named *.bundle"),
         "{}",
         words(&refused)
     );

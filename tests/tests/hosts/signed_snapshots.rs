@@ -168,7 +168,7 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     };
     told(
         "a forged shard is named",
-        &["endpoints-1-0", "is of other content"],
+        &["endpoints-1-0", "is for other content"],
     )
     .await;
     wait(&agent, &b).await;
@@ -176,7 +176,7 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     admin.apply_value(&again(first)).await.unwrap();
     told(
         "an old shard is named",
-        &["endpoints-1-0", "is older than what was taken"],
+        &["endpoints-1-0", "is older than the version accepted"],
     )
     .await;
     wait(&agent, &b).await;
@@ -191,14 +191,14 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     admin.apply_value(&other).await.unwrap();
     told(
         "a changed manifest is named",
-        &["edge.manifest", "is of other content"],
+        &["edge.manifest", "is for other content"],
     )
     .await;
     other["binaryData"]["signature"] = json!("");
     admin.apply_value(&other).await.unwrap();
     told(
         "an unsigned manifest is named",
-        &["edge.manifest", "0 bytes of something else"],
+        &["edge.manifest", "malformed (0 bytes)"],
     )
     .await;
     wait(&agent, &b).await;
@@ -239,7 +239,7 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     agent.restart();
     agent
         .wait_status("the old key is not enough", |status| {
-            says(status, "Degraded", &["none of them is trusted here"])
+            says(status, "Degraded", &["none of which is trusted here"])
         })
         .await;
     wait(&agent, &a).await;
@@ -319,7 +319,7 @@ async fn snapshot_directory_needs_signature_of_trusted_key() {
     };
     // Signed by an untrusted key, unsigned, and modified after signing.
     renderer.render(&three, "theirs");
-    refused("none of them is trusted here").await;
+    refused("none of which is trusted here").await;
     renderer.render(&three, "");
     refused("is not signed").await;
     renderer.render(&three, "ours");
@@ -330,10 +330,10 @@ async fn snapshot_directory_needs_signature_of_trusted_key() {
     "0".repeat(64).clone_into(&mut manifest.revision);
     let altered = prost::Message::encode_to_vec(&manifest);
     std::fs::write(dir.join(directory::MANIFEST), altered).unwrap();
-    refused("is of other content").await;
+    refused("is for other content").await;
     // An older snapshot with a valid signature.
     copy(&kept, &dir);
-    refused("is older than what was taken before").await;
+    refused("is older than the version accepted before").await;
 
     renderer.render(&four, "ours");
     wait(&agent, &four).await;

@@ -383,7 +383,7 @@ fn what_everybody_may_write_says_nothing() {
     assert!(
         problems
             .iter()
-            .all(|p| p.contains("everybody may write it")),
+            .all(|p| p.contains("all users can write to it")),
         "{problems:#?}"
     );
     with(fixture.path("a.yaml"), 0o664);

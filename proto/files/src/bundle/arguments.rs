@@ -13,27 +13,28 @@ use super::{RecipientsError, SUFFIX, SigningKeyError, read_recipients, read_sign
 /// Arguments of a command that creates a bundle.
 #[derive(Clone, Debug, Args)]
 pub struct BundleArgs {
-    /// File to write, named *.bundle.
+    /// File to write; its name must end in .bundle.
     #[arg(short = 'o', long = "file", value_name = "FILE")]
     pub file: PathBuf,
     /// File of Ed25519 private keys (PEM, PKCS#8), each of which signs.
     #[arg(long, value_name = "FILE")]
     signing_key: PathBuf,
-    /// Encrypt the Gateway's private keys to this host, as `sesame-agent identity` prints its public key; repeatable.
-    /// Without any, private keys are left out, and none is read that need not be.
+    /// Encrypt the Gateway's private keys to this host, whose public key `sesame-agent identity`
+    /// prints; repeatable. Without recipients, private keys are omitted and not read unless needed.
     #[arg(long = "recipient", value_name = "KEY")]
     recipients: Vec<HostKey>,
-    /// Do so for every host in this file, too: a key a line; text after # is passed over.
+    /// File with more recipients: one key per line; text after # is ignored.
     #[arg(long, value_name = "FILE")]
     recipients_file: Option<PathBuf>,
     /// Sequence number, which must exceed the previous bundle's; milliseconds since 1970 by
     /// default.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     sequence: Option<u64>,
-    /// Name of who made the bundle, for people.
+    /// Creator of the bundle, for information.
     #[arg(long, value_name = "TEXT", default_value = "")]
     creator: String,
-    /// Description of the source, for people; by default the place that the Gateway is read from.
+    /// Description of the source, for information; by default the location that the Gateway is read
+    /// from.
     #[arg(long, value_name = "TEXT")]
     origin: Option<String>,
 }
@@ -51,7 +52,7 @@ pub struct BundleKeys {
 #[derive(Debug, thiserror::Error)]
 pub enum BundleArgsError {
     /// Hosts ignore files of this name.
-    #[error("-o {0}: a host looks only at files named *{SUFFIX}")]
+    #[error("-o {0}: hosts read only files named *{SUFFIX}")]
     Name(PathBuf),
     /// The signing keys are missing or invalid.
     #[error(transparent)]

@@ -91,13 +91,13 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
     let mut twice = served.to_vec();
     twice.extend(&new);
     let all: Vec<(&'static str, Vec<u8>, &'static str)> = vec![
-        ("empty", Vec::new(), "ends after 0 bytes"),
+        ("empty", Vec::new(), "is truncated after 0 bytes"),
         (
             "archive",
             b"PK\x03\x04 something else".to_vec(),
-            "is no bundle",
+            "is not a bundle",
         ),
-        ("yaml", b"kind: Gateway\n".repeat(100), "is no bundle"),
+        ("yaml", b"kind: Gateway\n".repeat(100), "is not a bundle"),
         (
             "newer-format",
             with_number(14, 2),
@@ -114,9 +114,9 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
         (
             "garbage-behind",
             [&new[..], b"\0"].concat(),
-            "has 1 bytes behind its end",
+            "has 1 bytes after its end",
         ),
-        ("two-in-one", twice, "bytes behind its end"),
+        ("two-in-one", twice, "bytes after its end"),
         (
             "flipped-in-manifest",
             flipped(parts_at + 3),
@@ -130,37 +130,37 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
         (
             "flipped-in-signature",
             flipped(parts_at - 1),
-            "is of other content",
+            "is for other content",
         ),
         (
             "higher-number",
             header(&|header| header.sequence += 1),
-            "is of other content",
+            "is for other content",
         ),
         (
             "other-origin",
             header(&|header| "elsewhere".clone_into(&mut header.origin)),
-            "is of other content",
+            "is for other content",
         ),
         (
             "stranger",
             signed_by(signatures(&good.header, &good.signed(), theirs)),
-            "none of them is trusted here",
+            "none of which is trusted here",
         ),
         (
             "nobody",
             signed_by(good.signatures[..9].to_vec()),
-            "9 bytes of something else",
+            "malformed (9 bytes)",
         ),
         (
             "no-signatures",
             signed_by(Vec::new()),
-            "0 bytes of something else",
+            "malformed (0 bytes)",
         ),
         (
             "signature-of-another",
             signed_by(Pieces::of(served).signatures),
-            "is of other content",
+            "is for other content",
         ),
         (
             "replayed",
@@ -195,7 +195,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
         (
             "gateway-of-header-only",
             forge.headed(|header| "Gateway/default/other".clone_into(&mut header.gateway)),
-            "its manifest is of",
+            "its manifest is for",
         ),
         (
             "path-as-gateway",
@@ -244,7 +244,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
         (
             "wrong-revision",
             forge.changed(|all| "0".repeat(64).clone_into(&mut all.manifest.revision)),
-            "the manifest says 0000",
+            "the manifest has 0000",
         ),
         (
             "wrong-shard-digest",
@@ -289,7 +289,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
         (
             "endless-part",
             header(&|header| header.parts[1].size = u64::MAX),
-            "more than the",
+            "; at most ",
         ),
         (
             "too-many-parts",
@@ -297,7 +297,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
                 let part = header.parts[1].clone();
                 header.parts.extend(std::iter::repeat_n(part, 2000));
             }),
-            "more than the 1026 that it may name",
+            "at most 1026 are allowed",
         ),
         (
             "unknown-part",

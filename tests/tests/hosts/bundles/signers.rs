@@ -22,7 +22,7 @@ async fn bundle_needs_required_signers_and_signers_rotate() {
     let output = apply(&agent, &first, &[]).await;
     let text = printed(&output);
     assert!(text.contains("is signed by 1 trusted keys"), "{text}");
-    assert!(text.contains("2 have to sign"), "{text}");
+    assert!(text.contains("2 are required"), "{text}");
     let path = first.to_string_lossy().into_owned();
     let sign = |path: &str, key: &str| {
         let output = command(&["bundle", "sign", path, "--signing-key", &workshop.at(key)]);
