@@ -84,14 +84,14 @@ fn action(
             };
             let reason = match status {
                 421 => format!(
-                    "the host belongs to {}, which has connections of its own",
+                    "the host belongs to {}, which uses separate connections",
                     route.name
                 ),
-                _ => "the rule, or all of its backends, are not valid".to_owned(),
+                _ => "the rule or all of its backends are invalid".to_owned(),
             };
             Ok(request.answered(status, reason))
         }
-        None => Err("the route says nothing of what to do".to_owned()),
+        None => Err("the route has no action".to_owned()),
     }
 }
 
@@ -181,7 +181,7 @@ fn retries(retry: Option<&Retry>) -> String {
     let mut words = if *unprocessed_only {
         format!("up to {most}, while no backend has processed the request")
     } else {
-        format!("up to {most}, when a connection breaks or a try takes too long")
+        format!("up to {most}, when a connection breaks or an attempt times out")
     };
     if !statuses.is_empty() {
         let statuses: Vec<String> = statuses.iter().map(u32::to_string).collect();

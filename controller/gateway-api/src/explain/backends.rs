@@ -32,20 +32,20 @@ fn usable<'s>(snapshot: &'s Snapshot, name: &str) -> Result<&'s Backend, String>
         return Err("the reference is invalid".to_owned());
     }
     let found = snapshot.backends.iter().find(|it| it.name == name);
-    let backend = found.ok_or_else(|| format!("{name} is not there"))?;
+    let backend = found.ok_or_else(|| format!("{name} does not exist"))?;
     let Some(tls) = &backend.tls else {
         return Ok(backend);
     };
     let bundle = tls.trust_bundle.as_str();
     let key = tls.client_key.as_str();
     if explained_tls(tls).names.is_empty() && !tls.mesh {
-        return Err("its TLS has no name to verify".to_owned());
+        return Err("its TLS settings have no name to verify".to_owned());
     }
     if !bundle.is_empty() && !snapshot.trust_bundles.iter().any(|it| it.name == bundle) {
-        return Err(format!("the authorities {bundle} are not there"));
+        return Err(format!("the CA certificates {bundle} are missing"));
     }
     if !key.is_empty() && !snapshot.keys.iter().any(|it| it.name == key) {
-        return Err(format!("the client key {key} is not there"));
+        return Err(format!("the client key {key} is missing"));
     }
     Ok(backend)
 }

@@ -71,7 +71,10 @@ fn plain<'s>(
     }
     match of(Protocol::RawTcp).next() {
         Some(listener) => Ok(FoundChain {
-            listener: Some(explained(listener, "it takes every connection to its port")),
+            listener: Some(explained(
+                listener,
+                "it accepts every connection to its port",
+            )),
             chain: Chain::Connections(listener.l4_routes.first()),
         }),
         None => Err(refused(format!(
@@ -100,7 +103,10 @@ fn over_tls<'s>(
         let mut raw = raw.filter(|listener| listener.protocol() == Protocol::RawTcp);
         return match raw.next() {
             Some(listener) => Ok(FoundChain {
-                listener: Some(explained(listener, "it takes every connection to its port")),
+                listener: Some(explained(
+                    listener,
+                    "it accepts every connection to its port",
+                )),
                 chain: Chain::Connections(listener.l4_routes.first()),
             }),
             None => Err(refused(format!(
@@ -120,7 +126,7 @@ fn over_tls<'s>(
     };
     let NamedChain { listener, route } = chain;
     let why = match sni.as_str() {
-        "" => "the client names no server".to_owned(),
+        "" => "the client sends no server name".to_owned(),
         sni => format!("the most specific for server name {sni:?}"),
     };
     let explained = explained(listener, &why);
@@ -131,7 +137,8 @@ fn over_tls<'s>(
     if asks && !request.client_certificate {
         return Err(RefusedConnection {
             listener: Some(explained),
-            reason: "the listener asks for a client certificate, and the client shows none: the TLS handshake fails"
+            reason: "the listener requires a client certificate, and the client presents none: \
+                the TLS handshake fails"
                 .to_owned(),
         });
     }

@@ -115,7 +115,7 @@ impl Comparison<'_> {
             condition: describe::condition(route),
             request: None,
             before: "not known".to_owned(),
-            after: "not known: no request could be found that its expressions match".to_owned(),
+            after: "unknown: found no request that matches its expressions".to_owned(),
         };
         if let Some(request) = witness(port, listener, domain, route) {
             let told = |explainer: &mut Explainer<'_>, request: &ExplainRequest| {
@@ -235,7 +235,7 @@ fn in_words(explanation: &Explanation) -> String {
                 "{} (as {path} of {host}){by}{filters}{}{}{retries}",
                 shares(backends),
                 limit("timeout", request_timeout_ms),
-                limit("timeout of a try", backend_timeout_ms),
+                limit("timeout per attempt", backend_timeout_ms),
             )
         }
         ExplainedOutcome::Connected { backends } => format!("{}{by}", shares(backends)),

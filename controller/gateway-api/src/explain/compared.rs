@@ -94,7 +94,8 @@ pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
                 status: 307,
                 grpc_status: None,
                 location,
-                reason: "the path has an escaped slash (%2F or %5C): the client is sent to the path that it stands for"
+                reason: "the path has an escaped slash (%2F or %5C): the client is redirected to \
+                    the unescaped path"
                     .to_owned(),
             },
         },

@@ -12,7 +12,7 @@ const CLOSED: &str = "closed";
 pub(super) fn explain(snapshot: &Snapshot, route: Option<&L4Route>, explanation: &mut Explanation) {
     let Some(route) = route else {
         explanation.outcome = ExplainedOutcome::Refused {
-            reason: "no route of the listener takes such connections: it is closed".to_owned(),
+            reason: "no route of the listener accepts the connection: it is closed".to_owned(),
         };
         return;
     };

@@ -50,7 +50,7 @@ pub(super) fn changes(
     let mut parts = Vec::new();
     for header in set {
         let before = current(&header.name);
-        let before = before.map(|value| format!(" in place of {value:?}"));
+        let before = before.map(|value| format!(" instead of {value:?}"));
         parts.push(format!(
             "sets {} to {:?}{}",
             header.name,

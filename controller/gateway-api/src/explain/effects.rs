@@ -42,7 +42,7 @@ pub(super) fn of(
         filters.extend(mirrors.map(|mirror| filter("RequestMirror", mirror_effect(mirror))));
     }
     if let Some(Action::Redirect(_)) = &route.action {
-        let effect = "the client is sent elsewhere, and no backend sees the request";
+        let effect = "the client is redirected, and no backend receives the request";
         filters.push(filter("RequestRedirect", effect.to_owned()));
     }
     filters.extend(response_changes(route.response_headers.as_deref()));
@@ -52,7 +52,8 @@ pub(super) fn of(
 /// Returns the effect of an authorization.
 pub(super) fn authorized(auth: &ExternalAuth) -> ExplainedFilter {
     let effect = format!(
-        "{} is asked first: what it does not let pass has its answer, or 503 where it gives none",
+        "{} authorizes each request first; denied requests get its response, or 503 if it is \
+        unreachable",
         auth.backend
     );
     filter("ExternalAuth", effect)
@@ -93,9 +94,9 @@ fn cors_effect(cors: &Cors, request: &Compared, expressions: &mut Expressions) -
     match request.filled("origin") {
         None => "none: the request has no Origin".to_owned(),
         Some(origin) if is_allowed(cors, &origin, expressions) => {
-            format!("origin {origin} is allowed: the answer says so")
+            format!("origin {origin} is allowed: the response has CORS headers")
         }
-        Some(origin) => format!("origin {origin} is not allowed: the answer has no CORS headers"),
+        Some(origin) => format!("origin {origin} is not allowed: the response has no CORS headers"),
     }
 }
 

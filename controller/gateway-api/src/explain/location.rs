@@ -25,7 +25,7 @@ pub(super) fn replaced(
                 Some(path_match::Kind::Prefix(prefix)) => prefix.trim_end_matches('/'),
                 Some(path_match::Kind::Exact(_) | path_match::Kind::Regex(_)) => {
                     return Err(
-                        "a prefix can only be replaced where a prefix is matched".to_owned()
+                        "a prefix can only be replaced if the rule matches a prefix".to_owned()
                     );
                 }
             };

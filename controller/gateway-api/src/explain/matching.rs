@@ -16,7 +16,7 @@ pub(super) fn left_out(route: &Route) -> Option<String> {
         Some(path_match::Kind::Prefix(prefix)) => {
             let prefix = prefix.trim_end_matches('/');
             if prefix.len() == 1 || prefix.contains(['?', '#']) {
-                return Some(format!("it is left out: {prefix:?} is no path prefix"));
+                return Some(format!("it is left out: {prefix:?} is not a path prefix"));
             }
         }
         Some(path_match::Kind::Exact(_)) | None => {}
@@ -25,7 +25,7 @@ pub(super) fn left_out(route: &Route) -> Option<String> {
         match kind {
             Some(string_match::Kind::Regex(pattern)) => patterns.push(pattern),
             Some(string_match::Kind::Exact(_)) => {}
-            None => return Some(format!("it is left out: it says nothing of {name}")),
+            None => return Some(format!("it is left out: it has no value for {name}")),
         }
     }
     let bad = patterns.into_iter().find(|pattern| {
@@ -33,7 +33,7 @@ pub(super) fn left_out(route: &Route) -> Option<String> {
         pattern.is_empty() || size.is_none_or(|size| size > MOST_INSTRUCTIONS)
     })?;
     Some(format!(
-        "it is left out: the regular expression {bad:?} cannot be read, or is too large"
+        "it is left out: the regular expression {bad:?} is invalid or too large"
     ))
 }
 
@@ -125,9 +125,9 @@ fn of_header(
 ) -> Option<String> {
     let name = &header.name;
     match request.header(name) {
-        HeaderValue::Absent => Some(format!("there is no header {name}")),
+        HeaderValue::Absent => Some(format!("header {name} is missing")),
         HeaderValue::Unknown => Some(format!(
-            "header {name} is written by the proxy, with what cannot be known here"
+            "header {name} is set by the proxy, to a value that is unknown here"
         )),
         HeaderValue::Is(values) => {
             let what = format!("header {name}");
@@ -148,7 +148,7 @@ fn of_query(
 ) -> Option<String> {
     let name = &param.name;
     match request.query_param(name) {
-        None => Some(format!("there is no query parameter {name}")),
+        None => Some(format!("query parameter {name} is missing")),
         Some(value) => {
             let what = format!("query parameter {name}");
             of_value(&what, param, value, expressions)

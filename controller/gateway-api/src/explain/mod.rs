@@ -119,7 +119,7 @@ impl<'s> Explainer<'s> {
         explanation.filters = host.external_auth.iter().map(effects::authorized).collect();
         let reason = match (host.routes.as_slice(), host.domain.as_str()) {
             ([], "*") => "no route has a hostname that covers the host".to_owned(),
-            ([], domain) => format!("a listener is for {domain}, but no route there"),
+            ([], domain) => format!("a listener covers {domain}, but has no route for it"),
             _ => "no route matches".to_owned(),
         };
         explanation.outcome = compared.answered(404, reason);

@@ -35,13 +35,14 @@ pub(super) fn why_first(first: &Route, later: &Route) -> String {
     ];
     let decided = parts.into_iter().find(|(order, _)| order.is_ne());
     match decided {
-        Some((Ordering::Less, why)) => format!("{name} goes first: it {why}"),
-        Some(_) => format!("{name} goes first: its route's hostname is more specific"),
+        Some((Ordering::Less, why)) => format!("{name} takes precedence: it {why}"),
+        Some(_) => format!("{name} takes precedence: its route's hostname is more specific"),
         None if object(first) == object(later) => {
-            format!("{name} goes first: neither is more specific, and it is listed first")
+            format!("{name} takes precedence: neither is more specific, and it is listed first")
         }
         None => format!(
-            "{name} goes first: neither is more specific, and its route is older, or of the same age with a name that comes first"
+            "{name} takes precedence: neither is more specific, and its route is older, or of the \
+            same age with a name that comes first"
         ),
     }
 }

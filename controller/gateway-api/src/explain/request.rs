@@ -78,13 +78,13 @@ pub enum ExplainRequestError {
         reason: &'static str,
     },
     /// The method.
-    #[error("method {0:?} is not one; expected for instance GET")]
+    #[error("method {0:?} is not an HTTP method; expected for instance GET")]
     Method(String),
     /// A header.
     #[error("header {0:?}: expected 'Name: value'")]
     Header(String),
     /// Too many headers.
-    #[error("{0} headers are given; at most {MOST_HEADERS} are taken")]
+    #[error("{0} headers are given; at most {MOST_HEADERS} are allowed")]
     TooMany(usize),
 }
 
@@ -173,7 +173,7 @@ fn split(url: &str) -> Result<UrlParts<'_>, &'static str> {
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
     if authority.contains('@') {
-        return Err("it has a user; send credentials as a header");
+        return Err("it has a user name; send credentials as a header");
     }
     let port_at = authority.rfind(':').filter(|colon| {
         let bracket = authority.rfind(']');
@@ -185,7 +185,7 @@ fn split(url: &str) -> Result<UrlParts<'_>, &'static str> {
             let port = port.trim_start_matches(':').parse::<u16>();
             (
                 host,
-                port.map_err(|_| "its port is no number from 1 to 65535")?,
+                port.map_err(|_| "its port is not a number from 1 to 65535")?,
             )
         }
         None if scheme == UrlScheme::Https => (authority, 443),
@@ -270,7 +270,7 @@ mod tests {
             ("ftp://a.test", "neither"),
             ("http:///x", "no host"),
             ("http://a.test:0/", "port 0"),
-            ("http://a.test:x/", "no number"),
+            ("http://a.test:x/", "not a number"),
             ("http://u@a.test/", "a user"),
             ("http://a.test/é", "percent-encoded"),
         ] {

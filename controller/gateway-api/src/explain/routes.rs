@@ -80,7 +80,7 @@ fn left_out(route: &Route, cost: &mut u64) -> Option<String> {
     let with_this = cost.saturating_add(costs::of_route(route));
     if with_this > MOST_OF_VIRTUAL_HOST {
         return Some(
-            "it is left out: there is no room for its regular expressions beside those before it"
+            "it is left out: its regular expressions exceed the limit together with earlier ones"
                 .to_owned(),
         );
     }

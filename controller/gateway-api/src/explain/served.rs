@@ -72,15 +72,11 @@ impl Place<'_> {
     fn of_listener(&self, object: &str, places: &mut Vec<ServedPlace>) {
         let Listener { name, hostname, .. } = self.listener;
         if is_of(name, object) || self.snapshot.gateway == object {
-            places.push(self.place(hostname, name, "it is a listener of its own".to_owned()));
+            places.push(self.place(hostname, name, "it has its own listener".to_owned()));
         }
         let keys = self.listener.tls.as_ref().map(|tls| tls.keys.as_slice());
         if keys.unwrap_or_default().iter().any(|key| key == object) {
-            places.push(self.place(
-                hostname,
-                name,
-                "clients are shown its certificate".to_owned(),
-            ));
+            places.push(self.place(hostname, name, "clients get its certificate".to_owned()));
         }
     }
 

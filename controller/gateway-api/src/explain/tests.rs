@@ -125,7 +125,7 @@ fn first_matching_route_wins_and_others_explain_why() {
             "header x-env is \"prod\", not \"test\"",
             "the path /b/c does not have the prefix /shop",
             "",
-            "HTTPRoute/default/b/rules/0/matches/0 goes first: it matches a longer path",
+            "HTTPRoute/default/b/rules/0/matches/0 takes precedence: it matches a longer path",
         ]
     );
     let ExplainedOutcome::Forwarded { backends, path, .. } = &explanation.outcome else {

@@ -51,7 +51,7 @@ pub fn text(explanation: &Explanation, detail: TextDetail) -> String {
         line(&mut text, "listener", &what);
     }
     if let Some(path) = path.as_ref().filter(|path| **path != request.path) {
-        line(&mut text, "path", &format!("is taken as {path}"));
+        line(&mut text, "path", &format!("is normalized to {path}"));
     }
     if let Some(host) = virtual_host {
         let domain = match host.domain.as_str() {
@@ -61,7 +61,7 @@ pub fn text(explanation: &Explanation, detail: TextDetail) -> String {
         line(&mut text, "host", &format!("has the routes of {domain}"));
     }
     if !candidates.is_empty() {
-        line(&mut text, "routes", "in the order in which they are tried");
+        line(&mut text, "routes", "in the order they are tried");
         routes(&mut text, candidates, detail);
     }
     if let Some(route) = route.as_ref().filter(|_| candidates.is_empty()) {
@@ -153,13 +153,13 @@ fn answer(text: &mut String, outcome: &ExplainedOutcome) {
             line(
                 text,
                 "timeouts",
-                &format!("{request} for the request, {backend} for a try"),
+                &format!("{request} for the request, {backend} per attempt"),
             );
             line(text, "retries", retries);
             line(
                 text,
                 "answer",
-                &format!("of a backend, which gets {path} of {host}"),
+                &format!("from a backend, which gets {path} for host {host}"),
             );
             shares(text, backends);
         }
@@ -167,7 +167,7 @@ fn answer(text: &mut String, outcome: &ExplainedOutcome) {
             line(
                 text,
                 "answer",
-                "of a backend, which gets the bytes of the connection",
+                "from a backend, which gets the bytes of the connection",
             );
             shares(text, backends);
         }

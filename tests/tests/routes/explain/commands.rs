@@ -100,7 +100,7 @@ async fn explain_request_matches_manifests_and_running_host() {
     let said = words(&text);
     for part in [
         "TAKEN   HTTPRoute/default/older",
-        "is taken as /b/c",
+        "is normalized to /b/c",
         "does not have the prefix /shop",
     ] {
         assert!(said.contains(part), "{said}");
