@@ -41,11 +41,11 @@ const RULES: &[(&str, &[(&str, &str)])] = &[
             ),
             (
                 "!has(self.nodePorts) || self.nodePorts.all(m, self.nodePorts.exists_one(n, n.port == m.port))",
-                "nodePorts: a port is there twice",
+                "nodePorts: a port is listed twice",
             ),
             (
                 "!has(self.nodePorts) || self.nodePorts.all(m, self.nodePorts.exists_one(n, n.nodePort == m.nodePort))",
-                "nodePorts: a node port is there twice",
+                "nodePorts: a node port is listed twice",
             ),
             (
                 "!has(self.internalTrafficPolicy) || !has(self.type) || !(self.type in ['Headless', 'None'])",
@@ -81,7 +81,7 @@ const RULES: &[(&str, &[(&str, &str)])] = &[
         "tracing",
         &[(
             "(has(self.mode) && self.mode == 'Enabled') == has(self.provider)",
-            "provider: expected with mode Enabled, and only then",
+            "provider: required with mode Enabled, and not allowed otherwise",
         )],
     ),
     (
@@ -100,11 +100,11 @@ const RULES: &[(&str, &[(&str, &str)])] = &[
             ),
             (
                 "!has(self.tolerations) || self.tolerations.all(t, has(t.key) && t.key != '' || has(t.operator) && t.operator == 'Exists')",
-                "tolerations: key: expected one, or operator Exists",
+                "tolerations: key: required unless operator is Exists",
             ),
             (
                 "!has(self.tolerations) || self.tolerations.all(t, !has(t.value) || t.value == '' || !has(t.operator) || t.operator == 'Equal')",
-                "tolerations: value: expected none with operator Exists",
+                "tolerations: value: must be empty with operator Exists",
             ),
             (
                 "!has(self.tolerations) || self.tolerations.all(t, !has(t.tolerationSeconds) || has(t.effect) && t.effect == 'NoExecute')",
@@ -117,11 +117,11 @@ const RULES: &[(&str, &[(&str, &str)])] = &[
         &[
             (
                 "!has(self.map) || self.map.all(m, self.map.exists_one(n, n.outside == m.outside))",
-                "map: an outside port is there twice",
+                "map: an outside port is listed twice",
             ),
             (
                 "!has(self.map) || self.map.all(m, self.map.exists_one(n, n.inside == m.inside))",
-                "map: an inside port is there twice",
+                "map: an inside port is listed twice",
             ),
         ],
     ),
@@ -184,7 +184,7 @@ fn specification() -> Value {
 fn status() -> Value {
     json!({
         "type": "object",
-        "description": "Judgement of the controller that reads it.",
+        "description": "Status reported by the controller that reads it.",
         "properties": {
             "conditions": definition_schema::conditions("Accepted: true if the controller can use it."),
         },

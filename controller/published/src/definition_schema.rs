@@ -37,12 +37,14 @@ pub(crate) fn conditions(description: &str) -> Value {
             "type": "object",
             "required": ["type", "status", "reason", "message", "lastTransitionTime"],
             "properties": {
-                "type": text("Aspect that is judged.", 316),
+                "type": text("Type of the condition.", 316),
                 "status": {"type": "string", "enum": ["True", "False", "Unknown"], "description": "Judgement."},
-                "reason": text("Reason for programs.", 1024),
-                "message": text("Reason for people.", 32768),
-                "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0, "description": "Generation that was judged."},
-                "lastTransitionTime": {"type": "string", "format": "date-time", "description": "Time of the last change of the judgement."},
+                "reason": text("Machine-readable reason.", 1024),
+                "message": text("Human-readable message.", 32768),
+                "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0, "description": "Generation \
+                    of the object that the condition is about."},
+                "lastTransitionTime": {"type": "string", "format": "date-time", "description": "Time \
+                    of the last change of the condition's status."},
             },
         },
     })

@@ -62,7 +62,7 @@ pub struct GatewayAgentSpec {
     /// Gateway that the report is about, as `namespace/name`.
     #[schemars(length(max = 317), regex(pattern = r"^[-a-z0-9]+/[-.a-z0-9]+$"))]
     pub gateway: String,
-    /// Host that reports, by the name it gives itself.
+    /// Reporting host, by its own name.
     #[schemars(
         length(max = 253),
         regex(pattern = r"^[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?$")
@@ -80,27 +80,28 @@ pub struct GatewayAgentStatus {
     /// State of the Gateway on this host.
     #[schemars(schema_with = "state_schema")]
     pub state: AgentState,
-    /// Explanation of the state, where it needs one.
+    /// Explanation of the state, if needed.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = MAX_TEXT))]
     pub message: String,
-    /// First 12 digits of the manifest's revision that the agent has read.
+    /// First 12 digits of the revision of the manifest that the agent has read.
     #[schemars(length(max = MAX_WORD))]
     pub wanted_revision: String,
-    /// First 12 digits of the revision that Envoy has accepted, in whole or without the parts that it refuses.
+    /// First 12 digits of the revision that Envoy has accepted, as a whole or without refused
+    /// parts.
     #[schemars(length(max = MAX_WORD))]
     pub applied_revision: String,
     /// Time at which Envoy accepted it.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub applied_at: Option<Timestamp>,
-    /// Version of the Envoy beside the agent.
+    /// Version of the agent's Envoy.
     #[schemars(length(max = MAX_WORD))]
     pub envoy_version: String,
     /// Version of the agent.
     #[schemars(length(max = MAX_WORD))]
     pub agent_version: String,
-    /// Zone that the host is in, as its operator calls it.
+    /// Zone of the host, as named by its operator.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = MAX_WORD))]
     pub zone: String,
@@ -112,11 +113,12 @@ pub struct GatewayAgentStatus {
     /// IP addresses on which the Gateway is served.
     #[schemars(length(max = MAX_REPORTED_ADDRESSES), inner(length(max = MAX_WORD)))]
     pub addresses: Vec<String>,
-    /// Ports that Envoy has open for the Gateway, as `TCP/443`; those of the host, where it maps ports.
+    /// Ports that Envoy has open for the Gateway, such as `TCP/443`; the host's ports if it maps
+    /// ports.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_ENTRIES), inner(length(max = MAX_WORD)))]
     pub open_ports: Vec<String>,
-    /// True while the host is being drained: it serves, but new clients should go elsewhere.
+    /// True while the host is being drained: it serves, but new clients should use other hosts.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub draining: bool,
     /// Addresses of `spec.addresses` that the host does not have.
@@ -127,11 +129,12 @@ pub struct GatewayAgentStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_ENTRIES))]
     pub refused_listeners: Vec<RefusedListener>,
-    /// Listeners whose new connections are not shown one of their certificates, though Envoy has accepted it.
+    /// Listeners that do not present one of their certificates to new connections, although Envoy
+    /// has accepted it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_ENTRIES))]
     pub unshown_certificates: Vec<UnshownCertificate>,
-    /// Routes of which Envoy refuses something.
+    /// Routes that Envoy refuses at least partly.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_ENTRIES))]
     pub refused_routes: Vec<RefusedRoute>,
@@ -143,7 +146,8 @@ pub struct GatewayAgentStatus {
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_certificate_expiry: Option<Timestamp>,
-    /// Seconds between two reports while nothing changes, where they are not 60. A host is not lost before half as long again.
+    /// Seconds between reports without changes, if not 60. A host is not lost before one and a half
+    /// times that.
     #[schemars(range(min = 10, max = MAX_REPORT_SECONDS))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report_seconds: Option<u32>,
@@ -179,7 +183,7 @@ pub struct RefusedListener {
     pub reason: String,
 }
 
-/// A listener that does not show one of its certificates.
+/// A listener that does not present one of its certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UnshownCertificate {
     /// Name of the listener in the snapshot: `Gateway/namespace/name/listeners/https`.
@@ -197,10 +201,10 @@ pub struct RefusedRoute {
     /// Name of the route: `HTTPRoute/namespace/name`.
     #[schemars(length(max = MAX_NAME))]
     pub route: String,
-    /// Rules that do not work as they say.
+    /// Rules that do not work as specified.
     #[schemars(length(max = MAX_RULES))]
     pub rules: Vec<RefusedRule>,
-    /// Rules of which a backend's share is refused.
+    /// Rules with a refused share of a backend.
     #[schemars(length(max = MAX_RULES))]
     pub backends: Vec<RefusedRule>,
     /// True if any part of the route works.
@@ -212,7 +216,7 @@ pub struct RefusedRoute {
 pub struct RefusedRule {
     /// Index of the rule, from 0.
     pub rule: usize,
-    /// Reason why it does not work, with Envoy's words.
+    /// Reason why it does not work, with Envoy's message.
     #[schemars(length(max = MAX_TEXT))]
     pub reason: String,
 }
@@ -227,10 +231,10 @@ pub struct RefusedObject {
     /// Effect of the refusal on traffic.
     #[schemars(length(max = MAX_TEXT))]
     pub effect: String,
-    /// Reason in Envoy's words.
+    /// Reason, as reported by Envoy.
     #[schemars(length(max = MAX_TEXT))]
     pub envoy_words: String,
-    /// Time at which it was found.
+    /// Time of detection.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,

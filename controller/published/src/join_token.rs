@@ -57,11 +57,12 @@ impl fmt::Debug for JoinToken {
 pub enum JoinTokenError {
     /// It lacks the prefix.
     #[error(
-        "this is no join token: it does not begin with {PREFIX:?}; make one with `sesame-controller hosts token`"
+        "this is not a join token: it does not begin with {PREFIX:?}; make one with \
+        `sesame-controller hosts token`"
     )]
     Prefix,
     /// A part is missing or damaged.
-    #[error("the join token is damaged or cut off ({0}); copy it again, in one piece")]
+    #[error("the join token is damaged or truncated ({0}); copy it again completely")]
     Damaged(&'static str),
     /// A field has an invalid value.
     #[error(

@@ -25,11 +25,12 @@ pub fn mesh_policy_definition() -> Result<CustomResourceDefinition, serde_json::
         }),
         "Namespaced",
         [("Gateway", ".spec.targetRefs[*].name"), ("Bundle", bundle)],
-        "Mesh in a cluster, for Gateways outside of it.",
+        "Mesh in a cluster, described for Gateways outside the cluster.",
         &specification(),
         &status(
             "Gateway",
-            "Accepted and ResolvedRefs: true if meshed routes are sent as the policy says.",
+            "Accepted and ResolvedRefs: true if requests of meshed routes are sent as the policy \
+            specifies.",
         ),
     )
 }
@@ -46,7 +47,7 @@ pub fn mesh_ocg_policy_definition() -> Result<CustomResourceDefinition, serde_js
         }),
         "Cluster",
         [("Mesh", ".spec.targetRefs[*].name"), ("Bundle", bundle)],
-        "Gateways outside the cluster, for its mesh.",
+        "Gateways outside the cluster, described for its mesh.",
         &specification_of_ocg(),
         &status(
             "XMesh",
@@ -100,7 +101,7 @@ fn specification_of_ocg() -> Value {
     only_target(&mut schema, EXPERIMENTAL_GATEWAY_GROUP, "XMesh");
     schema["x-kubernetes-validations"] = json!([{
         "rule": "!has(self.publish) || !self.publish || has(self.gateways) && size(self.gateways) > 0",
-        "message": "publish: expected gateways, whose CA certificates are published",
+        "message": "publish: requires gateways, whose CA certificates are published",
     }]);
     // A mesh has no namespace that could serve as the default.
     let bundle = &mut schema["properties"]["ocg"]["properties"]["trustBundle"];
@@ -135,7 +136,7 @@ fn specification() -> Value {
         json!(["In", "NotIn", "Exists", "DoesNotExist"]);
     requirement["x-kubernetes-validations"] = json!([{
         "rule": "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
-        "message": "values: expected with operator In and NotIn, and not with the others",
+        "message": "values: required with operator In and NotIn, and not allowed with others",
     }]);
     schema
 }
@@ -143,10 +144,10 @@ fn specification() -> Value {
 fn status(of: &str, conditions: &str) -> Value {
     json!({
         "type": "object",
-        "description": "Judgements of the controllers of Gateways.",
+        "description": "Statuses reported by the controllers of Gateways.",
         "properties": {"ancestors": {
             "type": "array",
-            "description": format!("Judgement for each {of}."),
+            "description": format!("Status for each {of}."),
             "maxItems": 16,
             "x-kubernetes-list-type": "atomic",
             "items": {

@@ -22,8 +22,8 @@ pub const SESAME_GROUP: &str = "projectsesame.io";
 /// `SesameConfiguration` v1alpha1.
 pub type SesameConfiguration = Object<SesameConfigurationSpec>;
 
-/// Settings of a controller and its Gateways, or of the Gateways that name them as their parameters. What is left out is as it
-/// is otherwise.
+/// Settings of a controller and its Gateways, or of the Gateways that name them as parameters.
+/// Omitted fields keep their defaults or the values of other configurations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SesameConfigurationSpec {
@@ -33,7 +33,7 @@ pub struct SesameConfigurationSpec {
     /// Hosts that serve Gateways. Only in the controller's own configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hosts: Option<HostRules>,
-    /// Service that is kept beside each Gateway.
+    /// Service that the controller maintains for each Gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub publishing: Option<Publishing>,
     /// Agents and Envoys that serve each Gateway.
@@ -42,20 +42,21 @@ pub struct SesameConfigurationSpec {
     /// Ports of listeners.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ports: Option<PortRules>,
-    /// Treatment of clients that nobody knows; docs/security.md has the defaults.
+    /// Treatment of untrusted clients; docs/security.md has the defaults.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edge: Option<EdgeSettings>,
-    /// Exchange of credentials that are in use.
+    /// Rotation of credentials that are in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotation: Option<RotationSettings>,
-    /// Rules for what of the traffic is logged, in which form, and where to. Hosts say where lines go on the host itself.
+    /// Access logs: which traffic is logged, in which format, and where lines are sent. Settings of
+    /// a host select its local destination.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_log: Option<AccessLogRules>,
-    /// Spans of requests. Of several configurations the last one that says `Enabled` or `Disabled` counts, as a whole; an
-    /// XTelemetryPolicy for a Gateway counts instead.
+    /// Spans of requests. If several configurations set it, the last one with `Enabled` or
+    /// `Disabled` applies as a whole; an XTelemetryPolicy for a Gateway takes precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tracing: Option<TracingSettings>,
-    /// Metrics of hosts besides those that all have.
+    /// Additional metrics of hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<MetricsSettings>,
 }
@@ -71,13 +72,14 @@ pub struct GatewaySelection {
     /// `Multiple`, the default, is every Gateway of these classes; `Single` is the oldest Gateway of the oldest class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<SelectionMode>,
-    /// The one Gateway that is served, whatever its age.
+    /// The only Gateway that is served, regardless of its age.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway_ref: Option<GatewayRef>,
     /// Allows endpoints on loopback, link-local and metadata addresses, which are refused by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_local_endpoints: Option<bool>,
-    /// Heeds GatewayMeshPolicies, by which Gateways outside the cluster speak mTLS to its mesh. Experimental, and off by default.
+    /// Enables GatewayMeshPolicies, which let Gateways outside the cluster send to its mesh over
+    /// mTLS. Experimental; off by default.
     #[serde(rename = "extraMinimalOCG", skip_serializing_if = "Option::is_none")]
     pub extra_minimal_ocg: Option<bool>,
 }
@@ -100,18 +102,21 @@ pub struct GatewayRef {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HostRules {
-    /// Networks where hosts may serve besides the addresses of their Nodes, as `192.0.2.0/24`. None by default.
+    /// Networks in which hosts may serve, in addition to the addresses of their Nodes, such as
+    /// `192.0.2.0/24`. None by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), inner(length(max = 43)))]
     pub addresses: Option<Vec<String>>,
-    /// Silence after which a host is lost and its addresses leave its Gateways: `90s` to `24h`, `3m` by default. Hosts report at
-    /// least every 75 seconds by default. One whose own `report-seconds` are more is given one and a half times as long.
+    /// Silence after which a host is lost and its addresses are removed from its Gateways: `90s` to
+    /// `24h`, `3m` by default. Hosts report at least every 75 seconds by default. For a host with
+    /// larger `report-seconds`, the limit is at least one and a half times that value.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub lost_after: Option<String>,
 }
 
-/// Service that is kept beside a Gateway. Its endpoints are the hosts that serve the Gateway.
+/// Service that the controller maintains for a Gateway. Its endpoints are the hosts that serve the
+/// Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Publishing {
@@ -129,7 +134,7 @@ pub struct Publishing {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 317))]
     pub load_balancer_class: Option<String>,
-    /// The Service's field of the same name, as `192.0.2.0/24`; only with `LoadBalancer`.
+    /// The Service's field of the same name, such as `192.0.2.0/24`; only with `LoadBalancer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), inner(length(max = 43)))]
     pub load_balancer_source_ranges: Option<Vec<String>>,
@@ -146,28 +151,30 @@ pub struct Publishing {
     /// The Service's field of the same name; not with `Headless` and `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_affinity: Option<SessionAffinity>,
-    /// Node ports of single ports of listeners; the cluster chooses the others. Only with `NodePort` and `LoadBalancer`.
+    /// Fixed node ports for ports of listeners; the cluster chooses the others. Only with
+    /// `NodePort` and `LoadBalancer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub node_ports: Option<Vec<PinnedNodePort>>,
-    /// Second Gateway that leads clients to the Gateway; only with `UpstreamGateway`.
+    /// Second Gateway, in front of the Gateway; only with `UpstreamGateway`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<UpstreamSettings>,
-    /// Annotations of the Service, or with `UpstreamGateway` of what the second Gateway's controller makes for it. Those of the
-    /// Gateway's `spec.infrastructure` take precedence.
+    /// Annotations of the Service, or with `UpstreamGateway` of the objects that the second
+    /// Gateway's controller creates. Annotations in the Gateway's `spec.infrastructure` take
+    /// precedence.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Labels of the Service, or with `UpstreamGateway` of what the second Gateway's controller makes for it. Those of the
-    /// Gateway's `spec.infrastructure` take precedence.
+    /// Labels of the Service, or with `UpstreamGateway` of the objects that the second Gateway's
+    /// controller creates. Labels in the Gateway's `spec.infrastructure` take precedence.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
 
-/// Second Gateway that leads clients to a Gateway.
+/// Second Gateway, in front of a Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct UpstreamSettings {
-    /// Name of its GatewayClass, which is not the Gateway's own.
+    /// Name of its GatewayClass, which must differ from the Gateway's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = 253),
@@ -183,14 +190,15 @@ impl UpstreamSettings {
     };
 }
 
-/// A port of listeners, and the one that each node opens for it.
+/// A port of listeners, and the node port for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PinnedNodePort {
     /// The port of the listener.
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
-    /// The port of each node, which has to be in the cluster's range for them: 30000 to 32767 by default.
+    /// The node port, which must be in the cluster's range for node ports: 30000 to 32767 by
+    /// default.
     #[schemars(range(min = 1, max = 65535))]
     pub node_port: i32,
 }
@@ -199,17 +207,18 @@ pub struct PinnedNodePort {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PortRules {
-    /// Ports that hosts open in place of those that clients see. A port that is not listed is opened as it is, or at
-    /// `offset`. `--port-map` of a host takes precedence.
+    /// Ports that hosts open instead of the listeners' ports. An unlisted port is opened unchanged,
+    /// or at `offset`. `--port-map` of a host takes precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub map: Option<Vec<PortMapping>>,
-    /// Number that hosts add to each port that `map` does not list: with 8000, they open 8080 for port 80. 0 by default.
+    /// Number that hosts add to each port that `map` does not list: with 8000, they open 8080 for
+    /// port 80; 0 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 65534))]
     pub offset: Option<i32>,
-    /// Ports that listeners may have, such as `443` or `8000-8999`; all by default. Where several configurations say it, a port
-    /// has to be allowed by all of them.
+    /// Ports that listeners may have, such as `443` or `8000-8999`; all by default. If several
+    /// configurations set it, a port must be allowed by all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = 64),
@@ -218,7 +227,7 @@ pub struct PortRules {
     pub allowed: Option<Vec<String>>,
 }
 
-/// A port as clients see it, and as hosts open it.
+/// A port that clients use, and the port that hosts open for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PortMapping {
     /// The port of the listener.
@@ -229,18 +238,19 @@ pub struct PortMapping {
     pub inside: i32,
 }
 
-/// Exchange of credentials that are in use.
+/// Rotation of credentials that are in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RotationSettings {
-    /// Time for which a certificate of a CA bundle is trusted after it was exchanged for another one: `0s`, the default, to `720h`.
-    /// A change that only removes certificates takes effect at once. `--bundle-overlap-seconds` of a host takes precedence.
+    /// Time for which a certificate of a CA bundle stays trusted after it was replaced: `0s`, the
+    /// default, to `720h`. A change that only removes certificates takes effect at once.
+    /// `--bundle-overlap-seconds` of a host takes precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub bundle_overlap: Option<String>,
 }
 
-/// Treatment of clients that nobody knows. A time of `0s` is no limit.
+/// Treatment of untrusted clients. A time of `0s` disables the limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EdgeSettings {
@@ -253,40 +263,40 @@ pub struct EdgeSettings {
     /// Treatment of headers with `_` in their names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header_underscores: Option<UnderscoresAction>,
-    /// Time until a request has come whole, body and all.
+    /// Time within which a whole request, including its body, must arrive.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub request_timeout: Option<String>,
-    /// Time until the headers of a request have come.
+    /// Time within which the headers of a request must arrive.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub request_headers_timeout: Option<String>,
-    /// Time for which nothing of a request or answer may move.
+    /// Maximum time without any data of a request or response.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub stream_idle_timeout: Option<String>,
-    /// Time for which a connection of HTTP may be without a request.
+    /// Maximum time that an HTTP connection may be without a request.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub connection_idle_timeout: Option<String>,
-    /// Time until TLS is agreed on.
+    /// Maximum duration of the TLS handshake.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub tls_handshake_timeout: Option<String>,
-    /// Time for which nothing of a UDP session may move; more than `0s`.
+    /// Maximum time without a datagram in a UDP session; more than `0s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub udp_session_timeout: Option<String>,
-    /// Size of all headers of a request together, in KiB.
+    /// Maximum total size of the headers of a request, in KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 8192))]
     pub max_request_headers_kib: Option<i32>,
-    /// Number of headers of a request.
+    /// Maximum number of headers of a request.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10000))]
     pub max_request_headers: Option<i32>,
-    /// Upgrades of HTTP/1.1 connections that pass besides `websocket`: `SPDY/3.1` (`kubectl exec`) and `tcp` (`docker attach`). All
-    /// other offers of an upgrade are ignored.
+    /// Allowed upgrades of HTTP/1.1 connections in addition to `websocket`: `SPDY/3.1` (`kubectl
+    /// exec`) and `tcp` (`docker attach`). All other upgrade requests are ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2), inner(regex(pattern = r"^(SPDY/3\.1|tcp)$")))]
     pub upgrades: Option<Vec<String>>,

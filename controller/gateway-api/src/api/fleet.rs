@@ -18,19 +18,20 @@ pub const FLEET_LABEL: &str = "projectsesame.io/fleet";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FleetSettings {
-    /// `Managed` has the controller keep agents and Envoys for the Gateway, `Unmanaged`, the default, leaves them to you, and
-    /// `External` says that they run on hosts outside the cluster.
+    /// With `Managed`, the controller manages agents and Envoys for the Gateway. With `Unmanaged`,
+    /// the default, you run them. With `External`, they run on hosts outside the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub management: Option<FleetManagement>,
-    /// `Isolated`, the default, serves each Gateway by Envoys of its own, `Merged` all Gateways of a GatewayClass by the same Envoys,
-    /// and `Single` the oldest Gateway of each GatewayClass alone. Not in the parameters of a Gateway.
+    /// `Isolated`, the default, serves each Gateway with dedicated Envoys. `Merged` serves all
+    /// Gateways of a GatewayClass with the same Envoys. `Single` serves only the oldest Gateway of
+    /// each GatewayClass. Not in the parameters of a Gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateways: Option<FleetGateways>,
-    /// Pods of a managed fleet: `DaemonSet`, the default, has one on each node, which uses the node's network, and `Deployment` has
-    /// some on the network of Pods, behind the Gateway's Service.
+    /// Pods of a managed fleet: a `DaemonSet`, the default, has one on each node, on the node's
+    /// network; a `Deployment` has several on the Pod network, behind the Gateway's Service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workload: Option<FleetWorkload>,
-    /// Number of Pods of a Deployment. Without it there are 2 to begin with, and whoever scales the Deployment decides.
+    /// Number of Pods of a Deployment. If unset, it starts with 2 and can be scaled externally.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub replicas: Option<i32>,
@@ -43,16 +44,16 @@ pub struct FleetSettings {
     /// The Pods' field of the same name: labels of the nodes that serve. All nodes by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// The Pods' field of the same name. By default, Pods of a DaemonSet tolerate all taints of effect `NoSchedule`, and those of a
-    /// Deployment none.
+    /// The Pods' field of the same name. By default, Pods of a DaemonSet tolerate all taints of
+    /// effect `NoSchedule`, and Pods of a Deployment tolerate none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub tolerations: Option<Vec<Toleration>>,
     /// Resources of the containers. None are requested or limited by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<FleetResources>,
-    /// Seconds that connections have to end when their Envoy is replaced, `30` by default; half a minute more when a Pod with Envoys
-    /// is deleted.
+    /// Seconds for connections to end when their Envoy is replaced, `30` by default; half a minute
+    /// longer when a Pod with Envoys is deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
     pub drain_seconds: Option<i32>,
@@ -62,14 +63,14 @@ pub struct FleetSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FleetImages {
-    /// Image of the agent. By default that of the controller's `--agent-image`.
+    /// Image of the agent; the controller's `--agent-image` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 512),
         regex(pattern = r"^[a-zA-Z0-9][a-zA-Z0-9._:/@-]*$")
     )]
     pub agent: Option<String>,
-    /// Image of Envoy and its launcher. By default that of the controller's `--envoy-image`.
+    /// Image of Envoy and its launcher; the controller's `--envoy-image` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 512),
@@ -94,10 +95,10 @@ pub struct FleetResources {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ContainerResources {
-    /// Quantities that the container may use at most, such as `memory: 512Mi`.
+    /// Maximum quantities that the container may use, such as `memory: 512Mi`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, Quantity>,
-    /// Quantities that a node must have left for the container, such as `cpu: 100m`.
+    /// Quantities that are reserved on a node for the container, such as `cpu: 100m`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub requests: BTreeMap<String, Quantity>,
 }
@@ -106,7 +107,7 @@ pub struct ContainerResources {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Toleration {
-    /// Key of the taint; every key without it, which needs operator `Exists`.
+    /// Key of the taint. If unset, matches every key and requires operator `Exists`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 317))]
     pub key: Option<String>,
@@ -117,10 +118,10 @@ pub struct Toleration {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub value: Option<String>,
-    /// Effect of the taint; every effect without it.
+    /// Effect of the taint. If unset, matches every effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<TaintEffect>,
-    /// Seconds after which the Pod leaves the node all the same, with effect `NoExecute`.
+    /// Seconds after which the Pod is evicted despite the toleration, with effect `NoExecute`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub toleration_seconds: Option<i64>,
 }

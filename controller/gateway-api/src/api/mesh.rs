@@ -36,17 +36,17 @@ pub type MeshOcgPolicy = Object<MeshOcgPolicySpec>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MeshOcgPolicySpec {
-    /// XMeshes that are sent to.
+    /// XMeshes that the Gateways send to.
     #[schemars(length(min = 1, max = 16))]
     pub target_refs: Vec<LocalPolicyTargetRef>,
     /// Gateways outside the cluster, as the mesh sees them.
     pub ocg: MeshOcg,
-    /// Gateways that send to the mesh. Every Gateway that has a mesh does where none is named.
+    /// Gateways that send to the mesh. If empty, every Gateway that has a mesh.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub gateways: Vec<GatewayRef>,
-    /// Writes the ConfigMap of `ocg.trustBundle`, and keeps it: with the CA certificates of `gateways`, which their Secrets have as
-    /// `ca.crt`.
+    /// Creates and maintains the ConfigMap of `ocg.trustBundle`, with the CA certificates of
+    /// `gateways` from `ca.crt` of their Secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub publish: Option<bool>,
 }
@@ -55,7 +55,7 @@ pub struct MeshOcgPolicySpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MeshOcg {
-    /// CA certificates of which one must have signed the certificate that a Gateway shows.
+    /// CA certificates, one of which must have signed the client certificate of a Gateway.
     pub trust_bundle: TrustBundleRef,
 }
 
@@ -70,7 +70,7 @@ pub struct XMeshSpec {
     pub ocg: Option<MeshOcg>,
 }
 
-/// Object that a policy is for: of the policy's own namespace, or of the whole cluster where the policy is.
+/// Target of a policy: in the policy's own namespace, or cluster-scoped if the policy is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalPolicyTargetRef {
@@ -89,16 +89,16 @@ pub struct LocalPolicyTargetRef {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayMesh {
-    /// CA certificates of which one must have signed the certificate of each peer.
+    /// CA certificates, one of which must have signed the certificate of each peer.
     pub trust_bundle: TrustBundleRef,
-    /// Routes that are meshed: those with these labels, and those in a namespace with these labels.
+    /// Meshed routes: routes with these labels, and routes in namespaces with these labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
-    /// Names of which the certificate of each peer must have one. Any name will do where there are none.
+    /// Names, one of which the certificate of each peer must have. If empty, any name is accepted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 5))]
     pub subject_alt_names: Vec<SubjectAltName>,
-    /// Patterns of which such a name may also be one: `*.svc.example.com`, or `spiffe://example.com/ns/*`.
+    /// Patterns that a name may match instead: `*.svc.example.com`, or `spiffe://example.com/ns/*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 5))]
     pub subject_alt_name_patterns: Vec<String>,
@@ -111,7 +111,8 @@ pub struct TrustBundleRef {
     /// Name of the ConfigMap.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Namespace of the ConfigMap; that of the Gateway by default. A mesh has none, so that it has to be named there.
+    /// Namespace of the ConfigMap; the Gateway's namespace by default. Required for a mesh, which
+    /// has no namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,

@@ -15,18 +15,18 @@ open_enum! {
     }
 }
 
-/// Metrics that hosts have only where they are asked for.
+/// Metrics that hosts expose only on request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MetricsSettings {
-    /// Routes whose requests are counted apart, with their durations: some 25 series each. Of several configurations the last one
-    /// that says it counts, as a whole.
+    /// Routes whose requests are counted separately, with their durations: about 25 series each. If
+    /// several configurations set it, the last one applies as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub routes: Option<Vec<MeasuredRoute>>,
 }
 
-/// A route whose requests are counted apart.
+/// A route whose requests are counted separately.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MeasuredRoute {

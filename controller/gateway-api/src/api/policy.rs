@@ -94,7 +94,7 @@ pub struct BackendTlsValidation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubjectAltName {
-    /// The member below that is set.
+    /// The kind of name: selects the field below that is set.
     #[serde(rename = "type")]
     pub type_: SubjectAltNameType,
     /// For Hostname.

@@ -21,23 +21,25 @@ pub struct XTelemetryPolicySpec {
     pub tracing: Option<TracingSettings>,
 }
 
-/// Spans of requests, and the collector that gets them, by OTLP.
+/// Spans of requests, and the OTLP collector that receives them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TracingSettings {
-    /// `Enabled` traces, `Disabled` does not. With `ImplementationDefault`, the default, nothing is said here.
+    /// `Enabled` or `Disabled`. With `ImplementationDefault`, the default, other settings decide.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<TracingMode>,
-    /// Collector of the spans. With mode `Enabled` it is needed, and otherwise neither it nor anything below may be there.
+    /// Collector of the spans. Required with mode `Enabled`; otherwise neither it nor any field
+    /// below may be set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<TracingProvider>,
-    /// Share of the traces that begin here which is recorded; 1 of 100 by default.
+    /// Share of the traces starting here that is recorded; 1 of 100 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling_rate: Option<Fraction>,
-    /// Traces that a caller has begun.
+    /// Traces started by a caller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_based_sampling: Option<ParentBasedSampling>,
-    /// `service.name` of the spans; the name and namespace of the Gateway by default, as `edge.default`.
+    /// `service.name` of the spans; the name and namespace of the Gateway by default, such as
+    /// `edge.default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-zA-Z0-9_.:/-]+$"))]
     pub service_name: Option<String>,
@@ -48,7 +50,7 @@ pub struct TracingSettings {
         regex(pattern = r"^[a-zA-Z0-9_.:/-]+( [a-zA-Z0-9_.:/-]+)*$")
     )]
     pub span_name: Option<String>,
-    /// Attributes that spans have besides those that they always have.
+    /// Additional attributes of spans.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub attributes: Vec<TracingAttribute>,
@@ -58,9 +60,10 @@ pub struct TracingSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TracingProvider {
-    /// Service of the collector. OTLP is spoken over gRPC, or over HTTP where `appProtocol` of the port is `http` or `https`.
+    /// Service of the collector. OTLP uses gRPC, or HTTP if `appProtocol` of the port is `http` or
+    /// `https`.
     pub backend_ref: CollectorRef,
-    /// Headers that are sent along.
+    /// Headers to send.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub headers: Vec<Header>,
@@ -81,7 +84,7 @@ pub struct CollectorRef {
     /// The name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// The namespace of the object that refers when absent. Another one needs a ReferenceGrant.
+    /// The namespace of the referring object when absent. Another namespace needs a ReferenceGrant.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
@@ -91,14 +94,16 @@ pub struct CollectorRef {
     pub port: Option<i32>,
 }
 
-/// Traces that a caller has begun.
+/// Traces started by a caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ParentBasedSampling {
-    /// `Enabled`, the default, records what the caller records; `Disabled` records the share that `samplingRate` says.
+    /// `Enabled`, the default, follows the caller's decision; `Disabled` records the share in
+    /// `samplingRate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<ParentSamplingMode>,
-    /// Share of what the caller records. Envoy records all of it or nothing, so that no other share than all is supported.
+    /// Share of the traces that the caller records. Envoy follows the caller for all traces or
+    /// none, so only the full share is supported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling_rate: Option<Fraction>,
 }
@@ -110,7 +115,7 @@ pub struct TracingAttribute {
     /// Name of the attribute.
     #[schemars(length(min = 1, max = 256), regex(pattern = r"^[a-zA-Z0-9_.:/-]+$"))]
     pub name: String,
-    /// The member below that is set.
+    /// The kind of source: selects the field below that is set.
     pub source_type: AttributeSourceType,
     /// For `Header`: a header of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,7 +125,7 @@ pub struct TracingAttribute {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub literal_value: Option<String>,
-    /// For `Attribute`: OpenTelemetry's name of something that the proxy knows.
+    /// For `Attribute`: OpenTelemetry name of a value that the proxy knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256), regex(pattern = r"^[a-z0-9_.-]+$"))]
     pub attribute_key: Option<String>,

@@ -69,8 +69,8 @@ impl UnknownFields {
         let found = self.0.as_deref()?;
         if found.protecting {
             return Some(
-                "spec has too many fields that this version does not know and that may protect something; use a \
-                 version that knows them, or remove them"
+                "spec has too many unknown fields that may be security-relevant; remove them, or \
+                use a version that supports them"
                     .to_owned(),
             );
         }
@@ -111,9 +111,9 @@ impl UnknownFields {
         match (told.as_str(), of, more) {
             ("", _, 0) | ("", Some(_), _) => Cow::Borrowed(message),
             (told, None, more @ 1..) => Cow::Owned(format!(
-                "{message}; unknown, without effect: {told} and {more} more"
+                "{message}; ignored unknown fields: {told} and {more} more"
             )),
-            (told, ..) => Cow::Owned(format!("{message}; unknown, without effect: {told}")),
+            (told, ..) => Cow::Owned(format!("{message}; ignored unknown fields: {told}")),
         }
     }
 }
@@ -125,8 +125,8 @@ fn refusal<'f>(
     let told = list(fields.filter(|field| field.protects && of(field)));
     (!told.is_empty()).then(|| {
         format!(
-            "{told}: not known to this version, and may protect something, so nothing is served without it; use a \
-             version that knows it, or remove it"
+            "unknown field {told}: it may be security-relevant, so nothing is served without it; \
+            remove it, or use a version that supports it"
         )
     })
 }

@@ -77,11 +77,11 @@ macro_rules! words {
 words! {
     /// `metav1.ConditionStatus`.
     ConditionStatus {
-        /// It is so.
+        /// The condition holds.
         True = "True",
-        /// It is not so.
+        /// The condition does not hold.
         False = "False",
-        /// It is not known yet.
+        /// Not known yet.
         Unknown = "Unknown",
     }
 }
@@ -89,9 +89,9 @@ words! {
 words! {
     /// The aspect that a condition judges, in the order in which the conditions of an object are listed.
     ConditionType {
-        /// Every kind: the object is valid, and what it is attached to takes it.
+        /// Every kind: the object is valid and accepted by its parents.
         Accepted = "Accepted",
-        /// Gateways, their listeners, ListenerSets: Envoy has accepted the configuration, on as many hosts as the message says, and the Gateway has its addresses.
+        /// Gateways, their listeners, ListenerSets: Envoy has accepted the configuration on the number of hosts in the message, and the Gateway has its addresses.
         Programmed = "Programmed",
         /// Gateways, listeners, routes, policies: everything that the object refers to exists, is permitted and can be used.
         ResolvedRefs = "ResolvedRefs",
@@ -99,29 +99,29 @@ words! {
         Conflicted = "Conflicted",
         /// Listeners: certificates or hostnames of listeners on the same port overlap, so that a connection for one can carry requests for the other; those are answered with 421.
         OverlappingTlsConfig = "OverlappingTLSConfig",
-        /// Routes: some rules are left out, and the others are served.
+        /// Routes: some rules are invalid and left out; the others are served.
         PartiallyInvalid = "PartiallyInvalid",
-        /// Gateways: clients are let in whose certificate could not be verified, as the Gateway asks for.
+        /// Gateways: clients are accepted even if their certificate cannot be verified, as the Gateway requests.
         InsecureFrontendValidationMode = "InsecureFrontendValidationMode",
-        /// Gateways: every address that the Gateway asks for is there. It is absent where none is asked for.
+        /// Gateways: every requested address is assigned. Absent if no address is requested.
         AddressesAssigned = "AddressesAssigned",
         /// GatewayClasses: the installed definitions of the Gateway API are of a release that this version knows.
         SupportedVersion = "SupportedVersion",
-        /// Gateways and listeners: whether certificates have expired, are not valid yet, or expire soon. It is there only when there is something to say.
+        /// Gateways and listeners: whether certificates have expired, are not valid yet, or expire soon. Absent without such certificates.
         CertificatesValid = "projectsesame.io/CertificatesValid",
-        /// Listeners: whether handshakes of the agents with their own listeners show the newest certificate. It is there only when they do not.
+        /// Listeners: whether test handshakes of the agents get the newest certificate. Absent if they do.
         CertificatesShown = "projectsesame.io/CertificatesShown",
-        /// Gateways: the Service that the controller keeps for the Gateway. It is there only when something is wrong with it.
+        /// Gateways: the Service that the controller maintains for the Gateway. Absent without problems.
         GatewayService = "projectsesame.io/Service",
-        /// Gateways: the agents and Envoys that the controller keeps for the Gateway. It is there only when something is wrong with them, or when a fleet that is there already waits for consent.
+        /// Gateways: the agents and Envoys that the controller manages for the Gateway. Present only if there are problems, or if the adoption of an existing fleet awaits consent.
         GatewayFleet = "projectsesame.io/Fleet",
-        /// Gateways: the controller has let go of the fleet, which is yours from then on.
+        /// Gateways: the controller has released the fleet, which you manage from then on.
         FleetReleased = "projectsesame.io/Released",
         /// Routes: part of the route is not served, because another route or tenant takes precedence.
         Displaced = "projectsesame.io/Displaced",
         /// Gateways and routes: backends are reached over the mTLS of a mesh.
         Meshed = "projectsesame.io/Meshed",
-        /// Gateways and mesh policies: whether the mesh trusts the certificate that the Gateway shows to it. It is there only where a mesh says what it trusts.
+        /// Gateways and mesh policies: whether the mesh trusts the Gateway's client certificate. Present only if a mesh declares its trust.
         ClientCertificateTrusted = "projectsesame.io/ClientCertificateTrusted",
     }
 }
@@ -131,65 +131,65 @@ words! {
     Reason {
         /// All is well.
         Accepted = "Accepted",
-        /// The Gateway has no address yet; the message names who is to give it.
+        /// The Gateway has no address yet; the message names the component that assigns it.
         AddressNotAssigned = "AddressNotAssigned",
-        /// No host has the address that the Gateway asks for, or nobody gave it.
+        /// No host has the requested address, or it was not assigned.
         AddressNotUsable = "AddressNotUsable",
         /// The Service, or its port, does not exist. Its share of requests gets 500.
         BackendNotFound = "BackendNotFound",
-        /// A certificate has expired; it is served all the same.
+        /// A certificate has expired; it is still served.
         CertificateExpired = "CertificateExpired",
         /// A certificate expires within 14 days, or is in the last third of a shorter life.
         CertificateExpiresSoon = "CertificateExpiresSoon",
-        /// Handshakes show another certificate than the newest one.
+        /// Handshakes get a certificate other than the newest one.
         CertificateNotShown = "CertificateNotShown",
-        /// No CA certificate that a mesh trusts has signed the certificate that the Gateway shows to it; traffic goes on.
+        /// No CA certificate that a mesh trusts has signed the Gateway's client certificate; traffic is still sent.
         CertificateNotTrusted = "CertificateNotTrusted",
-        /// A certificate begins to be valid later; it is served all the same.
+        /// A certificate is not valid yet; it is still served.
         CertificateNotYetValid = "CertificateNotYetValid",
         /// All is well: the mesh trusts the certificate.
         CertificateTrusted = "CertificateTrusted",
-        /// The Gateway asks for client certificates in a mode that lets in those who cannot be verified.
+        /// The Gateway requests client certificates in a mode that accepts clients that cannot be verified.
         ConfigurationChanged = "ConfigurationChanged",
         /// Another policy for the same target takes precedence.
         Conflicted = "Conflicted",
-        /// Something of the fleet could not be made; the message says what.
+        /// An object of the fleet could not be created; the message names it.
         FleetIncomplete = "FleetIncomplete",
         /// Another listener has the same port, protocol and hostname.
         HostnameConflict = "HostnameConflict",
-        /// Another Gateway or ListenerSet has a listener for the hostname that is more specific, so requests for it do not come here.
+        /// Another Gateway or ListenerSet has a more specific listener for the hostname and gets its requests.
         HostnameTaken = "HostnameTaken",
-        /// Filters of a rule exclude one another.
+        /// Filters of a rule cannot be combined.
         IncompatibleFilters = "IncompatibleFilters",
-        /// A value is not valid, or Envoy refuses it; the message has the field or the words of Envoy.
+        /// A value is invalid, or Envoy refuses it; the message has the field or Envoy's message.
         Invalid = "Invalid",
-        /// A reference to CA certificates names a kind other than those that are supported.
+        /// A reference to CA certificates names an unsupported kind.
         InvalidCaCertificateKind = "InvalidCACertificateKind",
-        /// CA certificates that are referred to do not exist or cannot be read.
+        /// Referenced CA certificates do not exist or cannot be read.
         InvalidCaCertificateRef = "InvalidCACertificateRef",
         /// The Secret of a certificate does not exist, has another type, or holds no valid pair.
         InvalidCertificateRef = "InvalidCertificateRef",
-        /// The certificate that the Gateway shows to backends cannot be used.
+        /// The Gateway's client certificate for backends cannot be used.
         InvalidClientCertificateRef = "InvalidClientCertificateRef",
-        /// A reference names a kind that is not supported there.
+        /// A reference names an unsupported kind.
         InvalidKind = "InvalidKind",
         /// A filter of the listener is not valid; the listener is not served.
         InvalidListenerFilter = "InvalidListenerFilter",
-        /// A filter of the listener refers to something that does not exist or cannot be used; its requests are refused.
+        /// A filter of the listener refers to an object that does not exist or cannot be used; its requests are refused.
         InvalidListenerFilterRef = "InvalidListenerFilterRef",
-        /// `parametersRef` leads to nothing, to another kind, or to a configuration that is not valid.
+        /// `parametersRef` names a missing object, another kind, or an invalid configuration.
         InvalidParameters = "InvalidParameters",
         /// `allowedRoutes.kinds` has a kind that the protocol of the listener cannot serve.
         InvalidRouteKinds = "InvalidRouteKinds",
         /// The trust bundle of a mesh is missing, empty or malformed.
         InvalidTrustBundle = "InvalidTrustBundle",
-        /// References of some listeners are not resolved; each says which.
+        /// References of some listeners are not resolved; see their conditions.
         ListenersNotResolved = "ListenersNotResolved",
-        /// Some listeners are not valid; each says why. With status `True`, the others are served.
+        /// Some listeners are invalid; see their conditions. With status `True`, the others are served.
         ListenersNotValid = "ListenersNotValid",
         /// All is well: backends are reached over mTLS.
         Meshed = "Meshed",
-        /// An object of the same name exists, and is not the controller's.
+        /// An object of the same name exists and does not belong to the controller.
         NameTaken = "NameTaken",
         /// All is well.
         NoConflicts = "NoConflicts",
@@ -197,19 +197,19 @@ words! {
         NoMatchingListenerHostname = "NoMatchingListenerHostname",
         /// The parent has no listener with this name or port.
         NoMatchingParent = "NoMatchingParent",
-        /// No CA certificate can be used, so nothing can be verified; the message names each.
+        /// No CA certificate can be used, so nothing can be verified; the message names each one.
         NoValidCaCertificate = "NoValidCACertificate",
         /// `allowedListeners` of the Gateway does not permit this ListenerSet.
         NotAllowed = "NotAllowed",
         /// `allowedRoutes` of the listeners permits neither the namespace nor the kind of the route.
         NotAllowedByListeners = "NotAllowedByListeners",
-        /// None of the addresses that the Gateway asks for is there.
+        /// None of the requested addresses is assigned.
         NotAssigned = "NotAssigned",
-        /// Only the oldest GatewayClass is served here, and this is another one.
+        /// Only the oldest GatewayClass is served here, and this one is younger.
         OlderGatewayClassExists = "OlderGatewayClassExists",
-        /// Only the oldest Gateway is served here, and this is another one.
+        /// Only the oldest Gateway is served here, and this one is younger.
         OlderGatewayExists = "OlderGatewayExists",
-        /// An older route has the listener, which can serve one only.
+        /// An older route has the listener, which can serve only one.
         OtherRoute = "OtherRoute",
         /// A certificate of one listener is for a hostname of another listener of the port.
         OverlappingCertificates = "OverlappingCertificates",
@@ -219,9 +219,9 @@ words! {
         ParentNotAccepted = "ParentNotAccepted",
         /// The Gateway of the ListenerSet is not programmed.
         ParentNotProgrammed = "ParentNotProgrammed",
-        /// Some of the addresses that the Gateway asks for are missing; the message lists them.
+        /// Some of the requested addresses are missing; the message lists them.
         PartiallyAssigned = "PartiallyAssigned",
-        /// Hosts have not reported yet; the message says which are awaited.
+        /// Hosts have not reported yet; the message names them.
         Pending = "Pending",
         /// The port is not allowed (`spec.ports.allowed`), or hosts open it for another port of the Gateway (`spec.ports.map`, `spec.ports.offset`).
         PortUnavailable = "PortUnavailable",
@@ -239,18 +239,17 @@ words! {
         SupportedVersion = "SupportedVersion",
         /// The target of the policy does not exist.
         TargetNotFound = "TargetNotFound",
-        /// The routes of the hostname or of the namespace become more configuration than the limit; the youngest are left out.
+        /// The routes of the hostname or namespace exceed the limit for configuration size; the youngest are left out.
         TooLarge = "TooLarge",
-        /// The regular expressions of the hostname cost more than the limit; those of the youngest routes are left out.
+        /// The regular expressions of the hostname exceed the limit; expressions of the youngest routes are left out.
         TooManyExpressions = "TooManyExpressions",
         /// The namespace has used up its share of the Gateway's listeners.
         TooManyListeners = "TooManyListeners",
         /// The type of the address is not supported.
         UnsupportedAddress = "UnsupportedAddress",
-        /// The protocol of the listener or of the port of the Service is not supported there.
+        /// The protocol of the listener or of the Service's port is not supported.
         UnsupportedProtocol = "UnsupportedProtocol",
-        /// A field has a value that Sesame does not support. Or this version does not know the field, and its name or place
-        /// says that it may protect something: what it is in is not served. The message says which.
+        /// A field has an unsupported value. Or the field is unknown and may be security-relevant by its name or place, so the object or part that contains it is not served. The message names the field.
         UnsupportedValue = "UnsupportedValue",
         /// The installed definitions are of a release that this version does not know.
         UnsupportedVersion = "UnsupportedVersion",
