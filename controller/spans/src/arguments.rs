@@ -13,15 +13,16 @@ use crate::collector::{CollectorError, CollectorSettings};
     reason = "the names of the options, as they are on the command line"
 )]
 pub struct SpanArgs {
-    /// Send spans of each change of configuration to the OpenTelemetry collector at this URL, by OTLP over HTTP, as in
-    /// `http://collector.example.com:4318`; /v1/traces is added where it has no path. Without it there are none.
+    /// Send spans of each configuration change to the OpenTelemetry collector at this URL, by OTLP
+    /// over HTTP, such as `http://collector.example.com:4318`; /v1/traces is added if it has no
+    /// path. Off by default.
     #[arg(long, env = "SESAME_SPANS_ENDPOINT", value_name = "URL")]
     spans_endpoint: Option<String>,
-    /// Authorities (PEM) of which the collector has to show a certificate; an https endpoint needs them.
+    /// CA certificates (PEM) to verify the collector with; required for an https endpoint.
     #[arg(long, env = "SESAME_SPANS_CA", value_name = "FILE")]
     spans_ca: Option<PathBuf>,
-    /// File with headers for the collector, such as the key of an account: one `name: value` on each line, mode 0600; it is read
-    /// again when it has changed.
+    /// File with headers for the collector, such as an API key: one `name: value` per line, mode
+    /// 0600; reloaded on changes.
     #[arg(long, env = "SESAME_SPANS_HEADERS_FILE", value_name = "FILE")]
     spans_headers_file: Option<PathBuf>,
 }

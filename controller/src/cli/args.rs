@@ -39,7 +39,8 @@ const MAX_NAMESPACES: usize = 100;
 
 #[derive(Debug, Default, Args)]
 pub(super) struct RunArgs {
-    /// YAML file with a SesameConfiguration; it is read again when it has changed. Arguments and environment win
+    /// YAML file with a SesameConfiguration, reloaded on changes. Arguments and environment take
+    /// precedence
     #[arg(
         long,
         env = "SESAME_CONFIG",
@@ -47,18 +48,18 @@ pub(super) struct RunArgs {
         conflicts_with = "configuration"
     )]
     config: Option<PathBuf>,
-    /// SesameConfiguration of the cluster to follow, as NAMESPACE/NAME, or NAME in the namespace to publish in; nothing is
-    /// served until it is there. Arguments and environment win
+    /// SesameConfiguration object to watch, as NAMESPACE/NAME, or NAME in the namespace to publish
+    /// in; nothing is served until it exists. Arguments and environment take precedence
     #[arg(long, env = "SESAME_CONFIGURATION", value_name = "NAME")]
     configuration: Option<String>,
     /// Name of this controller: only GatewayClasses that name it are served [default: projectsesame.io/gateway-controller]
     #[arg(long, env = "SESAME_CONTROLLER_NAME", value_name = "NAME")]
     controller_name: Option<String>,
-    /// Namespace to publish in, which is Sesame's alone [default: sesame-system]
+    /// Namespace to publish in, reserved for Sesame [default: sesame-system]
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// Namespace to read Gateways, routes and everything that they refer to from; may be given several times. What is in
-    /// others is as if it were not there, and the controller needs no rights in them [default: all]
+    /// Namespace to read Gateways, routes and their references from; repeatable. Objects in other
+    /// namespaces are ignored, and the controller needs no permissions there [default: all]
     #[arg(
         long = "watch-namespace",
         env = "SESAME_WATCH_NAMESPACES",
@@ -66,7 +67,7 @@ pub(super) struct RunArgs {
         value_name = "NAMESPACE"
     )]
     watch_namespaces: Vec<String>,
-    /// Gateways to serve, also where the configuration names one [default: multiple]
+    /// Gateways to serve, even if the configuration names one [default: multiple]
     #[arg(long, env = "SESAME_MODE")]
     mode: Option<ModeArg>,
     /// Allow endpoints on loopback, link-local and metadata addresses
@@ -78,8 +79,8 @@ pub(super) struct RunArgs {
         value_name = "BOOL"
     )]
     allow_local_endpoints: Option<bool>,
-    /// Keep a Service beside each Gateway, unless the configuration says otherwise; with `false`, none whatever it says
-    /// [default: true]
+    /// Maintain a Service for each Gateway, unless the configuration says otherwise; `false`
+    /// disables it regardless of the configuration [default: true]
     #[arg(
         long,
         env = "SESAME_GATEWAY_SERVICES",
@@ -88,14 +89,14 @@ pub(super) struct RunArgs {
         value_name = "BOOL"
     )]
     gateway_services: Option<bool>,
-    /// Image of the agents of managed fleets, where no configuration names one
+    /// Image of the agents of managed fleets, unless a configuration sets one
     #[arg(long, env = "SESAME_AGENT_IMAGE", value_name = "IMAGE")]
     agent_image: Option<String>,
-    /// Image of the Envoys of managed fleets, where no configuration names one
+    /// Image of the Envoys of managed fleets, unless a configuration sets one
     #[arg(long, env = "SESAME_ENVOY_IMAGE", value_name = "IMAGE")]
     envoy_image: Option<String>,
-    /// Networks where hosts may serve besides the addresses of their Nodes, or without being Nodes, as in
-    /// 192.0.2.0/24,2001:db8::/64. Any other address that a host reports is left out [default: none]
+    /// Networks in which hosts may serve, in addition to the addresses of their Nodes, such as
+    /// 192.0.2.0/24,2001:db8::/64. Other reported addresses are ignored [default: none]
     #[arg(
         long,
         env = "SESAME_HOST_ADDRESSES",
@@ -103,18 +104,19 @@ pub(super) struct RunArgs {
         value_name = "CIDR"
     )]
     host_addresses: Option<Vec<String>>,
-    /// Seconds of silence after which a host is lost and its addresses leave its Gateways: 90 to 86400. Hosts report at
-    /// least every 75 seconds by default [default: 180]
+    /// Seconds of silence after which a host is lost and its addresses are removed from its
+    /// Gateways: 90 to 86400. Hosts report at least every 75 seconds by default [default: 180]
     #[arg(long, env = "SESAME_HOST_LOST_SECONDS", value_name = "SECONDS")]
     host_lost_seconds: Option<u64>,
     /// Kubeconfig for the API server [default: $KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount]
     #[arg(long, env = "SESAME_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// File of Ed25519 private keys (PEM, PKCS#8), each of which signs everything that is published; agents check that with
-    /// --trusted-key
+    /// File of Ed25519 private keys (PEM, PKCS#8), each of which signs all publications; agents
+    /// verify the signatures with --trusted-key
     #[arg(long, env = "SESAME_SIGNING_KEY_FILE", value_name = "FILE")]
     signing_key_file: Option<PathBuf>,
-    /// Address to serve /healthz, /readyz and, unless they have an address of their own, /metrics on [default: 0.0.0.0:8081]
+    /// Address for /healthz, /readyz and, without --metrics-address, /metrics [default:
+    /// 0.0.0.0:8081]
     #[arg(long, env = "SESAME_LISTEN", value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -130,7 +132,8 @@ pub(super) struct RunArgs {
     /// Log format, on standard error [default: text]
     #[arg(long, env = "SESAME_LOG_FORMAT")]
     log_format: Option<LogFormat>,
-    /// Resolve every change by itself where that is possible, or everything for every change: both give the same outcome.
+    /// Resolve each change incrementally if possible, or everything on every change; the results
+    /// are equal.
     #[arg(
         long = "resolve",
         env = "SESAME_RESOLVE",
@@ -144,7 +147,7 @@ pub(super) struct RunArgs {
 enum ModeArg {
     /// All Gateways of all classes that name this controller
     Multiple,
-    /// The oldest Gateway of the oldest such class; the statuses of the others say so
+    /// The oldest Gateway of the oldest such class; others report this in their status
     Single,
 }
 
@@ -152,7 +155,7 @@ enum ModeArg {
 pub(super) enum LogFormat {
     /// Text for people
     Text,
-    /// One JSON object on each line
+    /// One JSON object per line
     Json,
 }
 
@@ -279,7 +282,8 @@ fn watched_namespaces(names: Vec<String>, own: &str) -> Result<WatchedNamespaces
         );
         ensure!(
             name != own,
-            "--watch-namespace {name:?}: that is where the controller publishes, and no Gateway in it is served"
+            "--watch-namespace {name:?}: the controller publishes there, and serves no Gateway in \
+            that namespace"
         );
     }
     let names: BTreeSet<String> = names.into_iter().collect();
@@ -404,7 +408,7 @@ mod tests {
                     watch_namespaces: vec!["sesame-system".to_owned()],
                     ..none()
                 },
-                "where the controller publishes",
+                "the controller publishes there",
             ),
             (
                 RunArgs {

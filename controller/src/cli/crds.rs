@@ -37,7 +37,7 @@ mod tests {
             let deployed = std::fs::read_to_string(&path).unwrap_or_default();
             assert!(
                 deployed == yaml().expect("YAML"),
-                "{path} is not what the types say: `make crds` writes it anew"
+                "{path} differs from the types: run `make crds`"
             );
         }
     }

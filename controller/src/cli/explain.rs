@@ -19,19 +19,19 @@ use crate::connection::ClusterConnection;
     override_usage = "sesame-controller explain --gateway <NAMESPACE/NAME> [OPTIONS] [METHOD] <URL>"
 )]
 pub(super) struct PublishedRequestArgs {
-    /// Gateway that gets the request, by the name under which it is published.
+    /// Published name of the Gateway that gets the request.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = gateway)]
     gateway: NamespacedName,
-    /// Header of the request; repeatable. `Host` takes the place of the URL's.
+    /// Header of the request; repeatable. `Host` overrides the URL's host.
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
     headers: Vec<String>,
     /// Server name in the TLS handshake; the URL's host by default.
     #[arg(long, value_name = "NAME")]
     sni: Option<String>,
-    /// The client shows a certificate where it is asked for one, and it is valid.
+    /// The client presents a valid certificate if asked for one.
     #[arg(long)]
     client_cert: bool,
-    /// Show all routes of the host, also those with another path.
+    /// Show all routes of the host, including routes with another path.
     #[arg(long)]
     all_routes: bool,
     /// Namespace in which the controller publishes.
@@ -40,10 +40,10 @@ pub(super) struct PublishedRequestArgs {
     /// Kubeconfig for the API server; by default $KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount.
     #[arg(long, env = "SESAME_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Format of the answer.
+    /// Output format.
     #[arg(long, short, value_enum, default_value_t)]
     output: ExplanationFormat,
-    /// Method, GET if left out, and URL with the port that clients see.
+    /// Method (default GET), and URL with the port that clients use.
     #[arg(value_names = ["METHOD", "URL"], num_args = 1..=2, required = true)]
     request: Vec<String>,
 }

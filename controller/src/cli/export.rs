@@ -25,7 +25,7 @@ use crate::connection::ClusterConnection;
 
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {
-    /// Gateway that the bundle is of.
+    /// Gateway to export.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = gateway_name)]
     gateway: NamespacedName,
     #[command(flatten)]

@@ -27,8 +27,9 @@ pub(super) struct FleetArgs {
 /// The cluster.
 #[derive(Debug, Args)]
 struct FleetCluster {
-    /// Kubeconfig, whose current context is used; its user has to be allowed to read the Gateway, ConfigMaps of the controller's
-    /// namespace and the objects of the fleet [default: $KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount]
+    /// Kubeconfig, whose current context is used; its user needs permission to read the Gateway,
+    /// ConfigMaps of the controller's namespace and the objects of the fleet [default: $KUBECONFIG,
+    /// ~/.kube/config, or the Pod's ServiceAccount]
     #[arg(long, global = true, env = "SESAME_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Namespace that the controller publishes in
@@ -45,22 +46,25 @@ struct FleetCluster {
 
 #[derive(Debug, Subcommand)]
 enum FleetCommand {
-    /// Show what it changes to adopt the fleet of a Gateway that is there already. Writes nothing. Exits with 0 if there is nothing
-    /// to adopt, with 1 if there is
+    /// Show the changes needed to adopt the existing fleet of a Gateway. Writes nothing. Exits with
+    /// 0 if there is nothing to adopt, otherwise with 1
     Diff {
-        /// The Gateway; of Gateways that are served together, the controller's namespace and their class
+        /// The Gateway; for Gateways that are served together, the controller's namespace and their
+        /// class
         #[arg(value_name = "NAMESPACE/NAME", value_parser = gateway)]
         gateway: NamespacedName,
-        /// Format of the answer
+        /// Output format
         #[arg(long, short, value_enum, default_value_t)]
         output: FleetOutput,
     },
-    /// Agree to what `fleet diff` showed, by an annotation of the Gateway, or of the GatewayClass; the controller then adopts the fleet
+    /// Approve the changes shown by `fleet diff`, with an annotation of the Gateway or of the
+    /// GatewayClass; the controller then adopts the fleet
     Adopt {
-        /// The Gateway; of Gateways that are served together, the controller's namespace and their class
+        /// The Gateway; for Gateways that are served together, the controller's namespace and their
+        /// class
         #[arg(value_name = "NAMESPACE/NAME", value_parser = gateway)]
         gateway: NamespacedName,
-        /// Agreement that `fleet diff` printed. It is for the objects and changes that it showed alone
+        /// Agreement printed by `fleet diff`. It covers only the objects and changes shown there
         #[arg(value_name = "AGREEMENT")]
         consent: String,
     },
@@ -196,16 +200,17 @@ fn text(gateway: &NamespacedName, owner: &FleetOwner, found: &FleetLook) -> Stri
     let _ = match &comparison.consent {
         None => writeln!(
             text,
-            "The fleet cannot be adopted as long as something of it is foreign: rename or delete that."
+            "The fleet cannot be adopted while it contains foreign objects: rename or delete them."
         ),
         Some(consent) => writeln!(
             text,
-            "To agree to this, and to nothing else:\n  sesame-controller fleet adopt {gateway} {consent}\nor in the \
-             manifest of {owner}:\n  metadata:\n    annotations:\n      {ADOPT_ANNOTATION}: {consent}"
+            "To agree to exactly this:\n  sesame-controller fleet adopt {gateway} {consent}\nor \
+            in the manifest of {owner}:\n  metadata:\n    annotations:\n      {ADOPT_ANNOTATION}: \
+            {consent}"
         ),
     };
     if !comparison.is_current {
-        text.push_str("The controller has not seen this yet; look again in a moment.\n");
+        text.push_str("The controller has not processed this yet; try again in a moment.\n");
     }
     text
 }

@@ -48,7 +48,7 @@ struct At {
         value_parser = namespace
     )]
     namespace: String,
-    /// Format of the answer
+    /// Output format
     #[arg(long, short, global = true, value_enum, default_value_t)]
     output: Output,
 }
@@ -64,12 +64,13 @@ enum Output {
 
 #[derive(Debug, Subcommand)]
 enum HostsCommand {
-    /// Invite a host: print a token with which `sesame-agent join` lets it join, once. The token is a secret. Invitations that
-    /// expired more than a day ago are removed.
+    /// Invite a host: print a token for one `sesame-agent join`. The token is a secret. Removes
+    /// invitations that expired more than a day ago.
     Token(Box<TokenArgs>),
-    /// List all hosts: those that have joined, those that are invited, and nodes that report.
+    /// List all hosts: joined hosts, invited hosts, and nodes that report.
     List,
-    /// End the access of a host and remove its reports. The host goes on serving what it has.
+    /// End the access of a host and remove its reports. The host keeps serving its current
+    /// configuration.
     Revoke {
         /// Name of the host
         #[arg(value_name = "NAME", value_parser = host_name)]
@@ -89,17 +90,17 @@ struct TokenArgs {
         conflicts_with = "fleet"
     )]
     gateways: Vec<NamespacedName>,
-    /// Fleet whose Gateways the host may serve, also those that come later
+    /// Fleet whose Gateways, including future ones, the host may serve
     #[arg(long, value_name = "NAME", value_parser = fleet)]
     fleet: Option<String>,
-    /// Name of the host [default: one that is made up]
+    /// Name of the host [default: generated]
     #[arg(long, value_name = "NAME", value_parser = host_name)]
     host: Option<String>,
-    /// Time in which the host has to join: 10m to 168h
+    /// Time within which the host must join: 10m to 168h
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
     ttl: SignedDuration,
-    /// Lifetime of the host's own credentials, which it renews at half of it; a host that was off for longer needs another
-    /// token. 10m to 8784h; the API server may give less
+    /// Lifetime of the host's credentials, renewed at half of it; a host that was offline for
+    /// longer needs another token. 10m to 8784h; the API server may shorten it
     #[arg(
         long,
         value_name = "DURATION",
@@ -110,7 +111,7 @@ struct TokenArgs {
     /// URL by which the host reaches the API server [default: the kubeconfig's]
     #[arg(long, value_name = "URL")]
     server: Option<String>,
-    /// Invite a host anew that has joined already, which ends its access
+    /// Invite a host again that has already joined, which ends its access
     #[arg(long, requires = "host")]
     replace: bool,
 }
@@ -145,7 +146,10 @@ pub(super) fn main(args: HostsArgs) -> Result<()> {
             HostsCommand::List => show_hosts(&hosts::list(&cluster().await?).await?, output),
             HostsCommand::Revoke { host } => {
                 hosts::revoke(&cluster().await?, &host).await?;
-                let told = format!("host {host}: access revoked; it goes on serving what it has\n");
+                let told = format!(
+                    "host {host}: access revoked; it keeps serving its current \
+                    configuration\n"
+                );
                 match output {
                     Output::Table => put(&told),
                     Output::Json => put(&format!("{}\n", json!({"host": host, "revoked": true}))),

@@ -15,20 +15,20 @@ use crate::run::MetricsAddress;
     reason = "the names of the options, as they are on the command line"
 )]
 pub(super) struct MetricsAddressArgs {
-    /// Address to serve /metrics and the status page on, instead of --listen, to everybody who can reach it, unless a token or
-    /// client certificates are asked for
+    /// Address for /metrics and the status page, instead of --listen. Open to all clients that can
+    /// reach it, unless a token or client certificates are required
     #[arg(long, env = "SESAME_METRICS_ADDRESS", value_name = "ADDRESS:PORT")]
     metrics_address: Option<SocketAddr>,
-    /// Certificate chain (PEM) with which the metrics address speaks TLS; it is read again when it has changed
+    /// Certificate chain (PEM) for TLS on the metrics address, reloaded on changes
     #[arg(long, env = "SESAME_METRICS_CERTIFICATE", value_name = "FILE")]
     metrics_certificate: Option<PathBuf>,
     /// Private key (PEM) of the metrics certificate
     #[arg(long, env = "SESAME_METRICS_KEY", value_name = "FILE")]
     metrics_key: Option<PathBuf>,
-    /// Authorities (PEM) of which callers of the metrics address have to show a certificate
+    /// CA certificates (PEM) for the client certificates that the metrics address requires
     #[arg(long, env = "SESAME_METRICS_CLIENT_CA", value_name = "FILE")]
     metrics_client_ca: Option<PathBuf>,
-    /// File with the bearer token that callers of the metrics address have to send
+    /// File with the bearer token that the metrics address requires
     #[arg(long, env = "SESAME_METRICS_TOKEN_FILE", value_name = "FILE")]
     metrics_token_file: Option<PathBuf>,
 }
@@ -52,7 +52,8 @@ impl MetricsAddressArgs {
         };
         ensure!(
             metrics_address.is_some() || guard == GuardFiles::default(),
-            "--metrics-certificate, --metrics-key, --metrics-client-ca and --metrics-token-file guard the address of --metrics-address, which is missing; the one of --listen has no guard"
+            "--metrics-certificate, --metrics-key, --metrics-client-ca and --metrics-token-file \
+            guard --metrics-address, which is missing; --listen has no guard"
         );
         Ok(metrics_address.map(|address| MetricsAddress { address, guard }))
     }

@@ -55,19 +55,21 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve the cluster until told to stop.
+    /// Serve the cluster until stopped by a signal.
     Run(Box<RunArgs>),
-    /// Say everything that is wrong with a configuration, and exit with 1 if anything is.
+    /// Report all errors in a configuration; exit with 1 if there are any.
     Validate(ValidateArgs),
-    /// Print the definitions of Sesame's own kinds, to be applied to the cluster.
+    /// Print the CustomResourceDefinitions of Sesame, to be applied to the cluster.
     Crds,
     /// Hosts outside the cluster: invite, list and revoke them.
     Hosts(Box<HostsArgs>),
-    /// Fleets that are there already: show what it changes to have the controller manage them, and agree to it.
+    /// Adopt existing fleets: show the changes needed for the controller to manage them, and
+    /// approve them.
     Fleet(Box<FleetArgs>),
-    /// Make a bundle of what is published of a Gateway: a signed file for hosts that are connected to nothing.
+    /// Create a bundle of a published Gateway: a signed file for hosts without a network
+    /// connection.
     Export(Box<ExportArgs>),
-    /// Tell where a request to a published Gateway goes, and why; exit with 1 if no route takes it.
+    /// Show where a request to a published Gateway goes, and why; exit with 1 if no route matches.
     Explain(Box<PublishedRequestArgs>),
     /// Write the manual pages, one for each command.
     Man {
@@ -166,7 +168,10 @@ fn run(args: RunArgs, revision: &'static str) -> ExitCode {
     match crate::run::run(&settings, revision) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = format!("{error:#}"), "the controller cannot go on");
+            tracing::error!(
+                error = format!("{error:#}"),
+                "the controller cannot continue"
+            );
             ExitCode::from(EXIT_FAILED)
         }
     }

@@ -46,7 +46,7 @@ pub(super) async fn read(
         shards.insert(reference.name.clone(), bytes);
     }
     let snapshot = shard::join(&manifest, &shards)
-        .context("what is published does not fit together; a moment later it may")?;
+        .context("the publication is inconsistent; it may be changing, so try again in a moment")?;
     Ok(PublishedGateway {
         snapshot,
         data: object.data.unwrap_or_default(),

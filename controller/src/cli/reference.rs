@@ -73,6 +73,6 @@ fn reference_is_what_the_types_say() {
     }
     assert!(
         page == written,
-        "{PAGE} is not what the types say: SESAME_SET_REFERENCE=1 writes it anew"
+        "{PAGE} differs from the types: SESAME_SET_REFERENCE=1 rewrites it"
     );
 }

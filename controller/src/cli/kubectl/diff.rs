@@ -50,7 +50,7 @@ pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<
     for key in wanted {
         let Some((version, value)) = reader.get(&key).await? else {
             note(&format!(
-                "{key} cannot be read; what needs it is left out of both sides"
+                "{key} cannot be read; objects that need it are left out of both sides"
             ));
             continue;
         };
@@ -106,7 +106,7 @@ fn add_file(world: &mut World, file: &Path) -> Result<()> {
     };
     let documents = split(&text);
     if documents.is_empty() {
-        bail!("{}: there is no object in it", at());
+        bail!("{}: it contains no object", at());
     }
     for document in documents {
         for decoded in decode(document.text, &DecodeLimits::default()) {

@@ -34,7 +34,7 @@ pub(super) const PLUGIN_NAME: &str = "kubectl-sesame";
 /// Polling interval of `--watch`.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Shows what becomes of Gateways and their routes, with your own rights in the cluster.
+/// Shows how Gateways and their routes are served, with your own permissions in the cluster.
 #[derive(Debug, Parser)]
 #[command(name = PLUGIN_NAME, bin_name = "kubectl sesame", version)]
 pub(super) struct PluginCli {
@@ -47,7 +47,7 @@ pub(super) struct PluginCli {
 /// Options of all commands.
 #[derive(Clone, Debug, Args)]
 pub(super) struct PluginArgs {
-    /// Namespace of the objects that are asked about; by default that of the context.
+    /// Namespace of the objects; by default the context's namespace.
     #[arg(long, short, global = true)]
     namespace: Option<String>,
     /// Objects of all namespaces.
@@ -70,7 +70,7 @@ pub(super) struct PluginArgs {
         value_name = "NAME"
     )]
     controller_name: String,
-    /// Format of the answer.
+    /// Output format.
     #[arg(long, short, global = true, value_enum, default_value_t)]
     output: PluginFormat,
 }
@@ -86,21 +86,22 @@ pub(super) enum PluginFormat {
     Json,
     /// The same as YAML.
     Yaml,
-    /// Names alone, as other commands of kubectl take them; of `status` and `hosts`.
+    /// Only names, for other kubectl commands; with `status` and `hosts`.
     Name,
 }
 
 #[derive(Debug, Subcommand)]
 enum PluginCommand {
-    /// Show Gateways, the hosts that serve them, and what is wrong with them; exit with 1 if anything is.
+    /// Show Gateways, the hosts that serve them, and their problems; exit with 1 if there are any.
     Status(WatchedArgs),
     /// Show the hosts that serve Gateways, as they report themselves.
     Hosts(WatchedArgs),
-    /// Tell where a request goes, and why; exit with 1 if no route takes it. Sends nothing.
+    /// Show where a request goes, and why; exit with 1 if no route matches. Sends nothing.
     Explain(RequestArgs),
-    /// Tell where an object is served, and what its conditions say; exit with 1 if something is wrong with it.
+    /// Show where an object is served, and its conditions; exit with 1 if it has problems.
     Why(why::ObjectArgs),
-    /// Tell which requests would be answered differently if these objects were applied; exit with 1 if there are any.
+    /// Show which requests would be answered differently if these objects were applied; exit with 1
+    /// if there are any.
     Diff(diff::ManifestArgs),
     /// Print the completion of a shell for `kubectl-sesame`.
     Completion {
@@ -115,7 +116,7 @@ pub(super) struct WatchedArgs {
     /// Only this Gateway.
     #[arg(value_name = "GATEWAY")]
     name: Option<String>,
-    /// Show it again whenever it has changed.
+    /// Show the result again on changes.
     #[arg(long, short)]
     watch: bool,
     /// Leave out the headings of the table.
@@ -128,16 +129,16 @@ struct RequestArgs {
     /// Gateway that gets the request; by default the one that listens on the port.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = gateway)]
     gateway: Option<NamespacedName>,
-    /// Header of the request; repeatable. `Host` takes the place of the URL's.
+    /// Header of the request; repeatable. `Host` overrides the URL's host.
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
     headers: Vec<String>,
     /// Server name in the TLS handshake; the URL's host by default.
     #[arg(long, value_name = "NAME")]
     sni: Option<String>,
-    /// The client shows a certificate where it is asked for one, and it is valid.
+    /// The client presents a valid certificate if asked for one.
     #[arg(long)]
     client_cert: bool,
-    /// Method, GET if left out, and URL with the port that clients see.
+    /// Method (default GET), and URL with the port that clients use.
     #[arg(value_names = ["METHOD", "URL"], num_args = 1..=2, required = true)]
     request: Vec<String>,
 }

@@ -175,7 +175,8 @@ impl ClusterReader {
         let manifests = api.list(&ListParams::default().labels(&label)).await;
         let manifests = manifests.with_context(|| {
             format!(
-                "cannot list what is published in the namespace {}; --published-in names another",
+                "cannot list publications in the namespace {}; use --published-in for another \
+                namespace",
                 self.published_in
             )
         })?;
@@ -189,7 +190,8 @@ impl ClusterReader {
         }
         if snapshots.is_empty() {
             bail!(
-                "nothing is published in the namespace {}; --published-in names another",
+                "nothing is published in the namespace {}; use --published-in for another \
+                namespace",
                 self.published_in
             );
         }

@@ -65,7 +65,8 @@ pub(super) async fn read(reader: &ClusterReader, name: Option<&str>) -> Result<V
         && let Some(name) = name
     {
         bail!(
-            "there is no Gateway {name} of Sesame in this namespace; -n names another, -A means all"
+            "Sesame serves no Gateway {name} in this namespace; use -n for another namespace, -A \
+            for all"
         );
     }
     rows.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));

@@ -15,10 +15,10 @@ use super::table::plain;
 
 #[derive(Debug, Args)]
 pub(super) struct ObjectArgs {
-    /// Kind of the object, in any case: singular, plural or short.
+    /// Kind of the object, case-insensitive: singular, plural or short name.
     #[arg(value_name = "KIND", value_parser = kind)]
     kind: Kind,
-    /// Name of the object; a namespace may stand before it.
+    /// Name of the object, optionally with its namespace.
     #[arg(value_name = "[NAMESPACE/]NAME")]
     name: String,
 }
@@ -36,7 +36,7 @@ struct ServedObject {
 pub(super) async fn main(reader: &ClusterReader, args: &ObjectArgs) -> Result<bool> {
     let ObjectArgs { kind, name } = args;
     if kind.cluster_scoped() {
-        bail!("a {kind} is served nowhere itself; ask about a Gateway of it");
+        bail!("a {kind} is not served itself; ask about one of its Gateways");
     }
     let (namespace, name) = name
         .split_once('/')
@@ -116,6 +116,6 @@ fn text(answer: &ServedObject) -> String {
 /// Parses a kind by its name in any case: singular, plural or short.
 fn kind(text: &str) -> Result<Kind, String> {
     Kind::parse(text).ok_or_else(|| {
-        format!("{text:?} is no kind that Sesame reads; expected for instance httproute")
+        format!("{text:?} is not a kind that Sesame reads; expected for instance httproute")
     })
 }
