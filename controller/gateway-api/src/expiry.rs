@@ -164,22 +164,22 @@ impl Expiry {
             ),
             ExpiryOf::Authority(subject) => (
                 format!("the certificate of authority {subject} in {name}"),
-                "what it has signed is refused",
+                "certificates that it has signed are refused",
                 false,
             ),
             ExpiryOf::RevocationList(issuer) => (
                 format!("the revocation list of {issuer} in {name}"),
-                "Envoy refuses whatever that authority has signed until there is a new one",
+                "Envoy refuses all certificates of that authority until the list is renewed",
                 true,
             ),
             ExpiryOf::Staple { demanded: false } => (
                 format!("the OCSP staple of {name}"),
-                "Envoy shows the certificate without it",
+                "Envoy presents the certificate without it",
                 false,
             ),
             ExpiryOf::Staple { demanded: true } => (
                 format!("the OCSP staple of {name}"),
-                "the certificate demands one, so Envoy refuses clients that ask for it",
+                "the certificate requires one, so Envoy refuses clients that ask for it",
                 true,
             ),
         };
@@ -189,7 +189,7 @@ impl Expiry {
             ExpiryPhase::ExpiresSoon => (format!("{of} expires at {end}"), false),
             ExpiryPhase::NotYetValid if matches!(self.of, ExpiryOf::Staple { .. }) => (
                 format!(
-                    "{of} is not valid before {start}; clients that look at it refuse the certificate"
+                    "{of} is not valid before {start}; clients that check it refuse the certificate"
                 ),
                 true,
             ),
@@ -197,7 +197,7 @@ impl Expiry {
                 format!("{of} is not valid before {start}; {effect}"),
                 is_refused,
             ),
-            ExpiryPhase::Expired => (format!("{of} has expired at {end}; {effect}"), is_refused),
+            ExpiryPhase::Expired => (format!("{of} expired at {end}; {effect}"), is_refused),
         };
         Some(Warning { message, refused })
     }

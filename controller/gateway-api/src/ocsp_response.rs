@@ -60,23 +60,24 @@ pub enum OcspResponseError {
     TooLong(usize),
     /// It is text.
     #[error(
-        "is text, as PEM or base64 is; expected the OCSP response in binary form (DER), as openssl ocsp -respout writes it"
+        "is text, such as PEM or base64; expected a binary OCSP response (DER), as openssl ocsp \
+        -respout writes it"
     )]
     Text,
     /// It is malformed.
-    #[error("is no OCSP response in DER; is it cut off?")]
+    #[error("is not an OCSP response in DER; it may be truncated")]
     Malformed,
     /// The responder returned an error.
-    #[error("is an OCSP response without an answer (status {0}); ask the responder again")]
+    #[error("is an OCSP error response (status {0}); query the responder again")]
     Unsuccessful(u8),
     /// Envoy accepts only responses about a single certificate.
-    #[error("is about {0} certificates; Envoy takes a response about one")]
+    #[error("is about {0} certificates; Envoy accepts a response about one only")]
     NotOne(usize),
     /// It has no expiry.
-    #[error("has no nextUpdate; Envoy shows no response without one")]
+    #[error("has no nextUpdate, which Envoy requires")]
     NoEnd,
     /// It is about another certificate.
-    #[error("is about another certificate than the first one that is shown of tls.crt")]
+    #[error("is about a certificate other than the leaf of tls.crt")]
     OtherCertificate,
     /// The authority does not vouch for the certificate.
     #[error("says that the certificate is {0}")]

@@ -330,7 +330,7 @@ async fn its_parameters_go_and_come_back(
         let accepted = condition(&gateway["status"]["conditions"], "Accepted");
         let why = accepted["message"].as_str().unwrap_or_default();
         accepted["reason"] == "InvalidParameters"
-            && why.contains("until that is mended")
+            && why.contains("until that is fixed")
             && of(gateway, "Programmed") == "True"
     };
     cluster

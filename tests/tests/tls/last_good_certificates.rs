@@ -23,7 +23,7 @@ fn says_kept(status: &Value) -> bool {
         && resolved["reason"] == "InvalidCertificateRef"
         && resolved["message"]
             .as_str()
-            .is_some_and(|message| message.contains("last good certificate, which expires at"))
+            .is_some_and(|message| message.contains("last valid certificate, which expires at"))
 }
 
 /// Waits until requests fail.
@@ -252,7 +252,7 @@ async fn certificates_that_expire_are_told_by_the_agent() {
     };
     let status = agent
         .wait_status("both are told", |status| {
-            told(&status["reasons"], "Secret/default/over has expired at")
+            told(&status["reasons"], "Secret/default/over expired at")
                 && told(&status["warnings"], "Secret/default/soon expires at")
         })
         .await;
@@ -263,7 +263,7 @@ async fn certificates_that_expire_are_told_by_the_agent() {
         .tls("good.test", &authority.trust());
     agent.wait_ok(&request).await;
     for text in [
-        "Secret/default/over has expired at",
+        "Secret/default/over expired at",
         "Secret/default/soon expires at",
     ] {
         eventually("the agent warns", SOON, async || {
@@ -278,7 +278,7 @@ async fn certificates_that_expire_are_told_by_the_agent() {
     let validated = format!("validate --manifests {}", manifests.display());
     let validated = agent.command(&arguments(&validated));
     let text = String::from_utf8_lossy(&validated.stdout);
-    for warning in ["over has expired at", "soon expires at"] {
+    for warning in ["over expired at", "soon expires at"] {
         let warning =
             format!("warning: Gateway/default/edge: the certificate of Secret/default/{warning}");
         assert!(text.contains(&warning), "{text}");

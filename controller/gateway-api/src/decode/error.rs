@@ -101,7 +101,7 @@ fn unsupported(api_version: &str, kind: &str) -> String {
     let (api_version, kind) = (cut(api_version), cut(kind));
     match Kind::ALL.iter().find(|known| known.as_str() == kind) {
         Some(known) => format!(
-            "{kind} of {api_version:?} is ignored; it is read as {}",
+            "{kind} of {api_version:?} is ignored; expected {}",
             known.api_versions().join(" or ")
         ),
         None => format!("kind {kind:?} of {api_version:?} is ignored"),

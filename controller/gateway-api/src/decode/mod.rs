@@ -128,7 +128,8 @@ fn parse(text: &str, limits: &DecodeLimits) -> Result<(Node, Head), Box<DecodeEr
     {
         // The top-level lines were misleading: an apparent key was part of a value.
         let reason = Reason::Invalid(
-            "`kind` and `apiVersion` cannot be told from the text; indent the values of the document"
+            "cannot determine `kind` and `apiVersion` from the text; indent the values of the \
+            document"
                 .to_owned(),
         );
         return Err(fail(line, None, reason));
@@ -273,7 +274,7 @@ fn decode_item(item: &Node, typed: Option<(&str, &str)>) -> Result<Decoded, Box<
     let head = Head::of(item, typed).map_err(fail)?;
     if head.is_list() {
         return Err(fail(Reason::Invalid(
-            "a list inside a list is not read".to_owned(),
+            "nested lists are not supported".to_owned(),
         )));
     }
     decode_node(item, &head, line)

@@ -7,9 +7,9 @@ use super::{DecodeError, DecodeLimits, Reason};
 use crate::world::ObjectKey;
 
 /// The message that replaces one that could quote a Secret.
-pub(super) const WITHHELD: &str = "not a valid Secret: YAML that does not parse, a field of the wrong type, \
-                                   or `data` that is not base64 (the details could show a value, so they \
-                                   are not told)";
+pub(super) const WITHHELD: &str = "not a valid Secret: YAML that does not parse, a field of the \
+    wrong type, or `data` that is not base64 (details are withheld because they could reveal a \
+    value)";
 
 /// Options of every parse. As in the API server, `yes` is not a boolean, a bare number is not text,
 /// and duplicate keys are errors.

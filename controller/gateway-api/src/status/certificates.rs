@@ -126,7 +126,7 @@ mod tests {
         let expired = (ConditionStatus::False, Reason::CertificateExpired);
         assert_eq!((status, reason), expired);
         let place = |words: &str| message.find(words);
-        assert!(place("Secret/ns/1 has expired").is_some(), "{message}");
+        assert!(place("Secret/ns/1 expired").is_some(), "{message}");
         assert!(
             place("Secret/ns/1") < place("Secret/ns/0 expires"),
             "{message}"

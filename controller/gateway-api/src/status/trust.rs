@@ -75,8 +75,8 @@ pub fn tell_lapsed(conditions: &mut [Condition], now: Timestamp) {
             continue;
         }
         let message = format!(
-            "signatures lead to an authority, but the certificate that is shown, or one that signed it, is not valid at this time, so that it \
-             is refused; renew what has expired: {}",
+            "signatures lead to an authority, but the client certificate, or one that signed it, \
+            is not valid at this time, so it is refused; renew expired certificates: {}",
             lapsed.join(", ")
         );
         let message = match condition.status {

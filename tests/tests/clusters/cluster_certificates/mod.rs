@@ -87,7 +87,7 @@ async fn gateway_gains_and_loses_certificate_conditions() {
     let soon = ("CertificateExpiresSoon", "Secret/default/pair expires at");
     path.wait_condition(VALID, "True", soon.0, soon.1).await;
     put(&authority.issue_until(&["a.test"], -5)).await;
-    let over = ("CertificateExpired", "Secret/default/pair has expired at");
+    let over = ("CertificateExpired", "Secret/default/pair expired at");
     path.wait_condition(VALID, "False", over.0, over.1).await;
     put(&first).await;
     path.wait_condition(VALID, "", "", "").await;

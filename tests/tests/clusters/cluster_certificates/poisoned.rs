@@ -93,7 +93,7 @@ fn forms(authority: &Authority) -> Vec<Form> {
         form("SEC1", Shown, &|it| it.key = converted(&it.key, &["ec"])),
         form(
             "a certificate cut off",
-            Refused("tls.crt is cut off"),
+            Refused("tls.crt is truncated"),
             &|it| {
                 it.certificate = half(&it.certificate);
             },
@@ -104,7 +104,7 @@ fn forms(authority: &Authority) -> Vec<Form> {
             it.certificate.clone_from(&it.leaf.certificate_pem);
             it.key = converted(&key, &["rsa", "-traditional"]);
         }),
-        form("a key cut off", Refused("tls.key is cut off"), &|it| {
+        form("a key cut off", Refused("tls.key is truncated"), &|it| {
             it.key = half(&it.key);
         }),
         form("CRLF", Shown, &|it| {

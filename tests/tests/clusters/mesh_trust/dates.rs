@@ -83,7 +83,7 @@ async fn expired_certificate_loses_trust_without_object_change() {
     let lapsed = Authority::valid("lapsed", now - 3 * DAY, before);
     let trusted = json!({"data": bundle("", &lapsed)["data"]});
     cluster.merge(OCG_BUNDLE, &trusted).await;
-    let foreign = "has signed the certificate that is shown";
+    let foreign = "is not signed by a CA certificate of";
     told(&cluster, GATEWAY, TRUSTED, BAD, foreign).await;
     show(&cluster, &lapsed.issue(&["g"])).await;
     told_everywhere(&cluster, BAD, &words).await;

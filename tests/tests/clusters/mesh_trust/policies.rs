@@ -106,7 +106,7 @@ async fn mesh_bundle_contains_only_gateway_authorities() {
     };
     // The controller does not overwrite foreign ConfigMaps, even if it has the rights to.
     give_rights(&cluster, "ocg-bundles.yaml").await;
-    told_refs("written by somebody else").await;
+    told_refs("was not written by this controller").await;
     published(&cluster, &[&all.stranger]).await;
     cluster.delete(OCG_BUNDLE).await;
     let map = published(&cluster, &[&all.gateway]).await;
@@ -127,7 +127,7 @@ async fn mesh_bundle_contains_only_gateway_authorities() {
     let key = format!("{}{}", all.gateway.pem(), secret.key_pem);
     for (text, words) in [
         (key.as_str(), "holds a private key"),
-        (secret.certificate_pem.as_str(), "not that of an authority"),
+        (secret.certificate_pem.as_str(), "not a CA certificate"),
         ("", "has no ca.crt"),
     ] {
         let encoded = Some(STANDARD.encode(text)).filter(|text| !text.is_empty());

@@ -184,7 +184,7 @@ async fn a_secret_of_no_use_changes_no_listener() {
     let mut hosts = hosts(&site, backend.address(), &leaf, &[]).await;
     let before = unmoved(&admin(&hosts[0]).await).await;
     for host in &hosts {
-        let words = "Secret default/tickets does not exist; each host makes keys of its own";
+        let words = "Secret default/tickets does not exist; each host generates its own keys";
         wait_told(host, "False", words).await;
     }
     let own = with_tickets(&hosts[0], &site).await;
@@ -203,7 +203,7 @@ async fn a_secret_of_no_use_changes_no_listener() {
         host.write("tickets.yaml", &yaml(&[broken]));
         let words = "has 81 bytes of session-ticket-keys";
         wait_told(host, "False", words).await;
-        wait_told(host, "False", "its last good keys go on being used").await;
+        wait_told(host, "False", "its last valid keys are used").await;
     }
     let kept = with_tickets(&hosts[0], &site).await;
     assert_resume_at(&kept, &hosts[1], true, "the Secret is broken").await;

@@ -120,13 +120,16 @@ async fn invalid_staple_is_omitted_and_reported() {
     let revoked = response(&site.authority, &leaf, Vouched::Revoked, after(3600));
     let cases: [(&str, Vec<u8>); 5] = [
         (
-            "is no OCSP response in DER",
+            "is not an OCSP response in DER",
             good[..good.len() - 1].to_vec(),
         ),
-        ("is text, as PEM", b"-----BEGIN OCSP RESPONSE-----".to_vec()),
+        (
+            "is text, such as PEM",
+            b"-----BEGIN OCSP RESPONSE-----".to_vec(),
+        ),
         ("says that the certificate is revoked", revoked),
         (
-            "is about another certificate",
+            "is about a certificate other than",
             site.staple(&other, after(3600)),
         ),
         ("has 20000 bytes", vec![0xff; 20_000]),
@@ -150,7 +153,7 @@ async fn must_staple_certificate_is_accepted_only_with_staple() {
     let shown = site.shown(&agent, 0).await.expect("a certificate");
     let leaf = site.authority.issue_must_staple(&[&Site::host(0)]);
     Site::write(&agent, 0, &leaf);
-    wait_refs(&agent, "False", "the certificate demands an OCSP staple").await;
+    wait_refs(&agent, "False", "the certificate requires an OCSP staple").await;
     let still = site.shown(&agent, 0).await.expect("a certificate");
     assert!(still == shown, "the last good one");
 
@@ -159,7 +162,7 @@ async fn must_staple_certificate_is_accepted_only_with_staple() {
     site.wait_stapled(&agent, "it is taken", &leaf, &staple)
         .await;
     Site::write(&agent, 0, &leaf);
-    wait_refs(&agent, "False", "the certificate demands an OCSP staple").await;
+    wait_refs(&agent, "False", "the certificate requires an OCSP staple").await;
     site.wait_stapled(&agent, "the last good staple", &leaf, &staple)
         .await;
     agent.wait_stored().await;

@@ -60,7 +60,7 @@ async fn twin_authorities_are_trusted_only_if_listed() {
         checks.same("without an identifier", found, status);
     }
     let both =
-        "2 CA certificates of different keys have the subject CN=twins (serial numbers 7, 7)";
+        "2 CA certificates with different keys have the subject CN=twins (serial numbers 7, 7)";
     let status = agent.status().expect("a status");
     let listener = listener_condition(&status, "https", "ResolvedRefs");
     let message = listener["message"].as_str().unwrap_or_default();

@@ -196,7 +196,8 @@ fn read(
         problems.add(
             object(),
             format!(
-                "{} endpoints are refused, {first:?} first, which is {why}: expected addresses of other machines",
+                "{} endpoints are refused, starting with {first:?}, which is {why}; expected \
+                addresses of other machines",
                 refused.len()
             ),
         );
@@ -207,7 +208,7 @@ fn read(
 pub(super) fn usable(text: &str, options: &Options) -> Result<IpAddr, String> {
     let address = text
         .parse::<IpAddr>()
-        .map_err(|_| "no IP address".to_owned())?;
+        .map_err(|_| "not an IP address".to_owned())?;
     match addresses::refused(address) {
         Some(RefusedAddress { network, what, .. }) if !options.allow_local_endpoints => {
             Err(format!("{what} ({network})"))

@@ -178,7 +178,7 @@ impl<'w> Backends<'w> {
         };
         if let Some(port) = port {
             return Err(unsupported(format!(
-                "port {port} must not be set; the port is that of {at}"
+                "port {port} must not be set; the port of {at} applies"
             )));
         }
         if !found.accepted.good() {

@@ -53,7 +53,8 @@ impl<'w> Pods<'w> {
                 Ok(address) => terminating.push(address),
                 Err(why) => {
                     let message = format!(
-                        "its address is refused, {address:?}, which is {why}: expected an address of another machine"
+                        "its address {address:?} is refused because it is {why}; expected an address \
+                        of another machine"
                     );
                     cx.problems.add(Kind::Pod.named(metadata.key()), message);
                 }

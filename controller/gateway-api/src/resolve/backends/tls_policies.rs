@@ -265,8 +265,7 @@ fn check_targets(
             is_service(earlier) && earlier.name == *name && section(earlier) == section(target)
         });
         if same {
-            let message =
-                format!("spec.targetRefs[{i}] names Service {name:?} as an earlier entry does");
+            let message = format!("spec.targetRefs[{i}]: Service {name:?} is already listed");
             accepted.refuse(Reason::Invalid, message);
         }
     }

@@ -140,7 +140,7 @@ fn check(object: &XBackendTrafficPolicy, cx: &mut ResolveContext<'_, '_>) -> Ver
             cx.problems.add(own, message);
         }
         if target_refs.iter().take(i).any(|other| other == target) {
-            let why = format!("spec.targetRefs[{i}] is the same as another one");
+            let why = format!("spec.targetRefs[{i}] is listed twice");
             accepted.refuse(Reason::Invalid, why);
         }
     }
@@ -150,8 +150,9 @@ fn check(object: &XBackendTrafficPolicy, cx: &mut ResolveContext<'_, '_>) -> Ver
         min_retry_rate: _,
     }) = retry_constraint
     {
-        let why = "spec.retryConstraint is not supported: minRetryRate, which always has a value, is a number of retries in an interval, \
-                   and the least that Envoy allows is a number of retries at one time; limit them by retry.attempts of rules";
+        let why = "spec.retryConstraint is not supported: minRetryRate, which always has a value, \
+            counts retries in an interval, but Envoy's minimum counts concurrent retries; use \
+            retry.attempts of rules to limit retries";
         accepted.refuse(Reason::UnsupportedValue, why);
     }
     accepted

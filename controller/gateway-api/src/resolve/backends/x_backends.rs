@@ -145,7 +145,7 @@ fn read_tls<'w>(
             return (Some(tls), bundle);
         }
         ("None", ..) => "neither validation nor clientCertificateRef",
-        ("ServerOnly", ..) => "validation, and no clientCertificateRef",
+        ("ServerOnly", ..) => "validation without clientCertificateRef",
         ("ClientAndServer", ..) => {
             let why = "spec.tls.mode ClientAndServer is not supported; use ServerOnly, and name the client certificate in \
                        spec.tls.backend of the Gateway";
@@ -169,8 +169,8 @@ fn check_protocol(protocol: Option<&str>, tls: bool) -> Result<(), Grounds> {
         None | Some("HTTP" | "HTTP11" | "GRPC" | "TCP") => return Ok(()),
         Some("H2C") if !tls => return Ok(()),
         Some("HTTP2" | "WSS") if tls => return Ok(()),
-        Some("H2C") => "must not be set beside TLS; expected HTTP2",
-        Some("HTTP2") => "needs spec.tls of mode ServerOnly; without TLS it is H2C",
+        Some("H2C") => "must not be set with TLS; use HTTP2",
+        Some("HTTP2") => "needs spec.tls of mode ServerOnly; use H2C without TLS",
         Some("WSS") => "needs spec.tls of mode ServerOnly",
         Some(_) => "is not supported; expected HTTP, HTTP11, HTTP2, H2C, GRPC, WSS or TCP",
     };

@@ -78,7 +78,7 @@ fn accepted(gateway: &CheckedGateway<'_>, verdict: &Verdict) -> Condition {
     if !gateway.not_understood.is_empty() {
         lacks = lacks.or(Some(Reason::InvalidParameters));
         lacking.push(format!(
-            "served with the default in place of what is not understood: {}",
+            "served with defaults instead of unsupported values: {}",
             gateway.not_understood.join("; ")
         ));
     }
@@ -115,7 +115,7 @@ fn unassigned(gateway: &CheckedGateway<'_>) -> Option<Condition> {
 
 fn meshed(mesh: &CheckedMesh<'_>, generation: i64) -> Condition {
     let message = format!(
-        "the backends of meshed routes are reached over mTLS, as {} says",
+        "the backends of meshed routes are reached over mTLS, as configured by {}",
         mesh.source
     );
     mesh.verdict().meshed(&message, generation)

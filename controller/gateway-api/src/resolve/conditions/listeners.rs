@@ -55,17 +55,18 @@ fn overlapping_tls_config(listener: &CheckedListener<'_>, generation: i64) -> Op
     if !overlaps.is_empty() {
         let names = overlaps.join(", ");
         what.push(format!(
-            "the hostname overlaps with that of listeners {names} on the same port"
+            "the hostname overlaps with hostnames of listeners {names} on the same port"
         ));
     }
     if !certificate_overlaps.is_empty() {
         let names = certificate_overlaps.join(", ");
         what.push(format!(
-            "clients may use a connection for hostnames of listeners {names}, because a certificate is for both"
+            "clients may reuse a connection for hostnames of listeners {names}, because a \
+            certificate covers both"
         ));
     }
     let message = format!(
-        "{}; requests on a reused connection that belong there are answered with 421",
+        "{}; requests for them on a reused connection are answered with 421",
         what.join("; ")
     );
     let (type_, status) = (ConditionType::OverlappingTlsConfig, ConditionStatus::True);

@@ -36,7 +36,7 @@ pub(crate) fn statuses(
             } else {
                 let mut verdict = Verdict::default();
                 let why = format!(
-                    "Gateway {} has a mesh already, as {} says",
+                    "Gateway {} already has a mesh, configured by {}",
                     gateway.name(),
                     mesh.source
                 );

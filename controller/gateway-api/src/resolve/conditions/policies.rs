@@ -62,8 +62,8 @@ pub(crate) fn statuses(
         if count > MAX_ANCESTORS {
             let object = Kind::BackendTlsPolicy.named(name.clone());
             let message = format!(
-                "the policy applies for {count} Gateways, but its status in a cluster has no room for more than \
-                 {MAX_ANCESTORS}, and says nothing of those that came last"
+                "the policy applies to {count} Gateways, but its status in a cluster lists only \
+                the first {MAX_ANCESTORS}"
             );
             cx.problems.add(object, message);
         }

@@ -85,11 +85,11 @@ fn conditions(
     if let Some(mesh) = mesh.filter(|mesh| mesh.selects(route.metadata)) {
         let mut verdict = mesh.verdict();
         if route.object.kind == Kind::UdpRoute {
-            let why = "there is no mTLS for datagrams, so that none is sent";
+            let why = "mTLS does not support datagrams, so none are sent";
             verdict.refuse(Reason::UnsupportedProtocol, why);
         }
         let message = format!(
-            "its backends are reached over mTLS, as {} says",
+            "its backends are reached over mTLS, as configured by {}",
             mesh.source
         );
         conditions.push(verdict.meshed(&message, generation));

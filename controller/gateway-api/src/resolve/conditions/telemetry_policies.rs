@@ -26,7 +26,7 @@ pub(crate) fn statuses(
                 Some(oldest) if *oldest != metadata.key() => {
                     let mut verdict = Verdict::default();
                     let why = format!(
-                        "XTelemetryPolicy {oldest} is older and for Gateway {}, too",
+                        "XTelemetryPolicy {oldest} is older and also applies to Gateway {}",
                         gateway.name()
                     );
                     verdict.refuse(Reason::Conflicted, why);

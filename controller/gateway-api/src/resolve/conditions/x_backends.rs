@@ -78,7 +78,7 @@ pub(crate) fn of_policies(
             check_session(session, &mut verdict);
             let message = match session {
                 Some(_) => "sessions are kept by rules that send to one backend",
-                None => "the policy asks for nothing",
+                None => "the policy sets nothing",
             };
             let condition = accepted(metadata, &verdict, message);
             let ancestor = ancestor(&gateway.gateway.name(), controller_name, vec![condition]);

@@ -28,7 +28,7 @@ pub(crate) fn read(spec: &Cors) -> Result<schema::Cors, String> {
         limits::entries(field, list.len(), 0..=most)?;
         let several = list.len() > 1 && field != "exposeHeaders";
         if several && list.iter().any(|entry| entry == "*") {
-            return Err(format!("{field} must not have \"*\" beside others"));
+            return Err(format!("{field} must not combine \"*\" with other values"));
         }
     }
     for (i, method) in allow_methods.iter().enumerate() {

@@ -92,7 +92,8 @@ impl<'w> RuleFilters<'w> {
         }
         if let Some(reference) = extension_ref {
             self.unserved.get_or_insert(Unserved::Extension(format!(
-                "filters[{i}].extensionRef: {} {:?} is not a filter that is supported; requests are answered with {}",
+                "filters[{i}].extensionRef: {} {:?} is not a supported filter; requests are \
+                answered with {}",
                 reference.kind.as_deref().unwrap_or_default(),
                 reference.name,
                 refusal::HTTP
@@ -147,7 +148,7 @@ pub(crate) fn read(filters: &[Filter], one_prefix: bool) -> Result<RuleFilters<'
         );
         if !repeatable && seen.contains(&type_) {
             return Err(incompatible(format!(
-                "filters[{i}]: {type_} is there twice"
+                "filters[{i}]: {type_} is listed twice"
             )));
         }
         seen.push(type_);
@@ -155,12 +156,13 @@ pub(crate) fn read(filters: &[Filter], one_prefix: bool) -> Result<RuleFilters<'
     }
     if found.redirect.is_some() && found.rewrite.is_some() {
         return Err(incompatible(
-            "filters: RequestRedirect and URLRewrite exclude each other",
+            "filters: RequestRedirect and URLRewrite cannot be combined",
         ));
     }
     if found.redirect.is_some() && !found.mirrors.is_empty() {
         return Err(incompatible(
-            "filters: RequestRedirect and RequestMirror exclude each other, because nothing is forwarded",
+            "filters: RequestRedirect and RequestMirror cannot be combined, because nothing is \
+            forwarded",
         ));
     }
     Ok(found)
@@ -203,8 +205,7 @@ pub(crate) fn read_backend(
                 replace(&mut found.rewrite, rewrite.transpose().map_err(below)?)
             }
             (FilterType::ExtensionRef, _) => {
-                let message =
-                    format!("filters[{i}].extensionRef is not a filter that is supported");
+                let message = format!("filters[{i}].extensionRef is not a supported filter");
                 return Err((Reason::InvalidKind, message));
             }
             (other, _) => {
@@ -224,7 +225,7 @@ pub(crate) fn read_backend(
         };
         if !is_first {
             return Err(incompatible(format!(
-                "filters[{i}]: {type_} is there twice"
+                "filters[{i}]: {type_} is listed twice"
             )));
         }
     }
@@ -298,7 +299,7 @@ fn read_mirror(index: usize, spec: &RequestMirror) -> Result<MirrorTo<'_>, Strin
         fraction,
     } = spec;
     let (numerator, denominator) = match (percent, fraction) {
-        (Some(_), Some(_)) => return Err("percent and fraction exclude each other".to_owned()),
+        (Some(_), Some(_)) => return Err("percent and fraction cannot be combined".to_owned()),
         (None, None) => (100, 100),
         (Some(percent), None) => (*percent, 100),
         (None, Some(fraction)) => {

@@ -158,7 +158,7 @@ fn read_path(
         }
         _ => {
             return Err(format!(
-                "path: exactly the member that type {type_} names must be set"
+                "path: set exactly the field that type {type_} names"
             ));
         }
     };

@@ -51,8 +51,8 @@ impl GatewayAddresses {
             let routability = routability.as_deref().unwrap_or_default();
             if !routability.is_empty() {
                 found.unassigned.push(format!(
-                    "{at} asks for routability {routability:?}, which is not supported and for which nothing else is assigned; \
-                     leave it empty for the addresses of the hosts"
+                    "{at} has routability {routability:?}, which is not supported, so no address \
+                    is assigned; leave it empty for the addresses of the hosts"
                 ));
                 continue;
             }

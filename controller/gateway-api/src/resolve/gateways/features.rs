@@ -195,15 +195,16 @@ pub(crate) fn unsupported(definitions: &Definitions) -> Option<String> {
         {
             None
         }
-        DefinitionRelease::Known(release, _) => Some(format!("that of {kind} is of {release}")),
+        DefinitionRelease::Known(release, _) => Some(format!("{kind} is of {release}")),
         DefinitionRelease::Unknown { version, channel } => Some(format!(
-            "that of {kind} has bundle-version {version:?} and channel {channel:?}"
+            "{kind} has bundle-version {version:?} and channel {channel:?}"
         )),
     });
     let remarks: Vec<String> = remarks.collect();
     (!remarks.is_empty()).then(|| {
         format!(
-            "definitions of Gateway API v1.{FIRST} to v1.{LAST} are supported, and {}; what is understood is served",
+            "definitions of Gateway API v1.{FIRST} to v1.{LAST} are supported, but {}; supported \
+            fields are served",
             remarks.join(", ")
         )
     })
@@ -295,7 +296,8 @@ mod tests {
         };
         let all = BTreeMap::from([(Kind::Gateway, release), (Kind::HttpRoute, unknown)]);
         let why = unsupported(&Definitions::Installed(all)).expect("a reason");
-        let words = "v1.5 to v1.7 are supported, and that of Gateway is of v1.4, that of HTTPRoute has bundle-version \"\"";
+        let words = "v1.5 to v1.7 are supported, but Gateway is of v1.4, HTTPRoute has \
+            bundle-version \"\"";
         assert!(why.contains(words), "{why}");
     }
 
@@ -335,7 +337,7 @@ mod tests {
         }
         assert!(
             page == written,
-            "{PAGE} is not what the table says: SESAME_SET_REFERENCE=1 writes it anew"
+            "{PAGE} differs from the table: SESAME_SET_REFERENCE=1 rewrites it"
         );
     }
 }

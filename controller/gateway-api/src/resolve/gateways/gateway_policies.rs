@@ -98,7 +98,7 @@ fn check_targets<P: GatewayPolicy>(object: &P, cx: &mut ResolveContext<'_, '_>) 
                 names::group_kind(group, kind)
             )
         } else if cx.world.gateways.get(namespace, name).is_none() {
-            format!("there is no Gateway {namespace}/{name}")
+            format!("Gateway {namespace}/{name} does not exist")
         } else {
             continue;
         };

@@ -84,8 +84,8 @@ fn find<'w>(
         (Protocol::Otlp, true) => read.set_protocol(Protocol::OtlpHttp),
         (Protocol::Envoy, true) => {
             return Err(
-                "protocol of a SesameConfiguration: EnvoyALS is spoken over gRPC, which appProtocol of the port excludes; remove that, or \
-                 use OTLP"
+                "protocol of a SesameConfiguration: EnvoyALS needs gRPC, which appProtocol of the \
+                port rules out; remove appProtocol, or use OTLP"
                     .to_owned(),
             );
         }
@@ -104,8 +104,8 @@ fn unsent_fields(output: &LogOutput) -> impl Iterator<Item = String> {
         .filter(move |field| by_otlp && matches!(field.source, Some(Source::ResponseHeader(_))));
     unsent.map(|field| {
         format!(
-            "spec.accessLog.format.extraFields of a SesameConfiguration: {:?} is a header of the answer, which may be no text: it is not \
-             sent by OTLP",
+            "spec.accessLog.format.extraFields of a SesameConfiguration: {:?} is a response \
+            header, which may not be text, so OTLP does not send it",
             field.name
         )
     })

@@ -102,13 +102,16 @@ pub(super) fn check(
     if !own.is_empty() {
         let own = own.join(", ");
         let why = format!(
-            "{together}: {own} cannot be otherwise for this one; remove that, or say it in the configuration of the class"
+            "{together}: {own} cannot differ for this Gateway; remove it, or set it in the \
+            configuration of the class"
         );
         accepted.refuse(Reason::InvalidParameters, why);
     }
     if !gateway.spec.addresses.is_empty() {
-        let why =
-            format!("{together}, which have no addresses for one of them; remove spec.addresses");
+        let why = format!(
+            "{together}, so one of them cannot have its own addresses; remove \
+                spec.addresses"
+        );
         accepted.refuse(Reason::UnsupportedAddress, why);
     }
 }

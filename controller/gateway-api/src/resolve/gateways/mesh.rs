@@ -114,8 +114,8 @@ pub(super) fn check<'w>(
     }
     let bundle = bundle.ok();
     if client_key.is_none() {
-        let why = "the Gateway has no certificate that it could show to the mesh; set its \
-                   spec.tls.backend.clientCertificateRef to a Secret with one";
+        let why = "the Gateway has no client certificate for the mesh; set \
+            spec.tls.backend.clientCertificateRef to a Secret with one";
         resolved.refuse(Reason::InvalidClientCertificateRef, why);
     }
     Some(CheckedMesh {
@@ -210,7 +210,7 @@ fn checked_selector<'w>(
     selector: Option<&'w LabelSelector>,
     accepted: &mut Verdict,
 ) -> Option<&'w LabelSelector> {
-    let all = "so that all routes count as meshed, and are refused";
+    let all = "so all routes count as meshed and are refused";
     let Some(selector) = selector else {
         let why =
             format!("spec.mesh.labelSelector is missing, {all}; name the labels of meshed routes");
@@ -244,13 +244,14 @@ pub(super) fn find_bundle<'w>(
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
     if key.is_empty() || key.len() > 253 || !key.bytes().all(allowed) {
         return Err(format!(
-            "bundleKey {key:?} is no key of a ConfigMap; expected letters, digits, `-`, `_` and `.`, as in {BUNDLE_KEY}"
+            "bundleKey {key:?} is not a valid ConfigMap key; expected letters, digits, `-`, `_` \
+            and `.`, as in {BUNDLE_KEY}"
         ));
     }
     if cx.options.resolved_for == ResolvedFor::Cluster && namespace == cx.options.namespace {
         return Err(format!(
-            "ConfigMap {namespace}/{name} would be in the controller's own namespace, which is not watched, so that no change of it \
-             would be seen; put it in another namespace"
+            "ConfigMap {namespace}/{name} is in the controller's own namespace, which is not \
+            watched, so its changes would be missed; use another namespace"
         ));
     }
     bundles.in_key(namespace, name, key, cx)

@@ -80,11 +80,12 @@ impl<'w> MeshTrust<'w> {
                 said.policy = Some(&policy.metadata);
                 said.accepted = accepted.clone();
                 if cx.world.x_meshes.get("", mesh).is_none() {
-                    let why = format!("there is no XMesh {mesh}");
+                    let why = format!("XMesh {mesh} does not exist");
                     said.accepted.refuse(Reason::TargetNotFound, why);
                 } else if !taken.insert(mesh) {
                     let why = format!(
-                        "XMesh {mesh} says itself, or an older policy does, what it trusts"
+                        "the trust of XMesh {mesh} is already set, by the XMesh itself or by an \
+                        older policy"
                     );
                     said.accepted.refuse(Reason::Conflicted, why);
                 }
@@ -142,8 +143,8 @@ impl<'w> MeshTrust<'w> {
         }
         let (status, reason, message) = if !refused.is_empty() {
             let message = format!(
-                "no CA certificate of {} has signed the certificate that is shown ({key}), so that it is refused there; add its \
-                 CA certificate to the bundle, or show another certificate",
+                "the client certificate ({key}) is not signed by a CA certificate of {}, so the \
+                mesh refuses it; add its CA certificate to the bundle, or use another certificate",
                 refused.join(", nor of ")
             );
             let reason = Reason::CertificateNotTrusted;
@@ -155,7 +156,7 @@ impl<'w> MeshTrust<'w> {
             return None;
         } else {
             let message = format!(
-                "the certificate that is shown ({key}) is signed by a CA certificate of {}",
+                "the client certificate ({key}) is signed by a CA certificate of {}",
                 trusted.join(" and of ")
             );
             let reason = Reason::CertificateTrusted;
@@ -195,7 +196,7 @@ impl<'w> TrustingMesh<'w> {
         let MeshOcg { trust_bundle } = ocg;
         let found = match &trust_bundle.namespace {
             Some(namespace) => mesh::find_bundle(trust_bundle, namespace, bundles, cx),
-            None => Err("namespace is missing; a mesh has none, so that it has to be named".into()),
+            None => Err("namespace is missing; it is required because a mesh has none".into()),
         };
         let bundle = match found {
             Ok(bundle) => bundle,
@@ -203,7 +204,8 @@ impl<'w> TrustingMesh<'w> {
                 let mut why = format!("spec.ocg.trustBundle: {why}");
                 if self.is_published {
                     why.push_str(
-                        "; it is written once the controller leads and has the right to (controller/deploy/ocg-bundles.yaml)",
+                        "; the controller writes it once it leads and has permission \
+                        (controller/deploy/ocg-bundles.yaml)",
                     );
                 }
                 return self.resolved.refuse(Reason::InvalidTrustBundle, why);
@@ -238,7 +240,7 @@ impl<'w> TrustingMesh<'w> {
 
     fn describe(&self) -> String {
         format!(
-            "{} (which XMesh {} trusts, as {} says)",
+            "{} (trusted by XMesh {}, as configured by {})",
             self.bundle, self.mesh, self.source
         )
     }
@@ -260,8 +262,8 @@ impl<'w> TrustingMesh<'w> {
             (ConditionStatus::True, Reason::CertificateTrusted, message)
         } else {
             let message = format!(
-                "the certificates of these Gateways are not signed by any CA certificate of {}, so that the mesh refuses them: {}; \
-                 add their CA certificates to it",
+                "the certificates of these Gateways are not signed by any CA certificate of {}, \
+                so the mesh refuses them: {}; add their CA certificates to it",
                 self.bundle,
                 self.untrusted.join(", ")
             );
@@ -325,7 +327,8 @@ fn check(policy: &MeshOcgPolicy, cx: &ResolveContext<'_, '_>) -> Verdict {
         accepted.refuse_if(Reason::Invalid, number.err());
     }
     if *publish == Some(true) && gateways.is_empty() {
-        let why = "spec.publish needs spec.gateways: whoever may make a Gateway could otherwise have the mesh trust any authority";
+        let why = "spec.publish needs spec.gateways: otherwise anyone who may create a Gateway \
+            could make the mesh trust any authority";
         accepted.refuse(Reason::Invalid, why);
     }
     accepted

@@ -48,7 +48,7 @@ pub(super) fn add(
     let mut refuse = |why: String| resolved.refuse(Reason::InvalidTrustBundle, why);
     if cx.options.resolved_for == ResolvedFor::Host {
         return refuse(
-            "spec.publish: a host writes no ConfigMaps; write this one yourself".to_owned(),
+            "spec.publish: hosts do not write ConfigMaps; create this one yourself".to_owned(),
         );
     }
     if namespace.is_empty() || namespace == cx.options.namespace {
@@ -57,7 +57,7 @@ pub(super) fn add(
     }
     if let Some(other) = bundles.get(&name) {
         return refuse(format!(
-            "spec.publish: ConfigMap {name} is written for MeshOCGPolicy {} already",
+            "spec.publish: ConfigMap {name} is already written for MeshOCGPolicy {}",
             other.policy
         ));
     }
@@ -65,13 +65,14 @@ pub(super) fn add(
     let label = |map: &ConfigMap| map.metadata.labels.get(OCG_BUNDLE_LABEL).is_some();
     if there.is_some_and(|map| !label(map)) {
         return refuse(format!(
-            "spec.publish: ConfigMap {name} was written by somebody else, and is left as it is; name another one, or delete it"
+            "spec.publish: ConfigMap {name} was not written by this controller and is left \
+            unchanged; name another one, or delete it"
         ));
     }
     let pem = authorities(&policy.spec.gateways, gateways, cx);
     if let Err(why) = &pem {
         refuse(format!(
-            "spec.publish: {why}; ConfigMap {name} stays as it is"
+            "spec.publish: {why}; ConfigMap {name} is left unchanged"
         ));
     }
     let mut wanted = OcgBundle::of(policy);
@@ -113,7 +114,7 @@ fn authorities(
     for GatewayRef { namespace, name } in names {
         let name = NamespacedName::new(namespace, name);
         let gateway = gateways.iter().find(|it| it.name() == name);
-        let gateway = gateway.ok_or_else(|| format!("there is no Gateway {name} of ours"))?;
+        let gateway = gateway.ok_or_else(|| format!("this controller serves no Gateway {name}"))?;
         let key = gateway.client_key.as_deref().ok_or_else(|| {
             format!("Gateway {name} has no certificate in spec.tls.backend.clientCertificateRef")
         })?;
@@ -148,7 +149,7 @@ fn certificates(text: &[u8]) -> Result<Vec<String>, String> {
     let marker = b"PRIVATE KEY-----";
     if text.windows(marker.len()).any(|part| part == marker) {
         return Err(
-            "holds a private key, which belongs into tls.key and nowhere else; nothing of it is published".to_owned(),
+            "holds a private key, which belongs only in tls.key; nothing is published".to_owned(),
         );
     }
     let mut found = Vec::new();
@@ -157,7 +158,8 @@ fn certificates(text: &[u8]) -> Result<Vec<String>, String> {
             X509Certificate::from_der(der).map_err(|_| format!("certificate {i} is malformed"))?;
         if !certificate.is_ca() {
             return Err(format!(
-                "certificate {i} is not that of an authority (basic constraints), and may sign nothing"
+                "certificate {i} is not a CA certificate (basic constraints), so it must not sign \
+                others"
             ));
         }
         let whole = der.get(..der.len() - rest.len()).unwrap_or_default();
@@ -193,7 +195,7 @@ mod tests {
             ),
             (
                 format!("{authority}{leaf}"),
-                "certificate 1 is not that of an authority",
+                "certificate 1 is not a CA certificate",
             ),
             (String::new(), "holds no PEM certificate"),
         ] {

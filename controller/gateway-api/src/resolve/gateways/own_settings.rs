@@ -68,7 +68,8 @@ impl OwnSettings {
         }
         if let Some((reason, why)) = refused.fault() {
             let why = format!(
-                "{why}; until that is mended, its listeners are served on the ports that they had, with the settings of the class"
+                "{why}; until that is fixed, its listeners keep their previous ports and use the \
+                settings of the class"
             );
             found.passed_over.refuse(reason, why);
         }

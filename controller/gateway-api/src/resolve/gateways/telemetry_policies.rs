@@ -43,7 +43,7 @@ fn check(object: &XTelemetryPolicy, accepted: &mut Verdict) {
     let targets = target_refs.iter().take(limits::MAX_POLICY_TARGETS);
     for (i, target) in targets.enumerate() {
         if target_refs.iter().take(i).any(|other| other == target) {
-            let why = format!("spec.targetRefs[{i}] is the same as another one");
+            let why = format!("spec.targetRefs[{i}] is listed twice");
             accepted.refuse(Reason::Invalid, why);
         }
     }

@@ -54,8 +54,8 @@ pub(super) fn check<'w>(
         found.policy = Some(&object.metadata);
         found.accepted = accepted.clone();
         if gateway.merged.is_some() {
-            let why = "the Gateway is served by the same Envoys as others of its class, which trace alike; set spec.tracing of the \
-                       SesameConfiguration that its GatewayClass names";
+            let why = "the Gateway shares Envoys with others of its class, so its tracing cannot \
+                differ; set spec.tracing of the SesameConfiguration that its GatewayClass names";
             found.accepted.refuse(Reason::UnsupportedValue, why);
         }
         if !found.accepted.good() {

@@ -121,9 +121,9 @@ fn taken(held: &PortClaims<'_>, claim: &Claim<'_>, gateways: &[String]) -> Optio
     let port = claim.port;
     let whose = |holder: &Claim<'_>| match gateways.get(holder.rank.gateway) {
         Some(gateway) if holder.rank.gateway != claim.rank.gateway => {
-            format!("{gateway}, which is served by the same Envoys and goes before this one")
+            format!("{gateway}, which is served by the same Envoys and takes precedence")
         }
-        _ => "the Gateway or a ListenerSet that goes before this one".to_owned(),
+        _ => "the Gateway or a ListenerSet that takes precedence".to_owned(),
     };
     if let Some(holder) = held.refusing(claim) {
         let message = format!(

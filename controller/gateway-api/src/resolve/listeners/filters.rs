@@ -141,7 +141,7 @@ fn read(index: usize, filter: &ListenerFilter) -> Result<AuthorizeBy<'_>, Ground
             "extensionRef must not be set with type ExternalAuth",
         )),
         (FilterType::ExtensionRef, None, Some(reference)) => Err(unsupported(format!(
-            "extensionRef: {} {:?} is not a filter that is supported; expected type ExternalAuth",
+            "extensionRef: {} {:?} is not a supported filter; expected type ExternalAuth",
             reference.kind.as_deref().unwrap_or_default(),
             reference.name
         ))),

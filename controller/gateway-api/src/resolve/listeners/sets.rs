@@ -66,7 +66,7 @@ pub(crate) fn check<'w>(
         NamespaceRule::of_listener_sets(namespaces, gateway.namespace).unwrap_or_else(|why| {
             cx.problems.add(
                 gateway.key(),
-                format!("spec.{why}; no ListenerSet is allowed until this is mended"),
+                format!("spec.{why}; no ListenerSet is allowed until this is fixed"),
             );
             NamespaceRule::Nothing
         });

@@ -63,7 +63,8 @@ impl TlsOptions {
             }
             let outcome = if *mode == Some(TlsMode::Passthrough) {
                 Err(
-                    "has no meaning with mode Passthrough, where the backend ends TLS; remove it"
+                    "has no effect with mode Passthrough, because the backend terminates TLS; \
+                    remove it"
                         .to_owned(),
                 )
             } else {
@@ -115,7 +116,8 @@ impl TlsOptions {
             }
             CLIENT_NAMES if *protocol != Protocol::Https => {
                 return Err(format!(
-                    "has no meaning with protocol {protocol}, whose clients are not asked for a certificate; expected HTTPS"
+                    "has no effect with protocol {protocol}, whose clients are not asked for a \
+                    certificate; expected HTTPS"
                 ));
             }
             CLIENT_NAMES => self.client_names = subject_alt_names::read_names(value)?,
@@ -187,7 +189,8 @@ impl TlsOptions {
         let why = if self.client_names.is_empty() {
             return None;
         } else if client_trust_bundle.is_empty() {
-            "no client is asked for a certificate on this port; set spec.tls.frontend of the Gateway to CA certificates of clients"
+            "clients are not asked for a certificate on this port; set spec.tls.frontend of the \
+            Gateway to the clients' CA certificates"
         } else if *client_insecure_fallback {
             "clients without a valid certificate are let in on this port (AllowInsecureFallback); expected AllowValidOnly"
         } else {
@@ -203,7 +206,8 @@ impl TlsOptions {
         }
         if self.min_version == Version::Tls13 {
             return Some(format!(
-                "tls.options {SUITES:?} has no effect, because {MIN_VERSION:?} asks for TLS 1.3, whose cipher suites are fixed"
+                "tls.options {SUITES:?} has no effect, because {MIN_VERSION:?} requires TLS 1.3, \
+                whose cipher suites are fixed"
             ));
         }
         let fits = |kind: &KeyKind| {
@@ -213,7 +217,8 @@ impl TlsOptions {
         let kinds: Vec<String> = keys.iter().map(ToString::to_string).collect();
         (!keys.is_empty() && !keys.iter().any(fits)).then(|| {
             format!(
-                "tls.options {SUITES:?} has none for a key that is {}: clients of TLS 1.2 cannot connect",
+                "tls.options {SUITES:?} has no cipher suite for a key that is {}: clients of TLS \
+                1.2 cannot connect",
                 kinds.join(" or ")
             )
         })
@@ -251,7 +256,7 @@ fn list(
         let part = part.trim_matches([' ', '\t']);
         check(part).map_err(|expected| format!("{:?} is not {expected}", told(part)))?;
         if parts.iter().any(|before| before == part) {
-            return Err(format!("{part:?} is there twice"));
+            return Err(format!("{part:?} is listed twice"));
         }
         if parts.len() == most {
             return Err(format!("has more than {most} entries"));
@@ -345,7 +350,7 @@ mod tests {
             (
                 SUITES,
                 "ECDHE-RSA-AES128-SHA,ECDHE-RSA-AES128-SHA",
-                "is there twice",
+                "is listed twice",
             ),
             (ALPN, "h2,mqtt", "\"mqtt\" is not h2 or http/1.1"),
             (ALPN, &many, "\"a\" is not h2 or http/1.1"),

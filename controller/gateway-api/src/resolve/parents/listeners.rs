@@ -127,8 +127,8 @@ fn detached(
         Mismatch::InvalidHostname(listener) => (
             Reason::NoMatchingListenerHostname,
             format!(
-                "the hostname of listener {listener:?} of {name} is invalid, so that no route has one in common with it; \
-                 see the listener's status"
+                "the hostname of listener {listener:?} of {name} is invalid, so no route can \
+                match it; see the listener's status"
             ),
         ),
         Mismatch::Hostname => {

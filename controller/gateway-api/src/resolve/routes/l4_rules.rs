@@ -11,7 +11,9 @@ use crate::resolve::filters::rewrites::BackendRewrites;
 use crate::status::{Grounds, Verdict, unsupported};
 
 /// The problem of a UDPRoute with several backends.
-const UNCOVERED: &str = "spec.rules[0].backendRefs has several backends of a weight: Envoy shares datagrams out with a matcher that it calls a work in progress, not covered by its threat model; give a listener that is open to everybody one backend";
+const UNCOVERED: &str = "spec.rules[0].backendRefs has several weighted backends: Envoy \
+    distributes datagrams with a matcher that is work in progress and outside its threat model; \
+    use one backend if the listener is open to untrusted clients";
 
 impl RouteRule for L4Rule {
     type Checked = Shares;

@@ -211,8 +211,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
         drop(all);
         if used.len() > 1 {
             let message = format!(
-                "rules[{index}] sends to several backends, so that the sessions that {asked_by} asks for are not kept; set \
-                 sessionPersistence of the rule"
+                "rules[{index}] sends to several backends, so the session persistence of \
+                {asked_by} does not apply; set sessionPersistence of the rule"
             );
             self.cx.problems.add(self.object.clone(), message);
             return None;

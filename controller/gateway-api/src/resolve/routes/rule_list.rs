@@ -221,7 +221,7 @@ fn name_fault<'r>(name: &'r str, names: &mut HashSet<&'r str>) -> Option<String>
         ))
     } else if !names.insert(name) {
         Some(format!(
-            "name {name:?} is that of an earlier rule; names must be unique"
+            "name {name:?} is already used by an earlier rule; names must be unique"
         ))
     } else {
         None

@@ -258,8 +258,8 @@ impl Rules {
             let largest = rule.sizes(route).max().unwrap_or_default();
             if largest > sizes::MOST_OF_MATCH {
                 return Err(format!(
-                    "spec.rules[{}]: its filters and backends become {} for each match; at most {} are allowed: \
-                     use shorter or fewer values, or fewer backends",
+                    "spec.rules[{}]: its filters and backends take {} for each match; at most {} \
+                    are allowed: use shorter or fewer values, or fewer backends",
                     rule.index,
                     in_words(largest),
                     in_words(sizes::MOST_OF_MATCH)
@@ -272,8 +272,9 @@ impl Rules {
             return Ok(());
         }
         Err(format!(
-            "spec.rules: the filters, backends and conditions of all matches become {} for {hostnames} hostnames; at most \
-             {} are allowed, because each match of each hostname has a copy: use fewer matches or hostnames, or shorter filters",
+            "spec.rules: the filters, backends and conditions of all matches take {} for \
+            {hostnames} hostnames; at most {} are allowed, because each match of each hostname \
+            has a copy: use fewer matches or hostnames, or shorter filters",
             in_words(size),
             in_words(sizes::MOST_OF_ROUTE)
         ))

@@ -163,7 +163,7 @@ fn is_header(spec: &SessionPersistence) -> Result<bool, String> {
             ("cookieConfig", spec.cookie_config.is_some()),
         ] {
             if is_set {
-                return refuse(field, "beside cookie or header, which take its place");
+                return refuse(field, "with cookie or header, which replace it");
             }
         }
     }

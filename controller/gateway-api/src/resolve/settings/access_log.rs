@@ -73,7 +73,8 @@ pub(crate) fn read_form(format: &AccessLogFormat) -> Result<LineForm, String> {
     }
     if text && !extra_fields.is_empty() {
         return Err(
-            "format.extraFields are not supported with type Text, in which their values could be taken for other fields; use type JSON"
+            "format.extraFields are not supported with type Text, in which their values could be \
+            mistaken for other fields; use type JSON"
                 .to_owned(),
         );
     }
@@ -99,7 +100,7 @@ fn read_fields(fields: &[String], text: bool) -> Result<Vec<Fact>, String> {
             return Err(format!("{at}: {name:?} is not one of {}", known.join(", ")));
         };
         if facts.contains(&fact) {
-            return Err(format!("{at}: {name:?} is there twice"));
+            return Err(format!("{at}: {name:?} is listed twice"));
         }
         if text && !log_facts::is_plain(fact) {
             return Err(format!(
@@ -140,14 +141,16 @@ fn read_extra_field(field: &ExtraLogField) -> Result<ExtraField, String> {
     limits::characters("name", name, log_facts::MAX_FIELD_NAME)?;
     if !log_facts::is_free_name(name) {
         return Err(format!(
-            "name {name:?} is that of a field that is there by default, or has other characters than a-z, 0-9 and _.-; choose another one"
+            "name {name:?} is the name of a default field, or has characters other than a-z, 0-9 \
+            and _.-; choose another one"
         ));
     }
     let header = |at: &str, header: &String| {
         names::check_token(format_args!("{at}"), header)?;
         match log_facts::secret(header) {
             None if !log_facts::is_loggable(header) => Err(format!(
-                "{at} {header:?} is not logged, because its name is too long or has other characters than letters, digits and _.-; choose another one"
+                "{at} {header:?} is not logged, because its name is too long or has characters \
+                other than letters, digits and _.-; choose another one"
             )),
             Some(part) => Err(format!(
                 "{at} {header:?} is not logged, because headers with {part:?} in their names may hold credentials; leave it out"
@@ -168,10 +171,7 @@ fn read_extra_field(field: &ExtraLogField) -> Result<ExtraField, String> {
             Source::Literal(text.clone())
         }
         _ => {
-            return Err(
-                "requestHeader, responseHeader or literal, and no two of them, must be set"
-                    .to_owned(),
-            );
+            return Err("set exactly one of requestHeader, responseHeader and literal".to_owned());
         }
     };
     Ok(ExtraField {
@@ -202,8 +202,8 @@ pub(crate) fn read_sink(sink: &LogReceiver) -> Result<schema::LogSink, String> {
         (AccessLogProtocol::EnvoyAls, Some(_)) => Protocol::Envoy,
         (AccessLogProtocol::EnvoyAls, None) => {
             return Err(
-                "protocol EnvoyALS sends the queries and referers of requests, which may hold credentials; set queries to Included to \
-                 agree, or use OTLP"
+                "protocol EnvoyALS sends the queries and referers of requests, which may hold \
+                credentials; set queries to Included to accept this, or use OTLP"
                     .to_owned(),
             );
         }
@@ -275,15 +275,15 @@ mod tests {
         assert!(of("tenant", Some("X-Tenant"), None).is_ok());
         assert!(of("env", None, Some("100%")).is_ok());
         for (name, header, literal, words) in [
-            ("status", Some("x-a"), None, "by default"),
-            ("a\":1,\"b", Some("x-a"), None, "other characters"),
+            ("status", Some("x-a"), None, "a default field"),
+            ("a\":1,\"b", Some("x-a"), None, "characters other"),
             ("a", Some("Authorization"), None, "credentials"),
             ("a", Some("x-api-key"), None, "credentials"),
             ("a", Some(":path"), None, "requestHeader"),
             ("a", Some("x-a)%\n%REQ(cookie"), None, "requestHeader"),
             ("a", None, Some("b\nc"), "control characters"),
-            ("a", Some("x-a"), Some("b"), "no two"),
-            ("a", None, None, "must be set"),
+            ("a", Some("x-a"), Some("b"), "exactly one"),
+            ("a", None, None, "exactly one"),
         ] {
             let why = of(name, header, literal).unwrap_err();
             assert!(why.contains(words), "{why}");

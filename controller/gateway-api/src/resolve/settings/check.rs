@@ -107,7 +107,8 @@ pub(super) fn faults_of_parameters(
     for (field, there) in [("gateway", gateway.is_some()), ("hosts", hosts.is_some())] {
         if there {
             found.push(format!(
-                "spec.{field} counts only in the controller's own configuration; remove it from parameters"
+                "spec.{field} applies only in the controller's own configuration; remove it from \
+                parameters"
             ));
         }
     }
@@ -122,7 +123,8 @@ pub(super) fn faults_of_parameters(
     for (field, there) in [("images", images), ("gateways", gateways)] {
         if there {
             found.push(format!(
-                "spec.fleet.{field} counts only in the controller's own configuration and in that of a GatewayClass; remove it from parameters of a Gateway"
+                "spec.fleet.{field} applies only in the configurations of the controller and of a \
+                GatewayClass; remove it from parameters of a Gateway"
             ));
         }
     }
@@ -292,7 +294,7 @@ impl Faults<'_> {
                     if names::port(port).is_none() {
                         self.add(&field, format!("{port}: expected 1 to 65535"));
                     } else if !seen.insert(port) {
-                        self.add(&field, format!("{port} is there twice"));
+                        self.add(&field, format!("{port} is listed twice"));
                     }
                 }
             }
@@ -388,7 +390,7 @@ mod tests {
             "spec.publishing.ipFamilyPolicy: \"Both\"",
             "spec.publishing.loadBalancerClass: expected only with type LoadBalancer, not ClusterIP",
             "spec.fleet.drainSeconds: 0: expected 1 to 3600",
-            "spec.ports.map[1].inside: 8080 is there twice",
+            "spec.ports.map[1].inside: 8080 is listed twice",
             "spec.ports.map[2].outside: 0: expected",
             "spec.ports.offset: -1: expected 0 to 65534",
             "spec.ports.allowed[0]: \"80-\"",

@@ -172,13 +172,13 @@ fn toleration_fault(toleration: &Toleration) -> Option<String> {
         return found.into_iter().next();
     }
     if key.is_empty() && *operator != TolerationOperator::Exists {
-        return Some("key: expected one, or operator Exists".to_owned());
+        return Some("key: required unless operator is Exists".to_owned());
     }
     if !key.is_empty() && !is_qualified(key) {
         return Some(format!("key: {} is not the key of a taint", quoted(key)));
     }
     if *operator == TolerationOperator::Exists && !value.is_empty() {
-        return Some("value: expected none with operator Exists".to_owned());
+        return Some("value: must be empty with operator Exists".to_owned());
     }
     if !is_label_value(value) {
         return Some(format!(
@@ -284,7 +284,7 @@ mod tests {
             "imagePullPolicy: \"Sometimes\"",
             "nodeSelector: \"a b\" is not the key",
             "nodeSelector[edge]: \"-\"",
-            "tolerations[0].key: expected one, or operator Exists",
+            "tolerations[0].key: required unless operator is Exists",
             "tolerations[1].value: expected none",
             "tolerations[2].tolerationSeconds",
             "resources.agent.limits[cpu]: \"1 core\" is not a quantity",

@@ -101,6 +101,9 @@ fn look_up<'w>(
     };
     let found = world.configurations.get(namespace, name);
     found.map(AsRef::as_ref).ok_or_else(|| {
-        format!(": there is no {known} {namespace}/{name} that can be read; make one, or remove the reference")
+        format!(
+            ": {known} {namespace}/{name} does not exist or cannot be read; create it, or \
+            remove the reference"
+        )
     })
 }

@@ -126,7 +126,8 @@ fn per_million(field: &str, rate: &Fraction) -> Result<u32, String> {
             Ok(u32::try_from(part * MILLION / whole).unwrap_or(u32::MAX))
         }
         _ => Err(format!(
-            "{field}: {of} of {all} is no share; expected a numerator from 0 to the denominator"
+            "{field}: {of} of {all} is not a valid share; expected a numerator from 0 to the \
+            denominator"
         )),
     }
 }
@@ -159,8 +160,8 @@ fn ignores_parent(spec: Option<&ParentBasedSampling>) -> Result<bool, Grounds> {
         let field = format!("{at}.samplingRate");
         if u64::from(per_million(&field, rate).map_err(invalid)?) != MILLION {
             return Err(unsupported(format!(
-                "{field} of less than all is not supported: Envoy records all that callers record, or heeds no caller; leave it \
-                 out, or set {at}.mode to Disabled"
+                "{field} of less than all is not supported: Envoy follows the caller's decision \
+                for every trace or ignores it; leave it out, or set {at}.mode to Disabled"
             )));
         }
     }
@@ -186,7 +187,7 @@ fn check_name(field: &str, value: &str, more: &str, most: usize) -> Result<(), S
             ", with single spaces between them"
         };
         return Err(format!(
-            "{field} {value:?} is no name of letters, digits and _.:/-{spaces}"
+            "{field} {value:?} is not valid; expected letters, digits and _.:/-{spaces}"
         ));
     }
     Ok(())
@@ -246,7 +247,7 @@ fn read_attribute(attribute: &TracingAttribute) -> Result<SpanAttribute, Grounds
                 _ => "attributeKey",
             };
             return Err(invalid(format!(
-                "{field}, and no other source, must be set with sourceType {known}"
+                "set {field}, and no other source, with sourceType {known}"
             )));
         }
     };

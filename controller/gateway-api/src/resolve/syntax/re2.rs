@@ -119,12 +119,12 @@ impl Differences<'_> {
         match &**ast {
             Ast::Repetition(_) => {
                 return Err(format!(
-                    "repeats a repetition with {written:?}; put what is repeated in a group"
+                    "repeats a repetition with {written:?}; put the repeated part in a group"
                 ));
             }
             Ast::Literal(literal) if !literal.c.is_ascii() && is_verbatim(literal) => {
                 return Err(format!(
-                    "repeats the character {:?}, which is several bytes; put it in a group",
+                    "repeats the multi-byte character {:?}; put it in a group",
                     literal.c
                 ));
             }
@@ -186,7 +186,7 @@ impl Visitor for Differences<'_> {
                 | AssertionKind::WordBoundaryEndAngle
                 | AssertionKind::WordBoundaryStartHalf
                 | AssertionKind::WordBoundaryEndHalf => Err(
-                    r"has a start or end of a word, which RE2 does not know; expected \b"
+                    r"has a start or end of a word, which RE2 does not support; expected \b"
                         .to_owned(),
                 ),
             },
@@ -217,7 +217,7 @@ impl Visitor for Differences<'_> {
             }
             ClassSetItem::Unicode(class) => unicode_class(class),
             ClassSetItem::Bracketed(_) => {
-                Err("has a class inside of a class, which RE2 does not know".to_owned())
+                Err("has a class inside of a class, which RE2 does not support".to_owned())
             }
             ClassSetItem::Empty(_)
             | ClassSetItem::Ascii(_)
@@ -230,7 +230,7 @@ impl Visitor for Differences<'_> {
         &mut self,
         _: &regex_syntax::ast::ClassSetBinaryOp,
     ) -> Result<(), String> {
-        Err("combines classes with &&, -- or ~~, which RE2 does not know".to_owned())
+        Err("combines classes with &&, -- or ~~, which RE2 does not support".to_owned())
     }
 }
 
@@ -261,7 +261,7 @@ fn flags(items: &[regex_syntax::ast::FlagsItem]) -> Result<(), String> {
             FlagsItemKind::Flag(Flag::IgnoreWhitespace) => 'x',
         };
         return Err(format!(
-            "has the flag {flag}, which RE2 does not know; expected i, m, s or U"
+            "has the flag {flag}, which RE2 does not support; expected i, m, s or U"
         ));
     }
     Ok(())
@@ -284,9 +284,9 @@ fn literal(it: &Literal) -> Result<(), String> {
             HexLiteralKind::X => {
                 Err(r"has \x of more than one byte; write the character itself".to_owned())
             }
-            HexLiteralKind::UnicodeShort | HexLiteralKind::UnicodeLong => {
-                Err(r"has \u or \U, which RE2 does not know; write the character itself".to_owned())
-            }
+            HexLiteralKind::UnicodeShort | HexLiteralKind::UnicodeLong => Err(
+                r"has \u or \U, which RE2 does not support; write the character itself".to_owned(),
+            ),
         },
         LiteralKind::Verbatim
         | LiteralKind::Meta
@@ -300,7 +300,7 @@ fn literal(it: &Literal) -> Result<(), String> {
 fn class_literal(it: &Literal) -> Result<(), String> {
     if !it.c.is_ascii() && is_verbatim(it) {
         return Err(format!(
-            "has the character {:?} in a class, where it is several bytes; expected alternatives: (a|b)",
+            "has the multi-byte character {:?} in a class; use alternatives: (a|b)",
             it.c
         ));
     }

@@ -49,8 +49,8 @@ fn check(pattern: &str) -> Result<u64, String> {
     let size = expressions::instructions(pattern);
     if let Some(size) = size.filter(|size| *size > MOST_INSTRUCTIONS) {
         return Err(format!(
-            "has {size} instructions once compiled; at most {MOST_INSTRUCTIONS} are allowed, because every request is \
-             compared with it: repeat less"
+            "has {size} instructions once compiled; at most {MOST_INSTRUCTIONS} are allowed, \
+            because every request is compared with it; use fewer repetitions"
         ));
     }
     // Try byte classes first: they are closer to RE2, whose \d and \w are ASCII.
@@ -66,7 +66,7 @@ fn check(pattern: &str) -> Result<u64, String> {
     parse(false).or_else(|_| parse(true)).map_err(|text| {
         // The last line is the message; the previous ones draw the expression.
         let last = text.lines().last().unwrap_or_default().trim();
-        format!("is not a regular expression that is supported (RE2): {last}")
+        format!("is not a supported regular expression (RE2): {last}")
     })?;
     re2::check(pattern)?;
     // An accepted expression was parsed, and so has a size.

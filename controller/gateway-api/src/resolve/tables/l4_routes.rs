@@ -49,7 +49,8 @@ pub(crate) fn by_server_name(
                 Some(*parent),
                 Reason::OtherRoute,
                 format!(
-                    "connections for server name {:?} do not come here: {} has the same, and is older",
+                    "connections for server name {:?} go to {}, which has the same name and is \
+                    older",
                     host.domain.domain(),
                     displaced::winner(winner, *route, routes)
                 ),
@@ -81,7 +82,8 @@ pub(crate) fn oldest(
             Some(loser.parent),
             Reason::OtherRoute,
             format!(
-                "nothing comes here: a listener sends everything to one route, and {} is older",
+                "the route gets no traffic: a listener sends everything to one route, and {} is \
+                older",
                 displaced::winner(winner, loser.route, routes)
             ),
         );

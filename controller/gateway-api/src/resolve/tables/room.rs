@@ -214,8 +214,8 @@ impl Room {
                 used = all;
             } else {
                 let message = format!(
-                    "none of its matches is served for hostname {:?} on port {}: they become {} there, those of \
-                         routes that go before {}; together at most {} are allowed",
+                    "none of its matches is served for hostname {:?} on port {}: they take {}, \
+                    and routes with precedence take {}; together at most {} are allowed",
                     domain.domain(),
                     listener.port,
                     in_words(own),
@@ -231,8 +231,8 @@ impl Room {
                 .is_some_and(|it| it.rules.protecting().is_some())
             {
                 let refusal = format!(
-                    "; some may protect something, so that all requests for {} that no route goes before are \
-                     answered with {}",
+                    "; some may be security-relevant, so all requests for {} that no route with \
+                    precedence matches are answered with {}",
                     if self.left_out.contains_key(route) {
                         "its hostnames"
                     } else {
@@ -296,9 +296,9 @@ fn overdrawn(
                 used = sum;
             } else {
                 let message = format!(
-                    "none of its matches is served: the routes of namespace {namespace} become {} of this Gateway's \
-                         configuration, this one {}; the share of the namespace is {}, because those of all namespaces may \
-                         have {} together",
+                    "none of its matches is served: the routes of namespace {namespace} take {} \
+                    of this Gateway's configuration, this route {}; the share of the namespace is \
+                    {}, because all namespaces together may take {}",
                     in_words(wanted),
                     in_words(own),
                     in_words(share),

@@ -61,8 +61,8 @@ pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced)
                     Some(attachment.parent),
                     Reason::HostnameTaken,
                     format!(
-                        "requests for hostname {:?} on port {} do not come here: {holder} has a listener for it, \
-                         which is more specific than listener {:?}",
+                        "requests for hostname {:?} on port {} go to {holder}, whose listener is \
+                        more specific than listener {:?}",
                         hostname.domain(),
                         loser.port,
                         loser.listener.spec.name

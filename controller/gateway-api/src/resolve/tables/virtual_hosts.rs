@@ -264,13 +264,14 @@ fn refuse_unaffordable(
             at.map(|it| it.parent),
             Reason::TooManyExpressions,
             format!(
-                "none of its matches is served for hostname {:?} on port {port}: its regular expressions \
-                 have {own} instructions once compiled, those of older routes there {before}; together at \
-                 most {MOST_OF_VIRTUAL_HOST} are allowed{}",
+                "none of its matches is served for hostname {:?} on port {port}: its regular \
+                expressions have {own} instructions once compiled, and older routes have \
+                {before}; together at most {MOST_OF_VIRTUAL_HOST} are allowed{}",
                 domain.domain(),
                 if refuses(route) {
                     format!(
-                        "; its rules that may protect something answer {} to all that they would match without them",
+                        "; its rules that may be security-relevant answer {} to every request \
+                        that they would match without them",
                         refusal::HTTP
                     )
                 } else {

@@ -1,4 +1,4 @@
-//! A broken Secret: its last good certificate stays in use unless the Secret is deleted or no
+//! A broken Secret: its last valid certificate stays in use unless the Secret is deleted or no
 //! longer permitted.
 
 use super::tls::{Pem, certificate, https, secret};
@@ -95,7 +95,7 @@ fn broken_secret_keeps_last_good_certificate_while_granted() {
             "{what}"
         );
         let message = &refs(&resolution).message;
-        assert!(message.contains("its last good certificate"), "{message}");
+        assert!(message.contains("its last valid certificate"), "{message}");
         assert!(message.contains(&end), "{message}");
     }
     let kept = resolution.last_good.clone();
@@ -114,7 +114,7 @@ fn broken_secret_keeps_last_good_certificate_while_granted() {
         let world = after(&kept, &without);
         let withdrawn = resolver.resolve(&world, &options);
         assert_eq!(served(&withdrawn), None);
-        assert!(!refs(&withdrawn).message.contains("last good"));
+        assert!(!refs(&withdrawn).message.contains("last valid"));
         let world = after(&withdrawn.last_good, &(broken.clone() + GRANT));
         assert_eq!(served(&resolver.resolve(&world, &options)), None);
     }

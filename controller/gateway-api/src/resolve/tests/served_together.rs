@@ -43,7 +43,7 @@ fn refused_merged_gateway_keeps_serving_as_before() {
             let resolution = resolve(&refused(from, to, &before), &Options::default());
             assert_eq!(accepted(&resolution, "new"), Holds::False(reason));
             let why = message(conditions(&resolution, "new"), ConditionType::Accepted);
-            assert!(why.contains("until that is mended"), "{why}");
+            assert!(why.contains("until that is fixed"), "{why}");
             let programmed = holds(conditions(&resolution, "new"), ConditionType::Programmed);
             assert_eq!(programmed, Holds::Unknown);
             assert!(answer_of(&resolution, "old.example.com").starts_with("web/a"));

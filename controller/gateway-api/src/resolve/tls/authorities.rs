@@ -93,8 +93,8 @@ fn unlisted(authorities: &[Authority], any_list: bool) -> Option<String> {
     let unlisted: Vec<&str> = unlisted.map(|it| it.subject.as_str()).collect();
     (!unlisted.is_empty()).then(|| {
         format!(
-            "ca.crl has no list of {}: whatever they have issued themselves is refused, and of other certificates only those \
-             that are shown are looked up, not the chains behind them",
+            "ca.crl has no list of {}: certificates that they have issued are refused, and of \
+            other certificates only the leaf is checked, not its chain",
             unlisted.join(", ")
         )
     })
@@ -116,8 +116,9 @@ fn namesakes(authorities: &[Authority]) -> impl Iterator<Item = String> {
         }
         let serials: Vec<&str> = all.iter().map(|it| it.serial.as_str()).collect();
         Some(format!(
-            "{} CA certificates of different keys have the subject {subject} (serial numbers {}): all are trusted, but what they have \
-             issued without an authority key identifier is verified with the first one only, and refused if another one has signed it",
+            "{} CA certificates with different keys have the subject {subject} (serial numbers \
+            {}): all are trusted, but certificates without an authority key identifier are \
+            verified with the first one only, and refused if another one has signed them",
             all.len(),
             serials.join(", ")
         ))
@@ -163,7 +164,7 @@ pub(super) fn authorities(
     }
     if let Some(i) = unused.iter().position(|unused| *unused) {
         return Err(format!(
-            "ca.crl list {i} is of no authority of {field}; remove it, or add its issuer"
+            "ca.crl list {i} is not from an authority of {field}; remove it, or add its issuer"
         ));
     }
     let crls = lists.into_iter().map(|list| list.pem).collect();
@@ -194,8 +195,7 @@ mod tests {
         let twin = authority("CN=a", "7", 3);
         let told = told(&[one, other, renewed, twin]);
         assert_eq!(told.len(), 1, "{told:?}");
-        let begin =
-            "3 CA certificates of different keys have the subject CN=a (serial numbers 7, 8, 7): ";
+        let begin = "3 CA certificates with different keys have the subject CN=a (serial numbers 7, 8, 7): ";
         assert!(told[0].starts_with(begin), "{told:?}");
     }
 }

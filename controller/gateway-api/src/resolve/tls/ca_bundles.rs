@@ -87,7 +87,8 @@ impl<'w> CaBundles<'w> {
                 Some(namespace) => Err((
                     Reason::InvalidCaCertificateRef,
                     format!(
-                        "namespace {namespace:?} must not be named; expected a ConfigMap of namespace {:?}",
+                        "namespace {namespace:?} must not be set; expected a ConfigMap of \
+                        namespace {:?}",
                         referrer.namespace
                     ),
                 )),

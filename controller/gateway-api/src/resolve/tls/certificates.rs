@@ -135,8 +135,8 @@ impl<'w, 'c> Certificates<'w, 'c> {
         let end =
             Timestamp::from_second(end).map_or_else(|_| end.to_string(), |end| end.to_string());
         let fault = invalid(format!(
-            "{why}; its last good certificate, which expires at {end}, goes on being served until the Secret is mended or \
-             deleted"
+            "{why}; its last valid certificate, which expires at {end}, is served until the \
+            Secret is fixed or deleted"
         ));
         Ok(Usable {
             certificate,
@@ -215,8 +215,8 @@ impl<'w, 'c> Certificates<'w, 'c> {
         };
         let name = format!("Secret/{key}");
         let instead = match &found {
-            Some(_) => "its last good keys go on being used until the Secret is mended or deleted",
-            None => "each host makes keys of its own",
+            Some(_) => "its last valid keys are used until the Secret is fixed or deleted",
+            None => "each host generates its own keys",
         };
         self.of_tickets.extend(found.map(|it| (name.clone(), it)));
         let told = |why| format!("Secret {key} {why}; {instead}");

@@ -70,8 +70,8 @@ pub(super) fn advice(
             .map(ToString::to_string)
             .collect();
         advice.push(format!(
-            "tls.crt of {name} is not in the order of the chain; its certificates are shown as {}{}: the leaf, then each with its \
-             issuer behind it",
+            "tls.crt of {name} is not in chain order; its certificates are sent as {}{}: the \
+            leaf, then each issuer",
             places.join(", "),
             if order.len() > MOST_TOLD { ", …" } else { "" }
         ));
@@ -113,8 +113,8 @@ fn of_leaf(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
     let mut advice = Vec::new();
     if let Some(kind) = private_keys::refused_kind(leaf.public_key()) {
         advice.push(format!(
-            "the key of {name} is {kind}, which Envoy is known to refuse; it takes RSA of at least 2048 bits, ECDSA on P-256, P-384 \
-             or P-521, and Ed25519"
+            "the key of {name} is {kind}, which Envoy is known to refuse; it accepts RSA of at \
+            least 2048 bits, ECDSA on P-256, P-384 or P-521, and Ed25519"
         ));
     }
     if let Ok(Some(usage)) = leaf.key_usage()

@@ -199,7 +199,7 @@ fn usable_staple(
     leaf: &X509Certificate<'_>,
 ) -> Result<(Vec<u8>, Option<String>), String> {
     let fault = if staple.is_empty() {
-        "is empty or not there".to_owned()
+        "is empty or missing".to_owned()
     } else {
         match OcspResponse::read(staple).and_then(|response| response.check_for(leaf)) {
             Ok(()) => return Ok((staple.to_vec(), None)),
@@ -208,10 +208,11 @@ fn usable_staple(
     };
     if ocsp_response::is_demanded_by(leaf) {
         return Err(format!(
-            "{STAPLE} {fault}; the certificate demands an OCSP staple (must-staple), and Envoy does not take it without"
+            "{STAPLE} {fault}; the certificate requires an OCSP staple (must-staple), and Envoy \
+            does not accept it without one"
         ));
     }
-    let told = || format!("{STAPLE} of {name} {fault}; the certificate is shown without it");
+    let told = || format!("{STAPLE} of {name} {fault}; the certificate is served without it");
     Ok((Vec::new(), (!staple.is_empty()).then(told)))
 }
 

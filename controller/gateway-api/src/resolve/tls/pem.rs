@@ -17,13 +17,10 @@ const OLD_LABELS: [&str; 2] = [" X509 CERTIFICATE-----", " TRUSTED CERTIFICATE--
 
 /// Labels of other contents than certificates, and the remark of a message about them.
 const NO_CERTIFICATES: [(&str, &str); 3] = [
-    (
-        "CERTIFICATE REQUEST-----",
-        ", but a request for a certificate",
-    ),
+    ("CERTIFICATE REQUEST-----", ", but a certificate request"),
     (
         "-----BEGIN PKCS7-----",
-        ", but PKCS#7; turn it into PEM (openssl pkcs7 -print_certs)",
+        ", but PKCS#7; convert it to PEM (openssl pkcs7 -print_certs)",
     ),
     ("PRIVATE KEY-----", ", but a private key"),
 ];
@@ -33,7 +30,7 @@ const NO_LISTS: [(&str, &str); 1] = [("-----BEGIN CERTIFICATE-----", ", but a ce
 const NO_KEYS: [(&str, &str); 3] = [
     (
         "-----BEGIN OPENSSH PRIVATE KEY-----",
-        ", but one in the form of OpenSSH; turn it into PEM (ssh-keygen -p -m PKCS8)",
+        ", but one in the form of OpenSSH; convert it to PEM (ssh-keygen -p -m PKCS8)",
     ),
     (
         "PRIVATE KEY-----",
@@ -92,7 +89,8 @@ pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> 
     let has = |marker: &[u8]| pem.windows(marker.len()).any(|part| part == marker);
     if has(b"-----BEGIN ENCRYPTED PRIVATE KEY-----") || has(b"Proc-Type: 4,ENCRYPTED") {
         return Err(
-            "is encrypted with a password, which nobody can ask for; store the key without one (openssl pkey)"
+            "is encrypted with a password, which Sesame cannot enter; store the key without one \
+            (openssl pkey)"
                 .to_owned(),
         );
     }
@@ -133,7 +131,8 @@ fn instead(text: &[u8], others: &[(&str, &'static str)]) -> &'static str {
         return ", but base64 of PEM: it was encoded twice (under data, PEM is encoded once; under stringData, not at all)";
     }
     if text.starts_with(&[0x30, 0x81]) || text.starts_with(&[0x30, 0x82]) {
-        return ", but binary data, as DER or PKCS#12 is; turn it into PEM (openssl x509, openssl pkey or openssl pkcs12)";
+        return ", but binary data, such as DER or PKCS#12; convert it to PEM (openssl x509, \
+            openssl pkey or openssl pkcs12)";
     }
     if text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff]) {
         return ", but text in UTF-16; store it as ASCII";
@@ -146,7 +145,7 @@ fn instead(text: &[u8], others: &[(&str, &'static str)]) -> &'static str {
 fn broken(why: &Error) -> String {
     match why {
         Error::MissingSectionEnd { .. } => {
-            "is cut off, or not in lines: a PEM section has no END line".to_owned()
+            "is truncated, or its line breaks are missing: a PEM section has no END line".to_owned()
         }
         Error::Base64Decode(_) => "has a PEM section that is not base64".to_owned(),
         _ => "is not valid PEM".to_owned(),

@@ -161,7 +161,7 @@ pub(crate) fn refused_kind(certificate: &SubjectPublicKeyInfo<'_>) -> Option<Str
                 let known = [P256, P384, P521].contains(&curve.as_str());
                 (!known).then(|| format!("ECDSA on the curve {curve}"))
             }
-            None => Some("ECDSA on a curve that is spelt out instead of named".to_owned()),
+            None => Some("ECDSA with explicit curve parameters".to_owned()),
         },
         (ED25519, _) => None,
         (RSA_PSS, _) => Some("RSA for PSS only".to_owned()),
@@ -187,7 +187,7 @@ fn curve(certificate: &SubjectPublicKeyInfo<'_>) -> Option<String> {
 }
 
 fn malformed(kind: &str) -> String {
-    format!("holds a malformed {kind} private key; is it cut off?")
+    format!("holds a malformed {kind} private key; it may be truncated")
 }
 
 /// Returns a number without leading zeros.

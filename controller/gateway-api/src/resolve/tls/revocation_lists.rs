@@ -33,7 +33,7 @@ pub(super) fn read(text: &str) -> Result<Vec<RevocationList>, String> {
         let (rest, list) = CertificateRevocationList::from_der(der)
             .map_err(|_| format!("list {i} is malformed"))?;
         if !rest.is_empty() {
-            return Err(format!("list {i} has {} bytes too many", rest.len()));
+            return Err(format!("list {i} has {} trailing bytes", rest.len()));
         }
         check(&list.tbs_cert_list).map_err(|why| format!("list {i} {why}"))?;
         revoked += list.iter_revoked_certificates().count();
@@ -52,11 +52,11 @@ fn check(list: &TbsCertList<'_>) -> Result<(), String> {
     for extension in list.extensions() {
         let id = extension.oid.to_id_string();
         if let Some((_, what)) = PARTS.iter().find(|(known, _)| *known == id) {
-            return Err(format!("is {what}; expected the whole list of its issuer"));
+            return Err(format!("is {what}; expected the full list of its issuer"));
         }
         if extension.critical && id != "2.5.29.20" && id != "2.5.29.35" {
             return Err(format!(
-                "has the critical extension {id}, which Envoy does not know"
+                "has the critical extension {id}, which Envoy does not support"
             ));
         }
     }

@@ -41,11 +41,11 @@ pub(crate) fn read_names(value: &str) -> Result<AltNames, String> {
         if name.contains('*') {
             found.add_pattern(name)?;
         } else if name.contains("://") {
-            check_uri(name).map_err(|why| format!("holds what is none: {}", &why[1..]))?;
+            check_uri(name).map_err(|why| format!("holds an invalid URI: {}", &why[1..]))?;
             found.uris.push(name.to_owned());
         } else if name.is_empty() {
             // As a hostname, an empty name would match any.
-            return Err("holds an empty name; remove the comma too much".to_owned());
+            return Err("holds an empty name; remove the extra comma".to_owned());
         } else {
             Hostname::parse(name).map_err(|why| format!("holds {:?}: {why}", quoted(name)))?;
             found.dns_names.push(name.to_owned());
@@ -142,7 +142,7 @@ pub(crate) fn read(
             }
             _ => {
                 return Err(at(format!(
-                    ": exactly the member that type {} names must be set",
+                    ": set exactly the field that type {} names",
                     type_.as_str()
                 )));
             }

@@ -46,10 +46,12 @@ pub(super) fn read(key: &NamespacedName, secret: &Secret) -> Result<(KeyRef, Key
     each.sort_unstable();
     let same = |pair: &[&[u8]]| pair.first() == pair.last();
     if each.windows(2).any(same) {
-        return Err(format!("has a key twice in {ENTRY}; remove one of both"));
+        return Err(format!(
+            "has a duplicate key in {ENTRY}; remove one of them"
+        ));
     }
     if each.iter().any(|key| key.iter().all(|byte| *byte == 0)) {
-        return Err(format!("has a key of zeros in {ENTRY}; use random bytes"));
+        return Err(format!("has an all-zero key in {ENTRY}; use random bytes"));
     }
     let pair = KeyPair {
         name: format!("Secret/{key}"),
@@ -100,8 +102,8 @@ mod tests {
             (Vec::new(), "has 0 bytes"),
             (keys[..81].to_vec(), "has 81 bytes"),
             (vec![1; 17 * 80], "has 1360 bytes"),
-            (keys[..80].repeat(2), "has a key twice"),
-            (vec![0; 80], "has a key of zeros"),
+            (keys[..80].repeat(2), "has a duplicate key"),
+            (vec![0; 80], "has an all-zero key"),
         ] {
             assert!(fault_of(ENTRY, bytes).starts_with(words), "{words}");
         }

@@ -140,7 +140,7 @@ impl Faults<'_> {
                 if names::port(number).is_none() {
                     self.add(&field, format!("{number}: expected 1 to 65535"));
                 } else if !seen.insert(number) {
-                    self.add(&field, format!("{number} is there twice"));
+                    self.add(&field, format!("{number} is listed twice"));
                 }
             }
         }
@@ -232,7 +232,7 @@ mod tests {
             "externalTrafficPolicy: \"local\" is not one of Cluster, Local",
             "sessionAffinity: \"Cookie\" is not one of ClientIP, None",
             "nodePorts[0].nodePort: 0: expected 1 to 65535",
-            "nodePorts[1].port: 443 is there twice",
+            "nodePorts[1].port: 443 is listed twice",
         ] {
             assert!(found.contains(words), "{words}: {found}");
         }
