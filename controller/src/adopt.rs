@@ -36,10 +36,11 @@ pub(crate) enum AdoptError {
         source: Box<kube::Error>,
     },
     #[error(
-        "there is no Gateway {0}; Gateways that are served together are named CONTROLLER-NAMESPACE/CLASS"
+        "Gateway {0} does not exist; Gateways that are served together are named \
+        CONTROLLER-NAMESPACE/CLASS"
     )]
     NoGateway(NamespacedName),
-    #[error("{what}: {why}; `fleet` and the controller have to be of the same version")]
+    #[error("{what}: {why}; `fleet` and the controller must have the same version")]
     Preview {
         /// The ConfigMap.
         what: String,
@@ -49,7 +50,8 @@ pub(crate) enum AdoptError {
     #[error("there is nothing to adopt for Gateway {0}")]
     Nothing(NamespacedName),
     #[error(
-        "{0:?} is not what `fleet diff` prints now: the fleet or what the controller would write has changed; look again"
+        "{0:?} differs from the current output of `fleet diff`: the fleet or the controller's \
+        plan has changed; run `fleet diff` again"
     )]
     Stale(String),
 }

@@ -73,7 +73,7 @@ impl ClusterConnection {
             match read(self.kubeconfig.as_deref()).await {
                 Ok(found) if found.fingerprint == self.fingerprint => {}
                 Ok(_) => return,
-                Err(error) => tracing::warn!("{error:#}; what was read before is used"),
+                Err(error) => tracing::warn!("{error:#}; using the previous credentials"),
             }
         }
     }

@@ -89,9 +89,10 @@ impl Finalizer {
                     Ok(stored) => usage.put(Kind::GatewayClass, stored),
                     Err(error) => {
                         if matches!(&error, kube::Error::Api(status) if status.code == 409) {
-                            tracing::debug!(%name, "the class has changed; its finalizer is written later");
+                            tracing::debug!(%name, "the class has changed; writing its finalizer \
+                                later");
                         } else {
-                            tracing::warn!(%name, %error, "the finalizer cannot be written; trying again");
+                            tracing::warn!(%name, %error, "cannot write the finalizer; retrying");
                         }
                         retries.insert(name, Instant::now() + PAUSE);
                     }

@@ -45,7 +45,8 @@ impl OcgBundleWriter {
                 let failed = self.write(&desired).await.err();
                 let failed = failed.map(|error| error.to_string());
                 if let Some(error) = failed.as_ref().filter(|_| told != failed) {
-                    tracing::warn!(%error, "CA certificates of Gateways cannot be written for a mesh; it is tried again");
+                    tracing::warn!(%error, "cannot write the CA certificates of Gateways for a \
+                        mesh; retrying");
                 }
                 told = failed;
             }
@@ -156,7 +157,8 @@ impl OcgBundleWriter {
             return match answer(TIMEOUT, api.create(&parameters, &wanted)).await {
                 Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
                 created => created.map(|_| {
-                    tracing::info!(config_map = %name, "CA certificates of Gateways are written for a mesh");
+                    tracing::info!(config_map = %name, "wrote the CA certificates of Gateways for \
+                        a mesh");
                 }),
             };
         };

@@ -155,10 +155,10 @@ async fn controller(
     let mut name: Option<(String, bool)> = None;
     let end = loop {
         tokio::select! {
-            () = &mut election => anyhow::bail!("the election ended by itself"),
+            () = &mut election => anyhow::bail!("the election ended unexpectedly"),
             Some(ended) = tasks.join_next() => {
                 ended.context("a task failed")?;
-                anyhow::bail!("a task ended by itself");
+                anyhow::bail!("a task ended unexpectedly");
             }
             () = stop.told() => break End::Told,
             () = connection.outdated() => break End::Outdated,
@@ -192,7 +192,7 @@ async fn controller(
     tracing::info!(
         "{}",
         match end {
-            End::Told => "told to stop",
+            End::Told => "received a signal to stop",
             End::Outdated =>
                 "the address or the credentials of the API server may have changed; starting over",
             End::Renamed => "the controller has another name; starting over",

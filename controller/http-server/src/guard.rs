@@ -56,7 +56,7 @@ impl GuardFiles {
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
     /// One of two files that belong together is not set.
-    #[error("{given} is given without {missing}; name both")]
+    #[error("{given} is set without {missing}; set both")]
     Incomplete {
         /// The file that is set.
         given: &'static str,
@@ -152,11 +152,12 @@ impl Guard {
         if current.fingerprint != now {
             match Guarding::read(&self.files) {
                 Ok(guarding) => {
-                    tracing::info!("the files that guard an address were read again");
+                    tracing::info!("reloaded the files that guard an address");
                     current.guarding = guarding;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the files that guard an address have a fault; what they said before holds");
+                    tracing::warn!(%error, "the files that guard an address are invalid; keeping \
+                        the previous ones");
                 }
             }
             current.fingerprint = now;

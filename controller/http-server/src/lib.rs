@@ -78,7 +78,7 @@ where
         match callers.next().await {
             Ok(stream) => connections.add(stream, &answer),
             Err(error) => {
-                tracing::warn!(%error, "a caller cannot be taken");
+                tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -238,9 +238,9 @@ async fn converse<B>(
     tokio::select! {
         ended = connection => {
             if let Err(error) = ended {
-                tracing::debug!(%error, "a caller went away, or said what is no request");
+                tracing::debug!(%error, "a client disconnected or sent an invalid request");
             }
         }
-        () = overdue => tracing::debug!("a caller took too long"),
+        () = overdue => tracing::debug!("a client took too long"),
     }
 }

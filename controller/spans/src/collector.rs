@@ -31,7 +31,7 @@ const PATH: &str = "/v1/traces";
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
     /// A setting has no effect.
-    #[error("{0} is given without --spans-endpoint; name the collector, or leave it out")]
+    #[error("{0} needs --spans-endpoint; set it, or remove {0}")]
     NoEndpoint(&'static str),
     /// The URL does not name a collector.
     #[error("--spans-endpoint {url:?}: {reason}; expected as in http://collector.example.com:4318")]
@@ -82,20 +82,18 @@ impl CollectorSettings {
             url: url.rsplit('@').next().unwrap_or_default().to_owned(),
             reason,
         };
-        let endpoint: Uri = url.parse().map_err(|_| fault("this is no URL"))?;
+        let endpoint: Uri = url.parse().map_err(|_| fault("it is not a URL"))?;
         let authority = endpoint.authority();
         let authority = authority.ok_or_else(|| fault("it has no host"))?.as_str();
         if authority.contains('@') {
-            return Err(fault(
-                "a URL is no place for credentials; use --spans-headers-file",
-            ));
+            return Err(fault("it contains credentials; use --spans-headers-file"));
         }
         if endpoint.query().is_some() {
             return Err(fault("it has a query"));
         }
         match endpoint.scheme_str() {
             Some("http") if ca.is_some() => {
-                return Err(fault("--spans-ca is for https, and this is http"));
+                return Err(fault("--spans-ca needs an https URL, and this is http"));
             }
             Some("https") if ca.is_none() => {
                 return Err(fault("https needs --spans-ca, a file of authorities"));
@@ -188,7 +186,7 @@ impl Collector {
         match headers::read(path) {
             Ok(headers) => self.headers = headers,
             Err(error) => {
-                tracing::warn!(%error, "the headers for the collector stay as they were");
+                tracing::warn!(%error, "keeping the previous headers for the collector");
             }
         }
     }
@@ -287,12 +285,12 @@ mod tests {
         assert_eq!(path("http://here/x/y").ok().as_deref(), Some("/x/y"));
         assert!(of("https://here", Some("ca.pem")).is_ok());
         for (url, ca, words) in [
-            ("", None, "no URL"),
+            ("", None, "not a URL"),
             ("collector:4318", None, "neither"),
             ("/v1/traces", None, "no host"),
             ("grpc://here", None, "neither"),
             ("https://here", None, "needs --spans-ca"),
-            ("http://here", Some("ca.pem"), "for https"),
+            ("http://here", Some("ca.pem"), "an https URL"),
             ("http://me:s3cret@here", None, "credentials"),
             ("http://here/?key=1", None, "query"),
         ] {

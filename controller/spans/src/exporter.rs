@@ -109,7 +109,8 @@ async fn run(
             };
             if !std::mem::replace(&mut failing, true) {
                 tracing::warn!(
-                    "the collector does not take spans; they are lost until it does: {}",
+                    "spans cannot be sent to the collector; they are lost until it accepts them: \
+                    {}",
                     fault.reason
                 );
             }
@@ -127,9 +128,12 @@ async fn run(
         }
         if taken {
             if std::mem::take(&mut failing) {
-                tracing::info!(lost, "the collector takes spans again");
+                tracing::info!(lost, "the collector accepts spans again");
             } else if lost > 0 {
-                tracing::warn!(lost, "there were more spans than could be sent");
+                tracing::warn!(
+                    lost,
+                    "dropped spans, because there were more than could be sent"
+                );
             }
             lost = 0;
         }

@@ -44,7 +44,8 @@ pub(crate) fn read(path: &Path) -> Result<HeaderMap, CollectorError> {
     let mode = metadata.permissions().mode() & 0o7777;
     if mode & 0o007 != 0 {
         return Err(content(format!(
-            "everybody on this host may use this file (mode {mode:04o}); make it 0600 or 0640"
+            "all users of this host can access this file (mode {mode:04o}); set its mode to 0600 \
+            or 0640"
         )));
     }
     let mut text = String::new();

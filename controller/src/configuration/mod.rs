@@ -81,7 +81,7 @@ impl ConfigurationFollower {
                     tracing::warn!(
                         from,
                         why,
-                        "the configuration cannot be used; the one before stays in effect"
+                        "the configuration cannot be used; the previous one stays in effect"
                     );
                 }
             }

@@ -130,7 +130,7 @@ fn hand_on(follower: &ConfigurationFollower, known: &Known, told: &mut Option<Cu
         .map_err(|why| format!("SesameConfiguration {name} is not valid: {why}")),
         Some(Err(why)) => Err(format!("SesameConfiguration {name} cannot be read: {why}")),
         None => Err(format!(
-            "there is no SesameConfiguration {name}; make it, or start without --configuration"
+            "SesameConfiguration {name} does not exist; create it, or start without --configuration"
         )),
     };
     // Most events are about other objects.
@@ -148,7 +148,7 @@ fn unwatched(follower: &ConfigurationFollower, why: Unwatched) {
         Unwatched::NotServed => {
             "its definition is not installed; apply the output of `sesame-controller crds`"
         }
-        Unwatched::Forbidden => "no Role of the controller allows to watch it",
+        Unwatched::Forbidden => "no Role of the controller allows watching it",
     };
     let why = format!("SesameConfiguration {name} cannot be read: {why}");
     follower.take(Err(why), &name.to_string());
@@ -190,7 +190,8 @@ async fn write_all(
             // The watch delivers the newer version.
             Err(kube::Error::Api(refusal)) if matches!(refusal.code, 404 | 409) => {}
             Err(error) => {
-                tracing::warn!(%name, %error, "the status of a SesameConfiguration cannot be written and is tried again");
+                tracing::warn!(%name, %error, "cannot write the status of a SesameConfiguration; \
+                    retrying");
                 retries.insert(name, Instant::now() + PAUSE);
             }
         }

@@ -65,7 +65,8 @@ impl Publications {
                     );
                 }
                 Err(why) => {
-                    tracing::warn!(gateway = %name, %why, "the Gateway cannot be published; what was published stays");
+                    tracing::warn!(gateway = %name, %why, "the Gateway cannot be published; the \
+                        previous publication stays");
                     // Endpoints do not wait for the configuration.
                     if let Some(DesiredPublication::Publish(before)) = self.desired.get(&name) {
                         let last = before

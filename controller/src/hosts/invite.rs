@@ -186,7 +186,7 @@ async fn bearer(
         .map_err(|error| HostsError::of(&what, &error))?;
     let status = answer.status.ok_or_else(|| HostsError::Api {
         what,
-        why: "the answer holds no token".to_owned(),
+        why: "the response has no token".to_owned(),
     })?;
     Ok((status.token, status.expiration_timestamp.0))
 }

@@ -30,7 +30,8 @@ pub(crate) enum HostsError {
     },
     /// The host has joined already.
     #[error(
-        "host {0} has joined already; `--replace` ends its access and invites it anew, or `sesame-controller hosts revoke {0}` ends it for good"
+        "host {0} has already joined; `--replace` ends its access and invites it again, and \
+        `sesame-controller hosts revoke {0}` ends it permanently"
     )]
     Joined(String),
     /// Without the policy, several holders could use one token.
@@ -40,17 +41,20 @@ pub(crate) enum HostsError {
     NoPolicy(&'static str),
     /// The same.
     #[error(
-        "the API server does not follow the admission policy {0:?}, so one token could let in two hosts; apply controller/deploy of this version"
+        "the API server does not enforce the admission policy {0:?}, so one token could let in \
+        two hosts; apply controller/deploy of this version"
     )]
     PolicyNotFollowed(&'static str),
     /// The host does not exist.
     #[error(
-        "no host {0} has joined or been invited; `sesame-controller hosts list` shows those that have"
+        "host {0} has neither joined nor been invited; `sesame-controller hosts list` shows all \
+        hosts"
     )]
     Unknown(String),
     /// A host would not be able to trust the API server.
     #[error(
-        "the kubeconfig does not verify the API server's certificate, so no host could either; name its authority"
+        "the kubeconfig does not verify the API server's certificate, so hosts could not either; \
+        set its certificate authority"
     )]
     Insecure,
     /// A host would send its credentials to any server.
@@ -63,7 +67,7 @@ impl HostsError {
     fn of(what: &str, error: &kube::Error) -> Self {
         let why = match error {
             kube::Error::Api(status) if status.code == 403 => format!(
-                "{} (docs/joining.md lists the rights that this takes)",
+                "{} (docs/joining.md lists the required permissions)",
                 status.message
             ),
             kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),

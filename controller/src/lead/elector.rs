@@ -187,8 +187,8 @@ impl Elector {
             Ok(())
         };
         match answer(limit, give_up).await {
-            Ok(()) => tracing::info!("the Lease is given up"),
-            Err(error) => tracing::warn!(%error, "the Lease cannot be given up; it runs out"),
+            Ok(()) => tracing::info!("released the Lease"),
+            Err(error) => tracing::warn!(%error, "cannot release the Lease; it will expire"),
         }
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn assigned(
         let addresses = match (service, report.without_service.get(&basis.gateway)) {
             (Some(service), _) => of_service(&name, service, settings.publishing_type(), basis),
             (None, Some(why)) => awaiting(why.clone()),
-            (None, None) => awaiting(format!("Service {name} is still to be made")),
+            (None, None) => awaiting(format!("Service {name} does not exist yet")),
         };
         (basis.gateway.clone(), addresses)
     });
@@ -98,8 +98,8 @@ fn of_service(
             _ => String::new(),
         };
         let mut why = format!(
-            "no load balancer{class} has given Service {name} an address yet; `kubectl describe service -n {} {}` shows \
-             what its controller says",
+            "no load balancer{class} has assigned Service {name} an address yet; `kubectl \
+            describe service -n {} {}` shows the events of its controller",
             name.namespace, name.name
         );
         for note in &notes {
@@ -109,9 +109,12 @@ fn of_service(
     });
     let given = addresses.join(", ");
     let lacking = requested.iter().filter(|ip| !addresses.contains(ip));
-    let unusable = lacking
-        .filter(|_| awaited.is_none())
-        .map(|ip| (ip.clone(), format!("the load balancer has given {given}")));
+    let unusable = lacking.filter(|_| awaited.is_none()).map(|ip| {
+        (
+            ip.clone(),
+            format!("the load balancer has assigned {given}"),
+        )
+    });
     ServiceAddresses {
         unusable: unusable.collect(),
         addresses,
@@ -192,7 +195,7 @@ mod tests {
             assert!(found.addresses.is_empty() && found.unusable.is_empty());
             let why = found.awaited.expect("a reason");
             assert!(
-                why.starts_with("no load balancer of class \"example.com/lb\" has given Service web/edge-c an address yet"),
+                why.starts_with("no load balancer of class \"example.com/lb\" has assigned Service web/edge-c an address yet"),
                 "{why}"
             );
         }
@@ -219,7 +222,7 @@ mod tests {
         let found = balanced(&json!([{"ip": "192.0.2.1"}]), &["192.0.2.9", "192.0.2.1"]);
         let unusable = BTreeMap::from([(
             "192.0.2.9".to_owned(),
-            "the load balancer has given 192.0.2.1".to_owned(),
+            "the load balancer has assigned 192.0.2.1".to_owned(),
         )]);
         assert_eq!(found.unusable, unusable);
     }

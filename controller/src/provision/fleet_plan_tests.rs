@@ -194,7 +194,10 @@ fn unmanaged_fleet_is_released_and_outlives_its_gateway() {
     assert!(only_tells(&writes), "{writes:?}");
     let why = &report.without_fleet[&basis("edge").gateway];
     assert!(
-        why.contains("ServiceAccount web/edge-sesame-agent is there and not of this Gateway"),
+        why.contains(
+            "ServiceAccount web/edge-sesame-agent exists and does not belong to this \
+            Gateway"
+        ),
         "{why}"
     );
 
@@ -255,7 +258,7 @@ fn taken_name_and_missing_image_are_only_reported() {
     assert!(only_tells(&writes), "{writes:?}");
     let why = &report.without_fleet[&basis("edge").gateway];
     assert!(
-        why.contains("ServiceAccount web/edge-sesame-agent is there"),
+        why.contains("ServiceAccount web/edge-sesame-agent exists"),
         "{why}"
     );
 

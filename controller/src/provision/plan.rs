@@ -130,8 +130,9 @@ pub(super) fn plan<'a>(
             && (settings.is_managed() || !objects.is_empty())
         {
             let why = format!(
-                "the controller, which watches some namespaces alone, makes nothing for Gateways that are served together: set \
-                 spec.publishing.type None and spec.fleet.management Unmanaged for GatewayClass {:?}",
+                "the controller watches only some namespaces, so it creates nothing for Gateways \
+                that are served together: set spec.publishing.type None and spec.fleet.management \
+                Unmanaged for GatewayClass {:?}",
                 basis.class
             );
             plan.problem(OwnedKind::Service, gateway, why);
@@ -195,7 +196,8 @@ fn fleet_of(
     let mut unwatched = inventory.unwatched.iter();
     if let Some(kind) = unwatched.find(|kind| kind.is_of_workload(on_pods)) {
         return Err(format!(
-            "the controller may not watch objects of kind {kind}, so it keeps no fleets: apply controller/deploy/fleets.yaml"
+            "the controller may not watch objects of kind {kind}, so it manages no fleets: apply \
+            controller/deploy/fleets.yaml"
         ));
     }
     let spans = inventory.fleet_spans.as_deref();
@@ -228,7 +230,8 @@ fn release(
     if !released.is_empty() {
         let all = released.join(", ");
         let why = format!(
-            "the fleet is not managed any more: {all} run on as they are, also when this Gateway goes"
+            "the fleet is no longer managed: {all} keep running unchanged, even after this \
+            Gateway is deleted"
         );
         let of_gateways = &mut plan.report.released;
         of_gateways.insert(basis.gateway.clone(), why);
@@ -329,11 +332,12 @@ fn holder<'a>(claimants: &[ObjectClaim<'a>], found: Option<&ExistingObject>) -> 
 /// Returns the reason why a Gateway does not get the object of this name.
 pub(super) fn taken((kind, name): &OwnedKey, holder: Option<&Basis>) -> String {
     let whose = match holder {
-        Some(holder) => format!("is of Gateway {}", holder.gateway),
+        Some(holder) => format!("belongs to Gateway {}", holder.gateway),
         None if kind.is_of_fleet() => format!(
-            "is there and not of this Gateway: rename or delete it, or give it a label {GATEWAY_LABEL} to have it adopted"
+            "exists and does not belong to this Gateway: rename or delete it, or give it a label \
+            {GATEWAY_LABEL} to adopt it"
         ),
-        None => "is there and not of this Gateway: rename or delete it".to_owned(),
+        None => "exists and does not belong to this Gateway: rename or delete it".to_owned(),
     };
     let lack = lack(*kind);
     format!("{lack}: {kind} {name} {whose}")
@@ -342,9 +346,9 @@ pub(super) fn taken((kind, name): &OwnedKey, holder: Option<&Basis>) -> String {
 /// Returns the consequence for a Gateway without an object of this kind.
 pub(super) fn lack(kind: OwnedKind) -> &'static str {
     match kind.purpose() {
-        Purpose::Service => "no Service tells the addresses of this Gateway",
-        Purpose::Fleet | Purpose::Adoption => "the fleet of this Gateway is not complete",
-        Purpose::Upstream => "the Gateway that is to lead to this one is not complete",
+        Purpose::Service => "this Gateway has no Service for its addresses",
+        Purpose::Fleet | Purpose::Adoption => "the fleet of this Gateway is incomplete",
+        Purpose::Upstream => "the Gateway in front of this one is incomplete",
     }
 }
 

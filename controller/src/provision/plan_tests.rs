@@ -241,7 +241,7 @@ fn labelled_objects_of_other_owners_are_untouched() {
         }
         let (writes, without_service) = planned(&mine, &there);
         assert!(writes.is_empty(), "{owner}: {writes:?}");
-        assert!(without_service[&mine[0].gateway].contains("web/edge-sesame is there"));
+        assert!(without_service[&mine[0].gateway].contains("web/edge-sesame exists"));
         let planned = plan(&known(&mine, &there), [].iter(), &BTreeMap::new());
         assert_eq!(planned, OwnedPlan::default(), "{owner}");
     }
@@ -267,7 +267,7 @@ fn first_gateway_keeps_contested_service_name() {
             .iter()
             .all(|write| write.gateway() == Some(&old.gateway))
     );
-    let why = "Service web/web-int-sesame is of Gateway web/web-int";
+    let why = "Service web/web-int-sesame belongs to Gateway web/web-int";
     assert!(without_service[&young.gateway].ends_with(why));
     assert_eq!(without_service.len(), 1);
     // Once one of them has it, nothing is written any more, even if the other is older.

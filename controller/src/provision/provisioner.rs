@@ -322,7 +322,7 @@ fn after(
     let now = Instant::now();
     let (why, told) = match failure {
         WriteFailure::Changed => {
-            tracing::debug!(kind = kind.as_str(), %name, "changed meanwhile and is tried again");
+            tracing::debug!(kind = kind.as_str(), %name, "changed concurrently; retrying");
             let retry = NextAttempt::after(before, &CONFLICT_PAUSES, now);
             return FailedWrite { retry, told: None };
         }
@@ -331,13 +331,13 @@ fn after(
             let lack = lack(*kind);
             let mut told = format!("{lack}: {kind} {name} cannot be written: {why}");
             if kind.purpose() == Purpose::Upstream && why.contains("forbidden") {
-                told.push_str("; the rights for that are in controller/deploy/upstreams.yaml");
+                told.push_str("; the required permissions are in controller/deploy/upstreams.yaml");
             }
             (why, Some(told))
         }
         WriteFailure::Refused(why) | WriteFailure::Other(why) => (why, None),
     };
-    tracing::warn!(kind = kind.as_str(), %name, "cannot be written and is tried again: {why}");
+    tracing::warn!(kind = kind.as_str(), %name, "cannot be written; retrying: {why}");
     FailedWrite {
         retry: NextAttempt::after(before, &PAUSES, now),
         told: gateway.zip(told),

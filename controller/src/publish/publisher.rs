@@ -212,7 +212,7 @@ impl SnapshotPublisher {
         } else {
             tracing::info!(
                 writes = count,
-                "a Gateway that is gone or no longer ours is withdrawn"
+                "withdrew a Gateway that is gone or no longer served here"
             );
         }
         outcome
@@ -235,10 +235,10 @@ impl SnapshotPublisher {
         match tokio::time::timeout(TIMEOUT, write).await {
             Ok(Ok(written)) => Ok(written),
             Ok(Err(WriteRefusal::Foreign)) => Err(format!(
-                "{name}: there is one that this controller has not written; delete it"
+                "{name}: it exists, but this controller has not written it; delete it"
             )),
             Ok(Err(WriteRefusal::Kube(kube::Error::Api(status)))) => Err(format!(
-                "{name}: the API server says {} {}: {}",
+                "{name}: the API server answered {} {}: {}",
                 status.code, status.reason, status.message
             )),
             Ok(Err(WriteRefusal::Kube(error))) => Err(format!("{name}: {error}")),

@@ -53,10 +53,10 @@ pub(super) fn note_failure(
     let retry = NextAttempt::after(retries.get(&gateway), &PAUSES, Instant::now());
     retries.insert(gateway.clone(), retry);
     let Some(gateway) = gateway else {
-        tracing::warn!(%why, "what a Gateway left behind could not be removed; it is tried again");
+        tracing::warn!(%why, "cannot remove the publication of a deleted Gateway; retrying");
         return;
     };
-    tracing::warn!(%gateway, %why, "publishing failed; what was published stays, and it is tried again");
+    tracing::warn!(%gateway, %why, "publishing failed; the previous publication stays; retrying");
     failures
         .send_if_modified(|failures| failures.insert(gateway, why.clone()).as_ref() != Some(&why));
 }

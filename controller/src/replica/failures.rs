@@ -44,7 +44,7 @@ impl ApiFailures {
                 seconds = (now - outage.since).as_secs(),
                 subjects = subjects.join(", "),
                 %error,
-                "requests to the API server still fail; they are tried again"
+                "requests to the API server still fail; retrying"
             );
         }
     }

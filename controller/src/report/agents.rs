@@ -287,7 +287,7 @@ impl Agents {
         for name in stale.intersection(&self.stale) {
             let why = self.refused.get(name).map_or_else(
                 || {
-                    "it is of no Gateway of ours, dead for a day, or a Pod's that has ended"
+                    "it has no Gateway here, its host is silent for a day, or its Pod ended"
                         .to_owned()
                 },
                 ToString::to_string,
@@ -320,7 +320,7 @@ impl Agents {
         let refused = agent.as_ref().and_then(|agent| self.refusal(&name, agent));
         if let Some(why) = refused {
             if self.refused.insert(name.clone(), why).is_none() {
-                tracing::warn!(agent = name, "a GatewayAgent counts for nothing: {why}");
+                tracing::warn!(agent = name, "a GatewayAgent is ignored: {why}");
             }
         } else {
             self.refused.remove(&name);

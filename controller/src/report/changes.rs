@@ -10,15 +10,17 @@ pub(super) fn log(gateway: &NamespacedName, before: &FleetSummary, now: &FleetSu
     let foreign = &now.foreign_addresses;
     if *foreign != before.foreign_addresses && !foreign.is_empty() {
         let addresses = foreign.join(", ");
-        tracing::warn!(%gateway, addresses, "addresses that hosts report are left out: {FOREIGN_ADDRESS}");
+        tracing::warn!(%gateway, addresses, "ignoring addresses that hosts report: \
+            {FOREIGN_ADDRESS}");
     }
     let sets = |summary: &'_ FleetSummary| summary.lost.iter().cloned().collect::<BTreeSet<_>>();
     let (were, are) = (sets(before), sets(now));
     for host in are.difference(&were) {
         let seconds = now.lost_after.as_secs();
-        tracing::warn!(%gateway, host, seconds, "a host is lost: nothing was heard of it for that long, and its addresses leave the Gateway");
+        tracing::warn!(%gateway, host, seconds, "a host is lost: it has not reported for that \
+            long, and its addresses are removed from the Gateway");
     }
     for host in were.difference(&are) {
-        tracing::info!(%gateway, host, "a host that was lost is heard of again, or gone");
+        tracing::info!(%gateway, host, "a lost host reports again, or was removed");
     }
 }

@@ -69,7 +69,7 @@ impl Reports<'_> {
             && fleet.is_some_and(|fleet| fleet.endpoints.is_empty() && !fleet.pods);
         all.awaited = match awaited {
             // The provisioner has not handled the request yet.
-            None if addresses.is_empty() => Some("its Service is still to be made".to_owned()),
+            None if addresses.is_empty() => Some("its Service does not exist yet".to_owned()),
             None if nowhere => Some("no host reported an address".to_owned()),
             awaited => awaited,
         };
@@ -168,7 +168,7 @@ fn programmed(fleet: &FleetSummary, key: &ObjectKey) -> Programmed {
             0 => first.clone(),
             more => format!("{first} and {more} more"),
         };
-        notes.push(format!("{hosts} cannot take the newest revision: {why}"));
+        notes.push(format!("{hosts} cannot apply the newest revision: {why}"));
     }
     if let [first, more @ ..] = lost.as_slice() {
         let hosts = match more.len() {
@@ -179,11 +179,11 @@ fn programmed(fleet: &FleetSummary, key: &ObjectKey) -> Programmed {
             (minutes, 0) => format!("{minutes} minutes"),
             _ => format!("{} seconds", lost_after.as_secs()),
         };
-        notes.push(format!("nothing was heard for {silence} of {hosts}"));
+        notes.push(format!("no report for {silence} from {hosts}"));
     }
     if key.kind == Kind::Gateway && !foreign_addresses.is_empty() {
         let all = foreign_addresses.join(", ");
-        notes.push(format!("left out are addresses {all}: {FOREIGN_ADDRESS}"));
+        notes.push(format!("addresses {all} are left out: {FOREIGN_ADDRESS}"));
     }
     Programmed {
         notes,
@@ -263,6 +263,6 @@ fn tell_unpublished(conditions: &mut [Condition], why: &str) {
         condition.status = ConditionStatus::False;
         condition.reason = Reason::Invalid;
         condition.message =
-            format!("cannot be published, what was published before is served: {why}");
+            format!("cannot be published, the previous publication is served: {why}");
     }
 }

@@ -20,7 +20,7 @@ const MAX_ADDRESSES: usize = 16;
 const MAX_FOREIGN: usize = 8;
 /// Reason for ignoring reported addresses.
 pub(super) const FOREIGN_ADDRESS: &str =
-    "they are neither of the host's Node nor in the controller's --host-addresses";
+    "they belong neither to the host's Node nor to the controller's --host-addresses";
 /// Number of remembered revisions of one generation.
 const MAX_REVISIONS: usize = 256;
 /// Number of digits of a revision in reports.

@@ -56,9 +56,10 @@ impl PresenceNews {
         }
         match presence {
             HostPresence::Lost => format!(
-                "nothing was heard for {seconds} seconds of {who}: the addresses leave the Gateway, and what runs there serves on"
+                "no report for {seconds} seconds from {who}: the addresses are removed from the \
+                Gateway, and Envoys there keep serving"
             ),
-            HostPresence::Returned => format!("{who} reports again, after having been lost"),
+            HostPresence::Returned => format!("{who} reports again after being lost"),
         }
     }
 }
@@ -133,7 +134,7 @@ mod tests {
         let told = presences(&[("a", HostPresence::Lost), ("b", HostPresence::Lost)]);
         let news = untold(&now, &told);
         assert_eq!(news.len(), 1);
-        assert_eq!(news[0].text(90), "b reports again, after having been lost");
+        assert_eq!(news[0].text(90), "b reports again after being lost");
         assert_eq!(untold(&now, &now), []);
 
         let all: HostPresences = (0..9)

@@ -77,7 +77,7 @@ pub(super) fn transitions(before: &Value, after: &Value, controller_name: &str) 
         is_bad: false,
         reason: "Resolved".to_owned(),
         about: about.clone(),
-        message: format!("{type_} ({}) is no longer so", then.reason),
+        message: format!("{type_} ({}) no longer applies", then.reason),
     });
     let all = turned.collect::<Vec<_>>().into_iter().chain(gone);
     all.take(MAX_AT_ONCE).collect()
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(told[0].reason, "Resolved");
         assert_eq!(
             told[0].message,
-            "PartiallyInvalid (UnsupportedValue) is no longer so"
+            "PartiallyInvalid (UnsupportedValue) no longer applies"
         );
     }
 }

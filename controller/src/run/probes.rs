@@ -45,7 +45,7 @@ impl Progress {
             NOT_READ.to_owned()
         } else {
             let kinds = kinds.join(", ");
-            format!("the definitions of the Gateway API are awaited: {kinds}; install them")
+            format!("waiting for the definitions of the Gateway API: {kinds}; install them")
         })
     }
 }

@@ -62,16 +62,16 @@ impl Metrics {
         let mut registry = Registry::with_prefix("sesame_controller");
         let all = &mut registry;
         let resolutions = Histogram::new(exponential_buckets(0.001, 2.0, 13));
-        let help = "Time to resolve the whole world";
+        let help = "Time to resolve all objects";
         all.register("resolution_seconds", help, resolutions.clone());
-        let help = "When each certificate that is to be served expires, in seconds since 1970";
+        let help = "Expiry of each certificate to be served, in seconds since 1970";
         let certificates = add(all, "certificate_expiry_timestamp_seconds", help);
-        let help = "GatewayAgents that count for nothing: no host may have written them";
+        let help = "GatewayAgents that are ignored, because no host may have written them";
         let reports_refused = add(all, "reports_refused", help);
-        let help =
-            "Hosts that have been silent for too long: their addresses have left their Gateways";
+        let help = "Hosts that have been silent for too long; their addresses are removed from their \
+            Gateways";
         let hosts_lost = add(all, "hosts_lost", help);
-        let help = "Watches that failed and were started again";
+        let help = "Watches that failed and were restarted";
         let watch_failures = add(all, "watch_failures", help);
         let help = "1 while the API server answers this replica";
         let api_server = add(all, "api_server_answers", help);

@@ -39,11 +39,11 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 const NOT_INSTALLED: &str = "it is not installed";
 const NOT_SERVED_HERE: &str = "the API server does not serve it";
-const NOT_ALLOWED: &str = "the controller's ClusterRole does not let it list clustertrustbundles of certificates.k8s.io; apply the one of \
-                           this release, and it is read within moments";
-const NOT_FOUND_OUT: &str = "the controller's ClusterRole does not let it look for the kind's definition; apply the one of this release, and \
-                             the kind is read within moments";
-const NONE_READ: &str = "its definition serves no version that is read; install newer definitions";
+const NOT_ALLOWED: &str = "the controller's ClusterRole does not let it list clustertrustbundles \
+    of certificates.k8s.io; apply the ClusterRole of this release, and it is read within moments";
+const NOT_FOUND_OUT: &str = "the controller's ClusterRole does not let it look for the kind's \
+    definition; apply the ClusterRole of this release, and the kind is read within moments";
+const NONE_READ: &str = "its definition serves no supported version; install newer definitions";
 
 /// Kinds that resolution cannot do without. A replica that has never seen their definitions waits,
 /// because an empty result would withdraw all publications.
@@ -98,9 +98,10 @@ impl Watches {
                         self.awaited.send_modify(|all| {
                             all.insert(kind, why);
                         });
-                        tracing::warn!(%kind, why, "the definitions of the Gateway API are awaited; what is published stays as it is");
+                        tracing::warn!(%kind, why, "waiting for the definitions of the Gateway \
+                            API; publications stay unchanged");
                     } else {
-                        tracing::info!(%kind, why, "the kind counts as empty");
+                        tracing::info!(%kind, why, "treating the kind as empty");
                         if !self.pass_on(kind, WatchEvent::Listed(Vec::new())) {
                             return;
                         }
@@ -193,7 +194,7 @@ impl Watches {
         let known = kind.api_versions();
         if kind == Kind::ClusterTrustBundle {
             let asked = || readable_certificates(&self.replica.client);
-            let what = "the API server does not say whether it serves the kind";
+            let what = "cannot determine whether the API server serves the kind";
             let found = self.ask(kind, what, asked).await;
             return found.map(str::to_owned).map_err(|why| match why {
                 UnreadCertificates::NotServed => NOT_SERVED_HERE,

@@ -256,7 +256,7 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     assert!(
         controller
             .log()
-            .contains("its name does not follow from its Gateway and its host")
+            .contains("its name does not match its Gateway and host")
     );
     let still = wait_programmed(cluster, &vault(), &["192.0.2.2"]).await;
     assert_eq!(still, of_vault);

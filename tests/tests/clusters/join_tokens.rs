@@ -58,7 +58,7 @@ async fn join_token_admits_one_host_with_own_rights() {
     );
     refused(
         &site.hosts(&["token", "--gateway", "default/edge", "--host", "a"]),
-        "has joined already",
+        "has already joined",
     );
 
     // Withdrawn, expired and malformed tokens.
@@ -81,7 +81,7 @@ async fn join_token_admits_one_host_with_own_rights() {
         &join(&host.state(), &host.config(), &late, &clock.variables()),
         "this join token expired at",
     );
-    refused(&host.join("something"), "this is no join token");
+    refused(&host.join("something"), "this is not a join token");
     refused(&host.join(&late[..late.len() - 9]), "damaged");
     assert!(!host.state().join("cluster").exists());
 

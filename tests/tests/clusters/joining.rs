@@ -209,7 +209,7 @@ async fn lost_and_found(site: &Site, agent: &mut AgentUnderTest, controller: &Co
     let programmed = condition(&object["status"]["conditions"], "Programmed");
     let message = programmed["message"].as_str().unwrap_or_default();
     assert!(
-        message.contains("nothing was heard for 90 seconds of host-1"),
+        message.contains("no report for 90 seconds from host-1"),
         "{programmed:#}"
     );
     assert!(controller.metric("hosts_lost", "").await > 0.5);
@@ -256,7 +256,10 @@ async fn told(site: &Site, type_: &str, reason: &str) {
 async fn revoked(site: &Site, agent: &mut AgentUnderTest) {
     let output = site.hosts(&["revoke", "host-1"]);
     assert!(output.status.success(), "{}", words(&output));
-    refused(&site.hosts(&["revoke", "host-1"]), "no host host-1");
+    refused(
+        &site.hosts(&["revoke", "host-1"]),
+        "host host-1 has neither joined nor been invited",
+    );
     let stolen = site.cluster.bearer(&credential(&agent.state()).await);
     eventually("the access has ended", SOON, async || {
         match stolen.get(&format!("{CORE}/configmaps")).await {

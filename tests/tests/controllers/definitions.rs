@@ -42,7 +42,7 @@ async fn controller_withdraws_nothing_if_definitions_are_missing() {
     let published = publication(cluster.admin(), &edge_name()).await;
     published.expect("what was published stays");
     assert!(
-        controller.log().contains("are awaited"),
+        controller.log().contains("waiting for the definitions"),
         "{}",
         controller.log_tail()
     );

@@ -77,7 +77,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     first.wait_ready().await;
     assert!(second.stop().await.success());
     assert!(
-        second.log().contains("the Lease is given up"),
+        second.log().contains("released the Lease"),
         "{}",
         second.log_tail()
     );

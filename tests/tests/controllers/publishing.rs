@@ -83,7 +83,7 @@ async fn gateway_addresses_follow_load_balancer() {
     let cloud = StandInCloud::start(&cluster).await;
     serve(&cluster).await;
     // Until the Service exists, another message with the same reason says so.
-    let why = "no load balancer of class \"example.com/lb\" has given Service default/edge-edge an address yet";
+    let why = "no load balancer of class \"example.com/lb\" has assigned Service default/edge-edge an address yet";
     cluster
         .until("an address is awaited", GATEWAY, |gateway| {
             let programmed = programmed(gateway);
@@ -279,7 +279,7 @@ async fn publishing_type_selects_gateway_addresses() {
     .await;
     let why = programmed(&told)["message"].as_str().expect("a message");
     assert!(
-        why.contains("198.51.100.9") && why.contains("has given 198.51.100.1"),
+        why.contains("198.51.100.9") && why.contains("has assigned 198.51.100.1"),
         "{why}"
     );
     cloud.give(json!([{"ip": "198.51.100.9"}]));

@@ -87,7 +87,7 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
     eventually("it is said that the name is taken", SOON, async || {
         let log = controller.log();
         holds(
-            log.contains("other-edge is there and not of this Gateway"),
+            log.contains("other-edge exists and does not belong to this Gateway"),
             || controller.log_tail(),
         )
     })
@@ -97,7 +97,7 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
     })
     .await;
     let why = nameless(&gateway)["message"].as_str().expect("a message");
-    assert!(why.contains("Service default/other-edge is there"), "{why}");
+    assert!(why.contains("Service default/other-edge exists"), "{why}");
     let taken = admin.get(OTHER).await.expect("it is there");
     assert!(taken["metadata"]["labels"].is_null(), "{taken:#}");
     let now = admin.get(SERVICE).await.expect("it is there");
@@ -158,7 +158,7 @@ async fn two_gateways_want_one_name(cluster: &TestCluster, controller: &Controll
     })
     .await;
     let why = nameless(&told)["message"].as_str().expect("a message");
-    assert!(why.ends_with("is of Gateway default/web"), "{why}");
+    assert!(why.ends_with("belongs to Gateway default/web"), "{why}");
     assert_eq!(nameless(&told)["status"], "False");
 
     // Both Gateways change, which gives them two chances to fight over the Service.

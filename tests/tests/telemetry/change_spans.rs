@@ -286,7 +286,7 @@ async fn spans_and_token_go_only_to_trusted_collector() {
         } else {
             eventually("the log says why", SOON, async || {
                 let log = agent.log();
-                let told = log.contains("the collector does not take spans")
+                let told = log.contains("spans cannot be sent to the collector")
                     && log.contains("UnknownIssuer");
                 holds(told, || log)
             })

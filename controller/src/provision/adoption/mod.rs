@@ -163,7 +163,7 @@ fn foreign(wanted: &OwnedObject, found: &ExistingObject) -> Option<String> {
     }
     let controller = controller_of(&found.value);
     if !controller.is_empty() && controller != controller_of(&wanted.value) {
-        return Some(format!("the controller {controller:?} keeps it"));
+        return Some(format!("the controller {controller:?} manages it"));
     }
     let manager = &metadata["labels"][MANAGED_BY];
     if let Some(manager) = manager.as_str().filter(|_| {
@@ -171,7 +171,8 @@ fn foreign(wanted: &OwnedObject, found: &ExistingObject) -> Option<String> {
         manager != ours
     }) {
         return Some(format!(
-            "its label {MANAGED_BY} says that {manager:?} manages it; remove the label if that is over"
+            "its label {MANAGED_BY} says that {manager:?} manages it; remove the label if it no \
+            longer does"
         ));
     }
     if !metadata["deletionTimestamp"].is_null() {
@@ -179,7 +180,8 @@ fn foreign(wanted: &OwnedObject, found: &ExistingObject) -> Option<String> {
     }
     let same = is_replaceable(wanted, &found.value);
     (!same).then(|| {
-        "its selector or its role is another one, and cannot be changed; delete it (with --cascade=orphan its Pods stay)"
+        "its selector or role differs and cannot be changed; delete it (with --cascade=orphan its \
+        Pods stay)"
             .to_owned()
     })
 }
@@ -211,7 +213,8 @@ fn not_complete(basis: &Basis, objects: &[OwnedObject], fates: &[Fate]) -> Strin
             Fate::Adopted { .. } => adoptable.push(format!("{kind} {name}")),
             Fate::Foreign(why) => {
                 return format!(
-                    "{lack}: {kind} {name} is there and not of this Gateway: {why}; rename or delete it"
+                    "{lack}: {kind} {name} exists and does not belong to this Gateway: {why}; \
+                    rename or delete it"
                 );
             }
         }
@@ -221,18 +224,22 @@ fn not_complete(basis: &Basis, objects: &[OwnedObject], fates: &[Fate]) -> Strin
         .map_or(("", &[][..]), |(f, m)| (f, m));
     let more = match more {
         [] => String::new(),
-        [one] => format!(", and so is {one}"),
-        all => format!(", and so are {}", all.join(", ")),
+        [one] => format!(", nor does {one}"),
+        all => format!(", nor do {}", all.join(", ")),
     };
     let stale = match &basis.adopt {
         Some(_) => {
-            format!(" (the annotation {ADOPT_ANNOTATION} that it has is for another state of them)")
+            format!(
+                " (its current annotation {ADOPT_ANNOTATION} is for another state of these \
+                objects)"
+            )
         }
         None => String::new(),
     };
     format!(
-        "{lack}: {first} is there and not of this Gateway{more}; `sesame-controller fleet diff {}` shows what it changes to \
-         adopt them, and prints the value of {ADOPT_ANNOTATION} that has the controller do so{stale}; or rename or delete them",
+        "{lack}: {first} exists and does not belong to this Gateway{more}; to adopt, run \
+        `sesame-controller fleet diff {}`, which shows the changes and prints the value for \
+        {ADOPT_ANNOTATION}{stale}; or rename or delete them",
         basis.gateway
     )
 }

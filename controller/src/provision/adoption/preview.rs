@@ -91,7 +91,7 @@ impl AdoptionPreview {
         let written: Written =
             serde_json::from_str(text).map_err(|error| format!("{ENTRY}: {error}"))?;
         if written.gateway != gateway.to_string() {
-            return Err(format!("it is of Gateway {:?}", written.gateway));
+            return Err(format!("it belongs to Gateway {:?}", written.gateway));
         }
         let objects = written.objects.into_iter().map(|value| {
             let kind = value["kind"].as_str().unwrap_or_default();

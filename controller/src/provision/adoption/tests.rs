@@ -82,7 +82,8 @@ fn existing_fleet_is_adopted_unchanged_after_consent() {
     }
     let (_, why) = open(&inventory);
     for words in [
-        "ServiceAccount web/edge-sesame-agent is there and not of this Gateway, and so are Role",
+        "ServiceAccount web/edge-sesame-agent exists and does not belong to this Gateway, nor do \
+        Role",
         "`sesame-controller fleet diff web/edge`",
     ] {
         assert!(why.contains(words), "{why}");
@@ -157,7 +158,10 @@ fn consent_covers_shown_changes_until_carried_out() {
     let launcher = object(&mut other, OwnedKind::DaemonSet, "-envoy");
     *launcher.value.pointer_mut(image).unwrap() = json!("envoy:00");
     let (_, why) = open(&other);
-    assert!(why.contains("is for another state of them"), "{why}");
+    assert!(
+        why.contains("is for another state of these objects"),
+        "{why}"
+    );
     // So is another object of the same name.
     *object(&mut other, OwnedKind::DaemonSet, "-envoy") =
         object(&mut inventory, OwnedKind::DaemonSet, "-envoy").clone();
@@ -197,7 +201,7 @@ fn foreign_objects_are_never_adopted() {
         (
             "annotations",
             json!({"projectsesame.io/controller": "example.com/other"}),
-            "\"example.com/other\" keeps it",
+            "\"example.com/other\" manages it",
         ),
         (
             "labels",

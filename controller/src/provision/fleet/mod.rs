@@ -90,8 +90,8 @@ fn send_spans_to(workload: &mut Value, collector: &str) {
 fn images(images: Option<&FleetImages>) -> Result<Images<'_>, String> {
     let missing = |field: &str, flag: &str| {
         format!(
-            "spec.fleet.images.{field} is missing, and the controller has no --{flag}-image: name one in the controller's \
-             SesameConfiguration, or in that of the GatewayClass"
+            "spec.fleet.images.{field} is missing, and the controller has no --{flag}-image: set \
+            one in the SesameConfiguration of the controller or of the GatewayClass"
         )
     };
     let FleetImages { agent, envoy } = images.ok_or_else(|| missing("agent", "agent"))?;

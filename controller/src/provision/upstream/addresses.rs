@@ -23,7 +23,7 @@ pub(in crate::provision) fn addresses(
     let key = (OwnedKind::Gateway, name(basis));
     let found = inventory.objects.get(&key);
     let Some(found) = found.filter(|found| found.is_of(basis)) else {
-        let made = format!("Gateway {} is still to be made", key.1);
+        let made = format!("Gateway {} does not exist yet", key.1);
         return awaiting(problem.map_or(made, Clone::clone));
     };
     let upstream = &found.value;
@@ -102,7 +102,7 @@ fn own_complaints<'v>(
     let silent = types
         .iter()
         .all(|type_| conditions.iter().all(|found| found["type"] != *type_));
-    let silence = silent.then(|| "its controller has said nothing about it yet".to_owned());
+    let silence = silent.then(|| "its controller has not reported on it yet".to_owned());
     silence
         .into_iter()
         .chain(complaints(upstream, &upstream["status"], types, of))

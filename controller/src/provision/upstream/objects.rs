@@ -50,11 +50,12 @@ pub(super) fn objects(
     }
     let left_out = (!left_out.is_empty()).then(|| {
         let ports = left_out.join(", ");
-        format!("left out are ports {ports}: {}", lacking(inventory))
+        format!("ports {ports} are left out: {}", lacking(inventory))
     });
     if listeners.len() > MAX_LISTENERS {
         return Err(format!(
-            "the Gateway has {} ports, and a second one has at most {MAX_LISTENERS} listeners",
+            "the Gateway has {} ports, and the second Gateway can have at most {MAX_LISTENERS} \
+            listeners",
             listeners.len()
         ));
     }
@@ -143,24 +144,26 @@ fn class<'s>(
         .unwrap_or(&UpstreamSettings::NONE);
     let Some(class) = gateway_class_name else {
         return Err(format!(
-            "{FIELD} is missing: name the GatewayClass that is to lead clients to this Gateway"
+            "{FIELD} is missing: name the GatewayClass of the Gateway in front of this one"
         ));
     };
     if *class == basis.class {
         return Err(format!(
-            "{FIELD} is {class:?}, which is the Gateway's own class: it would lead to itself; name another one"
+            "{FIELD} is {class:?}, which is the Gateway's own class, so it would lead to itself; \
+            name another one"
         ));
     }
     if let Some(first) = &basis.leads_to {
         return Err(format!(
-            "it leads to Gateway {first} itself, and so gets no other one before it: give its GatewayClass, {:?}, another \
-             spec.publishing.type",
+            "it is in front of Gateway {first}, so no other Gateway can be in front of it: set \
+            another spec.publishing.type for its GatewayClass {:?}",
             basis.class
         ));
     }
     if basis.of_class && leads_back(basis, class, inventory) {
         return Err(format!(
-            "{FIELD} is {class:?}, whose own second Gateway leads back to this class: it would lead to itself; name another one"
+            "{FIELD} is {class:?}, whose own second Gateway leads back to this class, so it would \
+            lead to itself; name another one"
         ));
     }
     Ok(class)

@@ -141,7 +141,7 @@ fn gateway_never_leads_to_itself_and_explains() {
         ),
         (
             refused(&second, Some("cloud"), &none),
-            "it leads to Gateway first itself",
+            "it is in front of Gateway first",
         ),
         (
             refused(&basis(&many), Some("cloud"), &none),
@@ -165,7 +165,7 @@ fn gateway_never_leads_to_itself_and_explains() {
     assert!(
         made.left_out
             .unwrap()
-            .starts_with("left out are ports TCP 443")
+            .starts_with("ports TCP 443 are left out")
     );
 }
 
@@ -258,7 +258,7 @@ fn upstream_addresses_count_only_while_accepted() {
     let found = told(&json!({}), &[]);
     let why = found.awaited.unwrap();
     assert!(
-        why.ends_with("has no address yet; its controller has said nothing about it yet"),
+        why.ends_with("has no address yet; its controller has not reported on it yet"),
         "{why}"
     );
 }

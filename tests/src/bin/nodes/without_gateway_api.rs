@@ -83,7 +83,7 @@ async fn waits(kubectl: &Kubectl) {
     .await;
     let log = kubectl.ok(&["logs", CONTROLLER, system]);
     assert!(
-        log.contains("the definitions of the Gateway API are awaited"),
+        log.contains("waiting for the definitions of the Gateway API"),
         "{log}"
     );
 }

@@ -251,7 +251,7 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
             |gateway| {
                 let why = of_gateway(gateway, "projectsesame.io/Fleet")["message"].as_str();
                 why.is_some_and(|why| {
-                    why.contains("other-edge-agent is there and not of this Gateway")
+                    why.contains("other-edge-agent exists and does not belong to this Gateway")
                 })
             },
         )
@@ -304,8 +304,12 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
     cluster
         .until("the Gateway says so", &path, |gateway| {
             let why = of_gateway(gateway, "projectsesame.io/Fleet")["message"].as_str();
-            why.is_some_and(|why| why.contains("edge-edge-agent is there and not of this Gateway"))
-                && of_gateway(gateway, "projectsesame.io/Released").is_null()
+            why.is_some_and(|why| {
+                why.contains(
+                    "edge-edge-agent exists and does not belong to \
+                this Gateway",
+                )
+            }) && of_gateway(gateway, "projectsesame.io/Released").is_null()
         })
         .await;
 
