@@ -261,7 +261,8 @@ mod tests {
         let late = Timestamp::from_second(authority.not_after + 1).expect("a time");
         let warning = authority.warning(late).expect("a warning");
         assert!(!warning.refused, "another authority may be good");
-        let words = "the certificate of authority CN=rcgen self signed cert in ConfigMap/ns/ca has";
+        let words =
+            "the certificate of authority CN=rcgen self signed cert in ConfigMap/ns/ca expired";
         assert!(warning.message.starts_with(words), "{}", warning.message);
         pair.certificate_chain = b"none".to_vec();
         assert_eq!(Expiry::of(&pair), None);

@@ -183,7 +183,9 @@ fn unmanaged_fleet_is_released_and_outlives_its_gateway() {
     assert!(writes.is_empty(), "{writes:?}");
     let why = &report.released[&basis("edge").gateway];
     assert!(
-        why.contains("DaemonSet web/edge-sesame-agent, DaemonSet web/edge-sesame-envoy run on"),
+        why.contains(
+            "DaemonSet web/edge-sesame-agent, DaemonSet web/edge-sesame-envoy keep running"
+        ),
         "{why}"
     );
     assert_eq!(report.released.len(), 1);

@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(news.len(), 1);
         let text = news[0].text(90);
         assert!(
-            text.contains("90 seconds of h0, h1, h2, h3, h4 and 4 more"),
+            text.contains("90 seconds from h0, h1, h2, h3, h4 and 4 more"),
             "{text}"
         );
     }

@@ -168,7 +168,7 @@ fn shards_and_manifest_belong_together() {
     told(&|all| all.manifest.format = 9, "manifest format 9");
     told(
         &|all| all.shards[0].bytes = vec![0; crate::shard::MAX_STORED_BYTES + 1].into(),
-        "more than the",
+        "at most 921600 are allowed",
     );
     // The digests of the parts are correct, but the revision is not.
     let forged = with(&|all| "0".repeat(64).clone_into(&mut all.manifest.revision)).unwrap();

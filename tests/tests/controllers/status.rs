@@ -218,7 +218,7 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
         .until("two of three hosts serve", GATEWAY, |gateway| {
             let programmed = condition(&gateway["status"]["conditions"], "Programmed");
             let message = programmed["message"].as_str().unwrap_or_default();
-            message.starts_with("programmed on 2 of 3 hosts") && message.ends_with("of node-3")
+            message.starts_with("programmed on 2 of 3 hosts") && message.ends_with("from node-3")
         })
         .await;
     let status = &gateway["status"];

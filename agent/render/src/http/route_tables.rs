@@ -14,7 +14,7 @@ use prost::{DecodeError, Message as _};
 use sesame_proto::encoded::EncodedTable;
 use sesame_proto::expressions::{self, MOST_OF_VIRTUAL_HOST};
 use sesame_proto::refusal;
-use sesame_proto::schema::{ExternalAuth, RouteTable, VirtualHost};
+use sesame_proto::schema::{ExternalAuth, Route, RouteTable, VirtualHost};
 use sesame_proto::sizes::{self, MOST_OF_GATEWAY, in_words};
 use sesame_proto::wire::append;
 
@@ -248,14 +248,7 @@ pub(crate) fn render_host(
         if rendered.is_empty() {
             rendered.extend(refusing::instead_of(it));
         } else if cost.saturating_add(of_this) > MOST_OF_VIRTUAL_HOST {
-            let consequence = refusing::consequence(it);
-            problems.add(
-                &it.name,
-                format!(
-                    "in virtual host `{domain}` the regular expressions before it have {cost} instructions once \
-                     compiled, its own have {of_this}; at most {MOST_OF_VIRTUAL_HOST} are allowed; {consequence} there"
-                ),
-            );
+            problems.add(&it.name, beyond_cost(domain, cost, of_this, it));
             rendered = refusing::instead_of(it).into_iter().collect();
         } else {
             cost = cost.saturating_add(of_this);
@@ -283,6 +276,14 @@ fn beyond_size(domain: &str, before: u64, with_this: u64) -> String {
         in_words(with_this),
         in_words(MOST_OF_VIRTUAL_HOST_BYTES),
         refusal::HTTP
+    )
+}
+
+/// Returns the problem of a route whose expressions exceed what its virtual host may cost.
+fn beyond_cost(domain: &str, before: u64, own: u64, route: &Route) -> String {
+    let consequence = refusing::consequence(route);
+    format!(
+        "in virtual host `{domain}` the regular expressions before it have {before} instructions once compiled, its own have {own}; at most {MOST_OF_VIRTUAL_HOST} are allowed; {consequence} there"
     )
 }
 

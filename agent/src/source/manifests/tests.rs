@@ -429,7 +429,7 @@ fn limits_keep_known_objects_and_refuse_new() {
     fixture.write("b.yaml", object("b", &"x".repeat(800)));
     fixture.write("c.yaml", object("c", &"x".repeat(800)));
     assert_eq!(fixture.objects().len(), 1);
-    assert!(fixture.problem().contains("more than 1500 bytes"));
+    assert!(fixture.problem().contains("would exceed 1500 bytes"));
     fixture.write("b.yaml", object("b", "2"));
     fixture.write("c.yaml", object("c", "2"));
     assert_eq!(fixture.objects(), ["b=2", "c=2"]);

@@ -19,6 +19,7 @@ const INTEGERS: &[(&str, i64, i64)] = &[
     ("nodePort", 1, 65_535),
     ("number", 1, 65_535),
     ("numerator", 0, i32::MAX as i64),
+    ("offset", 0, 65_534),
     ("outside", 1, 65_535),
     ("percent", 0, 100),
     ("port", 1, 65_535),

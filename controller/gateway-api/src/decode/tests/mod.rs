@@ -184,7 +184,7 @@ fn unsupported_kind_is_distinguished_from_fault() {
     assert!(
         error
             .to_string()
-            .contains("read as gateway.networking.k8s.io/v1 or"),
+            .contains("expected gateway.networking.k8s.io/v1 or"),
         "{error}"
     );
     assert!(

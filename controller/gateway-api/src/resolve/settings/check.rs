@@ -422,7 +422,10 @@ mod tests {
         );
         assert!(faults_of_parameters(&with_both, Scope::Named).is_empty());
         let found = faults_of_parameters(&with_both, Scope::Of("ns")).join("; ");
-        assert!(found.contains("spec.fleet.images counts only"), "{found}");
-        assert!(found.contains("spec.fleet.gateways counts only"), "{found}");
+        assert!(found.contains("spec.fleet.images applies only"), "{found}");
+        assert!(
+            found.contains("spec.fleet.gateways applies only"),
+            "{found}"
+        );
     }
 }

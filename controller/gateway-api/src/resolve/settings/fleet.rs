@@ -285,7 +285,7 @@ mod tests {
             "nodeSelector: \"a b\" is not the key",
             "nodeSelector[edge]: \"-\"",
             "tolerations[0].key: required unless operator is Exists",
-            "tolerations[1].value: expected none",
+            "tolerations[1].value: must be empty",
             "tolerations[2].tolerationSeconds",
             "resources.agent.limits[cpu]: \"1 core\" is not a quantity",
             "resources.envoy.requests[memory]: \"1025Mi\" is more than the limit \"1Gi\"",
