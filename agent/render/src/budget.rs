@@ -1,10 +1,9 @@
 //! The subscription budget, which limits the files that Envoy watches.
 //!
-//! Each file subscription is one inotify instance, and Envoy aborts if the kernel has none left
-//! (the default is 128 per user). Each subscription is therefore granted here before it is written
-//! into a resource: LDS, CDS and RTDS, then route tables, then secrets, then endpoints. A resource
-//! without a subscription is inlined: the endpoints of a cluster, the route table or the keys of a
-//! listener. It is served all the same; only its changes cost more.
+//! Every file subscription of Envoy is one inotify instance, and Envoy aborts when the kernel has no more
+//! (128 for a user by default). So each subscription is granted here before it is written into a resource:
+//! LDS, CDS and RTDS, then route tables, keys of session tickets, secrets and endpoints. What gets none is inline: the endpoints of a
+//! cluster, the route table or the keys of a listener. It serves all the same; only its changes cost more.
 //!
 //! The kernel takes 10 ms to release each watch of a killed process, and the next Envoy starts only
 //! after that. So few endpoint sets have files, even with a large budget.
@@ -39,6 +38,8 @@ pub(crate) struct Subscriptions<'a> {
     pub(crate) endpoints: BTreeSet<&'a str>,
     /// True if the session ticket keys, which all listeners share, have a subscription.
     pub(crate) tickets: bool,
+    /// Number of subscriptions, with those of LDS, CDS and RTDS.
+    pub(crate) count: usize,
 }
 
 impl Subscriptions<'_> {
@@ -83,6 +84,9 @@ impl<'a> Granted<'a> {
     }
 }
 
+/// Subscriptions that every Envoy has: LDS, CDS and RTDS.
+const ALWAYS: usize = 3;
+
 /// Grants subscriptions until the budget is used up.
 pub(crate) fn plan<'a>(
     ports: &'a [Port],
@@ -90,30 +94,33 @@ pub(crate) fn plan<'a>(
     secrets: &[Resource],
     budget: SubscriptionBudget<'_>,
 ) -> Subscriptions<'a> {
-    // LDS, CDS and RTDS.
-    let mut left = budget.files.saturating_sub(3);
+    let budgeted = budget.files.saturating_sub(ALWAYS);
+    let mut left = budgeted;
     let mut granted = Subscriptions::default();
-    // Inlined, each rotation would change every listener.
-    let resumes = |listener: &Listener| listener.tls.as_ref().is_some_and(resumes);
-    if budget.tickets && left > 0 && ports.iter().any(|port| port.listeners.iter().any(resumes)) {
-        granted.tickets = true;
-        left -= 1;
-    }
     let listeners = || ports.iter().flat_map(|port| &port.listeners);
     for Listener { route_table, .. } in listeners() {
         if !route_table.is_empty() {
             granted.route_tables.ask(route_table, &mut left);
         }
     }
+    // Without a file Envoy makes these keys itself, and clients resume no session after a restart.
+    let resumes = |listener: &Listener| listener.tls.as_ref().is_some_and(resumes);
+    if budget.tickets && left > 0 && listeners().any(resumes) {
+        granted.tickets = true;
+        left -= 1;
+    }
     for name in secrets_of(ports, backends) {
         if find(secrets, name).is_some() {
             granted.secrets.ask(name, &mut left);
         }
     }
+    granted.count = ALWAYS + budgeted - left;
     left = left.min(MOST_ENDPOINT_FILES);
     // A backend with sessions has two clusters that read its endpoint file.
     let subscriptions = |backend: &Backend| if backend.session_key.is_empty() { 1 } else { 2 };
-    if backends.iter().map(subscriptions).sum::<usize>() <= left {
+    let all = backends.iter().map(subscriptions).sum::<usize>();
+    if all <= left {
+        granted.count += all;
         granted.endpoints = backends.iter().map(|b| b.name.as_str()).collect();
         return granted;
     }
@@ -139,6 +146,7 @@ pub(crate) fn plan<'a>(
             break;
         };
         left = rest;
+        granted.count += subscriptions(backend);
         granted.endpoints.insert(backend.name.as_str());
     }
     granted
@@ -275,11 +283,14 @@ mod tests {
                 plan.route_tables.files.len(),
                 plan.secrets.files.len(),
                 plan.endpoints.len(),
+                plan.count,
             )
         };
-        assert_eq!(counts(3), (0, 0, 0));
-        assert_eq!(counts(4), (1, 0, 0));
-        assert_eq!(counts(5), (1, 1, 0));
-        assert_eq!(counts(6), (1, 1, 1));
+        assert_eq!(counts(0), (0, 0, 0, 3));
+        assert_eq!(counts(3), (0, 0, 0, 3));
+        assert_eq!(counts(4), (1, 0, 0, 4));
+        assert_eq!(counts(5), (1, 1, 0, 5));
+        assert_eq!(counts(6), (1, 1, 1, 6));
+        assert_eq!(counts(60), (1, 1, 1, 6));
     }
 }

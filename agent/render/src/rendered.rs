@@ -50,6 +50,8 @@ pub struct Rendered {
     pub inline: usize,
     /// Names of the backends whose endpoints are in files.
     pub in_files: Arc<BTreeSet<String>>,
+    /// Number of files that Envoy watches for all of this.
+    pub subscriptions: usize,
 }
 
 impl Rendered {

@@ -99,6 +99,7 @@ pub(crate) fn render_around<E>(
     let inline = granted.inline_of(&backends);
     Ok(Rendered {
         in_files: granted.in_files(),
+        subscriptions: granted.count,
         shares: shares::render(options, ports, &listeners, &clusters, &backends),
         listeners: listeners.into(),
         route_tables: in_files(&tables, &granted.route_tables),

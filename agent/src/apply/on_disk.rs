@@ -60,8 +60,14 @@ impl OnDisk {
         self.content.clusters.len() > rendered.clusters.len()
     }
 
-    /// Returns the content without clusters, endpoints and secrets whose names `rendered` does not
-    /// have.
+    /// Returns the number of files that an Envoy that reads them watches, as far as they tell.
+    pub fn subscriptions(&self) -> usize {
+        let leaves = XdsKind::LEAVES.map(|kind| self.of(kind).len());
+        // Listeners, clusters, shares, and the keys of session tickets.
+        4 + leaves.iter().sum::<usize>()
+    }
+
+    /// Returns the content without the clusters, and the files that they name, of which `rendered` has none of the name.
     pub fn only(&self, rendered: &Rendered) -> Rendered {
         let mut content = self.content.clone();
         for kind in [XdsKind::Clusters, XdsKind::Endpoints, XdsKind::Secret] {
@@ -99,6 +105,7 @@ pub(crate) fn resources(rendered: &Rendered, kind: XdsKind) -> &Arc<[Resource]> 
         problems: _,
         inline: _,
         in_files: _,
+        subscriptions: _,
     } = rendered;
     match kind {
         XdsKind::Listeners => listeners,

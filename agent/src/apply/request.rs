@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::plan::PlanError;
+use crate::host::reserve::LackingInstances;
 use sesame_render::Rendered;
 
 /// Reason why a transaction could not be tried, or its files could not be written. The files are as
@@ -21,15 +22,8 @@ pub enum ApplyError {
         count: usize,
     },
     /// Files to watch without inotify instances left for them: Envoy would abort.
-    #[error(
-        "Envoy would watch {more} more files, but no inotify instances are left for them ({source}); raise fs.inotify.max_user_instances or user.max_inotify_instances of its user namespace, or find the processes that hold them"
-    )]
-    Watches {
-        /// Number of files.
-        more: usize,
-        /// Error of the kernel.
-        source: io::Error,
-    },
+    #[error("Envoy cannot watch the new files: {0}")]
+    Watches(#[from] LackingInstances),
     /// File that could not be written, read or put back.
     #[error("{action} below {root}: {source}", root = .root.display())]
     Io {

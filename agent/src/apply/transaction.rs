@@ -21,10 +21,11 @@ use super::request::{ApplyError, Desired, Opened};
 use super::rollback;
 use super::serials::check_serials;
 use super::shown_endpoints::ShownEndpoints;
-use super::wait::{Expectation, Patience, Watcher};
+use super::wait::{Expectation, Patience, Watcher, listener_failures};
 use crate::envoy::admin::Admin;
 use crate::envoy::log::EnvoyLog;
-use crate::host::{inotify, remove_if_there};
+use crate::host::remove_if_there;
+use crate::host::reserve::{EnvoyInstances, InotifyReserve};
 use crate::xds::{Subscription, XdsKind, response};
 use sesame_render::layout::XdsLayout;
 use sesame_render::{Rendered, Resource};
@@ -42,6 +43,8 @@ pub struct Applier {
     pace: Duration,
     /// See [`Applier::set_removal`].
     removal: Removal,
+    /// See [`Applier::with_instances`].
+    instances: EnvoyInstances,
 }
 
 impl Applier {
@@ -66,6 +69,7 @@ impl Applier {
             patience: Patience::default(),
             pace: Duration::ZERO,
             removal: Removal::AtOnce,
+            instances: InotifyReserve::default().envoy(""),
         };
         let undone = rollback::all(&mut applier.files, envoy).await;
         let undone =
@@ -80,8 +84,14 @@ impl Applier {
         Self { patience, ..self }
     }
 
-    /// Sets a pause between the steps, for another Envoy that reads the same files but cannot be
-    /// queried because it is being replaced.
+    /// Replaces the reserve from which Envoy gets instances for new files.
+    #[must_use]
+    pub fn with_instances(self, instances: EnvoyInstances) -> Self {
+        Self { instances, ..self }
+    }
+
+    /// Leaves time between the steps: for another Envoy that reads the same files and cannot be asked, because it is
+    /// being replaced.
     pub fn set_pace(&mut self, pace: Duration) {
         self.pace = pace;
     }
@@ -157,10 +167,11 @@ impl Applier {
         if plan.is_empty() {
             return Ok(report);
         }
-        let more = plan.new_leaves();
-        if envoy.is_some() {
-            inotify::room_for(more).map_err(|source| ApplyError::Watches { more, source })?;
-        }
+        // Given up until Envoy has taken them.
+        let _loan = match envoy {
+            Some(_) => Some(self.instances.borrow(plan.new_leaves())?),
+            None => None,
+        };
         let done = match envoy {
             Some(envoy) => self.execute(&plan, desired, envoy, &mut report).await,
             None => self.write_all(&plan).map(|()| Ok(())),
@@ -296,7 +307,7 @@ impl Applier {
                 tokio::time::sleep(self.pace).await;
             }
             let start = Instant::now();
-            let listeners_failed = self.listener_failures(step.phase, envoy).await;
+            let listeners_failed = listener_failures(step.phase, envoy).await;
             let mark = self.log.mark();
             let mut expected = self.write_step(step)?;
             let until_renamed = start.elapsed();
@@ -327,7 +338,7 @@ impl Applier {
             if let Err(outcome) = checked {
                 return Ok(Err(outcome));
             }
-            if self.listener_failures(step.phase, envoy).await > listeners_failed {
+            if listener_failures(step.phase, envoy).await > listeners_failed {
                 let words = self.log.complaints_since(mark);
                 return Ok(Err(Outcome::Refused(Refusal {
                     phase: step.phase,
@@ -344,15 +355,6 @@ impl Applier {
             });
         }
         Ok(Ok(()))
-    }
-
-    /// Returns the number of listeners that could not listen after their file was accepted: Envoy
-    /// removes both their old and their new version.
-    async fn listener_failures(&self, phase: Phase, envoy: &Admin) -> u64 {
-        if !matches!(phase, Phase::ListenersUnion | Phase::Listeners) {
-            return 0;
-        }
-        envoy.failed_listeners().await.unwrap_or_default()
     }
 
     fn finish(
@@ -374,6 +376,7 @@ impl Applier {
         self.on_disk.content.shares = Bytes::new();
         self.on_disk.content.inline = 0;
         self.on_disk.content.in_files = Arc::default();
+        self.on_disk.content.subscriptions = 0;
         self.confirmed = confirmed;
         Ok(())
     }

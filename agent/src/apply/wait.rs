@@ -360,3 +360,11 @@ pub(crate) fn sum_by_subscription(
     }
     sums
 }
+/// Returns the number of listeners that could not listen after their file was accepted: Envoy removes them, in old
+/// form and new.
+pub(super) async fn listener_failures(phase: Phase, envoy: &Admin) -> u64 {
+    if !matches!(phase, Phase::ListenersUnion | Phase::Listeners) {
+        return 0;
+    }
+    envoy.failed_listeners().await.unwrap_or_default()
+}

@@ -82,7 +82,11 @@ pub struct InotifyFacts {
     pub each: usize,
     /// Instances that an Envoy needs to watch each resource in a separate file.
     pub wanted: usize,
-    /// Limit of watches of the user.
+    /// Instances that the running Envoys have.
+    pub used: usize,
+    /// Instances that the running agent holds for the next ones; none if no agent runs.
+    pub held: Option<usize>,
+    /// Files that the user may watch.
     pub watches: usize,
 }
 

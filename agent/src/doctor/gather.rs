@@ -73,7 +73,7 @@ pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
     let expiries = || gateways.iter().flat_map(|gateway| &gateway.expiries);
     HostFacts {
         settings,
-        inotify: inotify(user, &own, &gateways),
+        inotify: inotify(user, &own, agent.pid, &gateways),
         ports,
         first_free_port,
         binds_low: given_by_unit || may_bind_low(&process),
@@ -134,13 +134,20 @@ fn number<T: std::str::FromStr>(path: &str) -> Option<T> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-fn inotify(user: u32, own: &[u32], gateways: &[InspectedGateway]) -> InotifyFacts {
-    let budget = Budget::of(user, own);
+fn inotify(
+    user: u32,
+    own: &[u32],
+    agent: Option<u32>,
+    gateways: &[InspectedGateway],
+) -> InotifyFacts {
+    let budget = Budget::of(user, own, agent);
     let wanted = gateways.iter().map(|gateway| gateway.files).sum();
     InotifyFacts {
         instances: budget.limit,
         each: budget.subscriptions(2),
         wanted,
+        used: budget.own,
+        held: agent.map(|_| budget.held),
         watches: number("/proc/sys/fs/inotify/max_user_watches").unwrap_or(usize::MAX),
     }
 }

@@ -10,6 +10,7 @@ use super::log::{ENVOY_LOG, EnvoyLog};
 use super::process::identity::Identity;
 use super::process::launch::Launcher;
 use super::process::{CommandLine, LONGEST_SOCKET_NAME, Lineage, launcher, shared_memory};
+use crate::host::reserve::{EnvoyInstances, InotifyReserve};
 
 /// Default time for connections to finish when their listener or Envoy is replaced.
 pub const DEFAULT_DRAIN_TIME: Duration = Duration::from_secs(30);
@@ -76,6 +77,8 @@ pub struct SupervisorConfig {
     pub has_stdout: bool,
     /// Launcher of Envoys. Without one, Envoy is a child of this process and cannot be hot-restarted.
     pub launcher: Option<Launcher>,
+    /// Inotify instances that Envoys find when they start.
+    pub instances: EnvoyInstances,
 }
 
 impl SupervisorConfig {
@@ -99,6 +102,7 @@ impl SupervisorConfig {
             takeover: Duration::from_secs(60),
             has_stdout: false,
             launcher: None,
+            instances: InotifyReserve::default().envoy(""),
         }
     }
 
@@ -175,9 +179,9 @@ pub enum State {
         /// True if the previous Envoy still reads the same files.
         accompanied: bool,
     },
-    /// Envoy died, and will be restarted.
+    /// Envoy died or cannot be started, and will be started again.
     Backoff {
-        /// Number of consecutive deaths.
+        /// Number of deaths in a row; zero if it was not started, because it would have died.
         deaths: u32,
         /// Reason of the death, including its last log lines, if any.
         reason: String,

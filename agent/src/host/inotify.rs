@@ -4,12 +4,12 @@
 //! exceeds the limit aborts. So the budget is known before anything is rendered, and leaves room
 //! for other processes.
 
+use std::ffi::OsString;
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::inotify;
+use super::reserve::SPARE;
 
 /// Number of instances reserved for processes that start later.
 const RESERVE: usize = 16;
@@ -26,25 +26,29 @@ pub struct Budget {
     pub others: usize,
     /// Instances already in use by this agent's Envoys.
     pub own: usize,
+    /// Placeholders that an agent holds for its next Envoys.
+    pub held: usize,
 }
 
 impl Budget {
     /// Reads the limit and counts the instances in use. `own_envoys` are the process numbers of
     /// this agent's Envoys.
     pub fn read(own_envoys: &[u32]) -> Self {
-        Self::of(rustix::process::geteuid().as_raw(), own_envoys)
+        Self::of(rustix::process::geteuid().as_raw(), own_envoys, None)
     }
 
-    /// Reads the budget of another user, which requires root.
-    pub(crate) fn of(user: u32, own_envoys: &[u32]) -> Self {
+    /// Reads them for another user, as root may, and for an agent that runs.
+    pub(crate) fn of(user: u32, own_envoys: &[u32], agent: Option<u32>) -> Self {
         let limit = |path| -> Option<usize> { fs::read_to_string(path).ok()?.trim().parse().ok() };
+        let held = agent.map_or(0, placeholders_of);
         Self {
             // The kernel enforces a limit per user and another per user namespace.
             limit: limit("/proc/sys/fs/inotify/max_user_instances")
                 .unwrap_or(DEFAULT_LIMIT)
                 .min(limit("/proc/sys/user/max_inotify_instances").unwrap_or(usize::MAX)),
-            others: used_by_others(Path::new("/proc"), user, own_envoys),
+            others: used_by_others(Path::new("/proc"), user, own_envoys).saturating_sub(held),
             own: own_envoys.iter().map(|pid| watched_by(*pid)).sum(),
+            held,
         }
     }
 
@@ -54,8 +58,8 @@ impl Budget {
     /// listener.
     pub fn subscriptions(self, envoys: usize) -> usize {
         let free = self.limit.saturating_sub(self.others);
-        // If few instances are free, the reserve must not take those that the listeners need.
-        let fair = (free - RESERVE.min(free / 2)) / envoys.max(1);
+        // Where little is left, a share for others must not take what the listeners themselves need.
+        let fair = free.saturating_sub(RESERVE.min(free / 4 + SPARE)) / envoys.max(1);
         fair.max(self.own)
     }
 }
@@ -75,33 +79,43 @@ fn used_by_others(proc: &Path, user: u32, own_envoys: &[u32]) -> usize {
         .sum()
 }
 
-/// Checks that the kernel still allows `more` instances: other processes may have started since the
-/// budget was read, and an Envoy that exceeds the limit aborts.
-pub(crate) fn room_for(more: usize) -> io::Result<()> {
-    let instances = (0..more).map(|_| inotify::init(inotify::CreateFlags::CLOEXEC));
-    let held: Result<Vec<_>, _> = instances.collect();
-    held.map(drop).map_err(io::Error::from)
-}
-
 /// Returns the number of files that a process watches; zero if its descriptors cannot be read.
 pub fn watched_by(pid: u32) -> usize {
     instances(Path::new(&format!("/proc/{pid}/fd")))
 }
 
-fn instances(descriptors: &Path) -> usize {
-    fs::read_dir(descriptors)
-        .into_iter()
-        .flatten()
-        .flatten()
+/// Returns the number of instances with which a process watches nothing.
+fn placeholders_of(pid: u32) -> usize {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    descriptors(&process.join("fd"))
         .filter(|descriptor| {
-            fs::read_link(descriptor.path())
-                .is_ok_and(|target| target.as_os_str() == "anon_inode:inotify")
+            let facts = fs::read_to_string(process.join("fdinfo").join(descriptor));
+            facts.is_ok_and(|facts| !facts.contains("inotify wd:"))
         })
         .count()
 }
 
+fn instances(directory: &Path) -> usize {
+    descriptors(directory).count()
+}
+
+/// Returns the names of the descriptors that are instances.
+fn descriptors(directory: &Path) -> impl Iterator<Item = OsString> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter(|descriptor| {
+            fs::read_link(descriptor.path())
+                .is_ok_and(|target| target.as_os_str() == "anon_inode:inotify")
+        })
+        .map(|descriptor| descriptor.file_name())
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::fd::{AsRawFd as _, OwnedFd};
+
+    use rustix::fs::inotify;
+
     use super::*;
 
     #[test]
@@ -110,19 +124,20 @@ mod tests {
             limit: 128,
             others: 12,
             own: 0,
+            held: 0,
         };
         assert_eq!(budget.subscriptions(1), 100);
         assert_eq!(budget.subscriptions(2), 50);
         let full = Budget {
             limit: 20,
             others: 10,
-            own: 0,
+            ..budget
         };
-        assert_eq!(full.subscriptions(1), 5);
+        assert_eq!(full.subscriptions(1), 6);
         let none = Budget {
             limit: 10,
             others: 12,
-            own: 0,
+            ..budget
         };
         assert_eq!(none.subscriptions(1), 0);
         let crowded = Budget { own: 4, ..none };
@@ -132,8 +147,15 @@ mod tests {
     #[test]
     fn an_instance_of_another_process_counts() {
         let own = std::process::id();
-        let _instance = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+        let instance = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
         // Other tests of this process may hold instances too.
         assert!(Budget::read(&[]).others > Budget::read(&[own]).others);
+        let held = |descriptor: &OwnedFd| {
+            let facts = format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd());
+            !fs::read_to_string(facts).unwrap().contains("inotify wd:")
+        };
+        assert!(held(&instance) && placeholders_of(own) > 0);
+        inotify::add_watch(&instance, "/", inotify::WatchFlags::MODIFY).unwrap();
+        assert!(!held(&instance));
     }
 }

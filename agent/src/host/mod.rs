@@ -17,6 +17,7 @@ mod path_error;
 pub(crate) mod port_owner;
 pub(crate) mod privileged_ports;
 pub mod processes;
+pub mod reserve;
 pub(crate) mod service_manager;
 
 pub(crate) use bind_check::can_bind;

@@ -22,6 +22,7 @@ use super::search::{Search, SearchEnd, SearchLimits};
 use super::target::{Configuration, Reduced};
 use super::unbound::Unbound;
 use crate::apply::Refusal;
+use crate::host::reserve::{EnvoyInstances, InotifyReserve};
 use crate::xds::XdsKind;
 
 /// Pieces and listeners excluded at one Envoy, with the reasons.
@@ -39,6 +40,8 @@ pub struct Quarantine {
     accepted: Option<Arc<EncodedSnapshot>>,
     /// Configuration with the last accepted keys, from this Envoy or from one of an earlier agent.
     last_good_keys: Option<Arc<EncodedSnapshot>>,
+    /// Reserve of the instances that validations take.
+    instances: EnvoyInstances,
 }
 
 /// Advice after a rejection.
@@ -66,10 +69,17 @@ impl Quarantine {
             unfinished: None,
             accepted: None,
             last_good_keys: None,
+            instances: InotifyReserve::default().envoy(""),
         }
     }
 
-    /// Sets the keys that an earlier agent's Envoy accepted. They replace newer keys that are
+    /// Replaces the reserve from which validations get an instance.
+    #[must_use]
+    pub fn with_instances(self, instances: EnvoyInstances) -> Self {
+        Self { instances, ..self }
+    }
+
+    /// Takes the keys that an earlier agent's Envoy accepted: they replace newer ones that are
     /// rejected.
     #[must_use]
     pub fn with_last_good_keys(self, of: Option<Arc<EncodedSnapshot>>) -> Self {
@@ -317,6 +327,7 @@ impl Quarantine {
             encoded: Arc::clone(target.encoded),
             accepted_keys: accepted_keys(target.encoded, self.last_good_keys.as_deref()),
             options: target.options.clone(),
+            instances: self.instances.clone(),
         }
     }
 

@@ -8,6 +8,7 @@ use sesame_proto::schema::Snapshot;
 
 use super::accepted_keys::AcceptedKeys;
 use crate::envoy::validate::{ValidateError, Validity, validate};
+use crate::host::reserve::{EnvoyInstances, LackingInstances, VALIDATION};
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_render::{AccessLogSink, RenderOptions};
 
@@ -36,6 +37,9 @@ pub enum NoVerdict {
     /// Envoy could not be started, or did not finish.
     #[error(transparent)]
     Validate(#[from] ValidateError),
+    /// There is no inotify instance for it, and Envoy would abort.
+    #[error(transparent)]
+    Instances(#[from] LackingInstances),
     /// Fault of the agent, not of the configuration.
     #[error("cannot build the configuration for validation: {0}")]
     Internal(String),
@@ -54,6 +58,8 @@ pub struct EnvoyJudge {
     pub accepted_keys: AcceptedKeys,
     /// Options for rendering.
     pub options: RenderOptions,
+    /// Reserve of the instance that a validation takes.
+    pub instances: EnvoyInstances,
 }
 
 impl Judge for EnvoyJudge {
@@ -80,6 +86,7 @@ impl Judge for EnvoyJudge {
         .await
         .map_err(|error| NoVerdict::Internal(error.to_string()))?
         .map_err(|error| NoVerdict::Internal(error.to_string()))?;
+        let _loan = self.instances.borrow(VALIDATION)?;
         Ok(
             match validate(&self.binary, &self.scratch, &bootstrap).await? {
                 Validity::Valid => None,

@@ -37,6 +37,7 @@ use crate::envoy::process::launcher;
 use crate::host::inotify::Budget;
 use crate::host::limits as host_limits;
 use crate::host::lock::Lock;
+use crate::host::reserve::InotifyReserve;
 use crate::host::service_manager;
 use crate::seal::SealingKeys;
 use crate::source::local::LocalFiles;
@@ -59,6 +60,7 @@ pub(super) async fn run(
     let inputs = (released, live.subscribe(), Arc::clone(&sealing));
     let settings = instance_settings(&options, &directories, inputs).await?;
     let (launcher, spans) = (settings.launcher.clone(), settings.spans.clone());
+    let reserve = settings.reserve.clone();
     shutdown::await_launcher(&launcher).await;
 
     let (accepted, held) = accepted::load_all(&directories, &sealing);
@@ -91,15 +93,11 @@ pub(super) async fn run(
         sealing: Arc::clone(&sealing),
         clients,
         spans,
+        reserve,
     };
     let services = Services::start(&options, &directories, inputs).await?;
     let (settings, unit) = (live.subscribe(), Unit::new(options.drain));
-    let reloader = Reloader {
-        reader,
-        started,
-        live,
-        ready: unit.readiness(),
-    };
+    let reloader = Reloader::new(reader, started, live, unit.readiness());
     tokio::spawn(reloader.serve(hangups, reload_requests));
     let told = std::pin::pin!(shutdown::told(requests));
     let ending = match serve(&mut gateways, known, &services, unit, told).await? {
@@ -189,6 +187,8 @@ async fn instance_settings(
     let binary = envoy::locate::locate(options.envoy.as_deref())?;
     let version = envoy::locate::version(&binary).await?;
     tracing::info!(envoy = %binary.display(), %version, "starting");
+    let reserve = InotifyReserve::default();
+    tokio::spawn(reserve.clone().keep());
     Ok(InstanceSettings {
         binary,
         version: version.to_string(),
@@ -199,6 +199,7 @@ async fn instance_settings(
         tickets: tickets(options, directories)?,
         sealing,
         spans: spans(options)?,
+        reserve,
     })
 }
 

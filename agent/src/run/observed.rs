@@ -79,8 +79,9 @@ pub(super) struct Observed {
     pub(super) refusal: Vec<String>,
     /// Why the target is not served, if it was not refused.
     pub(super) trouble: Option<String>,
-    /// Notes on the served target: problems of addresses and rendering, scarce resources, warming
-    /// clusters.
+    /// Reason for which Envoy watches fewer files than it should.
+    pub(super) scarcity: Option<String>,
+    /// Descriptions of what is left out of what is served.
     pub(super) notes: Vec<String>,
     /// Addresses that Envoy listens on.
     pub(super) addresses: Vec<IpAddr>,
@@ -154,7 +155,10 @@ impl Observed {
             State::Starting { pid } => ("Starting", pid.unwrap_or(0)),
             State::Live { pid, .. } => ("Live", *pid),
             State::Backoff { deaths, reason } => {
-                self.trouble = Some(format!("Envoy died {deaths} times in a row: {reason}"));
+                self.trouble = Some(match deaths {
+                    0 => format!("Envoy is not started: {reason}"),
+                    _ => format!("Envoy died {deaths} times in a row: {reason}"),
+                });
                 ("Backoff", 0)
             }
             State::Stopping { pid } => ("Stopping", *pid),

@@ -178,16 +178,29 @@ pub(super) type ReloadRequest = oneshot::Sender<Result<Reloaded, String>>;
 
 /// The task that rereads settings.
 pub(super) struct Reloader {
-    pub(super) reader: Arc<dyn ReadSettings>,
-    /// Settings that the agent was started with.
-    pub(super) started: Vec<Setting>,
-    pub(super) live: watch::Sender<LiveSettings>,
-    /// True once the service manager considers the agent started. A reload must not be reported to
-    /// it before that.
-    pub(super) ready: watch::Receiver<bool>,
+    reader: Arc<dyn ReadSettings>,
+    started: Vec<Setting>,
+    live: watch::Sender<LiveSettings>,
+    ready: watch::Receiver<bool>,
 }
 
 impl Reloader {
+    /// Makes one for an agent that was `started` with these settings. `ready` is true once the service manager takes the agent
+    /// for started: before that a reload must not tell it so.
+    pub(super) fn new(
+        reader: Arc<dyn ReadSettings>,
+        started: Vec<Setting>,
+        live: watch::Sender<LiveSettings>,
+        ready: watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            reader,
+            started,
+            live,
+            ready,
+        }
+    }
+
     /// Reloads on each SIGHUP and each request, one after the other.
     pub(super) async fn serve(
         self,

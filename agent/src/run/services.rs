@@ -22,7 +22,7 @@ use super::cluster::{Clients, Reporter, start_reporter};
 use super::directories::Directories;
 use super::engine::SourceState;
 use super::events::{self, Recorder};
-use super::metrics::{self, KnownBackends, MetricsSource, PageSource};
+use super::metrics::{self, MetricsSource, PageSource};
 use super::observed::{AllObserved, newest};
 use super::page::{self, PageFacts};
 use super::reload::{LiveSettings, ReloadRequest};
@@ -32,6 +32,7 @@ use super::server::{self, CommandQueues};
 use super::{AGENT_SOCKET, MetricsOptions, RunOptions, Source};
 use crate::envoy::restart;
 use crate::host::is_in_memory;
+use crate::host::reserve::InotifyReserve;
 use crate::seal::SealingKeys;
 
 /// The newest values that services answer from.
@@ -52,6 +53,8 @@ pub(super) struct ServiceInputs {
     pub(super) clients: Option<Clients>,
     /// Exporter of spans.
     pub(super) spans: Spans,
+    /// Inotify instances of all Envoys.
+    pub(super) reserve: InotifyReserve,
 }
 
 /// The running services.
@@ -107,6 +110,7 @@ impl Services {
             sealing,
             clients,
             spans,
+            reserve,
         } = inputs;
         let mut tasks = JoinSet::new();
         let (socket, listener) = bound(directories)?;
@@ -116,19 +120,15 @@ impl Services {
             observed.clone(),
             stopping,
             live.clone(),
-            sealing,
+            (sealing, reserve.clone()),
             hint_on_disk(directories),
         );
         if let Some(address) = options.health_address {
             let listener = unguarded(address).await?;
             tasks.spawn(health::serve(listener, Arc::clone(&report)));
         }
-        let metrics = MetricsSource {
-            report: Arc::clone(&report),
-            observed: observed.clone(),
-            most_backends: options.metrics.most_backends,
-            backends: KnownBackends::default(),
-        };
+        let most_backends = options.metrics.most_backends;
+        let metrics = MetricsSource::new(&report, &observed, most_backends, reserve);
         if let Some(address) = options.metrics.address {
             let (listener, guard) = guarded(address, &options.metrics).await?;
             let page = pages(directories, &report, &known, &observed);
@@ -231,7 +231,7 @@ fn reports(
     observed: watch::Receiver<AllObserved>,
     stopping: Arc<AtomicBool>,
     live: watch::Receiver<LiveSettings>,
-    sealing: Arc<SealingKeys>,
+    (sealing, reserve): (Arc<SealingKeys>, InotifyReserve),
     on_disk: Vec<String>,
 ) -> ReportSource {
     let agent = AgentReport {
@@ -267,7 +267,12 @@ fn reports(
                 observed: &observed,
                 host_addresses: changed.as_ref().unwrap_or(&host_addresses),
                 hints: [live.hints(), on_disk.clone()].concat(),
-                warnings: [live.warnings(), sealing.problems().to_vec()].concat(),
+                warnings: live
+                    .warnings()
+                    .into_iter()
+                    .chain(sealing.problems().to_vec())
+                    .chain(reserve.level().shortage())
+                    .collect(),
                 moves_connections: restart::moves_connections(),
                 now: Timestamp::now(),
             },

@@ -103,6 +103,30 @@ impl Target {
         }
     }
 
+    /// Returns it with so many files for Envoy at most; these sets of endpoints, by the names of their files, have one before others.
+    pub(super) fn within(&self, budget: usize, first: BTreeSet<String>) -> Self {
+        let options = sesame_render::RenderOptions {
+            subscription_budget: budget,
+            first_in_files: Arc::new(first),
+            ..self.options.clone()
+        };
+        Self {
+            rendered: sesame_render::render_encoded(&self.encoded, &options),
+            encoded: Arc::clone(&self.encoded),
+            options,
+            assignment: self.assignment.clone(),
+            bootstrap: self.bootstrap.clone(),
+            restored: self.restored,
+            cause: self.cause.clone(),
+            manifest_revision: self.manifest_revision.clone(),
+            retained: self.retained.clone(),
+            files: Arc::clone(&self.files),
+            revision: self.revision.clone(),
+            expiries: self.expiries.clone(),
+            times: self.times.clone(),
+        }
+    }
+
     /// Renders another generation of the same Gateway with the same options.
     pub(super) fn with(&self, resolved: &ResolvedGateway, cause: &str) -> Self {
         Self {

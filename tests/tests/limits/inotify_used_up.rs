@@ -4,9 +4,14 @@
 //! Runs in a separate user namespace with a limit of 0, so other tests are not affected.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::Value;
-use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_agent::host::inotify::watched_by;
+use sesame_agent::host::reserve::{EnvoyInstances, InotifyReserve};
+use sesame_tests::agent::{AgentUnderTest, Setup, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::itself;
 use sesame_tests::load::{Load, Plan};
@@ -49,19 +54,34 @@ fn says(status: &Value, words: &[&str]) -> bool {
     status["healthy"] == false && words.iter().all(|word| text.contains(word))
 }
 
+/// What an agent says that has not all the instances that it wants.
+const LACKS: &[&str] = &["inotify instances", "fs.inotify.max_user_instances"];
+
+fn warns(status: &Value, words: &[&str]) -> bool {
+    let text = status["warnings"].to_string();
+    words.iter().all(|word| text.contains(word))
+}
+
+/// Waits until nothing is wrong, and nothing lacking.
 async fn wait_well(agent: &AgentUnderTest) {
-    agent.wait_healthy().await;
+    let is_well = |status: &Value| status["healthy"] == true && !warns(status, LACKS);
+    agent.wait_status("all is well", is_well).await;
+}
+
+/// Runs a test of this file in a user namespace of its own.
+fn run_in_namespace(test: &str) {
+    let status = Command::new("unshare")
+        .args(["--user", "--map-root-user"])
+        .arg(itself::executable())
+        .args(itself::only(test))
+        .status()
+        .expect("unshare runs; install util-linux");
+    assert!(status.success(), "{status}");
 }
 
 #[test]
 fn host_serves_and_finds_changes_without_inotify() {
-    let status = Command::new("unshare")
-        .args(["--user", "--map-root-user"])
-        .arg(itself::executable())
-        .args(itself::only("without_inotify"))
-        .status()
-        .expect("unshare runs; install util-linux");
-    assert!(status.success(), "{status}");
+    run_in_namespace("without_inotify");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,25 +95,22 @@ async fn without_inotify() {
     let before = agent.envoy_pids();
     let load = Load::start(&Plan::new(vec![agent.get(80, "full.test", "/always")]));
 
-    // While Envoy runs: watching one more file would make it abort.
+    // While it runs: an Envoy that watches one file more would be gone. The change is served without that file.
     allow(0);
     agent.write("all.yaml", &round(1, 3, &backend));
-    let words = ["inotify", "fs.inotify.max_user_instances"];
-    let status = agent
-        .wait_status("it says what is used up", |status| says(status, &words))
+    wait_round(&agent, 1, 3).await;
+    let scarce = ["Envoy watches", "files instead of"];
+    agent
+        .wait_status("it says what is used up", |status| {
+            warns(status, LACKS) && warns(status, &scarce)
+        })
         .await;
-    assert_eq!(status["gateways"][0]["state"], "Degraded", "{status:#}");
     load.pass(100).await;
-    // A change that needs no more instances is applied.
     agent.write("all.yaml", &round(2, 2, &backend));
     wait_round(&agent, 2, 2).await;
-    wait_well(&agent).await;
     agent.write("all.yaml", &round(3, 3, &backend));
-    agent
-        .wait_status("it says what is used up", |status| says(status, &words))
-        .await;
-    allow(128);
     wait_round(&agent, 3, 3).await;
+    allow(128);
     wait_well(&agent).await;
 
     // At the agent's start: without notifications of changes it polls.
@@ -125,10 +142,144 @@ async fn without_inotify() {
     agent
         .wait_status("it says why there is no Envoy", |status| {
             status["gateways"][0]["state"] == "Down"
-                && says(status, &["Envoy died", "Consider increasing"])
+                && says(status, LACKS)
+                && says(status, &["Envoy is not started"])
         })
         .await;
+    assert!(!agent.log().contains("Envoy died"), "{}", agent.log_tail());
     allow(128);
     wait_round(&agent, 5, 4).await;
     wait_well(&agent).await;
+}
+
+/// Other processes of the user, which take instances.
+#[derive(Clone, Default)]
+struct Others(Arc<Mutex<Vec<EnvoyInstances>>>);
+
+impl Others {
+    /// Takes every instance that is free.
+    fn take_all(&self) {
+        let mut held = self.0.lock().expect("no thread of this test panics");
+        let one = || {
+            let one = InotifyReserve::default().envoy("one");
+            (one.free(1) == 1).then_some(one)
+        };
+        held.extend(std::iter::from_fn(one));
+    }
+
+    /// Takes also what others give up, until the outcome is dropped.
+    fn keep_taking(&self) -> Taking {
+        let taking = Taking(Arc::default());
+        let (others, ended) = (self.clone(), Arc::clone(&taking.0));
+        std::thread::spawn(move || {
+            while !ended.load(Ordering::Relaxed) {
+                others.take_all();
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        taking
+    }
+
+    fn let_go(&self, count: usize) {
+        let mut held = self.0.lock().expect("no thread of this test panics");
+        let left = held.len().saturating_sub(count);
+        held.truncate(left);
+    }
+}
+
+struct Taking(Arc<AtomicBool>);
+
+impl Drop for Taking {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn watched(agent: &AgentUnderTest) -> usize {
+    let envoys = agent.envoy_pids().into_iter();
+    envoys
+        .map(|pid| watched_by(u32::try_from(pid).expect("a process number")))
+        .sum()
+}
+
+/// Writes the settings of this agent to a file, for commands that are given none.
+fn config(agent: &AgentUnderTest) -> String {
+    let content = format!(
+        "manifests: {}\nruntime-dir: {}\nstate-dir: {}\naddress: [127.0.0.1]\n",
+        agent.manifests().display(),
+        agent.runtime().display(),
+        agent.state().display()
+    );
+    let path = agent.manifests().with_file_name("agent.yaml");
+    std::fs::write(&path, content).expect("our own directory");
+    path.to_string_lossy().into_owned()
+}
+
+#[test]
+fn others_take_every_instance_and_envoys_are_replaced_all_the_same() {
+    run_in_namespace("with_others");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a user namespace of its own: another test of this file runs it there"]
+async fn with_others() {
+    const SERVICES: usize = 6;
+    allow(64);
+    let backend = Backend::start("a").await;
+    let setup = Setup::with_ports(&[80]).flag("--drain-seconds=1");
+    let agent = setup.start(&[("all.yaml", &round(0, SERVICES, &backend))]);
+    wait_round(&agent, 0, SERVICES).await;
+    wait_well(&agent).await;
+    let files = watched(&agent);
+    // Listeners, clusters, shares and a route table.
+    assert_eq!(files, 4 + SERVICES, "all is in files");
+
+    // What is free is gone, and what the agent holds is not.
+    let others = Others::default();
+    others.take_all();
+    let load = Load::start(&Plan::new(vec![agent.get(80, "full.test", "/always")]));
+    let begun = std::time::Instant::now();
+    agent.envoy_is_replaced("hot", "hot restart").await;
+    println!("replaced with no free instance after {:?}", begun.elapsed());
+    let taking = others.keep_taking();
+    agent.wait_envoys(1).await;
+    assert_eq!(watched(&agent), files, "the next Envoy watches as much");
+    let lacks = |status: &Value| warns(status, LACKS);
+    agent.wait_status("it says what is lacking", lacks).await;
+    let doctor = words(&agent.command(&["doctor", "--config", &config(&agent)]));
+    assert!(doctor.contains("the agent holds"), "{doctor}");
+
+    // Nothing is held any more, and nothing can be had: the Envoy that runs goes on, and says why.
+    let refused = words(&agent.replace_envoy("auto").await);
+    assert!(
+        refused.contains("not replaced") && refused.contains("fs.inotify.max_user_instances"),
+        "{refused}"
+    );
+    load.pass(100).await;
+    drop(taking);
+    // Then some can: with fewer files there is room for two.
+    others.let_go(files);
+    agent.envoy_is_replaced("hot", "hot restart").await;
+    agent.wait_envoys(1).await;
+    load.stop().await.clean("restarts without a free instance");
+
+    // A death, and others are faster than the agent at what the dead one had.
+    let before = agent.envoy_pids();
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    others.take_all();
+    agent.kill9_envoy();
+    others.take_all();
+    let begun = std::time::Instant::now();
+    agent.wait_ok(&agent.get(80, "full.test", "/always")).await;
+    println!("served after a death after {:?}", begun.elapsed());
+    assert_ne!(agent.envoy_pids(), before);
+    agent.wait_status("it says what is lacking", lacks).await;
+    agent.write("all.yaml", &round(1, SERVICES + 1, &backend));
+    wait_round(&agent, 1, SERVICES + 1).await;
+
+    others.let_go(usize::MAX);
+    wait_well(&agent).await;
+    assert_eq!(watched(&agent), files + 1, "all is in files again");
+    let aborts = agent.log().matches("Envoy died").count();
+    assert!(aborts <= 2, "{}", agent.log_tail());
 }

@@ -100,6 +100,8 @@ async fn metrics_count_requests_by_port_and_envoy_deaths() {
         ("sesame_agent_open_files_limit".to_owned(), 1.0),
         ("sesame_agent_inotify_instances".to_owned(), 1.0),
         ("sesame_agent_inotify_instances_limit".to_owned(), 1.0),
+        ("sesame_agent_inotify_instances_held".to_owned(), 1.0),
+        ("sesame_agent_inotify_instances_wanted".to_owned(), 1.0),
         ("sesame_agent_ready".to_owned(), 1.0),
     ];
     eventually("every one of the values", SOON, async || {

@@ -37,6 +37,7 @@ pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
         problems: _,
         inline: _,
         in_files: _,
+        subscriptions: _,
     } = rendered;
     let listeners = listeners.iter().map(|it| listener(it, route_tables));
     let clusters = clusters.iter().map(|it| cluster(it, endpoints));

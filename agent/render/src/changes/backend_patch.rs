@@ -64,6 +64,7 @@ pub(crate) fn render(
         route_tables,
         endpoints: merged(&rendered.endpoints, &touched, files),
         in_files: granted.in_files(),
+        subscriptions: granted.count,
         inline: granted.inline_of(&backends),
         clusters,
         ..rendered.clone()

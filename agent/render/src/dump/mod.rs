@@ -78,6 +78,7 @@ pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, DumpError
         problems: _,
         inline: _,
         in_files: _,
+        subscriptions: _,
     } = rendered;
     let secrets = secrets.iter().map(|Resource { name, bytes }| {
         let secret = readable(decode(name, bytes)?, redact);

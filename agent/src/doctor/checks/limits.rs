@@ -34,10 +34,16 @@ fn instances(facts: &HostFacts) -> HostFinding {
         instances,
         each,
         wanted,
+        used,
+        held,
         watches: _,
     } = facts.inotify;
+    let lacking = held.filter(|held| *held < used);
     let found = format!(
-        "fs.inotify.max_user_instances is {instances}: {each} files for each of two Envoys, and {wanted} would be used"
+        "fs.inotify.max_user_instances is {instances}: {each} files for each of two Envoys, and {wanted} would be used{}",
+        lacking.map_or_else(String::new, |held| format!(
+            "; the agent holds {held} for the next Envoys, which need {used}"
+        ))
     );
     let finding = |weight| HostFinding::new("inotify-instances", weight, found.clone());
     // Both Envoys watch `wanted` files during a hot restart. The third share is for other processes
@@ -55,7 +61,9 @@ fn instances(facts: &HostFacts) -> HostFinding {
     };
     match each {
         each if each < 2 => short(Weight::Error),
-        each if each < wanted || instances < USUAL_INSTANCES => short(Weight::Warning),
+        each if each < wanted || instances < USUAL_INSTANCES || lacking.is_some() => {
+            short(Weight::Warning)
+        }
         _ => finding(Weight::Ok),
     }
 }

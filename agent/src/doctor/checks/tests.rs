@@ -20,6 +20,8 @@ fn good() -> HostFacts {
         inotify: InotifyFacts {
             instances: 8192,
             each: 4000,
+            used: 6,
+            held: Some(8),
             wanted: 20,
             watches: 1_048_576,
         },
@@ -96,7 +98,7 @@ type Case = (fn(&mut HostFacts), &'static str, Weight, &'static str);
 
 #[test]
 fn each_fault_is_found_by_exactly_one_check() {
-    let cases: [Case; 24] = [
+    let cases: [Case; 25] = [
         (
             |f| f.settings.1.push("line 3".to_owned()),
             "settings",
@@ -132,6 +134,12 @@ fn each_fault_is_found_by_exactly_one_check() {
             "inotify-instances",
             Weight::Warning,
             "5000",
+        ),
+        (
+            |f| f.inotify.held = Some(5),
+            "inotify-instances",
+            Weight::Warning,
+            "holds 5",
         ),
         (
             |f| f.inotify.watches = 100,

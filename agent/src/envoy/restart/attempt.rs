@@ -15,6 +15,7 @@ use crate::envoy::process::identity::{Identity, NEXT_PID_FILE, PID_FILE, Running
 use crate::envoy::process::launch::launch;
 use crate::envoy::process::{Lineage, shared_memory};
 use crate::envoy::settings::SupervisorConfig;
+use crate::host::inotify::watched_by;
 use crate::host::{durable, listening, remove_if_there};
 
 /// Name of the first Envoy's admin socket while a second one uses the usual name; never longer than
@@ -57,8 +58,14 @@ impl Attempt<'_> {
         let before = fs::read(self.config.command(None).bootstrap);
         let listened = listening::of(self.parent.process.pid()).count();
         let mark = self.config.log().mark();
-        let child = match self.start(lineage) {
-            Ok(child) => child,
+        let instances = &self.config.instances;
+        let started = instances
+            .borrow(watched_by(self.parent.process.pid()))
+            .map_err(io::Error::other)
+            .and_then(|loan| Ok((self.start(lineage)?, loan)));
+        // The instances are held again once the new Envoy has taken them, or has failed.
+        let (child, _loan) = match started {
+            Ok(started) => started,
             Err(error) => {
                 self.put_back(lineage, before);
                 return Err(Failed {

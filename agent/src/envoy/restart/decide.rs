@@ -2,6 +2,7 @@
 
 use super::{Strategy, Way};
 use crate::envoy::process::Lineage;
+use crate::host::reserve::{REMEDY, SPARE};
 
 /// State of an Envoy's main thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +54,7 @@ pub struct RestartPlan {
 pub enum RestartRefused {
     /// Two Envoys would watch too many files, and one of them would abort.
     #[error(
-        "a second Envoy would watch {needed} more files, but only {free} are available; raise fs.inotify.max_user_instances"
+        "the new Envoy would watch {needed} more files, but only {free} inotify instances are free; the running one keeps serving. {REMEDY}"
     )]
     Watches {
         /// Number of files that the second Envoy needs.
@@ -70,9 +71,6 @@ pub enum RestartRefused {
     #[error("no hot restart: {0}")]
     NotHot(String),
 }
-
-/// Number of files that may become watched between the count and the start.
-const SPARE: usize = 2;
 
 /// Decides how to replace the running Envoy.
 pub fn decide(strategy: Strategy, facts: &RestartFacts) -> Result<RestartPlan, RestartRefused> {

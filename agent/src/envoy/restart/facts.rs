@@ -12,7 +12,8 @@ use crate::envoy::process::launch::Launcher;
 use crate::envoy::process::launcher;
 use crate::envoy::process::shared_memory;
 use crate::envoy::settings::SupervisorConfig;
-use crate::host::inotify::{Budget, watched_by};
+use crate::host::inotify::watched_by;
+use crate::host::reserve::SPARE;
 
 /// Time limit for an answer: a healthy Envoy takes milliseconds, and one that is loading a large
 /// file takes seconds.
@@ -35,7 +36,7 @@ pub(crate) async fn gather(
         Err(_) => (Answers::No, None, None),
     };
     let lineage = parent.identity.lineage;
-    let budget = Budget::read(&[]);
+    let watches = watched_by(parent.process.pid());
     RestartFacts {
         lineage,
         answers,
@@ -50,8 +51,8 @@ pub(crate) async fn gather(
             .concurrency
             .zip(workers)
             .is_some_and(|(next, now)| next < now),
-        watches: watched_by(parent.process.pid()),
-        free_watches: budget.limit.saturating_sub(budget.others),
+        watches,
+        free_watches: config.instances.free(watches + SPARE),
     }
 }
 

@@ -16,7 +16,9 @@ use crate::envoy::process::launch::launch;
 use crate::envoy::process::{Exit, Process};
 use crate::envoy::restart::{self, Parked, RestartError, Restarted, Retiring, Sink};
 use crate::envoy::settings::{State, SupervisorConfig};
+use crate::host::inotify::watched_by;
 use crate::host::processes::is_ending;
+use crate::host::reserve::{InstanceLoan, LackingInstances};
 use crate::host::{durable, until};
 use crate::xds::{Subscription, XdsKind};
 
@@ -67,6 +69,17 @@ pub(super) struct Actor {
     pub(super) parked: Parked,
     /// End of that wait, if no Envoy runs.
     pub(super) parked_until: Option<Instant>,
+    /// Inotify instances given up for an Envoy that starts.
+    pub(super) loan: Option<InstanceLoan>,
+}
+
+/// Reason why an Envoy was not started.
+#[derive(Debug, thiserror::Error)]
+enum StartFailure {
+    #[error(transparent)]
+    Instances(#[from] LackingInstances),
+    #[error(transparent)]
+    Io(#[from] io::Error),
 }
 
 /// Event that interrupted a wait.
@@ -89,6 +102,8 @@ impl Actor {
             let (reason, lived) = match running {
                 Ok(mut running) => match self.supervise(&mut running, adopted).await {
                     (ProcessEvent::Died(exit), lived) => {
+                        self.loan = None;
+                        self.config.instances.note_ended();
                         self.parked_until.get_or_insert(Instant::now() + WAIT);
                         running.forget(&self.config.runtime_dir);
                         (self.reason(exit, mark), lived)
@@ -96,45 +111,31 @@ impl Actor {
                     (ProcessEvent::Stop(stop), _) => return self.stop(running, stop).await,
                     (ProcessEvent::Abandoned, _) => return,
                 },
-                Err(error) => (format!("cannot start Envoy: {error}"), Duration::ZERO),
-            };
-            self.deaths = if lived >= self.config.backoff.reset_after {
-                1
-            } else {
-                self.deaths.saturating_add(1)
-            };
-            let pause = self.config.backoff.pause(self.deaths);
-            tracing::error!(deaths = self.deaths, ?pause, %reason, "Envoy died");
-            self.state.send_replace(State::Backoff {
-                deaths: self.deaths,
-                reason,
-            });
-            let pause = sleep(pause);
-            tokio::pin!(pause);
-            loop {
-                tokio::select! {
-                    () = &mut pause => break,
-                    () = until(self.parked_until) => self.let_go(),
-                    request = self.inbox.recv() => match request {
-                        Some(SupervisorCommand::Restart(_, done)) => {
-                            // The requester may be gone.
-                            let _ = done.send(Err(RestartError::NotLive));
-                        }
-                        Some(SupervisorCommand::Stop(stop)) => {
-                            self.end_retiring().await;
-                            self.state.send_replace(State::Stopped);
-                            // The requester may be gone.
-                            let _ = stop.done.send(());
-                            return;
-                        }
-                        None => return,
+                Err(StartFailure::Instances(lacking)) => {
+                    if self.wait_for_instances(lacking).await.is_break() {
+                        return;
                     }
+                    continue;
                 }
+                Err(StartFailure::Io(error)) => {
+                    self.loan = None;
+                    (format!("cannot start Envoy: {error}"), Duration::ZERO)
+                }
+            };
+            let pause = self.note_death(reason, lived);
+            if self.back_off(pause).await.is_break() {
+                return;
             }
         }
     }
 
-    fn spawn(&self) -> io::Result<RunningEnvoy> {
+    fn spawn(&mut self) -> Result<RunningEnvoy, StartFailure> {
+        // The files are put within what there is room for before the next attempt.
+        self.loan = Some(self.config.instances.borrow_for_start()?);
+        Ok(self.launch()?)
+    }
+
+    fn launch(&self) -> io::Result<RunningEnvoy> {
         let lineage = self.config.new_lineage();
         let command = self.config.command(lineage);
         self.state.send_replace(State::Starting { pid: None });
@@ -161,6 +162,9 @@ impl Actor {
             Ok(loaded) => loaded,
             Err(event) => return (event, Duration::ZERO),
         };
+        self.config
+            .instances
+            .note_running(watched_by(pid), self.loan.take());
         running.identity.refresh(&self.config.runtime_dir);
         self.note(&running.identity);
         let mut since = Instant::now();
@@ -229,8 +233,8 @@ impl Actor {
         }
     }
 
-    /// Releases waiting connections to the current Envoy, or drops them if none listens.
-    fn let_go(&mut self) {
+    /// Releases waiting connections to the Envoy that listens now, or to nobody.
+    pub(super) fn let_go(&mut self) {
         self.parked_until = None;
         self.parked.release();
     }
@@ -262,6 +266,7 @@ impl Actor {
         }
         if self.retiring.as_ref().is_some_and(Retiring::is_gone) {
             self.retiring = None;
+            self.config.instances.note_leaving(0);
         }
         let now = (self.outdated(&running.identity), self.retiring.is_some());
         self.state.send_if_modified(|state| match state {

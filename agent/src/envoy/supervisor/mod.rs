@@ -6,6 +6,7 @@
 //! Envoy serving.
 
 mod actor;
+mod back_off;
 mod leave;
 mod replace;
 mod stop;
@@ -83,6 +84,7 @@ impl Supervisor {
             ports: wanted_ports,
             parked: Parked::default(),
             parked_until: None,
+            loan: None,
         };
         tokio::spawn(actor.run(found).in_current_span());
         Ok(Self {

@@ -14,6 +14,8 @@ use crate::envoy::restart::{
 };
 use crate::envoy::settings::{State, SupervisorConfig};
 use crate::envoy::validate::{Validity, validate};
+use crate::host::inotify::watched_by;
+use crate::host::reserve::VALIDATION;
 
 /// Time limit for an answer of the running Envoy, which may be loading its largest file.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -178,6 +180,7 @@ impl Actor {
             ));
             retiring.gone().await;
             self.retiring = None;
+            self.config.instances.note_leaving(0);
         }
         let (child, way) = self.replace(running, &request).await?;
         if let Some(bootstrap) = &request.bootstrap {
@@ -266,6 +269,8 @@ impl Actor {
         request: &restart::Request,
     ) -> Result<(), RestartError> {
         let directory = config.runtime_dir.join("validate");
+        let loan = config.instances.borrow(VALIDATION);
+        let _loan = loan.map_err(|lacking| RestartError::NoVerdict(lacking.to_string()))?;
         let candidates = [
             ("bootstrap", Some(&config.bootstrap)),
             ("configuration", request.served.as_ref()),
@@ -291,6 +296,9 @@ impl Actor {
         way: Way,
         request: &restart::Request,
     ) {
+        let instances = &self.config.instances;
+        instances.note_leaving(watched_by(parent.process.pid()));
+        instances.note_running(watched_by(successor.pid()), None);
         let steering = match way {
             Way::Hot => None,
             Way::Handover => Steering::start(&parent.process, successor)

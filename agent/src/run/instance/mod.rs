@@ -39,6 +39,7 @@ use super::target::Target;
 use crate::access_log::LogRotator;
 use crate::envoy::process::launch::Launcher;
 use crate::host::create_directory;
+use crate::host::reserve::{EnvoyInstances, InotifyReserve};
 use crate::seal::SealingKeys;
 use crate::tickets::Tickets;
 
@@ -71,10 +72,17 @@ pub(super) struct InstanceSettings {
     pub(super) sealing: Arc<SealingKeys>,
     /// Exporter of spans.
     pub(super) spans: Spans,
+    /// Inotify instances of all Envoys.
+    pub(super) reserve: InotifyReserve,
 }
 
 impl Instance {
-    /// Serves until `stop` is set, then leaves its Envoy running or ends it.
+    /// Returns the inotify instances of its Envoys.
+    fn instances(&self) -> EnvoyInstances {
+        self.settings.reserve.envoy(self.gateway.to_string())
+    }
+
+    /// Serves until `stop` says so, then leaves its Envoy or ends it.
     pub(super) async fn run(
         self,
         known: watch::Receiver<SourceState>,

@@ -4,6 +4,7 @@
 //! last accepted state stays, on disk and in Envoy.
 
 mod beside;
+mod fit;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
 
+use self::fit::FittedTarget;
 use super::Instance;
 use super::handshakes::Handshakes;
 use super::persister::Persister;
@@ -18,8 +20,9 @@ use crate::apply::{self, Applier, ApplyError};
 use crate::envoy::restart::Restarted;
 use crate::envoy::{Admin, State};
 use crate::handshake::Unproven;
-use crate::publish::{Published, publish};
-use crate::quarantine::{self, Affected, Quarantine, Reduced, affected};
+use crate::host::reserve::EnvoyInstances;
+use crate::publish::Published;
+use crate::quarantine::{Affected, Quarantine, Reduced, affected};
 use crate::run::metrics::{ApplyOutcome, ProcessReason};
 use crate::run::observed::Observed;
 use crate::run::spans::{ApplyTry, InstanceSpans};
@@ -45,6 +48,10 @@ pub(super) struct Publisher {
     /// Last replacement of an Envoy that ran.
     replaced: Option<Restarted>,
     spans: InstanceSpans,
+    /// Inotify instances of this Envoy and the next.
+    instances: EnvoyInstances,
+    /// Target that had to do with fewer files.
+    fitted: Option<FittedTarget>,
 }
 
 impl Publisher {
@@ -67,6 +74,7 @@ impl Publisher {
                 instance.settings.binary.clone(),
                 directories.runtime.join("validate"),
             )
+            .with_instances(instance.instances())
             .with_last_good_keys(first.restored.then(|| Arc::clone(&first.encoded))),
             handshakes: Handshakes::new(first),
             observed: instance.observed.clone(),
@@ -76,6 +84,8 @@ impl Publisher {
             pid: 0,
             replaced: None,
             spans: InstanceSpans::new(instance.settings.spans.clone()),
+            instances: instance.instances(),
+            fitted: None,
         }
     }
 
@@ -99,9 +109,14 @@ impl Publisher {
         }
     }
 
-    /// Follows Envoy's state. Returns whether to publish the target again: a new process reads the
-    /// files by itself, and they may have been modified, so its state must be proven.
-    pub(super) async fn follow(&mut self, before: &State, now: &State, newest: &Target) -> bool {
+    /// Follows Envoy's state. Returns whether the target is to be published again: a new process reads the files by itself,
+    /// and somebody may have touched them, so it must be observed what it took.
+    pub(super) async fn follow(
+        &mut self,
+        before: &State,
+        now: &State,
+        newest: &Arc<Target>,
+    ) -> bool {
         match now {
             State::Backoff { .. } => {
                 self.repair(newest).await;
@@ -137,23 +152,33 @@ impl Publisher {
         }
     }
 
-    /// Restores the accepted files before Envoy starts again, if they differ.
-    async fn repair(&mut self, newest: &Target) {
+    /// Puts the files right before Envoy starts again, where they are not as they were accepted.
+    async fn repair(&mut self, newest: &Arc<Target>) {
         self.reread();
         let accepted = self.observed.borrow().applied.clone();
+        let on_disk = self.applier.on_disk();
+        let there = on_disk.subscriptions();
+        if accepted.is_none()
+            && !on_disk.content.listeners.is_empty()
+            && self.instances.budget(there) >= there
+        {
+            // The files are of an earlier agent, and newer than what is known.
+            return;
+        }
+        // Other processes may have taken the instances of the dead Envoy.
+        let fitted = self.fit(accepted.as_ref().unwrap_or(newest));
         let wanted = apply::Desired {
-            rendered: accepted
-                .as_deref()
-                .map_or(&newest.rendered, |wanted| &wanted.rendered),
+            rendered: &fitted.rendered,
             serials: &BTreeMap::new(),
             may_empty: false,
         };
-        if accepted.is_none() && !self.applier.on_disk().content.listeners.is_empty() {
-            // The files are from an earlier agent, and newer than the known target.
-            return;
+        match self.applier.apply(wanted, None).await {
+            Ok(_) => self.instances.note(fitted.rendered.subscriptions),
+            Err(error) => tracing::error!(%error, "cannot repair the files for Envoy"),
         }
-        if let Err(error) = self.applier.apply(wanted, None).await {
-            tracing::error!(%error, "cannot repair the files for Envoy");
+        if accepted.is_some() {
+            self.observed
+                .send_modify(|observed| observed.applied = Some(fitted));
         }
     }
 
@@ -175,21 +200,15 @@ impl Publisher {
         wanted: &Arc<Target>,
         newer: impl Fn() -> bool + Send + Sync,
     ) -> bool {
-        let target = quarantine::Configuration {
-            encoded: &wanted.encoded,
-            options: &wanted.options,
-            rendered: &wanted.rendered,
-        };
-        let (quarantine, applier) = (&mut self.quarantine, &mut self.applier);
         let (began, start) = (Instant::now(), SystemTime::now());
-        let published = publish(quarantine, applier, &self.admin, target, newer).await;
+        let (fitted, published) = self.publish_fitted(wanted, newer).await;
         self.count(&published, began.elapsed());
         self.tell(wanted, start, &published);
         let trouble = match published {
             Ok(Published::Accepted { report, reduced }) => {
                 let served = match reduced {
-                    None => Arc::clone(wanted),
-                    Some(reduced) => self.reduced(wanted, *reduced),
+                    None => fitted,
+                    Some(reduced) => self.reduced(&fitted, *reduced),
                 };
                 self.accepted(wanted, &served, &report);
                 return true;
@@ -210,13 +229,7 @@ impl Publisher {
                 "the newest change is refused; searching for the refused parts".to_owned()
             }
             Ok(Published::NotYet { reason }) => reason,
-            Err(error) => {
-                // Unused resources hold some of the missing inotify instances.
-                if matches!(error, ApplyError::Watches { .. }) && self.has_left_over() {
-                    self.remove_left_over().await;
-                }
-                error.to_string()
-            }
+            Err(error) => error.to_string(),
         };
         tracing::warn!("a change is not applied yet: {trouble}");
         self.observed
@@ -314,6 +327,7 @@ impl Publisher {
         }
         self.observed
             .send_modify(|observed| observed.note_accepted(wanted, served, affected, report));
+        self.instances.note(served.rendered.subscriptions);
         self.keeper.keep(served);
         if self.observed.borrow().draining.is_none() {
             self.handshakes.begin(served);

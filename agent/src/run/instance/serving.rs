@@ -184,7 +184,7 @@ impl Serving {
             return false;
         };
         tracing::info!(why, "Envoy should be replaced");
-        self.clean_up().await;
+        self.prepare_replacement().await;
         let target = self.selector.selected();
         let observed = self.instance.observed.borrow().clone();
         let replacing = self
@@ -208,6 +208,7 @@ impl Serving {
             .turn
             .filter(|_| self.unpublished && self.state.is_live());
         let clean_up = self.clean_up.due().filter(|_| self.may_clean_up());
+        let fit = self.publisher.next_fit();
         let mut of_source = false;
         let unpublished = tokio::select! {
             Some(command) = commands.recv() => return InstanceEvent::Command(command),
@@ -236,6 +237,7 @@ impl Serving {
                 false
             }
             () = until(probe) => self.publisher.quarantine.probe(),
+            () = until(fit) => self.publisher.may_fit_more(),
         };
         if of_source {
             self.wait_for_turn();
@@ -266,7 +268,7 @@ impl Serving {
         let QueuedCommand { command, replies } = command;
         match command {
             InstanceCommand::Restart { strategy } => {
-                self.clean_up().await;
+                self.prepare_replacement().await;
                 let observed = self.instance.observed.borrow().clone();
                 let target = self.selector.selected();
                 let replacing = self.replacement.on_command(
@@ -337,6 +339,9 @@ impl Serving {
                 observed.send_modify(|observed| observed.draining = draining);
                 self.supervisor.stop(grace).await;
             }
+        }
+        if matches!(ending, Ending::Drain(_)) {
+            self.instance.instances().forget();
         }
         self.publisher.finish().await;
         self.instance.observed.send_modify(|observed| match ending {

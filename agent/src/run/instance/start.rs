@@ -1,7 +1,7 @@
 //! The start of an instance: adopts the Envoy that an earlier agent left running, or writes the
 //! files and starts one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ impl Instance {
         }
         let config = self.supervisor_config(first);
         let running = Supervisor::finds_running(&config)?;
-        let (mut applier, opened) =
+        let (applier, opened) =
             Applier::open(self.directories.layout(), config.log(), running.as_ref()).await?;
         if opened.undone > 0 {
             tracing::warn!(files = opened.undone, "an interrupted change was undone");
@@ -43,20 +43,38 @@ impl Instance {
         if !opened.junk.is_empty() {
             tracing::warn!(files = ?opened.junk, "files for Envoy were damaged or foreign; rewriting them");
         }
-        // Others may have damaged the shares since, or this agent may open more or fewer files than
-        // the last.
+        let instances = self.instances();
+        let mut applier = applier.with_instances(instances.clone());
+        let there = applier.on_disk().subscriptions();
+        // Others may have damaged them since, or this agent may open more or fewer files than the last.
         applier.share_out(&first.rendered.shares)?;
-        let from_files = first.restored && opened.junk.is_empty() && has_files(&applier);
+        let mut from_files = first.restored && opened.junk.is_empty() && has_files(&applier);
+        if running.is_none() {
+            let files = if from_files {
+                there
+            } else {
+                first.rendered.subscriptions
+            };
+            // It has to do with what others leave.
+            from_files &= instances.budget(files) >= files;
+        }
         if running.is_some() {
+            instances.note_running(there, None);
             tracing::info!("an Envoy is already running; taking it over");
         } else if from_files {
+            instances.note(there);
             // The files hold the state that Envoy accepted last; the stored state may be one change
             // older.
             tracing::info!("starting Envoy from the existing files");
         } else {
-            // No Envoy reads the files yet, so they can be written in any order.
+            // Nobody reads the files yet: they can be written in any order.
+            let needed = first.rendered.subscriptions;
+            let budget = instances.budget(needed);
+            let fitted = (budget < needed).then(|| first.within(budget, BTreeSet::new()));
+            let rendered = fitted.as_ref().map_or(&first.rendered, |it| &it.rendered);
+            instances.note(rendered.subscriptions);
             let desired = apply::Desired {
-                rendered: &first.rendered,
+                rendered,
                 serials: &BTreeMap::new(),
                 may_empty: true,
             };
@@ -87,6 +105,7 @@ impl Instance {
         config.drain_time = options.drain.max(SHORTEST_DRAIN);
         config.takeover = options.takeover;
         config.launcher = Some(self.settings.launcher.clone());
+        config.instances = self.instances();
         config.has_stdout = options.access_log.to == AccessLogTo::Stdout;
         config
     }

@@ -10,6 +10,7 @@ use super::writer::{Families, count, of_gateway};
 use crate::host::inotify::{self, Budget};
 use crate::host::limits;
 use crate::host::processes::{ProcessorTimes, processor_times};
+use crate::host::reserve::ReserveLevel;
 
 /// Use of a budget, and its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub(super) struct EnvoyBudgets {
 pub(super) struct Budgets {
     /// Inotify instances of this user, in all of its visible processes.
     pub(super) instances: Option<UsedBudget>,
+    /// Inotify instances that the agent holds for the next Envoys.
+    pub(super) reserve: ReserveLevel,
     /// Open files of the agent.
     pub(super) open: Option<UsedBudget>,
     /// The running Envoys that can be inspected, by the names of their Gateways.
@@ -41,11 +44,12 @@ pub(super) struct Budgets {
 }
 
 impl Budgets {
-    /// Reads the budgets, with the Envoys of these process ids. Blocks while the kernel lists their
-    /// open files.
-    pub(super) fn read(envoys: BTreeMap<String, u32>) -> Self {
+    /// Reads them for the Envoys with these process numbers. Blocks for as long as the kernel takes to list what they have open.
+    pub(super) fn read(envoys: BTreeMap<String, u32>, reserve: ReserveLevel) -> Self {
         let pids: Vec<u32> = envoys.values().copied().collect();
-        let Budget { limit, others, own } = Budget::read(&pids);
+        let Budget {
+            limit, others, own, ..
+        } = Budget::read(&pids);
         let envoys = envoys.into_iter().filter_map(|(gateway, pid)| {
             let files = EnvoyBudgets {
                 open: open_files(&pid.to_string())?,
@@ -59,6 +63,7 @@ impl Budgets {
                 used: (others + own) as u64,
                 limit: limit as u64,
             }),
+            reserve,
             open: open_files("self"),
             envoys: envoys.collect(),
         }
@@ -75,6 +80,7 @@ impl Scrape {
     pub(super) fn budgets(&self, families: &mut Families<'_>) -> fmt::Result {
         let Budgets {
             instances,
+            reserve: ReserveLevel { held, wanted, .. },
             open,
             envoys,
         } = &self.budgets;
@@ -83,6 +89,21 @@ impl Scrape {
             families.single("agent_inotify_instances", help, count(used))?;
             let help = "Inotify instances that the kernel allows this user";
             families.single("agent_inotify_instances_limit", help, count(limit))?;
+        }
+        let held_and_wanted = [
+            (
+                "agent_inotify_instances_held",
+                "Inotify instances that the agent holds for the next Envoys, so that other processes cannot take them",
+                held,
+            ),
+            (
+                "agent_inotify_instances_wanted",
+                "Inotify instances that the next Envoys need; the agent lacks some if it holds fewer",
+                wanted,
+            ),
+        ];
+        for (name, help, number) in held_and_wanted {
+            families.single(name, help, count(*number as u64))?;
         }
         if let Some(UsedBudget { used, limit }) = *open {
             let help = "Files and sockets that the agent has open";

@@ -18,4 +18,4 @@ mod traffic;
 mod writer;
 
 pub(super) use self::counts::{ApplyCounts, ApplyOutcome, ProcessReason};
-pub(super) use self::serve::{KnownBackends, METRICS_PATH, MetricsSource, PageSource, serve};
+pub(super) use self::serve::{METRICS_PATH, MetricsSource, PageSource, serve};

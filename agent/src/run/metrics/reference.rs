@@ -12,6 +12,7 @@ use super::counts::{ApplyCounts, ApplyOutcome};
 use super::scrape::{GatewayFacts, Scrape};
 use super::traffic::EnvoyTraffic;
 use crate::host::processes::ProcessorTimes;
+use crate::host::reserve::ReserveLevel;
 use crate::run::report::{
     AgentReport, EnvoyReport, GatewayReport, RefusedReport, Report, SourceReport,
 };
@@ -104,6 +105,7 @@ fn scrape(gateways: usize) -> Scrape {
     let envoys = all.keys().map(|name| (name.clone(), files));
     let budgets = Budgets {
         instances: Some(used),
+        reserve: ReserveLevel::default(),
         open: Some(used),
         envoys: envoys.collect(),
     };

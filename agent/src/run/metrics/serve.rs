@@ -22,6 +22,7 @@ use super::scrape::{GatewayFacts, Scrape};
 use super::traffic::{EnvoyTraffic, STATISTICS};
 use crate::envoy::Admin;
 use crate::envoy::admin::AdminError;
+use crate::host::reserve::InotifyReserve;
 use crate::run::observed::{AllObserved, Observed, newest};
 use crate::run::page::{PAGE_PATHS, REFRESH_SECONDS};
 use crate::run::report::ReportSource;
@@ -38,20 +39,35 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// The values that metrics are made of.
 #[derive(Clone)]
 pub(in crate::run) struct MetricsSource {
-    pub(in crate::run) report: ReportSource,
-    pub(in crate::run) observed: watch::Receiver<AllObserved>,
-    /// Most backends of each Gateway with their own series.
-    pub(in crate::run) most_backends: usize,
-    pub(in crate::run) backends: KnownBackends,
+    report: ReportSource,
+    observed: watch::Receiver<AllObserved>,
+    /// Number of backends of each Gateway that have series of their own.
+    most_backends: usize,
+    backends: KnownBackends,
+    reserve: InotifyReserve,
 }
 
 /// The backends of each Gateway across scrapes.
 #[derive(Clone, Default)]
-pub(in crate::run) struct KnownBackends(Arc<Mutex<BTreeMap<String, BackendSeries>>>);
+struct KnownBackends(Arc<Mutex<BTreeMap<String, BackendSeries>>>);
 
 impl MetricsSource {
-    /// Returns the answer to a request with these headers: Prometheus text, or OpenMetrics if the
-    /// client accepts it.
+    pub(in crate::run) fn new(
+        report: &ReportSource,
+        observed: &watch::Receiver<AllObserved>,
+        most_backends: usize,
+        reserve: InotifyReserve,
+    ) -> Self {
+        Self {
+            report: Arc::clone(report),
+            observed: observed.clone(),
+            most_backends,
+            backends: KnownBackends::default(),
+            reserve,
+        }
+    }
+
+    /// Returns the answer to a request with these headers: the text format of Prometheus, or OpenMetrics where it is asked for.
     pub(in crate::run) async fn answer(&self, headers: &HeaderMap) -> Response<Full<Bytes>> {
         let open = headers
             .get_all(ACCEPT)
@@ -71,7 +87,8 @@ impl MetricsSource {
         let running = observed.iter().filter(|(_, one)| one.envoy.pid != 0);
         let running = running.map(|(name, one)| (name.to_string(), one.envoy.pid));
         let running = running.collect();
-        let budgets = tokio::task::spawn_blocking(move || Budgets::read(running));
+        let level = self.reserve.level();
+        let budgets = tokio::task::spawn_blocking(move || Budgets::read(running, level));
         let asked = observed.iter().map(|(name, observed)| async move {
             (name.to_string(), observed, EnvoyAnswer::of(observed).await)
         });

@@ -85,6 +85,7 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
         .map(expiry_message)
         .chain(warnings_of_settings.iter().cloned())
         .chain(unlogged(observed).chain(warnings_of_local_files(known)))
+        .chain(scarcity::warnings(observed))
         .collect();
     let source = with_state(source, known);
     let inputs = inputs::digest(

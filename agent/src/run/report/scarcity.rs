@@ -1,7 +1,9 @@
-//! The hint that a host watches too few files for all of its backends. Pure.
+//! What a host does without for lack of files that Envoy may watch. Pure.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use sesame_gateway_api::api::NamespacedName;
 use sesame_render::MOST_ENDPOINT_FILES;
 
 use super::GatewayReport;
@@ -26,5 +28,15 @@ pub(super) fn hint(report: &GatewayReport) -> Option<String> {
         format!(
             "Gateway {gateway}: {inline_backends} backends have no file for their endpoints, so a change of them costs Envoy more and opens new connections; those that change most have files, {MOST_ENDPOINT_FILES} at most, or fewer where fs.inotify.max_user_instances is low (`sesame-agent doctor` says to what to raise it; start the agent again then)"
         )
+    })
+}
+
+/// Returns which Envoys watch fewer files than they should, and why.
+pub(super) fn warnings(
+    observed: &BTreeMap<NamespacedName, Observed>,
+) -> impl Iterator<Item = String> {
+    observed.iter().filter_map(|(name, observed)| {
+        let why = observed.scarcity.as_ref()?;
+        Some(format!("Gateway {name}: {why}"))
     })
 }

@@ -26,7 +26,8 @@ impl Publisher {
         queue: Queue,
         waiting: Waiting,
     ) -> Option<Rendered> {
-        if !self.quarantine.is_clear() {
+        // What has to do with fewer files goes with the change, which fits it.
+        if !self.quarantine.is_clear() || self.fitted.is_some() {
             return None;
         }
         let (on_disk, wanted) = (self.applier.on_disk(), &wanted.rendered);
@@ -52,8 +53,8 @@ impl Publisher {
         }
     }
 
-    /// Runs a transaction that does not change the target.
-    async fn bring(&mut self, rendered: &Rendered) -> Result<Outcome, ApplyError> {
+    /// Runs a transaction that is no change of what is wanted.
+    pub(super) async fn bring(&mut self, rendered: &Rendered) -> Result<Outcome, ApplyError> {
         let desired = Desired {
             rendered,
             serials: &BTreeMap::new(),

@@ -73,7 +73,15 @@ impl Serving {
         }
     }
 
-    /// Removes unused clusters, unless a change waits.
+    /// Has Envoy watch no more files than there is room for, twice.
+    pub(super) async fn prepare_replacement(&mut self) {
+        self.clean_up().await;
+        if self.state.is_live() {
+            self.publisher.make_room_for_successor().await;
+        }
+    }
+
+    /// Removes what is unused, unless a change waits.
     pub(super) async fn clean_up(&mut self) {
         if !self.may_clean_up() {
             return;

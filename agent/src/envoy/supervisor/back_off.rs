@@ -1,0 +1,79 @@
+//! Pauses before an Envoy is started again: after a death, or until there are inotify instances for it.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::actor::{Actor, SupervisorCommand};
+use crate::envoy::restart::RestartError;
+use crate::envoy::settings::State;
+use crate::host::reserve::LackingInstances;
+use crate::host::until;
+
+/// Pause between two looks for instances. Envoy is not started without: it would abort.
+const LOOK: Duration = Duration::from_millis(100);
+
+impl Actor {
+    /// Notes a death after `lived`. Returns the pause before the next start.
+    pub(super) fn note_death(&mut self, reason: String, lived: Duration) -> Duration {
+        self.deaths = if lived >= self.config.backoff.reset_after {
+            1
+        } else {
+            self.deaths.saturating_add(1)
+        };
+        let pause = self.config.backoff.pause(self.deaths);
+        tracing::error!(deaths = self.deaths, ?pause, %reason, "Envoy died");
+        self.state.send_replace(State::Backoff {
+            deaths: self.deaths,
+            reason,
+        });
+        pause
+    }
+
+    /// Waits for a moment because Envoy lacks instances; files that need fewer may be written meanwhile.
+    pub(super) async fn wait_for_instances(
+        &mut self,
+        lacking: LackingInstances,
+    ) -> ControlFlow<()> {
+        let state = State::Backoff {
+            deaths: 0,
+            reason: lacking.to_string(),
+        };
+        self.state.send_if_modified(|now| {
+            let changed = *now != state;
+            if changed {
+                tracing::error!("Envoy is not started: {lacking}");
+                *now = state;
+            }
+            changed
+        });
+        self.back_off(LOOK).await
+    }
+
+    /// Pauses, unless it is told to stop.
+    pub(super) async fn back_off(&mut self, pause: Duration) -> ControlFlow<()> {
+        let pause = sleep(pause);
+        tokio::pin!(pause);
+        loop {
+            tokio::select! {
+                () = &mut pause => return ControlFlow::Continue(()),
+                () = until(self.parked_until) => self.let_go(),
+                request = self.inbox.recv() => match request {
+                    Some(SupervisorCommand::Restart(_, done)) => {
+                        // Whoever asked may be gone.
+                        let _ = done.send(Err(RestartError::NotLive));
+                    }
+                    Some(SupervisorCommand::Stop(stop)) => {
+                        self.end_retiring().await;
+                        self.state.send_replace(State::Stopped);
+                        // Whoever asked may be gone.
+                        let _ = stop.done.send(());
+                        return ControlFlow::Break(());
+                    }
+                    None => return ControlFlow::Break(()),
+                }
+            }
+        }
+    }
+}

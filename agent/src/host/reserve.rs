@@ -1,0 +1,391 @@
+//! Inotify instances that the agent holds for its Envoys: placeholders that it gives up at the moment of need.
+//!
+//! Each file that an Envoy watches is an instance, and an Envoy that asks for one too many aborts. Other processes of
+//! the user may take all that are free. So the agent holds as many as its Envoys use: the next ones find them. Whoever
+//! starts an Envoy, or has one watch more files, borrows the instances first. Never takes what is lent.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::inotify;
+
+/// Instances held beyond those that are counted: files that come to be watched between the count and a start.
+pub(crate) const SPARE: usize = 2;
+/// Instances that an Envoy takes that only validates.
+pub(crate) const VALIDATION: usize = 1;
+/// Most instances that are held. A host that needs more has a limit that was raised for it.
+const MOST_HELD: usize = 512;
+/// Free instances that are left to other processes when placeholders are taken ahead of need.
+const LEFT_FREE: usize = 8;
+/// Interval at which the agent tries to hold what it lacks.
+const REFILL: Duration = Duration::from_secs(2);
+
+/// The instances that the agent holds for all of its Envoys.
+#[derive(Clone, Debug, Default)]
+pub struct InotifyReserve(Arc<Mutex<HeldInstances>>);
+
+#[derive(Debug, Default)]
+struct HeldInstances {
+    placeholders: Vec<OwnedFd>,
+    /// Number of placeholders given up for Envoys that take them now.
+    lent: usize,
+    envoys: BTreeMap<String, InstanceNeed>,
+}
+
+/// Instances that one Envoy needs.
+#[derive(Clone, Copy, Debug, Default)]
+struct InstanceNeed {
+    /// Number of files that it watches, or that it will.
+    files: usize,
+    /// True if it has them; otherwise it is about to start.
+    runs: bool,
+    /// Number of files that its predecessor watches until it has drained.
+    leaving: usize,
+}
+
+impl InstanceNeed {
+    /// Returns the number to hold: for the next Envoy, and for this one unless it runs.
+    fn to_hold(self) -> usize {
+        if self.runs {
+            self.files
+        } else {
+            2 * self.files
+        }
+    }
+}
+
+/// Number of instances that are held, and that should be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReserveLevel {
+    /// Placeholders held, with those that are lent.
+    pub held: usize,
+    /// Placeholders that the next Envoys need.
+    pub wanted: usize,
+    /// Instances that come back when an Envoy that was replaced has drained.
+    pub leaving: usize,
+}
+
+impl ReserveLevel {
+    /// Returns what is lacking for the next Envoys, and what to do about it; `None` if nothing is.
+    pub fn shortage(self) -> Option<String> {
+        let Self { held, wanted, .. } = self;
+        (held + self.leaving < wanted).then(|| {
+            format!(
+                "{held} inotify instances are held for the next Envoys of this host, which need {wanted}: other processes of this user have the rest. Until more are free, an Envoy that restarts watches fewer files, and changes of what has no file cost more; {REMEDY}"
+            )
+        })
+    }
+}
+
+/// What to do about a shortage.
+pub(crate) const REMEDY: &str = "raise fs.inotify.max_user_instances, or user.max_inotify_instances of its user namespace, or end the processes that hold them";
+
+/// Instances that are needed now and that cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{needed} inotify instances are needed, and {free} are free; {REMEDY}")]
+pub struct LackingInstances {
+    /// Number that is needed.
+    pub needed: usize,
+    /// Number that could be had.
+    pub free: usize,
+}
+
+impl InotifyReserve {
+    /// Returns the reserve as one Envoy sees it, by the name of its Gateway.
+    pub fn envoy(&self, name: impl Into<String>) -> EnvoyInstances {
+        EnvoyInstances {
+            reserve: self.clone(),
+            name: name.into(),
+        }
+    }
+
+    /// Returns how many instances are held and wanted.
+    pub fn level(&self) -> ReserveLevel {
+        let held = self.lock();
+        ReserveLevel {
+            held: held.placeholders.len() + held.lent,
+            wanted: held.wanted(),
+            leaving: held.envoys.values().map(|envoy| envoy.leaving).sum(),
+        }
+    }
+
+    /// Takes what is lacking as soon as others let go of it, and logs each change of a shortage. Never ends.
+    pub(crate) async fn keep(self) {
+        let mut told = None;
+        loop {
+            tokio::time::sleep(REFILL).await;
+            self.lock().settle();
+            let shortage = self.level().shortage();
+            if shortage != told {
+                if let Some(shortage) = &shortage {
+                    tracing::warn!("{shortage}");
+                } else {
+                    tracing::info!("the next Envoys have their inotify instances again");
+                }
+                told = shortage;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HeldInstances> {
+        // A panic in between leaves counts behind that are whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The reserve as one Envoy sees it.
+#[derive(Clone)]
+pub struct EnvoyInstances {
+    reserve: InotifyReserve,
+    name: String,
+}
+
+impl fmt::Debug for EnvoyInstances {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("EnvoyInstances").field(&self.name).finish()
+    }
+}
+
+impl EnvoyInstances {
+    /// Notes how many files the Envoy watches, or will when it starts.
+    pub fn note(&self, files: usize) {
+        self.change(|need| need.files = files);
+    }
+
+    /// Notes that the Envoy runs and watches so many files; zero if that cannot be seen. It has what was lent for it.
+    pub fn note_running(&self, watched: usize, loan: Option<InstanceLoan>) {
+        let mut held = self.reserve.lock();
+        if let Some(mut loan) = loan {
+            held.lent -= std::mem::take(&mut loan.count);
+        }
+        let need = held.envoys.entry(self.name.clone()).or_default();
+        need.runs = true;
+        if watched > 0 {
+            need.files = watched;
+        }
+        held.settle();
+    }
+
+    /// Notes that the Envoy has ended: what it had is taken, before others do.
+    pub fn note_ended(&self) {
+        self.change(|need| need.runs = false);
+    }
+
+    /// Notes how many files its predecessor watches until it has drained.
+    pub fn note_leaving(&self, watched: usize) {
+        self.change(|need| need.leaving = watched);
+    }
+
+    /// Returns the number of files that the Envoy watches, or will when it starts.
+    pub fn files(&self) -> usize {
+        let held = self.reserve.lock();
+        held.envoys.get(&self.name).map_or(0, |need| need.files)
+    }
+
+    /// Forgets the Envoy, whose Gateway is withdrawn.
+    pub fn forget(&self) {
+        let mut held = self.reserve.lock();
+        held.envoys.remove(&self.name);
+        held.settle();
+    }
+
+    /// Returns the number of files that the Envoy may watch of those it needs, so that its successor has room for as
+    /// many. Never fewer than it has.
+    pub fn budget(&self, needed: usize) -> usize {
+        let mut held = self.reserve.lock();
+        let need = held.envoys.get(&self.name).copied().unwrap_or_default();
+        let running = if need.runs { need.files } else { 0 };
+        if needed <= running {
+            return needed;
+        }
+        let others: usize = held.envoys.values().map(|envoy| envoy.to_hold()).sum();
+        let others = others - need.to_hold() + SPARE;
+        let all = others + (needed - running) + needed;
+        if all > MOST_HELD {
+            return needed;
+        }
+        held.extend(all, LEFT_FREE);
+        let own = held.placeholders.len().saturating_sub(others);
+        afforded(own, running, needed)
+    }
+
+    /// Returns the number of instances that could be lent, up to `needed`, and holds them.
+    pub fn free(&self, needed: usize) -> usize {
+        let mut held = self.reserve.lock();
+        held.extend(needed, 0);
+        held.placeholders.len().min(needed)
+    }
+
+    /// Gives up so many placeholders for an Envoy that takes them at once.
+    pub fn borrow(&self, count: usize) -> Result<InstanceLoan, LackingInstances> {
+        let mut held = self.reserve.lock();
+        held.extend(count, 0);
+        let free = held.placeholders.len();
+        if free < count {
+            let needed = count;
+            return Err(LackingInstances { needed, free });
+        }
+        held.placeholders.truncate(free - count);
+        held.lent += count;
+        Ok(InstanceLoan {
+            reserve: self.reserve.clone(),
+            count,
+        })
+    }
+
+    /// Gives up what the Envoy needs to start.
+    pub fn borrow_for_start(&self) -> Result<InstanceLoan, LackingInstances> {
+        self.borrow(self.files())
+    }
+
+    fn change(&self, change: impl FnOnce(&mut InstanceNeed)) {
+        let mut held = self.reserve.lock();
+        change(held.envoys.entry(self.name.clone()).or_default());
+        held.settle();
+    }
+}
+
+/// Instances given up for an Envoy; when dropped, they are held again as far as they are free.
+#[derive(Debug)]
+pub struct InstanceLoan {
+    reserve: InotifyReserve,
+    count: usize,
+}
+
+impl Drop for InstanceLoan {
+    fn drop(&mut self) {
+        if self.count > 0 {
+            let mut held = self.reserve.lock();
+            held.lent -= self.count;
+            held.settle();
+        }
+    }
+}
+
+impl HeldInstances {
+    fn wanted(&self) -> usize {
+        match self.envoys.values().map(|envoy| envoy.to_hold()).sum() {
+            0 => 0,
+            all => MOST_HELD.min(all + SPARE),
+        }
+    }
+
+    /// Holds what is wanted, as far as others leave it.
+    fn settle(&mut self) {
+        let wanted = self.wanted().saturating_sub(self.lent);
+        if self.lent == 0 {
+            self.extend(wanted, LEFT_FREE);
+        }
+        self.placeholders.truncate(wanted);
+    }
+
+    /// Takes instances until there are `wanted`, but leaves some of the last ones to others.
+    fn extend(&mut self, wanted: usize, leave: usize) {
+        let missing = wanted.saturating_sub(self.placeholders.len());
+        if missing == 0 {
+            return;
+        }
+        let mut opened: Vec<OwnedFd> = (0..missing + leave + self.lent)
+            .map_while(|_| inotify::init(inotify::CreateFlags::CLOEXEC).ok())
+            .collect();
+        let free = opened.len().saturating_sub(self.lent);
+        opened.truncate(to_take(free, missing, leave));
+        self.placeholders.append(&mut opened);
+    }
+}
+
+/// Returns how many of the free instances to take, of those that are missing.
+fn to_take(free: usize, missing: usize, leave: usize) -> usize {
+    let left = if free >= missing + leave {
+        leave
+    } else {
+        leave.min(free / 8)
+    };
+    missing.min(free - left)
+}
+
+/// Returns the number of files that an Envoy may watch of those it needs, where `held` instances are for it and its
+/// successor: what it gets more is needed twice.
+fn afforded(held: usize, running: usize, needed: usize) -> usize {
+    let more = held.saturating_sub(running) / 2;
+    (running + more).min(needed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_envoy_and_its_successor_share_what_is_held() {
+        assert_eq!(afforded(40, 0, 20), 20);
+        assert_eq!(afforded(40, 0, 30), 20);
+        assert_eq!(afforded(8, 0, 20), 4);
+        assert_eq!(afforded(0, 0, 20), 0);
+        // One that runs keeps what it has.
+        assert_eq!(afforded(0, 10, 20), 10);
+        assert_eq!(afforded(10, 10, 20), 10);
+        assert_eq!(afforded(14, 10, 20), 12);
+        assert_eq!(afforded(99, 10, 20), 20);
+    }
+
+    #[test]
+    fn some_of_the_last_instances_are_left_to_others() {
+        assert_eq!(to_take(100, 20, 8), 20);
+        assert_eq!(to_take(24, 20, 8), 20);
+        assert_eq!(to_take(20, 20, 8), 18);
+        assert_eq!(to_take(8, 20, 8), 7);
+        assert_eq!(to_take(0, 20, 8), 0);
+        // At the moment of need all are taken.
+        assert_eq!(to_take(4, 20, 0), 4);
+    }
+
+    #[test]
+    fn shortage_is_told_with_its_remedy_unless_an_envoy_gives_it_back() {
+        let level = ReserveLevel {
+            held: 3,
+            wanted: 9,
+            leaving: 0,
+        };
+        let shortage = level.shortage().unwrap();
+        assert!(shortage.contains("fs.inotify.max_user_instances") && shortage.contains('9'));
+        assert_eq!(
+            ReserveLevel {
+                leaving: 6,
+                ..level
+            }
+            .shortage(),
+            None
+        );
+        assert_eq!(ReserveLevel { held: 9, ..level }.shortage(), None);
+    }
+
+    #[test]
+    fn placeholders_are_lent_for_a_start_and_held_again_afterwards() {
+        let reserve = InotifyReserve::default();
+        let envoy = reserve.envoy("ns/edge");
+        assert_eq!(reserve.level(), ReserveLevel::default());
+        envoy.note(3);
+        let held = |held, wanted| {
+            let level = reserve.level();
+            assert_eq!((level.held, level.wanted), (held, wanted));
+        };
+        held(8, 8);
+        let loan = envoy.borrow_for_start().unwrap();
+        assert_eq!(reserve.lock().placeholders.len(), 5);
+        held(8, 8);
+        envoy.note_running(4, Some(loan));
+        held(6, 6);
+        // A change that adds a file.
+        let loan = envoy.borrow(1).unwrap();
+        envoy.note(5);
+        drop(loan);
+        held(7, 7);
+        envoy.note_ended();
+        held(12, 12);
+        envoy.forget();
+        held(0, 0);
+    }
+}

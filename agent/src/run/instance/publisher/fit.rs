@@ -1,0 +1,216 @@
+//! Fits a target into the inotify instances that there are: with fewer files, its content is inline instead, in the order in
+//! which `sesame_render` grants them. What waits for instances is looked at again after a while.
+//!
+//! Must never take a file from a running Envoy, except for one that is worth more, or for a successor.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sesame_render::layout::file_name;
+
+use super::Publisher;
+use crate::apply::{ApplyError, Outcome};
+use crate::host::reserve::{REMEDY, SPARE};
+use crate::publish::{Published, publish};
+use crate::quarantine::Configuration;
+use crate::run::target::Target;
+use crate::xds::XdsKind;
+
+/// Time after which a target that was fitted may have more files: each move makes clusters or listeners anew.
+const AGAIN: Duration = Duration::from_secs(10);
+/// Time in which Envoy closes the files that it watches no more: the kernel takes 10 ms for each.
+const CLOSING: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(10);
+
+/// Target with as many files as there are instances for.
+pub(super) struct FittedTarget {
+    whole: Arc<Target>,
+    fitted: Arc<Target>,
+    /// Number of files that it was given.
+    budget: usize,
+    /// Time from which it may have more.
+    again: Instant,
+}
+
+impl Publisher {
+    /// Publishes the target with as many of its files as there are instances for. Returns what was published, too.
+    pub(super) async fn publish_fitted(
+        &mut self,
+        whole: &Arc<Target>,
+        newer: impl Fn() -> bool + Send + Sync,
+    ) -> (Arc<Target>, Result<Published, ApplyError>) {
+        let mut target = self.fit(whole);
+        let (mut is_clean, mut has_room) = (false, false);
+        loop {
+            let configuration = Configuration {
+                encoded: &target.encoded,
+                options: &target.options,
+                rendered: &target.rendered,
+            };
+            let (quarantine, applier) = (&mut self.quarantine, &mut self.applier);
+            let published = publish(quarantine, applier, &self.admin, configuration, &newer).await;
+            let Err(ApplyError::Watches(lacking)) = published else {
+                return (target, published);
+            };
+            let missing = lacking.needed - lacking.free;
+            if !is_clean {
+                is_clean = true;
+                // What is unused holds some of the instances that are missing.
+                if self.has_left_over() {
+                    self.remove_left_over().await;
+                    self.await_closing(lacking.needed).await;
+                    continue;
+                }
+            }
+            if !has_room {
+                has_room = true;
+                if self.make_room(missing, lacking.needed).await {
+                    continue;
+                }
+            }
+            let before = target.rendered.subscriptions;
+            target = self.fit_within(whole, before.saturating_sub(missing));
+            if target.rendered.subscriptions >= before {
+                return (target, published);
+            }
+        }
+    }
+
+    /// Returns the target with as many of its files as there are instances for.
+    pub(super) fn fit(&mut self, whole: &Arc<Target>) -> Arc<Target> {
+        let budget = self.instances.budget(whole.rendered.subscriptions);
+        match &self.fitted {
+            Some(last) if last.budget < budget && Instant::now() < last.again => {
+                self.fit_within(whole, last.budget)
+            }
+            _ => self.fit_within(whole, budget),
+        }
+    }
+
+    fn fit_within(&mut self, whole: &Arc<Target>, budget: usize) -> Arc<Target> {
+        if budget >= whole.rendered.subscriptions {
+            self.fitted = None;
+            self.tell_scarcity(None);
+            return Arc::clone(whole);
+        }
+        if let Some(last) = &self.fitted
+            && Arc::ptr_eq(&last.whole, whole)
+            && last.budget == budget
+        {
+            return Arc::clone(&last.fitted);
+        }
+        let fitted = self.render_within(whole, budget);
+        self.note_fitted(Arc::clone(whole), &fitted, budget);
+        fitted
+    }
+
+    /// Renders a target with so many files at most. Endpoints that have one keep it before others get one.
+    fn render_within(&self, whole: &Target, budget: usize) -> Arc<Target> {
+        let files = self.applier.on_disk().of(XdsKind::Endpoints).iter();
+        let files = files.map(|file| file_name(&file.name)).collect();
+        Arc::new(whole.within(budget, files))
+    }
+
+    fn note_fitted(&mut self, whole: Arc<Target>, fitted: &Arc<Target>, budget: usize) {
+        let files = fitted.rendered.subscriptions;
+        let wanted = whole.rendered.subscriptions;
+        let again = match &self.fitted {
+            Some(last) if last.budget == budget => last.again,
+            _ => Instant::now() + AGAIN,
+        };
+        self.tell_scarcity(Some(format!(
+            "Envoy watches {files} files instead of {wanted}, because other processes of this user have the inotify instances. Endpoints, keys and route tables that have no file of their own are changed more slowly; {REMEDY}"
+        )));
+        self.fitted = Some(FittedTarget {
+            whole,
+            fitted: Arc::clone(fitted),
+            budget,
+            again,
+        });
+    }
+
+    /// Returns when a target that was fitted may have more files.
+    pub(in crate::run::instance) fn next_fit(&self) -> Option<Instant> {
+        self.fitted.as_ref().map(|last| last.again)
+    }
+
+    /// Returns whether there are instances for more files of a target that was fitted. Otherwise it waits again.
+    pub(in crate::run::instance) fn may_fit_more(&mut self) -> bool {
+        let Some(last) = &mut self.fitted else {
+            return false;
+        };
+        let may = self.instances.budget(last.whole.rendered.subscriptions) > last.budget;
+        if !may {
+            last.again = Instant::now() + AGAIN;
+        }
+        may
+    }
+
+    /// Makes room for the successor of the Envoy that runs, as far as there is none.
+    pub(in crate::run::instance) async fn make_room_for_successor(&mut self) {
+        let needed = self.instances.files() + SPARE;
+        let missing = needed - self.instances.free(needed);
+        // What the one gives up is free, and the other needs it no more.
+        let half = missing.div_ceil(2);
+        if half > 0 {
+            self.make_room(half, needed - half).await;
+        }
+    }
+
+    /// Takes files from Envoy, those that are worth least, until so many instances are free or a while has passed. Returns whether
+    /// Envoy watches fewer.
+    async fn make_room(&mut self, fewer: usize, free: usize) -> bool {
+        let Some(served) = self.observed.borrow().applied.clone() else {
+            return false;
+        };
+        let before = served.rendered.subscriptions;
+        let budget = before.saturating_sub(fewer);
+        let fitted = self.render_within(&served, budget);
+        let files = fitted.rendered.subscriptions;
+        if files >= before {
+            return false;
+        }
+        match self.bring(&fitted.rendered).await {
+            Ok(Outcome::Applied | Outcome::Unchanged) => {}
+            Ok(outcome) => {
+                tracing::warn!(?outcome, "Envoy does not give up files that it watches");
+                return false;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "Envoy cannot give up files that it watches");
+                return false;
+            }
+        }
+        let last = self.fitted.take().map(|last| last.whole);
+        self.note_fitted(last.unwrap_or(served), &fitted, budget);
+        self.observed
+            .send_modify(|observed| observed.applied = Some(fitted));
+        self.await_closing(free).await;
+        self.instances.note(files);
+        true
+    }
+
+    /// Waits until Envoy has closed files that it watches no more.
+    async fn await_closing(&self, free: usize) {
+        let deadline = Instant::now() + CLOSING;
+        while self.instances.free(free) < free && Instant::now() < deadline {
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Says that Envoy watches fewer files than it should, or that it does not.
+    fn tell_scarcity(&self, scarcity: Option<String>) {
+        self.observed.send_if_modified(|observed| {
+            let changed = observed.scarcity != scarcity;
+            if changed {
+                if let Some(why) = &scarcity {
+                    tracing::warn!("{why}");
+                } else {
+                    tracing::info!("Envoy watches all of its files again");
+                }
+                observed.scarcity = scarcity;
+            }
+            changed
+        });
+    }
+}
