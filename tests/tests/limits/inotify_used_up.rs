@@ -21,7 +21,12 @@ const LIMIT: &str = "/proc/sys/user/max_inotify_instances";
 
 /// Renders a route with `/always` and a path for this round, for `services` Services.
 fn round(number: usize, services: usize, backend: &Backend) -> String {
-    let mut objects = edge(&[http_listener("http", 80, "")]);
+    round_at(&[http_listener("http", 80, "")], number, services, backend)
+}
+
+/// The same, at these listeners.
+fn round_at(listeners: &[Value], number: usize, services: usize, backend: &Backend) -> String {
+    let mut objects = edge(listeners);
     for index in 0..services {
         let name = format!("s-{index}");
         objects.extend(served(&name, &[backend.address()]));
@@ -249,6 +254,19 @@ async fn with_others() {
     let doctor = words(&agent.command(&["doctor", "--config", &config(&agent)]));
     assert!(doctor.contains("the agent holds"), "{doctor}");
 
+    // A listener comes, whose route table is worth more than endpoints.
+    drop(taking);
+    let listeners = [
+        http_listener("http", 80, ""),
+        http_listener("full", 80, "full.test"),
+    ];
+    agent.write("all.yaml", &round_at(&listeners, 1, SERVICES, &backend));
+    wait_round(&agent, 1, SERVICES).await;
+    let after = watched(&agent);
+    println!("watched before and after: {files} {after}");
+    assert!(after > 5 && after <= files, "{after} of {files}");
+    let taking = others.keep_taking();
+
     // Nothing is held any more, and nothing can be had: the Envoy that runs goes on, and says why.
     let refused = words(&agent.replace_envoy("auto").await);
     assert!(
@@ -274,8 +292,8 @@ async fn with_others() {
     println!("served after a death after {:?}", begun.elapsed());
     assert_ne!(agent.envoy_pids(), before);
     agent.wait_status("it says what is lacking", lacks).await;
-    agent.write("all.yaml", &round(1, SERVICES + 1, &backend));
-    wait_round(&agent, 1, SERVICES + 1).await;
+    agent.write("all.yaml", &round(2, SERVICES + 1, &backend));
+    wait_round(&agent, 2, SERVICES + 1).await;
 
     others.let_go(usize::MAX);
     wait_well(&agent).await;
