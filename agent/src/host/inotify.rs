@@ -52,10 +52,15 @@ impl Budget {
         }
     }
 
-    /// Returns the number of subscriptions that each of `envoys` concurrent processes may open.
-    /// Count the Envoys of all Gateways on the host, twice for those being replaced. The result is
-    /// never below the number in use, so an agent that starts when few are left changes no
-    /// listener.
+    /// Returns the number of subscriptions that each of `envoys` processes may open where no other process has any: what others have
+    /// now they may have given up later.
+    pub fn most(self, envoys: usize) -> usize {
+        Self { others: 0, ..self }.subscriptions(envoys)
+    }
+
+    /// Returns the number of subscriptions that each of `envoys` processes may open that run at the same time: those of all
+    /// Gateways on the host, twice while one is being replaced. It is never less than they have: an agent that starts when
+    /// little is left changes no listener for it.
     pub fn subscriptions(self, envoys: usize) -> usize {
         let free = self.limit.saturating_sub(self.others);
         // Where little is left, a share for others must not take what the listeners themselves need.

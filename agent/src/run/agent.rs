@@ -266,7 +266,7 @@ fn host_settings(
             options.addresses.clone()
         },
         port_map: options.port_map.clone(),
-        subscription_budget: Budget::read(&directories.envoy_pids()).subscriptions(2),
+        subscription_budget: Budget::read(&directories.envoy_pids()).most(2),
         limits: envoy_limits(options, directories)?,
         budget_each: options.subscription_budget,
         trusted_hops: options.trusted_hops,

@@ -2,6 +2,7 @@
 //! host.
 
 mod endpoint_files;
+mod fitted;
 mod host_settings;
 mod local;
 mod own_sockets;
@@ -99,30 +100,6 @@ impl Target {
             files: Arc::clone(&self.files),
             revision: OnceLock::new(),
             expiries: OnceLock::new(),
-            times: self.times.clone(),
-        }
-    }
-
-    /// Returns it with so many files for Envoy at most; these sets of endpoints, by the names of their files, have one before others.
-    pub(super) fn within(&self, budget: usize, first: BTreeSet<String>) -> Self {
-        let options = sesame_render::RenderOptions {
-            subscription_budget: budget,
-            first_in_files: Arc::new(first),
-            ..self.options.clone()
-        };
-        Self {
-            rendered: sesame_render::render_encoded(&self.encoded, &options),
-            encoded: Arc::clone(&self.encoded),
-            options,
-            assignment: self.assignment.clone(),
-            bootstrap: self.bootstrap.clone(),
-            restored: self.restored,
-            cause: self.cause.clone(),
-            manifest_revision: self.manifest_revision.clone(),
-            retained: self.retained.clone(),
-            files: Arc::clone(&self.files),
-            revision: self.revision.clone(),
-            expiries: self.expiries.clone(),
             times: self.times.clone(),
         }
     }
@@ -312,7 +289,7 @@ fn render_one(
     };
     let rendered = before
         .filter(|before| before.options == options)
-        .and_then(|before| render_difference(before, offer, &options))
+        .and_then(|before| render_difference(before, encoded, &options))
         .unwrap_or_else(|| sesame_render::render_encoded(encoded, &options));
     Target {
         rendered,
@@ -342,10 +319,9 @@ fn stand_in_tickets(encoded: &EncodedSnapshot, host: &HostSettings) -> Option<St
 /// Renders only the difference. Returns `None` if that is not possible.
 fn render_difference(
     before: &Target,
-    offer: &GatewayRevision,
+    encoded: &EncodedSnapshot,
     options: &sesame_render::RenderOptions,
 ) -> Option<Rendered> {
-    let GatewayRevision { encoded, .. } = offer;
     let routes = |rendered: &Rendered| {
         sesame_render::routes_after(rendered, &before.encoded, encoded, options)
     };

@@ -13,9 +13,12 @@ use sesame_agent::host::inotify::watched_by;
 use sesame_agent::host::reserve::{EnvoyInstances, InotifyReserve};
 use sesame_tests::agent::{AgentUnderTest, Setup, words};
 use sesame_tests::backend::Backend;
+use sesame_tests::certs::Authority;
 use sesame_tests::itself;
 use sesame_tests::load::{Load, Plan};
-use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
+use sesame_tests::manifests::{
+    edge, http_listener, http_route, https_listener, path, rule_to, served, yaml,
+};
 
 const LIMIT: &str = "/proc/sys/user/max_inotify_instances";
 
@@ -300,4 +303,53 @@ async fn with_others() {
     assert_eq!(watched(&agent), files + 1, "all is in files again");
     let aborts = agent.log().matches("Envoy died").count();
     assert!(aborts <= 2, "{}", agent.log_tail());
+}
+
+#[test]
+fn certificates_rotate_and_routes_change_where_nothing_has_a_file() {
+    run_in_namespace("with_three_files");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a user namespace of its own: another test of this file runs it there"]
+async fn with_three_files() {
+    const HOST: &str = "full.test";
+    // One for the agent, and twice the least that an Envoy needs.
+    allow(64);
+    let others = Others::default();
+    others.take_all();
+    others.let_go(9);
+    let backend = Backend::start("a").await;
+    let authority = Authority::new("servers");
+    let objects = |number: usize| {
+        let mut objects = edge(&[https_listener("https", 443, HOST, "pair")]);
+        objects.extend(served("app", &[backend.address()]));
+        let paths = ["/always".to_owned(), format!("/{number}")];
+        let paths = paths.map(|exact| path("Exact", &exact));
+        objects.push(http_route("app", &[HOST], &[rule_to("app", &paths)]));
+        objects.push(authority.issue(&[HOST]).secret("pair"));
+        yaml(&objects)
+    };
+    let agent = Setup::with_ports(&[443]).start(&[("all.yaml", &objects(0))]);
+    let get = |path: &str| {
+        let trust = authority.trust();
+        agent.get(443, HOST, path).tls(HOST, &trust)
+    };
+    agent.wait_ok(&get("/0")).await;
+    let few = ["Envoy watches 3 files instead of"];
+    agent
+        .wait_status("it says so", |status| warns(status, &few))
+        .await;
+    assert_eq!(watched(&agent), 3);
+    for number in 1..6 {
+        let begun = std::time::Instant::now();
+        agent.write("all.yaml", &objects(number));
+        agent.wait_ok(&get(&format!("/{number}"))).await;
+        println!(
+            "a route and a certificate changed after {:?}",
+            begun.elapsed()
+        );
+    }
+    agent.envoy_is_replaced("hot", "hot restart").await;
+    agent.wait_ok(&get("/always")).await;
 }

@@ -70,7 +70,7 @@ impl Instance {
             // Nobody reads the files yet: they can be written in any order.
             let needed = first.rendered.subscriptions;
             let budget = instances.budget(needed);
-            let fitted = (budget < needed).then(|| first.within(budget, BTreeSet::new()));
+            let fitted = (budget < needed).then(|| first.within(budget, BTreeSet::new(), None));
             let rendered = fitted.as_ref().map_or(&first.rendered, |it| &it.rendered);
             instances.note(rendered.subscriptions);
             let desired = apply::Desired {

@@ -36,7 +36,7 @@ impl Target {
         let offer = self.to_revision(&NamespacedName::default());
         let mut rendered = before
             .filter(|before| before.options == options)
-            .and_then(|before| render_difference(before, &offer, &options))
+            .and_then(|before| render_difference(before, &offer.encoded, &options))
             .unwrap_or_else(|| sesame_render::render_encoded(&self.encoded, &options));
         rendered.share_with(&self.rendered);
         Self {

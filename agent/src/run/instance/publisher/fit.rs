@@ -108,7 +108,8 @@ impl Publisher {
     fn render_within(&self, whole: &Target, budget: usize) -> Arc<Target> {
         let files = self.applier.on_disk().of(XdsKind::Endpoints).iter();
         let files = files.map(|file| file_name(&file.name)).collect();
-        Arc::new(whole.within(budget, files))
+        let last = self.fitted.as_ref().map(|last| &*last.fitted);
+        Arc::new(whole.within(budget, files, last))
     }
 
     fn note_fitted(&mut self, whole: Arc<Target>, fitted: &Arc<Target>, budget: usize) {

@@ -1,0 +1,42 @@
+//! A target with fewer files for Envoy than it was rendered with. Pure.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Target, render_difference};
+
+impl Target {
+    /// Returns it with so many files for Envoy at most; these sets of endpoints, by the names of their files, have one before others.
+    /// What has not changed since `before` is not rendered again.
+    pub(in crate::run) fn within(
+        &self,
+        budget: usize,
+        first: BTreeSet<String>,
+        before: Option<&Self>,
+    ) -> Self {
+        let options = sesame_render::RenderOptions {
+            subscription_budget: budget,
+            first_in_files: Arc::new(first),
+            ..self.options.clone()
+        };
+        let rendered = before
+            .filter(|before| before.options == options)
+            .and_then(|before| render_difference(before, &self.encoded, &options))
+            .unwrap_or_else(|| sesame_render::render_encoded(&self.encoded, &options));
+        Self {
+            rendered,
+            encoded: Arc::clone(&self.encoded),
+            options,
+            assignment: self.assignment.clone(),
+            bootstrap: self.bootstrap.clone(),
+            restored: self.restored,
+            cause: self.cause.clone(),
+            manifest_revision: self.manifest_revision.clone(),
+            retained: self.retained.clone(),
+            files: Arc::clone(&self.files),
+            revision: self.revision.clone(),
+            expiries: self.expiries.clone(),
+            times: self.times.clone(),
+        }
+    }
+}
