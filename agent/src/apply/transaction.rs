@@ -1,7 +1,6 @@
 //! Executes a plan against a running Envoy: writes, waits for the proof, continues or rolls back.
 //!
-//! In any case, only files that Envoy has accepted remain: a refused file would turn the next start
-//! into an outage.
+//! Only accepted files remain: a refused file would turn the next start into an outage.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -90,8 +89,7 @@ impl Applier {
         Self { instances, ..self }
     }
 
-    /// Leaves time between the steps: for another Envoy that reads the same files and cannot be asked, because it is
-    /// being replaced.
+    /// Leaves time between the steps, for an Envoy that reads the same files while it is replaced.
     pub fn set_pace(&mut self, pace: Duration) {
         self.pace = pace;
     }
@@ -101,9 +99,8 @@ impl Applier {
         self.removal = removal;
     }
 
-    /// Rereads the files, and forgets everything else known about them. For an Envoy that has read
-    /// them by itself, after other programs may have touched them. Removes and returns files that
-    /// are foreign or damaged.
+    /// Rereads the files that an Envoy has read by itself and that others may have touched.
+    /// Removes and returns those that are foreign or damaged.
     pub fn reread(&mut self) -> Result<Vec<PathBuf>, ApplyError> {
         let found =
             find(self.files.layout()).map_err(|source| self.io("reading the files", source))?;

@@ -89,7 +89,7 @@ impl Unit {
         match stuck(known, observed, Instant::now(), self.drain) {
             None => service_manager::alive(),
             Some(why) => {
-                tracing::error!("withholding the service manager's watchdog signal: {why}")
+                tracing::error!("withholding the service manager's watchdog signal: {why}");
             }
         }
     }

@@ -239,7 +239,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
         (
             "shard-twice",
             forge.changed(|all| all.shards.push(all.shards[0].clone())),
-            "twice",
+            "repeated",
         ),
         (
             "wrong-revision",
@@ -274,7 +274,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
         (
             "large-shard",
             forge.changed(|all| all.shards[0].bytes = vec![7; 1 << 20].into()),
-            "more than the",
+            "at most 921600 are allowed",
         ),
         (
             "endless-header",
