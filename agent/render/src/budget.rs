@@ -1,9 +1,10 @@
 //! The subscription budget, which limits the files that Envoy watches.
 //!
-//! Every file subscription of Envoy is one inotify instance, and Envoy aborts when the kernel has no more
-//! (128 for a user by default). So each subscription is granted here before it is written into a resource:
-//! LDS, CDS and RTDS, then route tables, keys of session tickets, secrets and endpoints. What gets none is inline: the endpoints of a
-//! cluster, the route table or the keys of a listener. It serves all the same; only its changes cost more.
+//! Each file subscription is one inotify instance, and Envoy aborts if the kernel has none left
+//! (the default is 128 per user). Each subscription is therefore granted here before it is written
+//! into a resource: LDS, CDS and RTDS, then route tables, session ticket keys, secrets and
+//! endpoints. A resource without a subscription is inlined: the endpoints of a cluster, the route
+//! table or the keys of a listener. It is served all the same; only its changes cost more.
 //!
 //! The kernel takes 10 ms to release each watch of a killed process, and the next Envoy starts only
 //! after that. So few endpoint sets have files, even with a large budget.
@@ -38,7 +39,7 @@ pub(crate) struct Subscriptions<'a> {
     pub(crate) endpoints: BTreeSet<&'a str>,
     /// True if the session ticket keys, which all listeners share, have a subscription.
     pub(crate) tickets: bool,
-    /// Number of subscriptions, with those of LDS, CDS and RTDS.
+    /// Number of subscriptions, including LDS, CDS and RTDS.
     pub(crate) count: usize,
 }
 

@@ -60,7 +60,7 @@ impl OnDisk {
         self.content.clusters.len() > rendered.clusters.len()
     }
 
-    /// Returns the number of files that an Envoy that reads them watches, as far as they tell.
+    /// Returns an upper bound of the files that an Envoy watches if it reads these.
     pub fn subscriptions(&self) -> usize {
         let leaves = XdsKind::LEAVES.map(|kind| self.of(kind).len());
         // Listeners, clusters, shares, and the keys of session tickets.

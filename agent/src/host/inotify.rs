@@ -37,7 +37,7 @@ impl Budget {
         Self::of(rustix::process::geteuid().as_raw(), own_envoys, None)
     }
 
-    /// Reads them for another user, as root may, and for an agent that runs.
+    /// Reads the budget of another user, which requires root, with the placeholders of a running agent.
     pub(crate) fn of(user: u32, own_envoys: &[u32], agent: Option<u32>) -> Self {
         let limit = |path| -> Option<usize> { fs::read_to_string(path).ok()?.trim().parse().ok() };
         let held = agent.map_or(0, placeholders_of);
@@ -52,18 +52,19 @@ impl Budget {
         }
     }
 
-    /// Returns the number of subscriptions that each of `envoys` processes may open where no other process has any: what others have
-    /// now they may have given up later.
+    /// Returns the number of subscriptions that each of `envoys` processes may open if no other
+    /// process has any: other processes may release theirs later.
     pub fn most(self, envoys: usize) -> usize {
         Self { others: 0, ..self }.subscriptions(envoys)
     }
 
-    /// Returns the number of subscriptions that each of `envoys` processes may open that run at the same time: those of all
-    /// Gateways on the host, twice while one is being replaced. It is never less than they have: an agent that starts when
-    /// little is left changes no listener for it.
+    /// Returns the number of subscriptions that each of `envoys` concurrent processes may open.
+    /// Count the Envoys of all Gateways on the host, twice for one that is being replaced. The
+    /// result is never below the number in use, so an agent that starts when few are left changes
+    /// no listener.
     pub fn subscriptions(self, envoys: usize) -> usize {
         let free = self.limit.saturating_sub(self.others);
-        // Where little is left, a share for others must not take what the listeners themselves need.
+        // If few instances are free, the reserve must not take those that the listeners need.
         let fair = free.saturating_sub(RESERVE.min(free / 4 + SPARE)) / envoys.max(1);
         fair.max(self.own)
     }

@@ -1,8 +1,8 @@
 //! Inotify instances that the agent holds for its Envoys: placeholders that it gives up at the moment of need.
 //!
 //! Each file that an Envoy watches is an instance, and an Envoy that asks for one too many aborts. Other processes of
-//! the user may take all that are free. So the agent holds as many as its Envoys use: the next ones find them. Whoever
-//! starts an Envoy, or has one watch more files, borrows the instances first. Never takes what is lent.
+//! the user may take all that are free. So the agent holds as many as its Envoys use: the next ones find them. A caller
+//! that starts an Envoy, or makes one watch more files, borrows the instances first. Lent instances are never taken back.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ pub(crate) const VALIDATION: usize = 1;
 const MOST_HELD: usize = 512;
 /// Free instances that are left to other processes when placeholders are taken ahead of need.
 const LEFT_FREE: usize = 8;
-/// Interval at which the agent tries to hold what it lacks.
+/// Interval at which the agent tries to get missing placeholders.
 const REFILL: Duration = Duration::from_secs(2);
 
 /// The instances that the agent holds for all of its Envoys.
@@ -64,12 +64,12 @@ pub struct ReserveLevel {
     pub held: usize,
     /// Placeholders that the next Envoys need.
     pub wanted: usize,
-    /// Instances that come back when an Envoy that was replaced has drained.
+    /// Instances that a replaced Envoy releases once it has drained.
     pub leaving: usize,
 }
 
 impl ReserveLevel {
-    /// Returns what is lacking for the next Envoys, and what to do about it; `None` if nothing is.
+    /// Returns the shortage for the next Envoys with its remedy, or `None`.
     pub fn shortage(self) -> Option<String> {
         let Self { held, wanted, .. } = self;
         (held + self.leaving < wanted).then(|| {
@@ -112,7 +112,7 @@ impl InotifyReserve {
         }
     }
 
-    /// Takes what is lacking as soon as others let go of it, and logs each change of a shortage. Never ends.
+    /// Takes missing placeholders as soon as they are free, and logs each change of a shortage. Never ends.
     pub(crate) async fn keep(self) {
         let mut told = None;
         loop {
@@ -155,7 +155,7 @@ impl EnvoyInstances {
         self.change(|need| need.files = files);
     }
 
-    /// Notes that the Envoy runs and watches so many files; zero if that cannot be seen. It has what was lent for it.
+    /// Notes that the Envoy runs and watches this number of files, or zero if unknown. Its loan is used up.
     pub fn note_running(&self, watched: usize, loan: Option<InstanceLoan>) {
         let mut held = self.reserve.lock();
         if let Some(mut loan) = loan {
@@ -169,7 +169,7 @@ impl EnvoyInstances {
         held.settle();
     }
 
-    /// Notes that the Envoy has ended: what it had is taken, before others do.
+    /// Notes that the Envoy has ended, and takes its instances before other processes do.
     pub fn note_ended(&self) {
         self.change(|need| need.runs = false);
     }
@@ -219,7 +219,7 @@ impl EnvoyInstances {
         held.placeholders.len().min(needed)
     }
 
-    /// Gives up so many placeholders for an Envoy that takes them at once.
+    /// Gives up this number of placeholders for an Envoy that takes them at once.
     pub fn borrow(&self, count: usize) -> Result<InstanceLoan, LackingInstances> {
         let mut held = self.reserve.lock();
         held.extend(count, 0);
@@ -236,7 +236,7 @@ impl EnvoyInstances {
         })
     }
 
-    /// Gives up what the Envoy needs to start.
+    /// Gives up the placeholders for the start of the Envoy.
     pub fn borrow_for_start(&self) -> Result<InstanceLoan, LackingInstances> {
         self.borrow(self.files())
     }
@@ -273,7 +273,7 @@ impl HeldInstances {
         }
     }
 
-    /// Holds what is wanted, as far as others leave it.
+    /// Holds the wanted number, as far as instances are free.
     fn settle(&mut self) {
         let wanted = self.wanted().saturating_sub(self.lent);
         if self.lent == 0 {
@@ -308,7 +308,7 @@ fn to_take(free: usize, missing: usize, leave: usize) -> usize {
 }
 
 /// Returns the number of files that an Envoy may watch of those it needs, where `held` instances are for it and its
-/// successor: what it gets more is needed twice.
+/// successor: each additional file is needed twice.
 fn afforded(held: usize, running: usize, needed: usize) -> usize {
     let more = held.saturating_sub(running) / 2;
     (running + more).min(needed)
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(afforded(40, 0, 30), 20);
         assert_eq!(afforded(8, 0, 20), 4);
         assert_eq!(afforded(0, 0, 20), 0);
-        // One that runs keeps what it has.
+        // A running Envoy keeps its files.
         assert_eq!(afforded(0, 10, 20), 10);
         assert_eq!(afforded(10, 10, 20), 10);
         assert_eq!(afforded(14, 10, 20), 12);

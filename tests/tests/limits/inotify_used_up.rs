@@ -62,7 +62,7 @@ fn says(status: &Value, words: &[&str]) -> bool {
     status["healthy"] == false && words.iter().all(|word| text.contains(word))
 }
 
-/// What an agent says that has not all the instances that it wants.
+/// Warning of an agent that lacks placeholders.
 const LACKS: &[&str] = &["inotify instances", "fs.inotify.max_user_instances"];
 
 fn warns(status: &Value, words: &[&str]) -> bool {
@@ -76,7 +76,7 @@ async fn wait_well(agent: &AgentUnderTest) {
     agent.wait_status("all is well", is_well).await;
 }
 
-/// Runs a test of this file in a user namespace of its own.
+/// Runs a test of this file in a separate user namespace.
 fn run_in_namespace(test: &str) {
     let status = Command::new("unshare")
         .args(["--user", "--map-root-user"])
@@ -175,7 +175,7 @@ impl Others {
         held.extend(std::iter::from_fn(one));
     }
 
-    /// Takes also what others give up, until the outcome is dropped.
+    /// Also takes instances that others release, until the result is dropped.
     fn keep_taking(&self) -> Taking {
         let taking = Taking(Arc::default());
         let (others, ended) = (self.clone(), Arc::clone(&taking.0));
@@ -242,7 +242,7 @@ async fn with_others() {
     // Listeners, clusters, shares and a route table.
     assert_eq!(files, 4 + SERVICES, "all is in files");
 
-    // What is free is gone, and what the agent holds is not.
+    // Free instances are gone, but the agent keeps its placeholders.
     let others = Others::default();
     others.take_all();
     let load = Load::start(&Plan::new(vec![agent.get(80, "full.test", "/always")]));
@@ -284,7 +284,7 @@ async fn with_others() {
     agent.wait_envoys(1).await;
     load.stop().await.clean("restarts without a free instance");
 
-    // A death, and others are faster than the agent at what the dead one had.
+    // Envoy dies, and other processes take its instances first.
     let before = agent.envoy_pids();
     tokio::time::sleep(Duration::from_secs(6)).await;
     others.take_all();

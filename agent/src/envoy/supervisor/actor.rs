@@ -130,7 +130,7 @@ impl Actor {
     }
 
     fn spawn(&mut self) -> Result<RunningEnvoy, StartFailure> {
-        // The files are put within what there is room for before the next attempt.
+        // The files are reduced to the free instances before the next attempt.
         self.loan = Some(self.config.instances.borrow_for_start()?);
         Ok(self.launch()?)
     }
@@ -233,7 +233,7 @@ impl Actor {
         }
     }
 
-    /// Releases waiting connections to the Envoy that listens now, or to nobody.
+    /// Releases waiting connections to the Envoy that listens now, if any.
     pub(super) fn let_go(&mut self) {
         self.parked_until = None;
         self.parked.release();

@@ -31,7 +31,7 @@ impl Actor {
         pause
     }
 
-    /// Waits for a moment because Envoy lacks instances; files that need fewer may be written meanwhile.
+    /// Waits for a moment because Envoy lacks instances; files that need fewer may be written in that time.
     pub(super) async fn wait_for_instances(
         &mut self,
         lacking: LackingInstances,
@@ -51,7 +51,7 @@ impl Actor {
         self.back_off(LOOK).await
     }
 
-    /// Pauses, unless it is told to stop.
+    /// Pauses; a command to stop ends the pause.
     pub(super) async fn back_off(&mut self, pause: Duration) -> ControlFlow<()> {
         let pause = sleep(pause);
         tokio::pin!(pause);
@@ -61,13 +61,13 @@ impl Actor {
                 () = until(self.parked_until) => self.let_go(),
                 request = self.inbox.recv() => match request {
                     Some(SupervisorCommand::Restart(_, done)) => {
-                        // Whoever asked may be gone.
+                        // The caller may be gone.
                         let _ = done.send(Err(RestartError::NotLive));
                     }
                     Some(SupervisorCommand::Stop(stop)) => {
                         self.end_retiring().await;
                         self.state.send_replace(State::Stopped);
-                        // Whoever asked may be gone.
+                        // The caller may be gone.
                         let _ = stop.done.send(());
                         return ControlFlow::Break(());
                     }

@@ -152,7 +152,7 @@ impl Publisher {
         }
     }
 
-    /// Puts the files right before Envoy starts again, where they are not as they were accepted.
+    /// Repairs the files before Envoy starts again, if they differ from the accepted ones.
     async fn repair(&mut self, newest: &Arc<Target>) {
         self.reread();
         let accepted = self.observed.borrow().applied.clone();
@@ -162,7 +162,7 @@ impl Publisher {
             && !on_disk.content.listeners.is_empty()
             && self.instances.budget(there) >= there
         {
-            // The files are of an earlier agent, and newer than what is known.
+            // The files are of an earlier agent, and newer than the known target.
             return;
         }
         // Other processes may have taken the instances of the dead Envoy.

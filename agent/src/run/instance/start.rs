@@ -55,7 +55,7 @@ impl Instance {
             } else {
                 first.rendered.subscriptions
             };
-            // It has to do with what others leave.
+            // It uses the instances that are left.
             from_files &= instances.budget(files) >= files;
         }
         if running.is_some() {
@@ -67,7 +67,7 @@ impl Instance {
             // older.
             tracing::info!("starting Envoy from the existing files");
         } else {
-            // Nobody reads the files yet: they can be written in any order.
+            // No Envoy reads the files yet: they can be written in any order.
             let needed = first.rendered.subscriptions;
             let budget = instances.budget(needed);
             let fitted = (budget < needed).then(|| first.within(budget, BTreeSet::new(), None));

@@ -1,4 +1,4 @@
-//! What a host does without for lack of files that Envoy may watch. Pure.
+//! Warnings about files that Envoy cannot watch. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::{Target, render_difference};
 
 impl Target {
-    /// Returns it with so many files for Envoy at most; these sets of endpoints, by the names of their files, have one before others.
-    /// What has not changed since `before` is not rendered again.
+    /// Returns the target with at most `budget` files for Envoy. Endpoint sets in `first`, named by
+    /// their files, get one before others. Parts that are unchanged since `before` are reused.
     pub(in crate::run) fn within(
         &self,
         budget: usize,

@@ -26,7 +26,7 @@ impl Publisher {
         queue: Queue,
         waiting: Waiting,
     ) -> Option<Rendered> {
-        // What has to do with fewer files goes with the change, which fits it.
+        // A target with fewer files is published with the change, which fits it.
         if !self.quarantine.is_clear() || self.fitted.is_some() {
             return None;
         }
@@ -53,7 +53,7 @@ impl Publisher {
         }
     }
 
-    /// Runs a transaction that is no change of what is wanted.
+    /// Runs a transaction that does not change the wanted target.
     pub(super) async fn bring(&mut self, rendered: &Rendered) -> Result<Outcome, ApplyError> {
         let desired = Desired {
             rendered,

@@ -1,5 +1,5 @@
 //! Fits a target into the inotify instances that there are: with fewer files, its content is inline instead, in the order in
-//! which `sesame_render` grants them. What waits for instances is looked at again after a while.
+//! which `sesame_render` grants them. Content that waits for instances is tried again after a while.
 //!
 //! Must never take a file from a running Envoy, except for one that is worth more, or for a successor.
 
@@ -16,7 +16,7 @@ use crate::quarantine::Configuration;
 use crate::run::target::Target;
 use crate::xds::XdsKind;
 
-/// Time after which a target that was fitted may have more files: each move makes clusters or listeners anew.
+/// Time after which a target that was fitted may have more files: each move replaces clusters or listeners.
 const AGAIN: Duration = Duration::from_secs(10);
 /// Time in which Envoy closes the files that it watches no more: the kernel takes 10 ms for each.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ pub(super) struct FittedTarget {
 }
 
 impl Publisher {
-    /// Publishes the target with as many of its files as there are instances for. Returns what was published, too.
+    /// Publishes the target with as many of its files as there are instances for. Also returns the published target.
     pub(super) async fn publish_fitted(
         &mut self,
         whole: &Arc<Target>,
@@ -55,7 +55,7 @@ impl Publisher {
             let missing = lacking.needed - lacking.free;
             if !is_clean {
                 is_clean = true;
-                // What is unused holds some of the instances that are missing.
+                // Unused files hold some of the missing instances.
                 if self.has_left_over() {
                     self.remove_left_over().await;
                     self.await_closing(lacking.needed).await;
@@ -104,7 +104,7 @@ impl Publisher {
         fitted
     }
 
-    /// Renders a target with so many files at most. Endpoints that have one keep it before others get one.
+    /// Renders a target with at most this number of files. Endpoints that have one keep it before others get one.
     fn render_within(&self, whole: &Target, budget: usize) -> Arc<Target> {
         let files = self.applier.on_disk().of(XdsKind::Endpoints).iter();
         let files = files.map(|file| file_name(&file.name)).collect();
@@ -151,14 +151,14 @@ impl Publisher {
     pub(in crate::run::instance) async fn make_room_for_successor(&mut self) {
         let needed = self.instances.files() + SPARE;
         let missing = needed - self.instances.free(needed);
-        // What the one gives up is free, and the other needs it no more.
+        // The instance that one gives up is free, and the other does not need it.
         let half = missing.div_ceil(2);
         if half > 0 {
             self.make_room(half, needed - half).await;
         }
     }
 
-    /// Takes files from Envoy, those that are worth least, until so many instances are free or a while has passed. Returns whether
+    /// Takes the least valuable files from Envoy until enough instances are free or a while has passed. Returns whether
     /// Envoy watches fewer.
     async fn make_room(&mut self, fewer: usize, free: usize) -> bool {
         let Some(served) = self.observed.borrow().applied.clone() else {

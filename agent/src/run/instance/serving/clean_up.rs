@@ -81,7 +81,7 @@ impl Serving {
         }
     }
 
-    /// Removes what is unused, unless a change waits.
+    /// Removes unused files, unless a change waits.
     pub(super) async fn clean_up(&mut self) {
         if !self.may_clean_up() {
             return;
