@@ -94,7 +94,7 @@ async fn staple_is_served_replaced_and_dropped_when_expired() {
     let told = |status: &Value| {
         let warnings = status["warnings"].to_string();
         status["healthy"] == true
-            && warnings.contains("the OCSP staple of Secret/default/pair-0 has expired")
+            && warnings.contains("the OCSP staple of Secret/default/pair-0 expired")
     };
     agent.wait_status("it is said", told).await;
     agent.wait_stored().await;
