@@ -291,8 +291,7 @@ async fn revoked_client_is_refused_at_next_handshake() {
     agent.wait_ok(&by_other).await;
     let expired = |reason: &Value| {
         let reason = reason.as_str().unwrap_or_default();
-        reason
-            .contains("the revocation list of CN=clients in ConfigMap/default/clients expired")
+        reason.contains("the revocation list of CN=clients in ConfigMap/default/clients expired")
     };
     agent
         .wait_status("the expired list is told", |status| {
