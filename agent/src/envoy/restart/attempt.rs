@@ -184,7 +184,8 @@ impl Attempt<'_> {
         let noted = child
             .identity
             .write(&self.config.runtime_dir.join(PID_FILE))
-            .and_then(|()| fs::remove_file(self.config.runtime_dir.join(NEXT_PID_FILE)));
+            // An agent that died in a restart may have removed it.
+            .and_then(|()| remove_if_there(&self.config.runtime_dir.join(NEXT_PID_FILE)));
         if let Err(error) = noted {
             // Its command line still identifies it.
             tracing::warn!(%error, "cannot write the pid file");
