@@ -243,7 +243,7 @@ pub(crate) fn stream_idle_ms(edge: Edge) -> u64 {
     edge.stream_idle_timeout_ms.unwrap_or(STREAM_IDLE_MS)
 }
 
-/// The defaults if the Gateway sets nothing. Each is listed in the table of `docs/security.md`.
+/// The defaults if the Gateway sets nothing. Each is listed in the table of `docs/hardening.md`.
 const STREAM_IDLE_MS: u64 = 300_000;
 const CONNECTION_IDLE_MS: u64 = 300_000;
 const HEADERS_MS: u64 = 10_000;
