@@ -55,7 +55,8 @@ pub(crate) fn scenario(packages: &Packages) {
     )
     .expect("a file");
     let shipped = inside.read(SETTINGS);
-    let bundles = "bundle-dir: /var/lib/sesame-bundles\ngateway: default/edge\n";
+    let bundles =
+        "bundle-dir: /var/lib/sesame-bundles\ngateway: default/edge\nhost-endpoints: allow\n";
     let settings = shipped.replace(
         "\nmanifests: /etc/sesame/manifests\n",
         &format!("\n{bundles}"),

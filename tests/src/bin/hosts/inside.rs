@@ -150,7 +150,11 @@ impl Inside {
             "dev",
             "lo",
         ]);
-        // Units refuse endpoints at an address of their own host by default.
+    }
+
+    /// Lets units send to the backend of the machine: they refuse addresses of their own host by
+    /// default. Ends with the machine.
+    pub(crate) fn allow_host_endpoints(&self) {
         self.ok(&[
             "systemctl",
             "set-environment",

@@ -30,6 +30,7 @@ pub(crate) fn scenario(packages: &Packages) {
         inside.put(&package);
     }
     inside.backend_address();
+    inside.allow_host_endpoints();
     machine.part("life");
     telling::journal_and_reload(&inside);
     telling::encrypted_credentials(&inside);

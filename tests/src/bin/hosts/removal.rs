@@ -18,6 +18,7 @@ pub(crate) fn scenario(packages: &Packages) {
     let before = files(&inside);
     inside.install(&packages.first());
     inside.backend_address();
+    inside.allow_host_endpoints();
     machine.part("stop");
     // Start again, and let the removal stop it.
     inside.ok(&["systemctl", "start", "sesame.target"]);
