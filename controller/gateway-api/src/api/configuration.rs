@@ -42,7 +42,7 @@ pub struct SesameConfigurationSpec {
     /// Ports of listeners.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ports: Option<PortRules>,
-    /// Treatment of untrusted clients; docs/security.md has the defaults.
+    /// Treatment of untrusted clients; docs/hardening.md has the defaults.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edge: Option<EdgeSettings>,
     /// Rotation of credentials that are in use.

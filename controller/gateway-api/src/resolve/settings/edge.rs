@@ -244,7 +244,7 @@ fn set(edge: &mut Edge, name: &str, value: &str) -> Result<(), String> {
         }
         _ => {
             return Err(
-                "is unknown and has no effect; see the table of edge defaults in docs/security.md"
+                "is unknown and has no effect; see the table of edge defaults in docs/hardening.md"
                     .to_owned(),
             );
         }
