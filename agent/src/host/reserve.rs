@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_envoy_and_its_successor_share_what_is_held() {
+    fn envoy_and_successor_share_placeholders() {
         assert_eq!(afforded(40, 0, 20), 20);
         assert_eq!(afforded(40, 0, 30), 20);
         assert_eq!(afforded(8, 0, 20), 4);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn some_of_the_last_instances_are_left_to_others() {
+    fn last_instances_are_left_to_others() {
         assert_eq!(to_take(100, 20, 8), 20);
         assert_eq!(to_take(24, 20, 8), 20);
         assert_eq!(to_take(20, 20, 8), 18);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn shortage_is_told_with_its_remedy_unless_an_envoy_gives_it_back() {
+    fn shortage_names_remedy_unless_predecessor_releases_it() {
         let level = ReserveLevel {
             held: 3,
             wanted: 9,
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_lent_for_a_start_and_held_again_afterwards() {
+    fn placeholders_are_lent_and_held_again() {
         let reserve = InotifyReserve::default();
         let envoy = reserve.envoy("ns/edge");
         assert_eq!(reserve.level(), ReserveLevel::default());

@@ -224,7 +224,7 @@ fn config(agent: &AgentUnderTest) -> String {
 }
 
 #[test]
-fn others_take_every_instance_and_envoys_are_replaced_all_the_same() {
+fn envoys_are_replaced_without_free_instances() {
     run_in_namespace("with_others");
 }
 
@@ -306,7 +306,7 @@ async fn with_others() {
 }
 
 #[test]
-fn certificates_rotate_and_routes_change_where_nothing_has_a_file() {
+fn inline_certificates_and_routes_change() {
     run_in_namespace("with_three_files");
 }
 
