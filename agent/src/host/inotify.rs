@@ -85,6 +85,12 @@ fn used_by_others(proc: &Path, user: u32, own_envoys: &[u32]) -> usize {
         .sum()
 }
 
+/// Returns the number of instances that are free now, without a reserve for other processes.
+pub(crate) fn room() -> usize {
+    let Budget { limit, others, .. } = Budget::read(&[]);
+    limit.saturating_sub(others + RESERVE)
+}
+
 /// Returns the number of files that a process watches; zero if its descriptors cannot be read.
 pub fn watched_by(pid: u32) -> usize {
     instances(Path::new(&format!("/proc/{pid}/fd")))

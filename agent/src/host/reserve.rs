@@ -10,14 +10,17 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::inotify;
+use rustix::fs::inotify as kernel;
+
+use super::inotify;
 
 /// Instances held beyond those that are counted: files that come to be watched between the count and a start.
 pub(crate) const SPARE: usize = 2;
 /// Instances that an Envoy takes that only validates.
 pub(crate) const VALIDATION: usize = 1;
-/// Most instances that are held. A host that needs more has a limit that was raised for it.
-const MOST_HELD: usize = 512;
+/// Most instances that are held. As many again as a large Envoy watches would leave too few to the
+/// other processes of the user.
+const MOST_HELD: usize = 64;
 /// Free instances that are left to other processes when placeholders are taken ahead of need.
 const LEFT_FREE: usize = 8;
 /// Interval at which the agent tries to get missing placeholders.
@@ -205,7 +208,8 @@ impl EnvoyInstances {
         let others = others - need.to_hold() + SPARE;
         let all = others + (needed - running) + needed;
         if all > MOST_HELD {
-            return needed;
+            drop(held);
+            return (running + inotify::room() / 2).min(needed);
         }
         held.extend(all, LEFT_FREE);
         let own = held.placeholders.len().saturating_sub(others);
@@ -289,7 +293,7 @@ impl HeldInstances {
             return;
         }
         let mut opened: Vec<OwnedFd> = (0..missing + leave + self.lent)
-            .map_while(|_| inotify::init(inotify::CreateFlags::CLOEXEC).ok())
+            .map_while(|_| kernel::init(kernel::CreateFlags::CLOEXEC).ok())
             .collect();
         let free = opened.len().saturating_sub(self.lent);
         opened.truncate(to_take(free, missing, leave));
