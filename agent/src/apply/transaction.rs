@@ -24,7 +24,7 @@ use super::wait::{Expectation, Patience, Watcher, listener_failures};
 use crate::envoy::admin::Admin;
 use crate::envoy::log::EnvoyLog;
 use crate::host::remove_if_there;
-use crate::host::reserve::{EnvoyInstances, InotifyReserve};
+use crate::host::reserve::EnvoyInstances;
 use crate::xds::{Subscription, XdsKind, response};
 use sesame_render::layout::XdsLayout;
 use sesame_render::{Rendered, Resource};
@@ -68,7 +68,7 @@ impl Applier {
             patience: Patience::default(),
             pace: Duration::ZERO,
             removal: Removal::AtOnce,
-            instances: InotifyReserve::default().envoy(""),
+            instances: EnvoyInstances::default(),
         };
         let undone = rollback::all(&mut applier.files, envoy).await;
         let undone =

@@ -84,7 +84,7 @@ pub struct InotifyFacts {
     pub wanted: usize,
     /// Instances that the running Envoys have.
     pub used: usize,
-    /// Instances that the running agent holds for the next ones; none if no agent runs.
+    /// Instances that the running agent holds for the next ones, or `None` if no agent runs.
     pub held: Option<usize>,
     /// Files that the user may watch.
     pub watches: usize,

@@ -10,7 +10,7 @@ use super::log::{ENVOY_LOG, EnvoyLog};
 use super::process::identity::Identity;
 use super::process::launch::Launcher;
 use super::process::{CommandLine, LONGEST_SOCKET_NAME, Lineage, launcher, shared_memory};
-use crate::host::reserve::{EnvoyInstances, InotifyReserve};
+use crate::host::reserve::EnvoyInstances;
 
 /// Default time for connections to finish when their listener or Envoy is replaced.
 pub const DEFAULT_DRAIN_TIME: Duration = Duration::from_secs(30);
@@ -102,7 +102,7 @@ impl SupervisorConfig {
             takeover: Duration::from_secs(60),
             has_stdout: false,
             launcher: None,
-            instances: InotifyReserve::default().envoy(""),
+            instances: EnvoyInstances::default(),
         }
     }
 

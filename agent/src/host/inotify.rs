@@ -100,11 +100,13 @@ pub fn watched_by(pid: u32) -> usize {
 fn placeholders_of(pid: u32) -> usize {
     let process = PathBuf::from(format!("/proc/{pid}"));
     descriptors(&process.join("fd"))
-        .filter(|descriptor| {
-            let facts = fs::read_to_string(process.join("fdinfo").join(descriptor));
-            facts.is_ok_and(|facts| !facts.contains("inotify wd:"))
-        })
+        .filter(|descriptor| watches_nothing(&process.join("fdinfo").join(descriptor)))
         .count()
+}
+
+/// Returns true if the instance with these facts in `fdinfo` has no watch.
+fn watches_nothing(facts: &Path) -> bool {
+    fs::read_to_string(facts).is_ok_and(|facts| !facts.contains("inotify wd:"))
 }
 
 fn instances(directory: &Path) -> usize {
@@ -124,7 +126,7 @@ fn descriptors(directory: &Path) -> impl Iterator<Item = OsString> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::{AsRawFd as _, OwnedFd};
+    use std::os::fd::AsRawFd as _;
 
     use rustix::fs::inotify;
 
@@ -162,12 +164,9 @@ mod tests {
         let instance = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
         // Other tests of this process may hold instances too.
         assert!(Budget::read(&[]).others > Budget::read(&[own]).others);
-        let held = |descriptor: &OwnedFd| {
-            let facts = format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd());
-            !fs::read_to_string(facts).unwrap().contains("inotify wd:")
-        };
-        assert!(held(&instance) && placeholders_of(own) > 0);
+        let facts = PathBuf::from(format!("/proc/self/fdinfo/{}", instance.as_raw_fd()));
+        assert!(watches_nothing(&facts) && placeholders_of(own) > 0);
         inotify::add_watch(&instance, "/", inotify::WatchFlags::MODIFY).unwrap();
-        assert!(!held(&instance));
+        assert!(!watches_nothing(&facts));
     }
 }

@@ -20,7 +20,7 @@ pub(crate) const SPARE: usize = 2;
 pub(crate) const VALIDATION: usize = 1;
 /// Most instances that are held. As many again as a large Envoy watches would leave too few to the
 /// other processes of the user.
-const MOST_HELD: usize = 64;
+pub(crate) const MOST_HELD: usize = 64;
 /// Free instances that are left to other processes when placeholders are taken ahead of need.
 const LEFT_FREE: usize = 8;
 /// Interval at which the agent tries to get missing placeholders.
@@ -77,7 +77,7 @@ impl ReserveLevel {
         let Self { held, wanted, .. } = self;
         (held + self.leaving < wanted).then(|| {
             format!(
-                "{held} inotify instances are held for the next Envoys of this host, which need {wanted}: other processes of this user have the rest. Until more are free, an Envoy that restarts watches fewer files, and changes of what has no file cost more; {REMEDY}"
+                "{held} inotify instances are held for the next Envoys of this host, which need {wanted}: other processes of this user have the rest. Until more are free, a restarted Envoy watches fewer files, and changes of content without a file cost more; {REMEDY}"
             )
         })
     }
@@ -139,8 +139,8 @@ impl InotifyReserve {
     }
 }
 
-/// The reserve as one Envoy sees it.
-#[derive(Clone)]
+/// The reserve as one Envoy sees it. The default is a reserve for this Envoy alone.
+#[derive(Clone, Default)]
 pub struct EnvoyInstances {
     reserve: InotifyReserve,
     name: String,
@@ -209,7 +209,7 @@ impl EnvoyInstances {
         let all = others + (needed - running) + needed;
         if all > MOST_HELD {
             drop(held);
-            return (running + inotify::room() / 2).min(needed);
+            return afforded(running + inotify::room(), running, needed);
         }
         held.extend(all, LEFT_FREE);
         let own = held.placeholders.len().saturating_sub(others);

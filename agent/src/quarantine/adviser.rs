@@ -22,7 +22,7 @@ use super::search::{Search, SearchEnd, SearchLimits};
 use super::target::{Configuration, Reduced};
 use super::unbound::Unbound;
 use crate::apply::Refusal;
-use crate::host::reserve::{EnvoyInstances, InotifyReserve};
+use crate::host::reserve::EnvoyInstances;
 use crate::xds::XdsKind;
 
 /// Pieces and listeners excluded at one Envoy, with the reasons.
@@ -69,7 +69,7 @@ impl Quarantine {
             unfinished: None,
             accepted: None,
             last_good_keys: None,
-            instances: InotifyReserve::default().envoy(""),
+            instances: EnvoyInstances::default(),
         }
     }
 

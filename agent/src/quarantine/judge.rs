@@ -37,7 +37,7 @@ pub enum NoVerdict {
     /// Envoy could not be started, or did not finish.
     #[error(transparent)]
     Validate(#[from] ValidateError),
-    /// There is no inotify instance for it, and Envoy would abort.
+    /// No inotify instance is free for the validation, so Envoy would abort.
     #[error(transparent)]
     Instances(#[from] LackingInstances),
     /// Fault of the agent, not of the configuration.

@@ -35,7 +35,7 @@ use sesame_proto::encoded::{EncodedSnapshot, UnchangedParts};
 use sesame_render::{AccessLogSink, EndpointRules, Rendered, StandInTickets};
 
 /// One revision of a Gateway, rendered for this host. Its Envoy is brought to this state.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Target {
     /// The Gateway, its snapshot and its keys.
     pub(super) encoded: Arc<EncodedSnapshot>,

@@ -340,7 +340,7 @@ async fn client_gets_certificate_of_owner_of_hostname() {
                 found.map_or("another", |(name, _)| name).to_owned()
             })
         };
-        // A worker may accept with the old filter chains for a moment after the update.
+        // `Programmed` follows Envoy's main thread; its workers take the update a moment later.
         let deadline = Instant::now() + Duration::from_secs(5);
         let mut found = shown().await;
         while found != row.shown && Instant::now() < deadline {

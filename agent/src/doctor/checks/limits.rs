@@ -5,6 +5,7 @@ use sesame_render::limits::{Limits, heap_of};
 use super::network::sysctl;
 use crate::doctor::facts::{HostFacts, InotifyFacts};
 use crate::doctor::{HostFinding, Weight};
+use crate::host::reserve::MOST_HELD;
 
 /// Inotify instances below which a host with more than a few Gateways or backends runs out.
 const USUAL_INSTANCES: usize = 1024;
@@ -38,11 +39,12 @@ fn instances(facts: &HostFacts) -> HostFinding {
         held,
         watches: _,
     } = facts.inotify;
-    let lacking = held.filter(|held| *held < used);
+    let for_next = used.min(MOST_HELD);
+    let lacking = held.filter(|held| *held < for_next);
     let found = format!(
         "fs.inotify.max_user_instances is {instances}: {each} files for each of two Envoys, and {wanted} would be used{}",
         lacking.map_or_else(String::new, |held| format!(
-            "; the agent holds {held} for the next Envoys, which need {used}"
+            "; the agent holds {held} for the next Envoys, which need {for_next}"
         ))
     );
     let finding = |weight| HostFinding::new("inotify-instances", weight, found.clone());

@@ -8,6 +8,7 @@ use crate::doctor::facts::{
     PathFacts, PortFacts, UnitFacts,
 };
 use crate::doctor::{HostFinding, HostFix, Weight, findings};
+use crate::host::reserve::MOST_HELD;
 
 /// Returns the facts of a healthy host.
 fn good() -> HostFacts {
@@ -313,4 +314,12 @@ fn package_sysctl_is_fixable_only_when_installed() {
     assert!(wrong(&facts)["tcp-migrate-req"].fixable);
     facts.sysctl_file = None;
     assert!(!wrong(&facts)["tcp-migrate-req"].fixable);
+}
+
+#[test]
+fn large_envoys_have_enough_placeholders_at_the_limit() {
+    let mut facts = good();
+    facts.inotify.used = 10 * MOST_HELD;
+    facts.inotify.held = Some(MOST_HELD);
+    assert_eq!(wrong(&facts), BTreeMap::new());
 }

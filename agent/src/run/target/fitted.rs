@@ -24,19 +24,9 @@ impl Target {
             .and_then(|before| render_difference(before, &self.encoded, &options))
             .unwrap_or_else(|| sesame_render::render_encoded(&self.encoded, &options));
         Self {
-            rendered,
-            encoded: Arc::clone(&self.encoded),
             options,
-            assignment: self.assignment.clone(),
-            bootstrap: self.bootstrap.clone(),
-            restored: self.restored,
-            cause: self.cause.clone(),
-            manifest_revision: self.manifest_revision.clone(),
-            retained: self.retained.clone(),
-            files: Arc::clone(&self.files),
-            revision: self.revision.clone(),
-            expiries: self.expiries.clone(),
-            times: self.times.clone(),
+            rendered,
+            ..self.clone()
         }
     }
 }

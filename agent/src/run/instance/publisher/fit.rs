@@ -1,7 +1,7 @@
-//! Fits a target into the inotify instances that there are: with fewer files, its content is inline instead, in the order in
-//! which `sesame_render` grants them. Content that waits for instances is tried again after a while.
+//! Fits a target into the free inotify instances. Content without a file is inlined; `sesame_render`
+//! decides the order. After a while, the target is tried with more files again.
 //!
-//! Must never take a file from a running Envoy, except for one that is worth more, or for a successor.
+//! Must never take a file from a running Envoy, except for a more valuable one or for a successor.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,11 +18,11 @@ use crate::xds::XdsKind;
 
 /// Time after which a target that was fitted may have more files: each move replaces clusters or listeners.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Time in which Envoy closes the files that it watches no more: the kernel takes 10 ms for each.
+/// Time for Envoy to close files that it no longer watches: the kernel takes 10 ms for each.
 const CLOSING: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
 
-/// Target with as many files as there are instances for.
+/// Target reduced to the files that have instances.
 pub(super) struct FittedTarget {
     whole: Arc<Target>,
     fitted: Arc<Target>,
@@ -33,7 +33,7 @@ pub(super) struct FittedTarget {
 }
 
 impl Publisher {
-    /// Publishes the target with as many of its files as there are instances for. Also returns the published target.
+    /// Publishes the target with as many files as instances allow. Also returns the published target.
     pub(super) async fn publish_fitted(
         &mut self,
         whole: &Arc<Target>,
@@ -76,7 +76,7 @@ impl Publisher {
         }
     }
 
-    /// Returns the target with as many of its files as there are instances for.
+    /// Returns the target with as many files as instances allow.
     pub(super) fn fit(&mut self, whole: &Arc<Target>) -> Arc<Target> {
         let budget = self.instances.budget(whole.rendered.subscriptions);
         match &self.fitted {
@@ -147,7 +147,7 @@ impl Publisher {
         may
     }
 
-    /// Makes room for the successor of the Envoy that runs, as far as there is none.
+    /// Makes room for the successor of the running Envoy, if it is lacking.
     pub(in crate::run::instance) async fn make_room_for_successor(&mut self) {
         let needed = self.instances.files() + SPARE;
         let missing = needed - self.instances.free(needed);

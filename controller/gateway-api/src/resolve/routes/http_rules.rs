@@ -74,19 +74,20 @@ impl RouteRule for HttpRule {
         let timeouts = read_timeouts(timeouts.as_deref()).map_err(unsupported)?;
         // Since that release, the API asks not to retry requests that a backend may have processed.
         let unprocessed_only = cx.cx.world.definitions.since(Kind::HttpRoute, 7);
-        let retry = retry
-            .as_deref()
-            .map(|spec| read_retry(spec, unprocessed_only))
-            .transpose()
-            .map_err(unsupported)?;
         let most = schema::Retry::MOST_ATTEMPTS;
-        let asked = retry_attempts(self.retry.as_deref());
-        if asked > most {
+        if let Some(asked) = retry.as_deref().and_then(|spec| spec.attempts)
+            && i64::from(asked) > i64::from(most)
+        {
             let message = format!(
                 "rules[{index}].retry.attempts {asked} is more than {most}; a request is retried at most {most} times"
             );
             cx.cx.problems.add(cx.object.clone(), message);
         }
+        let retry = retry
+            .as_deref()
+            .map(|spec| read_retry(spec, unprocessed_only))
+            .transpose()
+            .map_err(unsupported)?;
         cx.requests(RequestRule {
             index,
             matches,
@@ -150,12 +151,6 @@ fn read_timeouts(spec: Option<&Timeouts>) -> Result<RequestTimeouts, String> {
         request_disabled: whole == Some(0),
         backend_ms: one_try.unwrap_or(0),
     })
-}
-
-/// Returns the attempts that a rule asks for, whatever their number.
-fn retry_attempts(spec: Option<&Retry>) -> u32 {
-    let attempts = spec.and_then(|spec| spec.attempts).unwrap_or_default();
-    u32::try_from(attempts).unwrap_or_default()
 }
 
 fn read_retry(spec: &Retry, unprocessed_only: bool) -> Result<schema::Retry, String> {

@@ -1,5 +1,6 @@
 //! CA certificates of one or several objects: read and checked, and united into trust bundles.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -70,12 +71,7 @@ impl Union {
             };
         }
         let unlisted = unlisted(&authorities, !crls.is_empty());
-        let bundle = TrustBundle {
-            name: name.to_owned(),
-            pem: authorities.iter().map(|it| it.pem.as_str()).collect(),
-            crl: crls.concat(),
-            crl_for_leaf_only: unlisted.is_some(),
-        };
+        let bundle = bundle(name.to_owned(), &authorities, &crls);
         let advice: Vec<String> = unlisted
             .into_iter()
             .chain(namesakes(&authorities))
@@ -126,7 +122,11 @@ fn namesakes(authorities: &[Authority]) -> impl Iterator<Item = String> {
 }
 
 /// Returns a bundle of certificates and lists.
-pub(super) fn bundle(name: String, certificates: &[Authority], crls: &[String]) -> TrustBundle {
+pub(super) fn bundle(
+    name: String,
+    certificates: &[Authority],
+    crls: &[impl Borrow<str>],
+) -> TrustBundle {
     TrustBundle {
         name,
         pem: certificates.iter().map(|it| it.pem.as_str()).collect(),
