@@ -2,12 +2,15 @@
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use sesame_proto::schema::EndpointSet;
 
 use super::relevant::Relevant;
 use crate::serve::Metrics;
-use crate::watch::{FetchOutcome, Input, PublishedBefore, StoredStatus, WatchEvent, WatchedObject};
+use crate::watch::{
+    FetchOutcome, Input, PublishedBefore, References, StoredStatus, WatchEvent, WatchedObject,
+};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::incremental::{SliceIndex, is_incremental, service_of};
 use sesame_gateway_api::resolve::{Options, Problem};
@@ -58,8 +61,19 @@ pub(super) struct ClusterState {
     /// Services that the last resolution may have read, computed on first use. Routes that have
     /// changed since are resolved anyway.
     relevant: OnceCell<Relevant>,
-    /// Referenced Secrets and ConfigMaps; true once read.
-    referred: BTreeMap<ObjectKey, bool>,
+    /// Referenced Secrets and ConfigMaps.
+    referred: BTreeMap<ObjectKey, Reference>,
+    /// Number of the last request for referenced objects.
+    requests: u64,
+}
+
+/// A referenced object.
+#[derive(Clone, Copy, Debug)]
+struct Reference {
+    /// Number of the request for it.
+    request: u64,
+    /// True once it was read.
+    read: bool,
 }
 
 impl ClusterState {
@@ -80,7 +94,7 @@ impl ClusterState {
 
     /// Returns true if no object is missing, and the last publication was read.
     pub(super) fn is_whole(&self) -> bool {
-        self.remembers && self.is_listed() && self.referred.values().all(|read| *read)
+        self.remembers && self.is_listed() && self.referred.values().all(|it| it.read)
     }
 
     /// Returns the objects of a kind that exist but cannot be decoded.
@@ -104,10 +118,10 @@ impl ClusterState {
         self.relevant = OnceCell::new();
     }
 
-    /// Replaces the set of referenced objects. Returns true if it changed.
-    pub(super) fn refer_to(&mut self, wanted: &BTreeSet<ObjectKey>) -> bool {
+    /// Replaces the set of referenced objects. Returns what to read if it changed.
+    pub(super) fn refer_to(&mut self, wanted: &BTreeSet<ObjectKey>) -> Option<References> {
         if self.referred.keys().eq(wanted) {
-            return false;
+            return None;
         }
         let gone: Vec<ObjectKey> = self
             .referred
@@ -122,10 +136,18 @@ impl ClusterState {
                 self.world.last_good.set_unread(&key.name, false);
             }
         }
+        self.requests += 1;
+        let new = Reference {
+            request: self.requests,
+            read: false,
+        };
         for key in wanted {
-            self.referred.entry(key.clone()).or_insert(false);
+            self.referred.entry(key.clone()).or_insert(new);
         }
-        true
+        let all = self.referred.iter();
+        Some(Arc::new(
+            all.map(|(key, it)| (key.clone(), it.request)).collect(),
+        ))
     }
 
     /// Applies an input and returns its effect.
@@ -145,8 +167,8 @@ impl ClusterState {
             Input::Configured => {}
             Input::Fetched { key, answer } => {
                 // Drop answers about objects that are no longer referenced.
-                if let Some(read) = self.referred.get_mut(&key) {
-                    effect.world_changed |= !std::mem::replace(read, true);
+                if let Some(reference) = self.referred.get_mut(&key) {
+                    effect.world_changed |= !std::mem::replace(&mut reference.read, true);
                     if key.kind == Kind::Secret {
                         let unread = matches!(answer, FetchOutcome::Unreadable);
                         self.world.last_good.set_unread(&key.name, unread);
@@ -300,6 +322,7 @@ impl ClusterState {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::watch::newly_requested;
     use sesame_gateway_api::decode::{self, DecodeLimits};
 
     pub(in crate::engine) fn watched(kind: Kind, event: WatchEvent<WatchedObject>) -> Input {
@@ -418,14 +441,20 @@ pub(super) mod tests {
             kind: Kind::Secret,
             name: NamespacedName::new("ns", "cert"),
         };
-        assert!(state.refer_to(&BTreeSet::from([key.clone()])));
+        let first = state.refer_to(&BTreeSet::from([key.clone()])).unwrap();
         assert!(!state.is_whole());
         let fetched = Input::Fetched {
-            key,
+            key: key.clone(),
             answer: FetchOutcome::Missing,
         };
         assert!(state.take(fetched, &Metrics::new()).world_changed);
         assert!(state.is_whole(), "that there is none is an answer too");
+        // The fetcher may see only the last of these versions.
+        assert!(state.refer_to(&BTreeSet::new()).is_some());
+        let last = state.refer_to(&BTreeSet::from([key.clone()])).unwrap();
+        assert!(!state.is_whole());
+        assert_eq!(newly_requested(&first, &last), [key]);
+        assert_eq!(newly_requested(&last, &last), []);
     }
 
     #[test]

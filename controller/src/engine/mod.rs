@@ -214,8 +214,8 @@ impl Engine {
         }
         let wanted: BTreeSet<ObjectKey> =
             references(state.world(), &self.settings.options.controller_name);
-        if state.refer_to(&wanted) {
-            self.references.send_replace(Arc::new(wanted));
+        if let Some(references) = state.refer_to(&wanted) {
+            self.references.send_replace(references);
         }
     }
 

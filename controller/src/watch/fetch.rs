@@ -1,7 +1,7 @@
 //! Reads the Secrets and ConfigMaps that are referred to, and no others. It starts with the last
 //! publication, which stays in use while a Secret or a Gateway's settings are broken.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
@@ -47,8 +47,18 @@ pub(crate) enum Touched {
     Kind(Kind),
 }
 
-/// Referenced objects, published by the engine.
-pub(crate) type References = Arc<BTreeSet<ObjectKey>>;
+/// Referenced objects, published by the engine, each with the number of its request. The fetcher
+/// may miss a version in which an object was not referenced. The engine has forgotten it then, so
+/// only a new number says that it must be read again.
+pub(crate) type References = Arc<BTreeMap<ObjectKey, u64>>;
+
+/// Returns the objects that were requested since `before`.
+pub(crate) fn newly_requested(before: &References, now: &References) -> Vec<ObjectKey> {
+    let new = now
+        .iter()
+        .filter(|(key, request)| before.get(key) != Some(request));
+    new.map(|(key, _)| key.clone()).collect()
+}
 
 /// Reads each referenced object: at its first reference, and after each event about it.
 pub(crate) struct Fetcher {
@@ -78,14 +88,14 @@ impl Fetcher {
                     }
                     let before = wanted;
                     wanted = Arc::clone(&self.references.borrow_and_update());
-                    due.extend(wanted.difference(&before).cloned());
+                    due = newly_requested(&before, &wanted);
                 }
                 touched = self.touched.recv() => match touched {
                     None => return,
-                    Some(Touched::Object(key)) if wanted.contains(&key) => due.push(key),
+                    Some(Touched::Object(key)) if wanted.contains_key(&key) => due.push(key),
                     Some(Touched::Object(_)) => {}
                     Some(Touched::Kind(kind)) => {
-                        due.extend(wanted.iter().filter(|key| key.kind == kind).cloned());
+                        due.extend(wanted.keys().filter(|key| key.kind == kind).cloned());
                     }
                 },
                 Some(ended) = reads.join_next() => {
@@ -93,10 +103,10 @@ impl Fetcher {
                         continue;
                     };
                     let again = reading.remove(&key).unwrap_or(false);
-                    if again && wanted.contains(&key) {
+                    if again && wanted.contains_key(&key) {
                         due.push(key.clone());
                     }
-                    if matches!(answer, FetchOutcome::Unreadable) && wanted.contains(&key) {
+                    if matches!(answer, FetchOutcome::Unreadable) && wanted.contains_key(&key) {
                         reading.insert(key.clone(), false);
                         reads.spawn(read(self.replica.clone(), key.clone(), LOOK_AGAIN));
                     }

@@ -24,6 +24,8 @@ mod references;
 mod resource;
 mod stored_status;
 
+#[cfg(test)]
+pub(crate) use self::fetch::newly_requested;
 pub(crate) use self::fetch::{FetchOutcome, References};
 use self::follow::follow;
 pub(crate) use self::follow::{ObjectWatch, Unwatched, WatchEvent, watch_config};
