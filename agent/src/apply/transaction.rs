@@ -20,7 +20,7 @@ use super::request::{ApplyError, Desired, Opened};
 use super::rollback;
 use super::serials::check_serials;
 use super::shown_endpoints::ShownEndpoints;
-use super::wait::{Expectation, Patience, Watcher, listener_failures};
+use super::wait::{Expectation, Patience, Watcher, listener_counts};
 use crate::envoy::admin::Admin;
 use crate::envoy::log::EnvoyLog;
 use crate::host::remove_if_there;
@@ -304,7 +304,7 @@ impl Applier {
                 tokio::time::sleep(self.pace).await;
             }
             let start = Instant::now();
-            let listeners_failed = listener_failures(step.phase, envoy).await;
+            let listeners_before = listener_counts(step.phase, envoy).await;
             let mark = self.log.mark();
             let mut expected = self.write_step(step)?;
             let until_renamed = start.elapsed();
@@ -335,7 +335,7 @@ impl Applier {
             if let Err(outcome) = checked {
                 return Ok(Err(outcome));
             }
-            if listener_failures(step.phase, envoy).await > listeners_failed {
+            if watcher.taken_by_workers(listeners_before).await > 0 {
                 let words = self.log.complaints_since(mark);
                 return Ok(Err(Outcome::Refused(Refusal {
                     phase: step.phase,

@@ -15,7 +15,7 @@ use super::journal::Files;
 use super::plan::Phase;
 use super::report::{ApplyReport, Outcome, Refusal};
 use super::shown_endpoints::{self, ShownEndpoints};
-use crate::envoy::admin::{Admin, AdminError, Readiness};
+use crate::envoy::admin::{Admin, AdminError, ListenerCounts, Readiness};
 use crate::envoy::log::{EnvoyLog, Mark};
 use crate::xds::{Subscription, VersionTexts, XdsKind};
 
@@ -34,6 +34,8 @@ pub struct Patience {
     pub gone: Duration,
     /// Limit for a serial number to appear in `/certs`.
     pub serial: Duration,
+    /// Limit for the workers to use a changed listener.
+    pub workers: Duration,
 }
 
 impl Default for Patience {
@@ -44,6 +46,7 @@ impl Default for Patience {
             unseen: Duration::from_secs(1),
             gone: Duration::from_millis(500),
             serial: Duration::from_secs(1),
+            workers: Duration::from_secs(1),
         }
     }
 }
@@ -272,6 +275,27 @@ impl Watcher<'_> {
         }
     }
 
+    /// Waits until the workers use the listeners that were changed since `before`. Envoy's main
+    /// thread accepts a list first; until then, a new connection gets the old filter chains. After
+    /// the time limit, the transaction continues.
+    ///
+    /// Returns the number of listeners that failed to listen since then: Envoy has removed them, in
+    /// old form and new.
+    pub(super) async fn taken_by_workers(&self, before: Option<ListenerCounts>) -> u64 {
+        let Some(before) = before else {
+            return 0;
+        };
+        let start = Instant::now();
+        let mut rhythm = Rhythm::new();
+        loop {
+            let counts = self.envoy.listener_counts().await.unwrap_or(before);
+            if counts.all_taken_since(&before) || start.elapsed() > self.patience.workers {
+                return counts.failed.saturating_sub(before.failed);
+            }
+            rhythm.pause().await;
+        }
+    }
+
     /// Waits for the wanted serial numbers to appear, and returns the subscriptions whose number is
     /// still missing.
     pub(crate) async fn missing_serials(
@@ -360,11 +384,10 @@ pub(crate) fn sum_by_subscription(
     }
     sums
 }
-/// Returns the number of listeners that could not listen after their file was accepted: Envoy removes them, in old
-/// form and new.
-pub(super) async fn listener_failures(phase: Phase, envoy: &Admin) -> u64 {
-    if !matches!(phase, Phase::ListenersUnion | Phase::Listeners) {
-        return 0;
+/// Returns what is counted of listeners before a phase that writes them.
+pub(super) async fn listener_counts(phase: Phase, envoy: &Admin) -> Option<ListenerCounts> {
+    match phase {
+        Phase::ListenersUnion | Phase::Listeners => envoy.listener_counts().await.ok(),
+        _ => None,
     }
-    envoy.failed_listeners().await.unwrap_or_default()
 }

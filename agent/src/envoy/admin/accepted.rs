@@ -80,12 +80,6 @@ impl Admin {
         Ok(self.sum(&gauges).await? > 0)
     }
 
-    /// Returns the number of listeners that were accepted but failed to listen.
-    pub async fn failed_listeners(&self) -> Result<u64, AdminError> {
-        self.sum(&["listener_manager.listener_create_failure"])
-            .await
-    }
-
     /// Returns the sum of counters and gauges without labels in their names.
     async fn sum(&self, names: &[&str]) -> Result<u64, AdminError> {
         let found = self.prometheus(&format!("^({})$", names.join("|"))).await?;

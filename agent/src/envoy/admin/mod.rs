@@ -25,11 +25,13 @@ use tokio::time::timeout;
 mod accepted;
 mod answers;
 mod endpoints;
+mod listener_counts;
 mod sample;
 
 pub use self::answers::{AdminError, Readiness, ServerInfo};
 use self::endpoints::ClustersAnswer;
 pub use self::endpoints::{ClusterEndpoints, EndpointCounts};
+pub use self::listener_counts::ListenerCounts;
 pub(crate) use self::sample::Sample;
 
 /// Size in bytes beyond which an answer is rejected. A full dump belongs into a support bundle.

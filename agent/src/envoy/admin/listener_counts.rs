@@ -1,0 +1,82 @@
+//! What Envoy's main thread and its workers have counted of listeners.
+
+use super::{Admin, AdminError, Sample};
+
+/// Counters of the listener manager since Envoy's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListenerCounts {
+    /// Listeners added or modified, once each.
+    pub changed: u64,
+    /// Listeners taken over by a worker, once for each worker.
+    pub taken: u64,
+    /// Listeners that were accepted but failed to listen.
+    pub failed: u64,
+    /// Worker threads.
+    pub workers: u64,
+}
+
+impl ListenerCounts {
+    /// Returns whether the workers have taken over all that was changed since `before`. A listener
+    /// that is replaced while it warms never reaches the workers, so this may stay false.
+    #[must_use]
+    pub const fn all_taken_since(&self, before: &Self) -> bool {
+        let Self {
+            changed,
+            taken,
+            failed,
+            workers,
+        } = *self;
+        let changed = changed.saturating_sub(before.changed);
+        let done = (taken + failed).saturating_sub(before.taken + before.failed);
+        done >= changed.saturating_mul(workers)
+    }
+}
+
+impl Admin {
+    /// Returns what is counted of listeners.
+    pub async fn listener_counts(&self) -> Result<ListenerCounts, AdminError> {
+        let filter =
+            r"^(listener_manager\.listener_(added|modified|create_.*)|server\.concurrency)$";
+        let found = self.prometheus(filter).await?;
+        let mut counts = ListenerCounts::default();
+        for sample in found.lines().filter_map(Sample::read) {
+            let count = match sample.name {
+                "envoy_listener_manager_listener_added"
+                | "envoy_listener_manager_listener_modified" => &mut counts.changed,
+                "envoy_listener_manager_listener_create_success" => &mut counts.taken,
+                "envoy_listener_manager_listener_create_failure" => &mut counts.failed,
+                "envoy_server_concurrency" => &mut counts.workers,
+                _ => continue,
+            };
+            *count += sample.count();
+        }
+        Ok(counts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn change_is_taken_once_every_worker_has_it() {
+        let counts = |changed, taken, failed| ListenerCounts {
+            changed,
+            taken,
+            failed,
+            workers: 2,
+        };
+        let before = counts(3, 6, 0);
+        assert!(before.all_taken_since(&before));
+        for (after, expected) in [
+            (counts(4, 6, 0), false),
+            (counts(4, 7, 0), false),
+            (counts(4, 8, 0), true),
+            (counts(4, 7, 1), true),
+            (counts(5, 8, 0), false),
+            (counts(5, 10, 0), true),
+        ] {
+            assert_eq!(after.all_taken_since(&before), expected, "{after:?}");
+        }
+    }
+}
