@@ -1,28 +1,66 @@
-//! The suite's output on the terminal: one line per test, and the summary. The whole output goes to
-//! a file.
+//! The suite's output on the terminal: one line per test, the last lines of each failed test, and the summary. The whole
+//! output goes to a file.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Child;
 
 use anyhow::Context as _;
 
+/// Number of lines shown of a failed test.
+const SHOWN: usize = 40;
+
 /// Follows the suite to its end and returns true if everything passed.
 pub(crate) fn follow(mut suite: Child, mut log: File) -> anyhow::Result<bool> {
     let output = suite.stdout.take().context("the suite's output")?;
     let mut summary = false;
+    let mut last = LastLines::default();
     for line in BufReader::new(output).split(b'\n') {
         let line = line?;
         log.write_all(&line)?;
         log.write_all(b"\n")?;
         let line = String::from_utf8_lossy(&line);
+        last.add(&line);
         // The summary extends from its heading to the overall result.
         summary = (summary || line.starts_with("Gateway API v")) && !line.starts_with("--- ");
         if summary {
             println!("{line}");
         } else if let Some(result) = line.strip_prefix("==> ") {
             println!("{result}");
+            if let Some(test) = result.strip_prefix("failed: ") {
+                last.print(test);
+            }
         }
     }
     Ok(suite.wait()?.success())
+}
+
+/// The last lines of each test. Tests run side by side, and Go names the test when the output passes from one to another.
+#[derive(Default)]
+struct LastLines {
+    current: String,
+    by_test: BTreeMap<String, VecDeque<String>>,
+}
+
+impl LastLines {
+    fn add(&mut self, line: &str) {
+        let heading = ["=== RUN", "=== NAME", "=== CONT", "=== PAUSE"];
+        if let Some(name) = heading.iter().find_map(|it| line.strip_prefix(it)) {
+            let mut parts = name.trim().split('/');
+            self.current = parts.nth(1).unwrap_or_default().to_owned();
+            return;
+        }
+        let lines = self.by_test.entry(self.current.clone()).or_default();
+        if lines.len() == SHOWN {
+            lines.pop_front();
+        }
+        lines.push_back(line.to_owned());
+    }
+
+    fn print(&self, test: &str) {
+        for line in self.by_test.get(test).into_iter().flatten() {
+            println!("    {line}");
+        }
+    }
 }
