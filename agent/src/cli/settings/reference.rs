@@ -14,6 +14,7 @@ const BEGIN: &str = "<!-- The table is written by a test; see CONTRIBUTING.md. -
 /// Returns the table.
 fn table() -> String {
     let program = Cli::command();
+    let mut variables = Vec::new();
     let mut rows: Vec<String> = options(&program)
         .filter(|option| !option.is_hide_set())
         .map(|option| {
@@ -44,26 +45,36 @@ fn table() -> String {
                 .collect();
             let variable = option
                 .get_env()
-                .map(|name| name.to_string_lossy().into_owned());
-            let change = if LIVE.contains(&key) {
-                "reload"
-            } else {
-                "restart"
-            };
+                .map(|name| name.to_string_lossy().into_owned())
+                .unwrap_or_default();
+            if variable != format!("SESAME_{}", key.to_uppercase().replace('-', "_")) {
+                variables.push(format!("`{variable}` for `{key}`"));
+            }
             let help = option
                 .get_help()
                 .map(ToString::to_string)
                 .unwrap_or_default();
             let help = help.replace('|', "\\|").replace('\n', " ");
             format!(
-                "| `{key}` | {value} | {} | `{}` | {change} | {help} |\n",
-                defaults.join(", "),
-                variable.unwrap_or_default()
+                "| `{key}` | {value} | {} | {help} |\n",
+                defaults.join(", ")
             )
         })
         .collect();
     rows.sort();
-    let mut table = "| setting | value | default | variable | changes by | meaning |\n|---|---|---|---|---|---|\n".to_owned();
+    let mut live: Vec<String> = LIVE.iter().map(|key| format!("`{key}`")).collect();
+    live.sort();
+    variables.sort();
+    let mut table = format!(
+        "- Changed by a reload: {}. All others need a restart of the agent.\n",
+        live.join(", ")
+    );
+    let _ = write!(
+        table,
+        "- The environment variable is the name in capitals after `SESAME_`, with `_` for `-`; except {}.\n\n",
+        variables.join(", ")
+    );
+    table.push_str("| setting | value | default | meaning |\n|---|---|---|---|\n");
     for row in rows {
         let _ = write!(table, "{row}");
     }

@@ -150,7 +150,11 @@ fn table() -> String {
             .and_then(|series| series.split_once('{')?.1.split_once('}'))
             .map(|(labels, _)| {
                 let names = labels.split(',').filter_map(|label| label.split_once('='));
-                names.map(|(name, _)| format!("`{name}`")).collect()
+                // The page says once that every metric of a Gateway has these two.
+                names
+                    .filter(|(name, _)| !matches!(*name, "gateway_namespace" | "gateway"))
+                    .map(|(name, _)| format!("`{name}`"))
+                    .collect()
             })
             .unwrap_or_default();
         let help = help.trim_end_matches('.');
