@@ -17,9 +17,8 @@ const LOGS_DIRECTORY: &str = "LOGS_DIRECTORY";
 )]
 #[command(next_help_heading = "Access logs")]
 pub(crate) struct AccessLogArgs {
-    /// Destination of the access logs, one JSON object per line: a file per Gateway, which
-    /// `sesame-agent logs` prints; the standard output of the agent or its launcher, for
-    /// containers; or none.
+    /// Destination of the access logs, one JSON object per line: a file per Gateway (`sesame-agent
+    /// logs`), the standard output of the agent or its launcher, or none.
     #[arg(
         long,
         env = "SESAME_ACCESS_LOG",
@@ -28,8 +27,8 @@ pub(crate) struct AccessLogArgs {
         value_name = "PLACE"
     )]
     access_log: AccessLogTo,
-    /// Directory of the files, which Envoy must be able to write; by default the unit's log
-    /// directory, else `access-logs` in the state directory.
+    /// Directory of the files, writable by Envoy; by default the unit's log directory, else
+    /// `access-logs` in the state directory.
     #[arg(long, env = "SESAME_ACCESS_LOG_DIR", value_name = "DIR")]
     access_log_dir: Option<PathBuf>,
     /// Size at which a file is rotated.
@@ -59,8 +58,8 @@ pub(crate) struct AccessLogArgs {
         value_name = "HOURS"
     )]
     access_log_hours: u64,
-    /// Disk space that access logs leave free, or a tenth of the disk if that is less: below it old
-    /// files are removed first, then logging stops until there is space again.
+    /// Disk space that access logs leave free, or a tenth of the disk if that is less: old files
+    /// are removed first, then logging pauses.
     #[arg(
         long,
         env = "SESAME_ACCESS_LOG_FREE_MIB",

@@ -27,8 +27,8 @@ pub(crate) struct EnvoyArgs {
         value_name = "SECONDS"
     )]
     drain_seconds: u64,
-    /// Time to keep serving before Envoys are drained, if a signal stops them: with --on-stop
-    /// drain, or when a launcher stops. Load balancers have this long to notice.
+    /// Time to keep serving before Envoys are drained, with --on-stop drain or when a launcher
+    /// stops, so that load balancers notice.
     #[arg(
         long,
         env = "SESAME_LAME_DUCK_SECONDS",

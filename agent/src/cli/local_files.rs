@@ -10,8 +10,7 @@ use crate::source::local::LocalFile;
 #[command(next_help_heading = "Certificates of this host")]
 pub(crate) struct LocalFilesArgs {
     /// Read the certificate and key of this Secret from files of this host, and reload them when
-    /// they are renewed; repeatable. The Secret need not exist anywhere else. In the variable, `;`
-    /// separates several.
+    /// they change; repeatable. In the variable, `;` separates several.
     #[arg(
         long = "local-certificate",
         env = "SESAME_LOCAL_CERTIFICATES",
@@ -30,12 +29,10 @@ pub(crate) struct LocalFilesArgs {
         value_name = "configMap=NAMESPACE/NAME,caFile=PATH"
     )]
     bundles: Vec<LocalFile>,
-    /// Create a key on this host, request a certificate for it, and use both as this Secret; they
-    /// are renewed before two thirds of the certificate's lifetime have passed; repeatable. Takes
-    /// one commonName, and any number of dnsName and uri; usage=server is for a listener. The
-    /// request and its answer are files below the state directory, unless command=/PROGRAM
-    /// ARGUMENTS reads the request and prints the certificate, or signerName=DOMAIN/NAME of the
-    /// cluster signs it. In the variable, `;` separates several.
+    /// Create a key on this host, and request a certificate for it, which stands for this Secret;
+    /// repeatable. Further parts: one commonName, dnsName and uri, usage=server for a listener, and
+    /// command=/PROGRAM ARGUMENTS or signerName=DOMAIN/NAME for the answer, which otherwise is a
+    /// file below the state directory. In the variable, `;` separates several.
     #[arg(
         long = "certificate-request",
         env = "SESAME_CERTIFICATE_REQUESTS",

@@ -14,8 +14,8 @@ use crate::run::MetricsOptions;
     reason = "the names of the options, as they are on the command line"
 )]
 pub(super) struct MetricsArgs {
-    /// Also serve /metrics at this address, to anyone who can reach it unless a token or client
-    /// certificate is required; the agent's socket always serves it.
+    /// Also serve /metrics at this address, without access control unless a token or client
+    /// certificate is required.
     #[arg(long, env = "SESAME_METRICS_ADDRESS", value_name = "IP:PORT")]
     metrics_address: Option<SocketAddr>,
     /// Certificate chain (PEM) to serve the metrics address over TLS; reloaded when it changes.
@@ -30,8 +30,8 @@ pub(super) struct MetricsArgs {
     /// File with the bearer token that clients of the metrics address must send.
     #[arg(long, env = "SESAME_METRICS_TOKEN_FILE", value_name = "FILE")]
     metrics_token_file: Option<PathBuf>,
-    /// Number of backends per Gateway with separate metrics: the ones with the most requests. All
-    /// others are summed up as `other`.
+    /// Number of backends per Gateway with separate metrics, the busiest ones; the others are
+    /// summed up as `other`.
     #[arg(
         long,
         env = "SESAME_METRICS_BACKENDS",

@@ -43,7 +43,7 @@ pub(crate) struct RunArgs {
     )]
     address_pools: Vec<Network>,
     /// Address to report for a host that listens on all addresses; repeatable. By default the
-    /// addresses of interfaces that lead to other hosts, except bridges, Pods and tunnels.
+    /// addresses of interfaces that lead to other hosts.
     #[arg(
         long = "report-address",
         env = "SESAME_REPORT_ADDRESSES",
@@ -52,8 +52,8 @@ pub(crate) struct RunArgs {
         help_heading = "Host"
     )]
     report_addresses: Vec<IpAddr>,
-    /// Whether endpoints may have an address of this host, other than loopback. Refused by default,
-    /// unless the agent runs in a Pod, because Pods on the host's network have such addresses.
+    /// Whether endpoints may have an address of this host, other than loopback; with auto only if
+    /// the agent runs in a Pod.
     #[arg(
         long,
         env = "SESAME_HOST_ENDPOINTS",
@@ -63,8 +63,7 @@ pub(crate) struct RunArgs {
     )]
     host_endpoints: HostEndpoints,
     /// Time between two reports to a cluster while nothing changes: 10 to 3600 seconds, plus or
-    /// minus a quarter. The controller never considers the host lost before one and a half times
-    /// this, whatever its own settings.
+    /// minus a quarter.
     #[arg(
         long,
         env = "SESAME_REPORT_SECONDS",
@@ -90,21 +89,19 @@ pub(crate) struct RunArgs {
     #[arg(long, env = "SESAME_SUBSCRIPTION_BUDGET", value_name = "N")]
     subscription_budget: Option<usize>,
     /// Have `sesame-agent launcher` start Envoy, in a separate container or unit with the same
-    /// runtime directory, so that Envoy outlives the agent's.
+    /// runtime directory.
     #[arg(long, env = "SESAME_LAUNCHER")]
     launcher: bool,
-    /// What happens to Envoy when the agent is stopped (SIGTERM, SIGINT): it keeps serving until
-    /// the next agent adopts it, or it is drained and stopped. `sesame-agent drain --stop` always
-    /// stops both.
+    /// Whether Envoy keeps serving until the next agent adopts it, or is drained and stopped, when
+    /// the agent is stopped (SIGTERM, SIGINT).
     #[arg(long, env = "SESAME_ON_STOP", value_enum, default_value_t)]
     on_stop: OnStop,
     /// Heap limit of each Envoy; by default three quarters of the memory of the control group or
     /// the host.
     #[arg(long, env = "SESAME_ENVOY_HEAP_MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 24), value_name = "MIB")]
     envoy_heap_mib: Option<u64>,
-    /// Delay frequent changes so that an Envoy's main thread spends at most this percentage of its
-    /// time on them: less work for Envoy, more delay. A single change is applied at once, and
-    /// endpoints and routes are delayed separately. With 100 nothing is delayed.
+    /// Maximum percentage of its time that an Envoy's main thread spends on frequent changes, which
+    /// are delayed beyond it. A single change is applied at once. With 100 nothing is delayed.
     #[arg(
         long,
         env = "SESAME_MAX_APPLY_SHARE",
@@ -132,9 +129,8 @@ pub(crate) struct RunArgs {
         value_name = "SECONDS"
     )]
     removal_hold_seconds: u64,
-    /// Keep trusting a CA certificate for this time after it was replaced in its bundle; 0 to
-    /// 2592000 seconds. By default rotation.bundleOverlap of the Gateway's configuration applies;
-    /// without that, a certificate is trusted only while declared.
+    /// Time for which a CA certificate stays trusted after it was replaced in its bundle: 0 to
+    /// 2592000 seconds. By default rotation.bundleOverlap of the Gateway's configuration applies.
     #[arg(
         long,
         env = "SESAME_BUNDLE_OVERLAP_SECONDS",
@@ -142,9 +138,8 @@ pub(crate) struct RunArgs {
         value_name = "SECONDS"
     )]
     bundle_overlap_seconds: Option<u64>,
-    /// Time between two rotations of the session ticket keys, which let clients resume TLS sessions
-    /// after a certificate was rotated or Envoy restarted; tickets of the two previous keys are
-    /// accepted, too. 0 leaves the keys to Envoy, which forgets them then.
+    /// Time between two rotations of the session ticket keys, by which clients resume TLS sessions;
+    /// tickets of the two previous keys are accepted, too. 0 leaves the keys to Envoy.
     #[arg(
         long,
         env = "SESAME_SESSION_TICKET_HOURS",

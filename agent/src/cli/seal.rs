@@ -10,8 +10,8 @@ use crate::seal::{SealMethod, SealSettings, make_credential};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Private keys at rest")]
 pub(crate) struct SealArgs {
-    /// How private keys in the state directory are sealed: with a key that systemd-creds encrypts
-    /// for this host if that works, else with a key file; with only one of the two; or not at all.
+    /// How private keys in the state directory are sealed: by systemd-creds if that works, else
+    /// with a key file; with only one of the two; or not at all.
     #[arg(long, env = "SESAME_SEAL", value_enum, default_value_t)]
     seal: SealMethod,
     /// Directory of the sealing key, which may be on another disk than the state directory; by

@@ -65,18 +65,17 @@ struct OneSource {
     /// Directory of Gateway API manifests, including its sub-directories; watched.
     #[arg(long, env = "SESAME_MANIFESTS", value_name = "DIR")]
     manifests: Option<PathBuf>,
-    /// Directory of resolved snapshots: a snapshot itself (with a manifest.pb), or one snapshot
-    /// directory per Gateway. Private keys are in keys.pb next to manifest.pb, with restricted
-    /// access. Watched.
+    /// Directory of resolved snapshots: a snapshot itself (with a manifest.pb), or one directory
+    /// per Gateway; watched. Private keys are in keys.pb.
     #[arg(long, env = "SESAME_SNAPSHOT_DIR", value_name = "DIR")]
     snapshot_dir: Option<PathBuf>,
-    /// Directory of bundles, copied there by an operator: signed files that `sesame-agent bundle
-    /// create` or `sesame-controller export` creates, named *.bundle. Only bundles signed by a key
-    /// of --trusted-key or `sesame-agent trust` are accepted. Watched.
+    /// Directory of signed bundles (*.bundle) of `sesame-agent bundle create` or `sesame-controller
+    /// export`; watched. Only bundles signed by a key of --trusted-key or `sesame-agent trust` are
+    /// accepted.
     #[arg(long, env = "SESAME_BUNDLE_DIR", value_name = "DIR")]
     bundle_dir: Option<PathBuf>,
-    /// Serve from a Kubernetes cluster where a controller publishes snapshots, and report to it.
-    /// Reached as the ServiceAccount of this Pod, or with --kubeconfig.
+    /// Serve from a Kubernetes cluster where a controller publishes snapshots, as the
+    /// ServiceAccount of this Pod or with --kubeconfig.
     #[cfg(feature = "cluster")]
     #[arg(long, env = "SESAME_KUBE")]
     kube: bool,

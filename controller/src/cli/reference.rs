@@ -7,13 +7,47 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.m
 const START: &str = "<!-- fields: ";
 const END: &str = "<!-- end of fields -->";
 
-/// Returns one row for each field that holds no others.
+/// Ends of the paths that have one row for all their fields.
+const TOGETHER: &[&str] = &[
+    ".gatewayRef",
+    ".map[]",
+    ".nodePorts[]",
+    ".resources",
+    ".routes[]",
+    ".tolerations[]",
+];
+
+/// Paths whose fields another page describes.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("spec.accessLog", "access-logs.md"),
+    ("spec.edge", "hardening.md#edge-defaults"),
+    ("spec.tracing", "tracing.md"),
+];
+
+fn row(path: &str, values: &str, schema: &Value) -> String {
+    let meaning = schema["description"].as_str().unwrap_or_default();
+    let meaning = meaning.replace('\n', " ");
+    assert!(!meaning.is_empty(), "{path} has no description");
+    format!("| `{path}` | {values} | {meaning} |\n")
+}
+
+/// Returns one row for each field that holds no others, or is in [`TOGETHER`].
 fn rows(path: &str, schema: &Value, rows: &mut Vec<String>) {
     let below = match schema["type"].as_str() {
         Some("array") => (format!("{path}[]"), &schema["items"]["properties"]),
         _ => (path.to_owned(), &schema["properties"]),
     };
     if let (path, Value::Object(fields)) = below {
+        let names: Vec<String> = fields.keys().map(|name| format!("`{name}`")).collect();
+        if let Some((_, page)) = ELSEWHERE.iter().find(|(known, _)| *known == path) {
+            let names = names.join(", ");
+            rows.push(format!("| `{path}` | {names} | See [this page]({page}). |\n"));
+            return;
+        }
+        if TOGETHER.iter().any(|end| path.ends_with(end)) {
+            rows.push(row(&path, &names.join(", "), schema));
+            return;
+        }
         for (name, field) in fields {
             self::rows(&format!("{path}.{name}"), field, rows);
         }
@@ -40,10 +74,7 @@ fn rows(path: &str, schema: &Value, rows: &mut Vec<String>) {
         (true, Some("boolean")) => "`true`, `false`".to_owned(),
         other => panic!("{path}: {other:?}"),
     };
-    let meaning = schema["description"].as_str().unwrap_or_default();
-    let meaning = meaning.replace('\n', " ");
-    assert!(!meaning.is_empty(), "{path} has no description");
-    rows.push(format!("| `{path}` | {values} | {meaning} |\n"));
+    rows.push(row(path, &values, schema));
 }
 
 fn is_time(schema: &Value) -> bool {
