@@ -19,9 +19,9 @@ const TOGETHER: &[&str] = &[
 
 /// Paths whose fields another page describes.
 const ELSEWHERE: &[(&str, &str)] = &[
-    ("spec.accessLog", "access-logs.md"),
-    ("spec.edge", "hardening.md#edge-defaults"),
-    ("spec.tracing", "tracing.md"),
+    ("spec.accessLog", "[access logs](access-logs.md)"),
+    ("spec.edge", "[edge defaults](hardening.md#edge-defaults)"),
+    ("spec.tracing", "[traces](tracing.md)"),
 ];
 
 fn row(path: &str, values: &str, schema: &Value) -> String {
@@ -41,7 +41,7 @@ fn rows(path: &str, schema: &Value, rows: &mut Vec<String>) {
         let names: Vec<String> = fields.keys().map(|name| format!("`{name}`")).collect();
         if let Some((_, page)) = ELSEWHERE.iter().find(|(known, _)| *known == path) {
             let names = names.join(", ");
-            rows.push(format!("| `{path}` | {names} | See [this page]({page}). |\n"));
+            rows.push(format!("| `{path}` | {names} | See {page}. |\n"));
             return;
         }
         if TOGETHER.iter().any(|end| path.ends_with(end)) {

@@ -21,9 +21,9 @@ fn table() -> String {
             let key = option.get_long().unwrap_or_default();
             let names = option.get_value_names().unwrap_or_default();
             let name = names.first().map(ToString::to_string).unwrap_or_default();
-            let value = match option.get_action() {
-                ArgAction::SetTrue => "`true` or `false`".to_owned(),
-                ArgAction::Append => format!("list of `{name}`"),
+            let setting = match option.get_action() {
+                ArgAction::SetTrue => format!("`{key}: true`"),
+                ArgAction::Append => format!("`{key}`: list of `{name}`"),
                 _ => {
                     let possible: Vec<String> = option
                         .get_possible_values()
@@ -31,9 +31,9 @@ fn table() -> String {
                         .map(|value| format!("`{}`", value.get_name()))
                         .collect();
                     if possible.is_empty() {
-                        format!("`{name}`")
+                        format!("`{key}: {name}`")
                     } else {
-                        possible.join(", ")
+                        format!("`{key}`: {}", possible.join(", "))
                     }
                 }
             };
@@ -55,10 +55,7 @@ fn table() -> String {
                 .map(ToString::to_string)
                 .unwrap_or_default();
             let help = help.replace('|', "\\|").replace('\n', " ");
-            format!(
-                "| `{key}` | {value} | {} | {help} |\n",
-                defaults.join(", ")
-            )
+            format!("| {setting} | {} | {help} |\n", defaults.join(", "))
         })
         .collect();
     rows.sort();
@@ -74,7 +71,7 @@ fn table() -> String {
         "- The environment variable is the name in capitals after `SESAME_`, with `_` for `-`; except {}.\n\n",
         variables.join(", ")
     );
-    table.push_str("| setting | value | default | meaning |\n|---|---|---|---|\n");
+    table.push_str("| setting | default | meaning |\n|---|---|---|\n");
     for row in rows {
         let _ = write!(table, "{row}");
     }

@@ -85,7 +85,7 @@ impl Scrape {
             envoys,
         } = &self.budgets;
         if let Some(UsedBudget { used, limit }) = *instances {
-            let help = "Inotify instances of the agent's user that are in use: one for each file that an Envoy watches, and those of its other processes";
+            let help = "Inotify instances of the agent's user in use, one for each file that an Envoy watches";
             families.single("agent_inotify_instances", help, count(used))?;
             let help = "Inotify instances that the kernel allows this user";
             families.single("agent_inotify_instances_limit", help, count(limit))?;
@@ -93,7 +93,7 @@ impl Scrape {
         let held_and_wanted = [
             (
                 "agent_inotify_instances_held",
-                "Inotify instances that the agent holds for the next Envoys, so that other processes cannot take them",
+                "Inotify instances that the agent holds for the next Envoys",
                 held,
             ),
             (
@@ -131,7 +131,7 @@ impl Scrape {
         };
         let help = "Time that the Gateway's Envoy has run on a processor";
         families.counter("gateway_envoy_cpu_seconds", help, times(|it| it.ran))?;
-        let help = "Time that the Gateway's Envoy has waited for a processor, with something to do";
+        let help = "Time that the Gateway's Envoy has waited for a processor";
         families.counter(
             "gateway_envoy_cpu_wait_seconds",
             help,

@@ -49,12 +49,12 @@ impl Scrape {
         let started = seconds(agent.started.as_second());
         let help = "Start time of the agent, in seconds since 1970";
         families.single("agent_start_time_seconds", help, started)?;
-        let help = "1 if the host, its source and its Gateways have no problems; conditions of single objects do not count";
+        let help = "1 if the host, its source and its Gateways have no problems, apart from single objects";
         families.single("agent_healthy", help, flag(self.report.healthy))?;
         let help = "1 if the host serves, as reported by /readyz";
         let ready = health::unready(&self.report).is_empty();
         families.single("agent_ready", help, flag(ready))?;
-        let help = "1 if the last read of the source succeeded; otherwise the last accepted configuration is served";
+        let help = "1 if the last read of the source succeeded";
         families.single("agent_source_available", help, flag(source.available))?;
         let by_severity = [Severity::Error, Severity::Warning].map(|severity| {
             let of_it = source.problems.iter().filter(|p| p.severity == severity);
@@ -94,18 +94,17 @@ impl Scrape {
             .map(|(name, facts)| (of_gateway(name), flag(facts.held)));
         let help = "1 while a revision is held because it removes too much";
         families.gauge("gateway_held", help, holding)?;
-        let help =
-            "Time at which Envoy accepted the configuration that it serves, in seconds since 1970";
+        let help = "When Envoy accepted the served configuration, in seconds since 1970";
         let accepted = self.report.gateways.iter().filter_map(|gateway| {
             let at = gateway.applied_at?.as_second();
             Some((of_gateway(&gateway.gateway), seconds(at)))
         });
         families.gauge("gateway_applied_timestamp_seconds", help, accepted)?;
-        let help = "Parts of the configuration that are left out because Envoy refuses them";
+        let help = "Parts of the configuration that Envoy refuses, so they are left out";
         self.each(families, "gateway_refused_parts", help, |gateway| {
             number(gateway.refused.len())
         })?;
-        let help = "Listeners that do not present the newest certificate on new connections, though Envoy has accepted it";
+        let help = "Listeners that do not present the newest accepted certificate";
         self.each(families, "gateway_listeners_unshown", help, |gateway| {
             number(gateway.unshown.len())
         })?;
@@ -148,7 +147,7 @@ impl Scrape {
                 (labels, count(facts.counts.processes_for(reason)))
             })
         });
-        let help = "Envoy processes that went into service: the first one, successors by hot restart or handover, and replacements of a dead one";
+        let help = "Envoy processes that went into service, by reason: the first, by hot restart or handover, or after a death";
         families.counter("gateway_envoy_processes", help, processes)
     }
 
@@ -165,7 +164,7 @@ impl Scrape {
                 })
             })
         });
-        let help = "Duration of accepted changes by phase and part: until the agent had renamed the files, and from then until Envoy had accepted them";
+        let help = "Duration of accepted changes by phase and part: until the files were renamed, and from then until Envoy had accepted them";
         families.counter("gateway_apply_phase_seconds", help, times)
     }
 
@@ -222,7 +221,7 @@ impl Scrape {
         let answers = self
             .facts()
             .map(|(name, facts)| (of_gateway(name), flag(facts.traffic.is_some())));
-        let help = "1 if the Envoy returned its statistics; otherwise this answer has no traffic metrics of it";
+        let help = "1 if the Envoy returned its statistics, and thus traffic metrics";
         families.gauge("gateway_envoy_answers", help, answers)?;
         let memory = self
             .counted()

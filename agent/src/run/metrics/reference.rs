@@ -134,7 +134,7 @@ fn scrape(gateways: usize) -> Scrape {
 /// Returns the table, made from the text of a scrape.
 fn table() -> String {
     let text = scrape(1).text(false);
-    let mut table = "| metric | type | labels | meaning |\n|---|---|---|---|\n".to_owned();
+    let mut table = "| metric | labels | meaning |\n|---|---|---|\n".to_owned();
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
         let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|l| l.split_once(' '))
@@ -145,6 +145,13 @@ fn table() -> String {
             .next()
             .and_then(|line| line.rsplit_once(' '))
             .map_or("", |(_, kind)| kind);
+        // The page gives this rule instead of a column.
+        let by_name = match name {
+            name if name.ends_with("_total") => "counter",
+            name if name.ends_with("_duration_seconds") => "histogram",
+            _ => "gauge",
+        };
+        assert_eq!(kind, by_name, "{name}");
         let labels: Vec<String> = lines
             .peek()
             .and_then(|series| series.split_once('{')?.1.split_once('}'))
@@ -158,11 +165,7 @@ fn table() -> String {
             })
             .unwrap_or_default();
         let help = help.trim_end_matches('.');
-        let _ = writeln!(
-            table,
-            "| `{name}` | {kind} | {} | {help} |",
-            labels.join(", ")
-        );
+        let _ = writeln!(table, "| `{name}` | {} | {help} |", labels.join(", "));
     }
     table
 }
