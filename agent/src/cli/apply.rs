@@ -37,7 +37,7 @@ pub(crate) struct ApplyArgs {
     /// still takes newer bundles.
     #[arg(long)]
     allow_older: bool,
-    /// State directory of the agent, which records that an older bundle is allowed.
+    /// State directory of the agent.
     #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
     state_dir: PathBuf,
     /// Timeout for Envoy to accept it.

@@ -17,9 +17,8 @@ use crate::run::history::{AcceptedGeneration, Difference, History};
 /// The place where generations are read.
 #[derive(Debug, Args)]
 pub(crate) struct StateArgs {
-    /// Read this state directory instead of asking the agent, which need not be running. By default
-    /// the agent of --runtime-dir is asked; if none runs there and the directory is the default or
-    /// from the settings file, its state directory is read.
+    /// Read this state directory instead of asking the running agent. By default, it is read only if
+    /// no agent runs, and the runtime directory is the default or from the settings file.
     #[arg(long, env = "SESAME_STATE_DIR", value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }

@@ -15,7 +15,7 @@ use crate::source::bundles::state::BundleState;
 
 #[derive(Debug, Args)]
 pub(crate) struct IdentityArgs {
-    /// State directory of the agent, which keeps the private key. It is never printed.
+    /// State directory of the agent.
     #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
     state_dir: PathBuf,
     #[command(flatten)]

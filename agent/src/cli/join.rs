@@ -58,7 +58,7 @@ pub(crate) struct JoinArgs {
 /// Places where a host that has joined keeps what it needs.
 #[derive(Debug, Args)]
 pub(super) struct Places {
-    /// Directory of the agent's state and the credentials.
+    /// State directory of the agent.
     #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
     pub(super) state_dir: PathBuf,
     /// Settings file of the agent.

@@ -108,7 +108,7 @@ pub(super) struct RunArgs {
     /// Gateways: 90 to 86400. Hosts report at least every 75 seconds by default [default: 180]
     #[arg(long, env = "SESAME_HOST_LOST_SECONDS", value_name = "SECONDS")]
     host_lost_seconds: Option<u64>,
-    /// Kubeconfig for the API server [default: $KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount]
+    /// Kubeconfig for the API server; by default $KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount
     #[arg(long, env = "SESAME_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// File of Ed25519 private keys (PEM, PKCS#8), each of which signs all publications; agents

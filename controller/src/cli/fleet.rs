@@ -27,12 +27,10 @@ pub(super) struct FleetArgs {
 /// The cluster.
 #[derive(Debug, Args)]
 struct FleetCluster {
-    /// Kubeconfig, whose current context is used; its user needs permission to read the Gateway,
-    /// ConfigMaps of the controller's namespace and the objects of the fleet [default: $KUBECONFIG,
-    /// ~/.kube/config, or the Pod's ServiceAccount]
+    /// Kubeconfig for the API server; by default $KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount.
     #[arg(long, global = true, env = "SESAME_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Namespace that the controller publishes in
+    /// Namespace in which the controller publishes
     #[arg(
         long,
         global = true,

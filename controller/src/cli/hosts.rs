@@ -34,11 +34,10 @@ pub(super) struct HostsArgs {
 /// The cluster, and the form of the answer.
 #[derive(Debug, Args)]
 struct At {
-    /// Kubeconfig, whose current context is used; its user needs the rights that docs/joining.md lists [default:
-    /// $KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount]
+    /// Kubeconfig for the API server; by default $KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount.
     #[arg(long, global = true, env = "SESAME_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Namespace that the controller publishes in
+    /// Namespace in which the controller publishes
     #[arg(
         long,
         global = true,

@@ -25,7 +25,7 @@ pub(crate) struct CompareArgs {
     /// The bundle to compare with.
     #[arg(value_name = "BUNDLE2")]
     to: Option<PathBuf>,
-    /// State directory of the agent, to read its last accepted configuration.
+    /// State directory of the agent.
     #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
     state_dir: PathBuf,
     /// Format of the answer.

@@ -91,19 +91,19 @@ words! {
     ConditionType {
         /// Every kind: the object is valid and accepted by its parents.
         Accepted = "Accepted",
-        /// Gateways, their listeners, ListenerSets: Envoy has accepted the configuration on the number of hosts in the message, and the Gateway has its addresses.
+        /// Gateways, listeners, ListenerSets: Envoy has accepted the configuration on as many hosts as the message says, and the Gateway has its addresses.
         Programmed = "Programmed",
         /// Gateways, listeners, routes, policies: everything that the object refers to exists, is permitted and can be used.
         ResolvedRefs = "ResolvedRefs",
         /// Listeners: another listener has the same port and hostname, or a protocol that cannot share the port.
         Conflicted = "Conflicted",
-        /// Listeners: certificates or hostnames of listeners on the same port overlap, so that a connection for one can carry requests for the other; those are answered with 421.
+        /// Listeners: certificates or hostnames of listeners on the same port overlap. Requests that arrive on a connection for another listener get 421.
         OverlappingTlsConfig = "OverlappingTLSConfig",
         /// Routes: some rules are invalid and left out; the others are served.
         PartiallyInvalid = "PartiallyInvalid",
-        /// Gateways: clients are accepted even if their certificate cannot be verified, as the Gateway requests.
+        /// Gateways: clients are accepted without a verified certificate, as the Gateway requests.
         InsecureFrontendValidationMode = "InsecureFrontendValidationMode",
-        /// Gateways: every requested address is assigned. Absent if no address is requested.
+        /// Gateways: every requested address is assigned. Absent without requested addresses.
         AddressesAssigned = "AddressesAssigned",
         /// GatewayClasses: the installed definitions of the Gateway API are of a release that this version knows.
         SupportedVersion = "SupportedVersion",
@@ -113,7 +113,7 @@ words! {
         CertificatesShown = "projectsesame.io/CertificatesShown",
         /// Gateways: the Service that the controller maintains for the Gateway. Absent without problems.
         GatewayService = "projectsesame.io/Service",
-        /// Gateways: the agents and Envoys that the controller manages for the Gateway. Present only if there are problems, or if the adoption of an existing fleet awaits consent.
+        /// Gateways: the fleet that the controller manages. Present only with problems, or if an adoption awaits consent.
         GatewayFleet = "projectsesame.io/Fleet",
         /// Gateways: the controller has released the fleet, which you manage from then on.
         FleetReleased = "projectsesame.io/Released",
@@ -121,7 +121,7 @@ words! {
         Displaced = "projectsesame.io/Displaced",
         /// Gateways and routes: backends are reached over the mTLS of a mesh.
         Meshed = "projectsesame.io/Meshed",
-        /// Gateways and mesh policies: whether the mesh trusts the Gateway's client certificate. Present only if a mesh declares its trust.
+        /// Gateways and mesh policies: the mesh trusts the Gateway's client certificate. Absent unless a mesh declares its trust.
         ClientCertificateTrusted = "projectsesame.io/ClientCertificateTrusted",
     }
 }
@@ -143,13 +143,13 @@ words! {
         CertificateExpiresSoon = "CertificateExpiresSoon",
         /// Handshakes get a certificate other than the newest one.
         CertificateNotShown = "CertificateNotShown",
-        /// No CA certificate that a mesh trusts has signed the Gateway's client certificate; traffic is still sent.
+        /// The mesh does not trust the CA of the Gateway's client certificate; traffic is still sent.
         CertificateNotTrusted = "CertificateNotTrusted",
         /// A certificate is not valid yet; it is still served.
         CertificateNotYetValid = "CertificateNotYetValid",
         /// All is well: the mesh trusts the certificate.
         CertificateTrusted = "CertificateTrusted",
-        /// The Gateway requests client certificates in a mode that accepts clients that cannot be verified.
+        /// The Gateway accepts clients without a verified certificate.
         ConfigurationChanged = "ConfigurationChanged",
         /// Another policy for the same target takes precedence.
         Conflicted = "Conflicted",
@@ -157,7 +157,7 @@ words! {
         FleetIncomplete = "FleetIncomplete",
         /// Another listener has the same port, protocol and hostname.
         HostnameConflict = "HostnameConflict",
-        /// Another Gateway or ListenerSet has a more specific listener for the hostname and gets its requests.
+        /// Another Gateway or ListenerSet has a more specific listener for the hostname.
         HostnameTaken = "HostnameTaken",
         /// Filters of a rule cannot be combined.
         IncompatibleFilters = "IncompatibleFilters",
@@ -175,7 +175,7 @@ words! {
         InvalidKind = "InvalidKind",
         /// A filter of the listener is not valid; the listener is not served.
         InvalidListenerFilter = "InvalidListenerFilter",
-        /// A filter of the listener refers to an object that does not exist or cannot be used; its requests are refused.
+        /// A filter of the listener refers to a missing or unusable object; its requests are refused.
         InvalidListenerFilterRef = "InvalidListenerFilterRef",
         /// `parametersRef` names a missing object, another kind, or an invalid configuration.
         InvalidParameters = "InvalidParameters",
@@ -239,9 +239,9 @@ words! {
         SupportedVersion = "SupportedVersion",
         /// The target of the policy does not exist.
         TargetNotFound = "TargetNotFound",
-        /// The routes of the hostname or namespace exceed the limit for configuration size; the youngest are left out.
+        /// Routes of the hostname or namespace are too large; the youngest are left out.
         TooLarge = "TooLarge",
-        /// The regular expressions of the hostname exceed the limit; expressions of the youngest routes are left out.
+        /// Regular expressions of the hostname are too costly; those of the youngest routes are left out.
         TooManyExpressions = "TooManyExpressions",
         /// The namespace has used up its share of the Gateway's listeners.
         TooManyListeners = "TooManyListeners",
@@ -249,7 +249,7 @@ words! {
         UnsupportedAddress = "UnsupportedAddress",
         /// The protocol of the listener or of the Service's port is not supported.
         UnsupportedProtocol = "UnsupportedProtocol",
-        /// A field has an unsupported value. Or the field is unknown and may be security-relevant by its name or place, so the object or part that contains it is not served. The message names the field.
+        /// The field in the message has an unsupported value, or it is unknown and may be security-relevant. The object or part that contains it is not served.
         UnsupportedValue = "UnsupportedValue",
         /// The installed definitions are of a release that this version does not know.
         UnsupportedVersion = "UnsupportedVersion",

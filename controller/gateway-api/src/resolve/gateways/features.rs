@@ -315,18 +315,29 @@ mod tests {
                 (first, last) => format!("1.{first} to 1.{last}"),
             }
         };
-        let mut table = String::from(
-            "| feature | kind | standard channel | experimental channel |\n|---|---|---|---|\n",
+        let everywhere: Vec<String> = FEATURES
+            .iter()
+            .filter(|feature| releases(&feature.standard) == "all")
+            .map(|feature| format!("`{}`", feature.name))
+            .collect();
+        let mut table = format!(
+            "All releases, both channels: {}.\n\n\
+             | feature | standard channel | experimental channel |\n|---|---|---|\n",
+            everywhere.join(", ")
         );
         for Feature {
             name,
-            kind,
             standard,
             experimental,
+            ..
         } in FEATURES
         {
             let (standard, experimental) = (releases(standard), releases(experimental));
-            writeln!(table, "| `{name}` | {kind} | {standard} | {experimental} |").expect("memory");
+            if standard == "all" {
+                assert_eq!(experimental, "all", "{name}");
+                continue;
+            }
+            writeln!(table, "| `{name}` | {standard} | {experimental} |").expect("memory");
         }
         let page = std::fs::read_to_string(PAGE).expect("the page");
         let (before, _) = page.split_once(START).expect("the start of the table");
