@@ -98,7 +98,8 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
         Some(world) if with_objects => with_expiry(resolve(world, options), *now),
         _ => Resolution::default(),
     };
-    let programmed = verdicts::with_hosts(statuses, &merged, observed, host_addresses);
+    let targets = &known.gateways;
+    let programmed = verdicts::with_hosts(statuses, &merged, targets, observed, host_addresses);
     reasons.extend(count_bad(&programmed));
     Report {
         healthy: reasons.is_empty(),
