@@ -17,8 +17,7 @@ use crate::run::history::{AcceptedGeneration, Difference, History};
 /// The place where generations are read.
 #[derive(Debug, Args)]
 pub(crate) struct StateArgs {
-    /// Read this state directory instead of asking the running agent. By default, it is read only if
-    /// no agent runs, and the runtime directory is the default or from the settings file.
+    /// Read this state directory instead of asking the agent; by default only if no agent runs.
     #[arg(long, env = "SESAME_STATE_DIR", value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Checks that the table of fields in docs/configuration.md matches the types.
+//! Checks that the list of fields in docs/configuration.md matches the types.
 
 use serde_json::Value;
 use sesame_published::configuration_definition;
@@ -7,7 +7,7 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.m
 const START: &str = "<!-- fields: ";
 const END: &str = "<!-- end of fields -->";
 
-/// Ends of the paths that have one row for all their fields.
+/// Ends of the paths that have one item for all their fields.
 const TOGETHER: &[&str] = &[
     ".gatewayRef",
     ".map[]",
@@ -24,15 +24,15 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("spec.tracing", "[traces](tracing.md)"),
 ];
 
-fn row(path: &str, values: &str, schema: &Value) -> String {
+fn item(path: &str, values: &str, schema: &Value) -> String {
     let meaning = schema["description"].as_str().unwrap_or_default();
     let meaning = meaning.replace('\n', " ");
     assert!(!meaning.is_empty(), "{path} has no description");
-    format!("| `{path}` | {values} | {meaning} |\n")
+    format!("- `{path}` ({values}): {meaning}\n")
 }
 
-/// Returns one row for each field that holds no others, or is in [`TOGETHER`].
-fn rows(path: &str, schema: &Value, rows: &mut Vec<String>) {
+/// Adds one item for each field that holds no others, or is in [`TOGETHER`].
+fn items(path: &str, schema: &Value, items: &mut Vec<String>) {
     let below = match schema["type"].as_str() {
         Some("array") => (format!("{path}[]"), &schema["items"]["properties"]),
         _ => (path.to_owned(), &schema["properties"]),
@@ -41,15 +41,15 @@ fn rows(path: &str, schema: &Value, rows: &mut Vec<String>) {
         let names: Vec<String> = fields.keys().map(|name| format!("`{name}`")).collect();
         if let Some((_, page)) = ELSEWHERE.iter().find(|(known, _)| *known == path) {
             let names = names.join(", ");
-            rows.push(format!("| `{path}` | {names} | See {page}. |\n"));
+            items.push(format!("- `{path}` ({names}): See {page}.\n"));
             return;
         }
         if TOGETHER.iter().any(|end| path.ends_with(end)) {
-            rows.push(row(&path, &names.join(", "), schema));
+            items.push(item(&path, &names.join(", "), schema));
             return;
         }
         for (name, field) in fields {
-            self::rows(&format!("{path}.{name}"), field, rows);
+            self::items(&format!("{path}.{name}"), field, items);
         }
         return;
     }
@@ -74,7 +74,7 @@ fn rows(path: &str, schema: &Value, rows: &mut Vec<String>) {
         (true, Some("boolean")) => "`true`, `false`".to_owned(),
         other => panic!("{path}: {other:?}"),
     };
-    rows.push(row(path, &values, schema));
+    items.push(item(path, &values, schema));
 }
 
 fn is_time(schema: &Value) -> bool {
@@ -88,16 +88,13 @@ fn reference_is_what_the_types_say() {
     let definition = serde_json::to_value(definition).expect("JSON");
     let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
     let mut found = Vec::new();
-    rows("spec", &schema["properties"]["spec"], &mut found);
-    let table = format!(
-        "| field | values | meaning |\n|---|---|---|\n{}",
-        found.concat()
-    );
+    items("spec", &schema["properties"]["spec"], &mut found);
+    let list = found.concat();
     let page = std::fs::read_to_string(PAGE).expect("the page");
     let (before, rest) = page.split_once(START).expect("the start of the fields");
     let (comment, rest) = rest.split_once('\n').expect("the end of a line");
     let (_, after) = rest.split_once(END).expect("the end of the fields");
-    let written = format!("{before}{START}{comment}\n\n{table}\n{END}{after}");
+    let written = format!("{before}{START}{comment}\n\n{list}\n{END}{after}");
     if std::env::var_os("SESAME_SET_REFERENCE").is_some() {
         std::fs::write(PAGE, written).expect("the page");
         return;

@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metrics_page_has_row_for_each_metric() {
+    fn metrics_page_lists_each_metric() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
         let page = std::fs::read_to_string(page).unwrap();
         let metrics = Metrics::new().text();
@@ -239,8 +239,8 @@ mod tests {
             .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
         for (name, kind) in families {
             let ending = if kind == "counter" { "_total" } else { "" };
-            let row = format!("| `{name}{ending}` | {kind} | ");
-            assert!(page.contains(&row), "docs/metrics.md lacks {row:?}");
+            let item = format!("- `{name}{ending}` ({kind}");
+            assert!(page.contains(&item), "docs/metrics.md lacks {item:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Keeps the table of settings in `docs/settings.md` in sync with the command line.
+//! Keeps the list of settings in `docs/settings.md` in sync with the command line.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,10 +9,10 @@ use super::arguments::options;
 use crate::cli::Cli;
 use crate::run::reload::LIVE;
 
-const BEGIN: &str = "<!-- The table is written by a test; see CONTRIBUTING.md. -->\n";
+const BEGIN: &str = "<!-- What follows is written by a test; see CONTRIBUTING.md. -->\n";
 
-/// Returns the table.
-fn table() -> String {
+/// Returns the list.
+fn list() -> String {
     let program = Cli::command();
     let mut variables = Vec::new();
     let mut rows: Vec<String> = options(&program)
@@ -23,17 +23,17 @@ fn table() -> String {
             let name = names.first().map(ToString::to_string).unwrap_or_default();
             let setting = match option.get_action() {
                 ArgAction::SetTrue => format!("`{key}: true`"),
-                ArgAction::Append => format!("`{key}`: list of `{name}`"),
+                ArgAction::Append => format!("`{key}`, a list of `{name}`"),
                 _ => {
                     let possible: Vec<String> = option
                         .get_possible_values()
                         .iter()
-                        .map(|value| format!("`{}`", value.get_name()))
+                        .map(|value| value.get_name().to_owned())
                         .collect();
                     if possible.is_empty() {
                         format!("`{key}: {name}`")
                     } else {
-                        format!("`{key}`: {}", possible.join(", "))
+                        format!("`{key}: {}`", possible.join("|"))
                     }
                 }
             };
@@ -54,31 +54,33 @@ fn table() -> String {
                 .get_help()
                 .map(ToString::to_string)
                 .unwrap_or_default();
-            let help = help.replace('|', "\\|").replace('\n', " ");
-            format!("| {setting} | {} | {help} |\n", defaults.join(", "))
+            let help = help.replace('\n', " ");
+            let default = if defaults.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", defaults.join(", "))
+            };
+            format!("- {setting}{default}: {help}\n")
         })
         .collect();
     rows.sort();
     let mut live: Vec<String> = LIVE.iter().map(|key| format!("`{key}`")).collect();
     live.sort();
     variables.sort();
-    let mut table = format!(
+    let mut list = format!(
         "- Changed by a reload: {}. All others need a restart of the agent.\n",
         live.join(", ")
     );
     let _ = write!(
-        table,
+        list,
         "- The environment variable is the name in capitals after `SESAME_`, with `_` for `-`; except {}.\n\n",
         variables.join(", ")
     );
-    table.push_str("| setting | default | meaning |\n|---|---|---|\n");
-    for row in rows {
-        let _ = write!(table, "{row}");
-    }
-    table
+    list.push_str(&rows.concat());
+    list
 }
 
-/// `SESAME_SET_SETTINGS=1 cargo test -p sesame-agent --lib settings::reference` updates the table.
+/// `SESAME_SET_SETTINGS=1 cargo test -p sesame-agent --lib settings::reference` updates the list.
 #[test]
 #[cfg(feature = "cluster")]
 fn settings_page_matches_command_line_options() {
@@ -86,8 +88,8 @@ fn settings_page_matches_command_line_options() {
     let text = std::fs::read_to_string(&page).unwrap();
     let (before, _) = text
         .split_once(BEGIN)
-        .expect("the page has a place for the table");
-    let wanted = format!("{before}{BEGIN}{}", table());
+        .expect("the page has a place for the list");
+    let wanted = format!("{before}{BEGIN}{}", list());
     if std::env::var_os("SESAME_SET_SETTINGS").is_some() {
         std::fs::write(&page, wanted).unwrap();
         return;

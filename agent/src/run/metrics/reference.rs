@@ -1,4 +1,4 @@
-//! Keeps the table of metrics in `docs/metrics.md` in line with the code.
+//! Keeps the list of metrics in `docs/metrics.md` in line with the code.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ use crate::run::report::{
     AgentReport, EnvoyReport, GatewayReport, RefusedReport, Report, SourceReport,
 };
 
-const BEGIN: &str = "<!-- The table is written by a test; see CONTRIBUTING.md. -->\n";
+const BEGIN: &str = "<!-- What follows is written by a test; see CONTRIBUTING.md. -->\n";
 
 /// Statistics of an Envoy, with something for every family.
 const ENVOY: &str = r#"envoy_http_downstream_cx_total{envoy_http_conn_manager_prefix="https-443"} 5
@@ -131,10 +131,10 @@ fn scrape(gateways: usize) -> Scrape {
     }
 }
 
-/// Returns the table, made from the text of a scrape.
-fn table() -> String {
+/// Returns the list, made from the text of a scrape.
+fn list() -> String {
     let text = scrape(1).text(false);
-    let mut table = "| metric | labels | meaning |\n|---|---|---|\n".to_owned();
+    let mut list = String::new();
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
         let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|l| l.split_once(' '))
@@ -145,7 +145,7 @@ fn table() -> String {
             .next()
             .and_then(|line| line.rsplit_once(' '))
             .map_or("", |(_, kind)| kind);
-        // The page gives this rule instead of a column.
+        // The page gives this rule instead of each type.
         let by_name = match name {
             name if name.ends_with("_total") => "counter",
             name if name.ends_with("_duration_seconds") => "histogram",
@@ -165,20 +165,25 @@ fn table() -> String {
             })
             .unwrap_or_default();
         let help = help.trim_end_matches('.');
-        let _ = writeln!(table, "| `{name}` | {} | {help} |", labels.join(", "));
+        let labels = if labels.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", labels.join(", "))
+        };
+        let _ = writeln!(list, "- `{name}`{labels}: {help}");
     }
-    table
+    list
 }
 
-/// `SESAME_SET_METRICS=1 cargo test --workspace --lib metrics::reference` rewrites the table.
+/// `SESAME_SET_METRICS=1 cargo test --workspace --lib metrics::reference` rewrites the list.
 #[test]
 fn the_page_of_metrics_says_what_is_there() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md");
     let text = std::fs::read_to_string(&page).unwrap();
     let (before, _) = text
         .split_once(BEGIN)
-        .expect("docs/metrics.md marks where the table begins");
-    let wanted = format!("{before}{BEGIN}{}", table());
+        .expect("docs/metrics.md marks where the list begins");
+    let wanted = format!("{before}{BEGIN}{}", list());
     if std::env::var_os("SESAME_SET_METRICS").is_some() {
         std::fs::write(&page, &wanted).unwrap();
     }
