@@ -50,9 +50,9 @@ fn names_page_matches_sources() {
         sources(&workspace().join(directory), &mut wanted);
     }
     let page = page("docs/reference/names.md");
-    let rows = page.text.lines().filter(|line| line.starts_with("| `"));
-    let told: BTreeSet<String> = rows
-        .flat_map(|row| named(row.split(" | ").next().unwrap_or_default()))
+    let items = page.text.lines().filter(|line| line.starts_with("- `"));
+    let told: BTreeSet<String> = items
+        .flat_map(|item| named(item.split(" (").next().unwrap_or_default()))
         .collect();
     assert!(wanted.len() > 15, "{wanted:?}");
     let missing: Vec<&String> = wanted.difference(&told).collect();
