@@ -201,7 +201,7 @@ fn program(program: &Command, settings: bool) -> String {
             .filter(|item| !settings.contains(*item) && !shared.contains(*item));
         text.push_str(&list(own));
         text.push_str(&elsewhere(
-            "[Common options](#options-of-several-commands)",
+            "[Common](#options-of-several-commands)",
             &named(&shared),
         ));
         text.push_str(&elsewhere("[Settings](../settings.md)", &named(&settings)));

@@ -54,7 +54,8 @@ fn list() -> String {
                 .get_help()
                 .map(ToString::to_string)
                 .unwrap_or_default();
-            let help = help.replace('\n', " ");
+            // The word "list" says it.
+            let help = help.replace('\n', " ").replace("; repeatable", "");
             let default = if defaults.is_empty() {
                 String::new()
             } else {
