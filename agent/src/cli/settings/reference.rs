@@ -74,7 +74,7 @@ fn list() -> String {
     );
     let _ = write!(
         list,
-        "- The environment variable is the name in capitals after `SESAME_`, with `_` for `-`; except {}.\n\n",
+        "- The environment variable is the name in capitals after `SESAME_`, with `_` for `-`; except {}.\n\nDefaults are in parentheses:\n\n",
         variables.join(", ")
     );
     list.push_str(&rows.concat());
