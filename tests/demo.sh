@@ -1,0 +1,23 @@
+#!/bin/sh
+# demo.sh serve FLAG...: builds and runs the demo. It builds few crates, without optimisation, so that
+# the demo starts soon. demo.sh check: checks that this compiles, and runs the demo of the tests,
+# which is built anyway. A separate network namespace keeps the demo's ports free.
+set -eu
+cd "$(dirname "$0")/.."
+: "${CARGO:=cargo}"
+programs='--no-default-features --package sesame-agent --package sesame-kit --bins'
+if [ "$1" = check ]; then
+  # shellcheck disable=SC2086 # One argument each.
+  "$CARGO" check --locked $programs
+  exec unshare --user --map-root-user --net sh -c 'ip link set lo up && exec target/debug/demo --check' >/dev/null
+fi
+shift
+tests/tools.sh cargo cc envoy
+[ -e target/demo/demo ] || cat <<'TEXT'
+This builds sesame-agent and two small backends, which takes about three minutes on two cores the first time and
+seconds later, fetches Envoy (50 MB) into .tools, and then serves on 127.0.0.1:8080 and :8443 until Ctrl-C.
+TEXT
+tests/tools/get.sh envoy
+# shellcheck disable=SC2086 # One argument each.
+"$CARGO" build --locked --profile demo $programs
+exec target/demo/demo "$@"

@@ -1,0 +1,11 @@
+#!/bin/sh
+# Collects what a release publishes, with checksums, in target/release-files, and its notes; after
+# `make airgap`.
+set -eu
+cd "$(dirname "$0")/../target"
+rm -rf release-files
+mkdir release-files
+cp packages/* images/* airgap/* release-files/
+tar -xf airgap/*.tar -C release-files --strip-components=2 --wildcards '*/cluster/sesame-*.tgz'
+(cd release-files && sha256sum -- * >SHA256SUMS)
+../tests/release.py notes "$(sed -n 's/^version = "\(.*\)"/\1/p' ../Cargo.toml | head -n 1)" >release-notes.md

@@ -1,0 +1,25 @@
+#!/bin/sh
+# reproduce.sh DIRECTORY COMMAND...: runs a command that fills a new directory, twice, and fails if
+# the files differ. An argument `{}` of the command stands for the directory.
+set -eu
+directory=$1
+shift
+
+run() {
+  to=$1
+  shift
+  for argument in "$@"; do
+    shift
+    [ "$argument" != '{}' ] || argument=$to
+    set -- "$@" "$argument"
+  done
+  "$@"
+}
+
+rm -rf "$directory" "$directory.again"
+run "$directory.again" "$@" >/dev/null
+run "$directory" "$@"
+for file in "$directory"/*; do
+  cmp "$file" "$directory.again/${file##*/}"
+done
+rm -rf "$directory.again"

@@ -1,0 +1,24 @@
+#!/bin/sh
+# skew.sh REVISION...: builds the programs of Git revisions, and runs them together with the current
+# ones, under load.
+set -eu
+cd "$(dirname "$0")/.."
+tests/tools.sh cargo cc
+if [ $# = 0 ]; then
+  echo 'Name the versions: make test-skew REVISIONS="v1.0.0 v1.1.0"' >&2
+  exit 2
+fi
+: "${CARGO:=cargo}"
+skew=$PWD/target/skew
+OLDER_VERSIONS=
+for revision in "$@"; do
+  tree=$skew/sources/$revision programs=$skew/programs/$revision
+  [ -d "$tree" ] || git worktree add --detach "$tree" "$revision"
+  (cd "$tree" && CARGO_TARGET_DIR=$skew/build "$CARGO" build --locked --workspace --bins)
+  mkdir -p "$programs"
+  cp "$skew/build/debug/sesame-agent" "$skew/build/debug/sesame-controller" "$programs/"
+  OLDER_VERSIONS=${OLDER_VERSIONS:+$OLDER_VERSIONS:}$programs
+done
+export OLDER_VERSIONS
+"$CARGO" build --locked --workspace --bins
+exec "$CARGO" test --locked --workspace --test clusters -- --nocapture skew::

@@ -1,0 +1,14 @@
+#!/bin/sh
+# soak.sh COMMAND...: runs the tests under load in their long form, with a command such as `cargo
+# nextest run`, and prints a table of their figures. .config/nextest.toml lists the tests. `make
+# test` repeats each less often.
+set -eu
+cd "$(dirname "$0")/.."
+SESAME_FIGURES=$PWD/target/soak.md
+export SESAME_FIGURES
+printf '%s\n' '| scenario | requests | failed | causes | longest gap |' '|---|---|---|---|---|' >"$SESAME_FIGURES"
+status=0
+SESAME_SOAK=1 "$@" --workspace --profile soak --no-capture || status=$?
+echo
+cat "$SESAME_FIGURES"
+exit $status

