@@ -53,7 +53,7 @@ machine-tools: ## Names of the tools that `machines` needs
 machines: ## Images, the archive for sites without a network, nodes (some scenarios) and hosts, where a machine may make machines
 	$(RUN) tests/nodes-and-hosts.sh
 
-.PHONY: check fmt fmt-check length-check clippy deny doc actionlint golden crds
+.PHONY: check fmt fmt-check length-check clippy deny doc actionlint regenerate golden crds
 check: fmt-check length-check clippy deny doc actionlint ## Format, file lengths, clippy, licences, documentation
 fmt: ## Format the sources
 	$(CARGO) fmt --all
@@ -65,12 +65,14 @@ deny: cargo-deny ; $(CARGO_DENY) --locked --workspace check --hide-inclusion-gra
 doc: ; RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 actionlint: ## The workflows of the public host
 	cd tests/actionlint && $(GO) tool actionlint $(CURDIR)/.github/workflows/*.yml
-golden: envoy older-envoy ## Write the golden files anew; read the difference before you commit it
-	SESAME_UPDATE_GOLDEN=1 $(CARGO) test --locked --package sesame-tests --test golden
-crds: ## Write the definitions of our own kinds anew, from the Rust types
-	$(CARGO) run --locked --quiet --package sesame-controller -- crds >controller/deploy/crds.yaml.new
-	mv controller/deploy/crds.yaml.new controller/deploy/crds.yaml
-	cp controller/deploy/crds.yaml controller/deploy/chart/crds/sesame.yaml
+# The tests of generated files end in `is_current` or `are_current`; the golden cases and the table of rooms are like them.
+regenerate: nextest envoy older-envoy ## Write all generated files anew; read the difference before you commit it
+	SESAME_REGENERATE=1 $(NEXTEST_RUN) --workspace --lib --test docs --test envoy_descriptors --test golden --test rooms \
+	  --test telemetry -E 'test(/_(is|are)_current$$/) | binary(=golden) | binary(=rooms)'
+golden: envoy older-envoy ## Only the golden files of `regenerate`
+	SESAME_REGENERATE=1 $(CARGO) test --locked --package sesame-tests --test golden
+crds: ## Only the definitions of our own kinds of `regenerate`
+	SESAME_REGENERATE=1 $(CARGO) test --locked --package sesame-controller --lib crds_are_current
 
 .PHONY: unit test-one test-crates test-dashboards test-browser test-spire soak fuzz fuzz-explain test-skew
 unit: nextest envoy older-envoy kube helm programs ## Every test; those that need an Envoy or an API server use a real one

@@ -4,6 +4,7 @@ use std::process::Command;
 
 use crate::agent::words;
 use crate::envoy::workspace;
+use crate::generated;
 
 /// Default browser, unless a variable names another.
 const BROWSER: &str = "chromium-headless-shell";
@@ -13,8 +14,8 @@ pub async fn document(url: &str) -> String {
     browser(vec!["--dump-dom".to_owned(), url.to_owned()]).await
 }
 
-/// Takes a screenshot of a page with this size in pixels. With `$SESAME_SET_PICTURES` it replaces
-/// the one in `docs/pictures`.
+/// Takes a screenshot of a page with this size in pixels. If generated files are to be written, it
+/// replaces the one in `docs/pictures`.
 pub async fn take_picture(url: &str, name: &str, (width, height): (u32, u32)) {
     let directory = tempfile::tempdir().expect("a directory");
     let picture = directory.path().join(name);
@@ -26,7 +27,7 @@ pub async fn take_picture(url: &str, name: &str, (width, height): (u32, u32)) {
     .await;
     let bytes = std::fs::read(&picture).expect("a picture");
     assert!(bytes.starts_with(b"\x89PNG"), "{} bytes", bytes.len());
-    if std::env::var_os("SESAME_SET_PICTURES").is_some() {
+    if generated::is_requested() {
         let to = workspace().join("docs/pictures").join(name);
         std::fs::write(to, &bytes).expect("the picture of the documentation");
     }

@@ -5,7 +5,7 @@
 //! All traffic stays on the loopback. Any setup failure panics with its cause, because a test that
 //! cannot start must not pass.
 
-pub use sesame_kit::{backend, certs, client, demo, echo, envoy, grpc, processes, wait};
+pub use sesame_kit::{backend, certs, client, demo, echo, envoy, generated, grpc, processes, wait};
 
 pub mod agent;
 pub mod authorizing;

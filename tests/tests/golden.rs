@@ -2,7 +2,7 @@
 //! real Envoys of two versions must accept it.
 //!
 //! `cargo test --test golden -- NAME` runs the cases whose name contains `NAME`. `make golden`
-//! rewrites the outputs, to be reviewed as a diff.
+//! and `make regenerate` rewrite the outputs, to be reviewed as a diff.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,11 +11,12 @@ use anyhow::{Result, ensure};
 use libtest_mimic::{Arguments, Failed, Trial};
 use sesame_agent::envoy::validate::{Validity, validate};
 use sesame_tests::envoy::{envoy_binary, older_envoy_binary};
+use sesame_tests::generated;
 use sesame_tests::golden::{Case, INPUT, OUTPUTS, cases, defaults, excerpt, to_yaml};
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let update = std::env::var_os("SESAME_UPDATE_GOLDEN").is_some_and(|value| !value.is_empty());
+    let update = generated::is_requested();
     let mut trials = Vec::new();
     if !update {
         let complete = || {
@@ -77,7 +78,10 @@ fn check(case: &Case, envoys: &[PathBuf], update: bool) -> Result<()> {
         if update {
             case.write(file, &now)?;
         } else {
-            problems.push(format!("{file}:\n{}", excerpt(&committed, &now)));
+            let excerpt = excerpt(&committed, &now);
+            problems.push(format!(
+                "{file} differs; if it should, run `make regenerate`:\n{excerpt}"
+            ));
         }
     }
     let directory = tempfile::tempdir()?;

@@ -3,8 +3,7 @@
 use serde_json::Value;
 use sesame_published::configuration_definition;
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
-const START: &str = "<!-- fields: ";
+const START: &str = "<!-- `make regenerate` writes the fields. -->\n";
 const END: &str = "<!-- end of fields -->";
 
 /// Ends of the paths that have one item for all their fields.
@@ -83,24 +82,16 @@ fn is_time(schema: &Value) -> bool {
 }
 
 #[test]
-fn reference_is_what_the_types_say() {
+fn configuration_fields_are_current() {
     let definition = configuration_definition().expect("a definition");
     let definition = serde_json::to_value(definition).expect("JSON");
     let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
     let mut found = Vec::new();
     items("spec", &schema["properties"]["spec"], &mut found);
     let list = found.concat();
-    let page = std::fs::read_to_string(PAGE).expect("the page");
-    let (before, rest) = page.split_once(START).expect("the start of the fields");
-    let (comment, rest) = rest.split_once('\n').expect("the end of a line");
-    let (_, after) = rest.split_once(END).expect("the end of the fields");
-    let written = format!("{before}{START}{comment}\n\n{list}\n{END}{after}");
-    if std::env::var_os("SESAME_SET_REFERENCE").is_some() {
-        std::fs::write(PAGE, written).expect("the page");
-        return;
-    }
-    assert!(
-        page == written,
-        "{PAGE} differs from the types: SESAME_SET_REFERENCE=1 rewrites it"
-    );
+    sesame_kit::generated::check("docs/configuration.md", |page| {
+        let (before, rest) = page.split_once(START).expect("the start of the fields");
+        let (_, after) = rest.split_once(END).expect("the end of the fields");
+        format!("{before}{START}\n{list}\n{END}{after}")
+    });
 }

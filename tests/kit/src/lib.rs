@@ -1,5 +1,5 @@
-//! Code shared by the demo and the tests: echo backends, certificates, a client, and the location
-//! of the real Envoy. It must not depend on the agent or a cluster, to keep the build of `make
+//! Code shared by the demo and the tests: echo backends, certificates, a client, generated files,
+//! and the location of the real Envoy. It must not depend on the agent or a cluster, to keep the build of `make
 //! demo` small.
 //!
 //! All traffic stays on the loopback. Any setup failure panics with its cause, because a test that
@@ -17,6 +17,7 @@ pub mod client;
 pub mod demo;
 pub mod echo;
 pub mod envoy;
+pub mod generated;
 pub mod grpc;
 pub mod processes;
 pub mod wait;

@@ -1,30 +1,17 @@
-//! Reference pages, which are generated from the code; `SESAME_SET_DOCS=1` updates them.
+//! Reference pages, which are generated from the code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use clap::{Arg, ArgAction, Command};
 use sesame_gateway_api::status::{ConditionType, Reason};
-use sesame_tests::envoy::workspace;
+use sesame_tests::generated;
 
 /// Everything after this line is generated; the text before it is kept.
 const BEGIN: &str = "<!-- What follows is written by a test; see CONTRIBUTING.md. -->\n";
 
 fn check(path: &str, written: &str) {
-    let file = workspace().join(path);
-    let text = std::fs::read_to_string(&file).expect("a page");
-    let (before, _) = text
-        .split_once(BEGIN)
-        .unwrap_or_else(|| panic!("{path} does not say where the reference begins"));
-    let wanted = format!("{before}{BEGIN}\n{}\n", written.trim());
-    if std::env::var_os("SESAME_SET_DOCS").is_some() {
-        std::fs::write(&file, wanted).expect("a page");
-        return;
-    }
-    assert!(
-        text == wanted,
-        "{path} is out of date: run SESAME_SET_DOCS=1 cargo test --workspace --test docs reference"
-    );
+    generated::check_end(path, BEGIN, &format!("\n{}\n", written.trim()));
 }
 
 fn line(text: &str) -> String {
@@ -229,7 +216,7 @@ fn assert_settings_page_has_options_of_run(program: &Command) {
 }
 
 #[test]
-fn reference_pages_match_program_options() {
+fn program_pages_are_current() {
     let agent = sesame_agent::cli::command();
     assert_settings_page_has_options_of_run(&agent);
     check("docs/reference/sesame-agent.md", &program(&agent, true));
@@ -244,7 +231,7 @@ fn reference_pages_match_program_options() {
 }
 
 #[test]
-fn conditions_page_matches_code() {
+fn conditions_page_is_current() {
     let item = |word: &str, meaning: &str| {
         assert!(
             !meaning.is_empty(),

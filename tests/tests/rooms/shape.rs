@@ -1,12 +1,14 @@
 //! Forbids misleading shapes: one name for two types, and functions too long to read at a glance.
 //!
-//! `shape.txt` lists the known exceptions and may only shrink. `SESAME_SET_SHAPES=1` updates it. A
-//! function that must be long gives its reason in a comment before it that starts with `// Long: `.
+//! `shape.txt` lists the known exceptions and may only shrink: `make regenerate` removes lines from
+//! it, and adds none. A function that must be long gives its reason in a comment before it that
+//! starts with `// Long: `.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use proc_macro2::{Delimiter, TokenTree};
+use sesame_tests::generated::is_requested;
 
 use crate::modules::{is_cfg_test, is_mark, tokens};
 use crate::sources::{room, sources};
@@ -104,13 +106,14 @@ fn types_have_unique_names_and_functions_are_short() {
     }
     let twice = rooms.iter().filter(|(_, rooms)| rooms.len() > 1);
     found.extend(twice.map(|(name, _)| format!("type {name}")));
-    if std::env::var_os("SESAME_SET_SHAPES").is_some() {
-        let lines: Vec<String> = found.into_iter().map(|shape| shape + "\n").collect();
-        fs::write(workspace().join(KNOWN), lines.concat()).unwrap();
-        return;
-    }
     let known = fs::read_to_string(workspace().join(KNOWN)).unwrap();
     let known: BTreeSet<String> = known.lines().map(str::to_owned).collect();
+    if is_requested() {
+        let left: String = known
+            .intersection(&found)
+            .fold(String::new(), |text, shape| text + shape + "\n");
+        fs::write(workspace().join(KNOWN), left).unwrap();
+    }
     let new: Vec<&String> = found.difference(&known).collect();
     assert!(
         new.is_empty(),

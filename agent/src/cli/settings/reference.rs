@@ -1,7 +1,6 @@
 //! Keeps the list of settings in `docs/settings.md` in sync with the command line.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use clap::{ArgAction, CommandFactory as _};
 
@@ -81,24 +80,10 @@ fn list() -> String {
     list
 }
 
-/// `SESAME_SET_SETTINGS=1 cargo test -p sesame-agent --lib settings::reference` updates the list.
 #[test]
 #[cfg(feature = "cluster")]
-fn settings_page_matches_command_line_options() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/settings.md");
-    let text = std::fs::read_to_string(&page).unwrap();
-    let (before, _) = text
-        .split_once(BEGIN)
-        .expect("the page has a place for the list");
-    let wanted = format!("{before}{BEGIN}{}", list());
-    if std::env::var_os("SESAME_SET_SETTINGS").is_some() {
-        std::fs::write(&page, wanted).unwrap();
-        return;
-    }
-    assert!(
-        text == wanted,
-        "docs/settings.md is out of date: run SESAME_SET_SETTINGS=1 cargo test -p sesame-agent --lib settings::reference"
-    );
+fn settings_page_is_current() {
+    sesame_kit::generated::check_end("docs/settings.md", BEGIN, &list());
 }
 
 #[test]

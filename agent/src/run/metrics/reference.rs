@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use jiff::Timestamp;
 
@@ -175,23 +175,9 @@ fn list() -> String {
     list
 }
 
-/// `SESAME_SET_METRICS=1 cargo test --workspace --lib metrics::reference` rewrites the list.
 #[test]
-fn the_page_of_metrics_says_what_is_there() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md");
-    let text = std::fs::read_to_string(&page).unwrap();
-    let (before, _) = text
-        .split_once(BEGIN)
-        .expect("docs/metrics.md marks where the list begins");
-    let wanted = format!("{before}{BEGIN}{}", list());
-    if std::env::var_os("SESAME_SET_METRICS").is_some() {
-        std::fs::write(&page, &wanted).unwrap();
-    }
-    let text = std::fs::read_to_string(&page).unwrap();
-    assert!(
-        text == wanted,
-        "docs/metrics.md is out of date: run SESAME_SET_METRICS=1 cargo test --workspace --lib metrics::reference"
-    );
+fn metrics_page_is_current() {
+    sesame_kit::generated::check_end("docs/metrics.md", BEGIN, &list());
 }
 
 #[test]

@@ -10,7 +10,6 @@ mod traffic;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
 use sesame_tests::backend::Backend;
@@ -19,6 +18,7 @@ use sesame_tests::client::Request;
 use sesame_tests::cluster::Channel;
 use sesame_tests::controller::{ControllerUnderTest, deployed};
 use sesame_tests::envoy::workspace;
+use sesame_tests::generated;
 use sesame_tests::manifests::{
     backend_tls_policy, edge, http_listener, http_route, https_listener, rule_to, served,
     verified_by, yaml,
@@ -31,24 +31,12 @@ use self::documents::{files, selected};
 use self::panels::DASHBOARDS;
 use self::prometheus::{Prometheus, check_rules, tools};
 
-fn directory() -> PathBuf {
-    workspace().join("controller/deploy/monitoring")
-}
+const DIRECTORY: &str = "controller/deploy/monitoring";
 
-/// `SESAME_SET_MONITORING=1 cargo test --workspace --test telemetry monitoring::` updates the
-/// files.
 #[test]
-fn the_files_are_what_the_tables_say() {
+fn monitoring_files_are_current() {
     for (name, wanted) in files() {
-        let path = directory().join(&name);
-        if std::env::var_os("SESAME_SET_MONITORING").is_some() {
-            std::fs::write(&path, &wanted).expect("written");
-        }
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            text == wanted,
-            "{name} is out of date: run SESAME_SET_MONITORING=1 cargo test --workspace --test telemetry monitoring::"
-        );
+        generated::check(&format!("{DIRECTORY}/{name}"), |_| wanted);
     }
 }
 
@@ -219,7 +207,7 @@ async fn running_system_exports_metrics_of_dashboards_and_alerts() {
     let Some(tools) = tools() else {
         return;
     };
-    let rules = directory().join("alerts.yaml");
+    let rules = workspace().join(DIRECTORY).join("alerts.yaml");
     check_rules(&tools, &rules);
     let prometheus = Prometheus::start(&tools, &[address, controller_address], &rules);
     let load = tokio::spawn(async move {

@@ -239,10 +239,6 @@ mod tests {
     use super::ReleaseChannel::{Experimental, Standard};
     use super::*;
 
-    const PAGE: &str = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../docs/conformance/features.md"
-    );
     const START: &str = "<!-- features -->\n";
 
     fn installed(minor: u32, channel: ReleaseChannel) -> Definitions {
@@ -302,8 +298,7 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "the page is what is tested")]
-    fn the_page_has_the_table() {
+    fn features_page_is_current() {
         let releases = |range: &Releases| {
             if range.is_empty() {
                 return "–".to_owned();
@@ -339,16 +334,6 @@ mod tests {
             }
             writeln!(table, "| `{name}` | {standard} | {experimental} |").expect("memory");
         }
-        let page = std::fs::read_to_string(PAGE).expect("the page");
-        let (before, _) = page.split_once(START).expect("the start of the table");
-        let written = format!("{before}{START}{table}");
-        if std::env::var_os("SESAME_SET_REFERENCE").is_some() {
-            std::fs::write(PAGE, written).expect("the page");
-            return;
-        }
-        assert!(
-            page == written,
-            "{PAGE} differs from the table: SESAME_SET_REFERENCE=1 rewrites it"
-        );
+        sesame_kit::generated::check_end("docs/conformance/features.md", START, &table);
     }
 }
