@@ -1,4 +1,40 @@
-//! Turns snapshots into the files that Envoy watches, and looks after that Envoy.
+//! Turns snapshots into the files that Envoy watches, and supervises that Envoy.
+//!
+//! The agent is a program; this library holds its parts, so that tests can use them. It reads
+//! configuration from a source, such as a directory of manifests or a cluster, and renders it.
+//! Then it brings Envoy's files from one accepted state to the next in a transaction. It never
+//! leaves a file on disk that Envoy rejects, nor removes all listeners unless that is intended.
+//!
+//! ```
+//! use envoy_types::pb::envoy::config::listener::v3::Listener;
+//! use prost::Message as _;
+//! use sesame_agent::apply::{Applier, ApplyError, Desired, Outcome};
+//! use sesame_agent::envoy::log::EnvoyLog;
+//! use sesame_render::{Rendered, Resource, layout::XdsLayout};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let directory = directory.path();
+//! let layout = XdsLayout::new(directory.join("xds"));
+//! let log = EnvoyLog::new(directory.join("envoy.log"));
+//! // `None`: no Envoy runs, so the files are written in order, but nothing confirms them.
+//! let (mut applier, _) = Applier::open(layout.clone(), log, None).await?;
+//!
+//! let name = "tcp/127.0.0.1/80".to_owned();
+//! let bytes = Listener { name: name.clone(), ..Listener::default() }.encode_to_vec().into();
+//! let rendered = Rendered { listeners: [Resource { name, bytes }].into(), ..Rendered::default() };
+//! let serials = Default::default();
+//! let desired = Desired { rendered: &rendered, serials: &serials, may_empty: false };
+//! assert_eq!(applier.apply(desired, None).await?.outcome, Outcome::NotRunning);
+//! assert!(layout.lds().is_file());
+//!
+//! let desired = Desired { rendered: &Rendered::default(), ..desired };
+//! let refused = applier.apply(desired, None).await;
+//! assert!(matches!(refused, Err(ApplyError::Empties { count: 1 })));
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! The flow is `source` (snapshots) → the crate `sesame-render` (pure: snapshot to Envoy resources)
 //! → `apply` (files, order, last accepted state) → `envoy` (process, admin socket). `quarantine`

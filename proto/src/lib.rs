@@ -1,5 +1,37 @@
-//! The snapshot: one Gateway's resolved configuration, which a controller publishes and an agent
-//! renders.
+//! The snapshot: the resolved configuration of one Gateway, and every form in which it is stored or
+//! sent.
+//!
+//! Resolution turns Gateway API objects into a snapshot, and an agent renders it as Envoy
+//! resources. A snapshot is a protobuf message in a canonical order, so equal configurations have
+//! equal bytes and the same digest, the revision. It is published as shards that fit into ConfigMaps,
+//! or as one signed file. Private keys accompany it, and are never a part of it.
+//!
+//! ```
+//! use std::collections::BTreeMap;
+//!
+//! use sesame_proto::schema::{Port, Snapshot};
+//! use sesame_proto::shard::{self, ShardError};
+//!
+//! # fn main() -> Result<(), ShardError> {
+//! let snapshot = Snapshot {
+//!     gateway: "Gateway/default/edge".to_owned(),
+//!     ports: vec![Port { port: 80, ..Port::default() }],
+//!     ..Snapshot::default()
+//! };
+//! let sharded = shard::split(&snapshot)?;
+//! assert_eq!(sharded.manifest.revision, sesame_proto::digest::revision(&snapshot));
+//!
+//! // Readers have the manifest, and the stored bytes of each shard by name.
+//! let shards = sharded.shards.into_iter().map(|shard| (shard.name, shard.bytes));
+//! let mut stored: BTreeMap<_, _> = shards.collect();
+//! assert_eq!(shard::join(&sharded.manifest, &stored)?, snapshot);
+//!
+//! stored.clear();
+//! let error = shard::join(&sharded.manifest, &stored);
+//! assert!(matches!(error, Err(ShardError::Missing { .. })));
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! - `schema` holds the types generated from `proto/snapshot.proto`; `wire` encodes by hand what
 //!   would cost too much as values.

@@ -1,9 +1,55 @@
-//! Rendering: a pure function from a snapshot to the resources that Envoy loads.
+//! Renders a snapshot as the resources that Envoy loads: listeners, route tables, clusters,
+//! endpoints and secrets.
+//!
+//! Rendering is a pure function of a snapshot, its private keys and the host's options, such as the
+//! addresses to listen on. The result holds encoded resources by name, ready to be written to the
+//! files that Envoy watches. Parts of a snapshot that Envoy cannot express are left out with a
+//! [`RenderProblem`]; all others are rendered.
+//!
+//! ```
+//! use sesame_proto::schema::{Listener, Port, RouteTable, Snapshot};
+//! use sesame_render::{RenderOptions, render};
+//!
+//! let listener = Listener {
+//!     name: "Gateway/default/edge/listeners/http".to_owned(),
+//!     route_table: "http/80".to_owned(),
+//!     ..Listener::default()
+//! };
+//! let snapshot = Snapshot {
+//!     gateway: "Gateway/default/edge".to_owned(),
+//!     ports: vec![Port { port: 80, listeners: vec![listener], ..Port::default() }],
+//!     route_tables: vec![RouteTable { name: "http/80".to_owned(), ..RouteTable::default() }],
+//!     ..Snapshot::default()
+//! };
+//! let rendered = render(&snapshot, &[], &options());
+//! assert_eq!(rendered.problems, []);
+//! assert_eq!(rendered.listeners[0].name, "tcp/127.0.0.1/80");
+//! assert_eq!(rendered.route_tables[0].name, "http/80");
+//!
+//! /// Options of a host that listens on the loopback.
+//! fn options() -> RenderOptions {
+//!     // ...
+//! #   RenderOptions {
+//! #       addresses: vec![std::net::IpAddr::from([127, 0, 0, 1])],
+//! #       port_map: Default::default(),
+//! #       subscription_budget: 100,
+//! #       first_in_files: Default::default(),
+//! #       limits: Default::default(),
+//! #       layout: sesame_render::layout::XdsLayout::new("/run/sesame/xds"),
+//! #       admin_socket: "/run/sesame/admin.sock".into(),
+//! #       trusted_hops: 0,
+//! #       system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
+//! #       endpoints: Default::default(),
+//! #       session_tickets: false,
+//! #       stand_in_tickets: None,
+//! #       access_log: None,
+//! #       retained: Default::default(),
+//! #   }
+//! }
+//! ```
 //!
 //! The same snapshot gives the same bytes in every process. Each resource is encoded as soon as it
-//! is built, because the unencoded form of five thousand clusters is many times as large. Parts of
-//! a snapshot that Envoy cannot express are left out with a [`RenderProblem`]; all others are
-//! rendered.
+//! is built, because the unencoded form of five thousand clusters is many times as large.
 //!
 //! Never read a file, a clock or the environment here, and never fail as a whole.
 

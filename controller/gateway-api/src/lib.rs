@@ -1,11 +1,50 @@
 //! Gateway API objects as values, and their resolution into snapshots and statuses.
 //!
+//! The controller and the agent both decide with this crate what a Gateway serves. It decodes
+//! objects from YAML or JSON, follows their references, checks their grants and settles their
+//! conflicts. The result is a snapshot of each accepted Gateway, and the conditions of every object.
+//! The same objects give the same bytes on any machine, because nothing here opens a file or a
+//! socket, reads a clock or draws a random number.
+//!
+//! ```
+//! use sesame_gateway_api::api::NamespacedName;
+//! use sesame_gateway_api::decode::{DecodeLimits, decode, split};
+//! use sesame_gateway_api::resolve::{Options, resolve};
+//! use sesame_gateway_api::status::{ConditionType, Reason};
+//! use sesame_gateway_api::world::{Kind, World};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut world = World::default();
+//! let limits = DecodeLimits::default();
+//! for decoded in split(MANIFEST).iter().flat_map(|it| decode(it.text, &limits)) {
+//!     world.insert(decoded?.object);
+//! }
+//! let resolution = resolve(&world, &Options::default());
+//! assert_eq!(resolution.gateways[0].snapshot.gateway, "Gateway/default/edge");
+//! let shop = Kind::HttpRoute.named(NamespacedName::new("default", "shop"));
+//! let conditions = &resolution.statuses.routes[&shop].parents[0].conditions;
+//! let refs = conditions.iter().find(|it| it.type_ == ConditionType::ResolvedRefs);
+//! assert_eq!(refs.map(|it| it.reason), Some(Reason::BackendNotFound));
+//! # Ok(())
+//! # }
+//! /// A Gateway, a route to a missing Service, and a GatewayClass, which is not shown.
+//! const MANIFEST: &str = "
+//! # {apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: sesame},
+//! #  spec: {controllerName: projectsesame.io/gateway-controller}}
+//! # ---
+//! {apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: edge},
+//!  spec: {gatewayClassName: sesame, listeners: [{name: http, protocol: HTTP, port: 80}]}}
+//! ---
+//! {apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: shop},
+//!  spec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: missing, port: 80}]}]}}
+//! ";
+//! ```
+//!
 //! The flow is `api` (types) → `world` (the objects of one moment, which `decode` reads) →
-//! `resolve` (a pure function) → snapshots, keys and `status` (conditions). Statements that depend
-//! on the time, such as `expiry`, take it as an argument. `certificate_facts` reads certificates
-//! for people, and `ocsp_response` the statement of an authority about one. Nothing here opens a
-//! file or a socket, reads a clock or draws a random number, so that the same objects give the same
-//! bytes on any machine.
+//! `resolve` (a pure function) → snapshots, keys and `status` (conditions). `explain` tells what a
+//! snapshot does with one request. Statements that depend on the time, such as `expiry`, take it as
+//! an argument. `certificate_facts` reads certificates for people, and `ocsp_response` the statement
+//! of an authority about one.
 
 pub mod api;
 pub mod certificate_facts;

@@ -1,8 +1,38 @@
-//! Answers HTTP/1.1 on a socket that strangers can reach: the controller's page, the agent's health and its own socket.
+//! A small HTTP/1.1 server for sockets that strangers can reach: the controller's page, the agent's
+//! health and its own socket.
 //!
 //! A slow or hostile client costs one connection for a while, never the process or another client's
 //! answer. Connections are limited in number and time, each has one request, and the oldest idle
-//! one makes room for a new one.
+//! one makes room for a new one. `page` writes pages for browsers, and `guard` admits only callers
+//! with a certificate or a token.
+//!
+//! ```
+//! use http_body_util::Full;
+//! use hyper::{Request, body::Incoming};
+//! use sesame_http_server::{page::Page, serve};
+//! use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+//! use tokio::net::{TcpListener, TcpStream};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> std::io::Result<()> {
+//! let listener = TcpListener::bind("127.0.0.1:0").await?;
+//! let address = listener.local_addr()?;
+//! let server = tokio::spawn(serve(listener, |_: Request<Incoming>| async {
+//!     let mut page = Page::new("Gateways");
+//!     page.paragraph("1 < 2 Gateways are served.");
+//!     page.response(5).map(Full::new)
+//! }));
+//!
+//! let mut client = TcpStream::connect(address).await?;
+//! client.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await?;
+//! let mut answer = String::new();
+//! client.read_to_string(&mut answer).await?;
+//! assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"));
+//! assert!(answer.contains("1 &lt; 2 Gateways are served."));
+//! server.abort();
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod guard;
 mod guarded;

@@ -1,8 +1,24 @@
-//! Shared by controllers and agents: how to find a cluster's API server, the names of published
-//! objects, and the format of an agent's report.
+//! The objects by which a controller and its agents communicate in a cluster: their names, the
+//! format of an agent's report, and how to reach the API server.
 //!
-//! All published objects are in Sesame's own namespace, so a controller writes ConfigMaps and
-//! Secrets nowhere else, and an agent reads no others.
+//! A controller publishes each Gateway's snapshot as ConfigMaps and its keys as Secrets. The agent
+//! on each host reads them, and writes a GatewayAgent with the state of that host. All of these are
+//! in Sesame's own namespace, so a controller writes ConfigMaps and Secrets nowhere else, and an
+//! agent reads no others.
+//!
+//! ```
+//! use sesame_gateway_api::api::NamespacedName;
+//! use sesame_published::names::{agent_name, key_secret_name, manifest_name, shard_name};
+//!
+//! let edge = NamespacedName::new("shop", "edge");
+//! assert_eq!(manifest_name(&edge), "shop.edge.manifest");
+//! assert_eq!(shard_name(&edge, "endpoints-1-0"), "shop.edge.endpoints-1-0");
+//! assert_eq!(key_secret_name(&edge, 0), "shop.edge.keys-0");
+//! assert_eq!(agent_name(&edge, "node-1"), "shop.edge.node-1");
+//!
+//! // A digest keeps names apart that differ only in characters that no object name may have.
+//! assert_ne!(agent_name(&edge, "Node_1"), agent_name(&edge, "node_1"));
+//! ```
 
 mod configuration_definition;
 pub mod credential;

@@ -1,8 +1,35 @@
 //! Spans of configuration changes, from the changed object to the Envoy that serves it, and their
-//! export to a collector.
+//! export to an OpenTelemetry collector.
 //!
 //! The controller and each agent export their parts of a trace. Both compute its id from the
-//! publication. Spans must never delay a change, nor prevent serving.
+//! publication, so they need not exchange it. Spans must never delay a change, nor prevent serving:
+//! a queue drops what a slow or absent collector does not take.
+//!
+//! ```
+//! use std::time::{Duration, SystemTime};
+//!
+//! use sesame_spans::{ChangeTrace, Reporting, Spans, TraceId};
+//!
+//! # fn main() -> Result<(), sesame_spans::CollectorError> {
+//! // 7 is the `resourceVersion` of the manifest. The controller computes the same id.
+//! let id = TraceId::of_publication("shop/edge", "f8c3bf28", 7);
+//! let trace = ChangeTrace::new(id, "node-1", "shop/edge", "f8c3bf28");
+//!
+//! let reporting = Reporting {
+//!     service: "sesame-agent".to_owned(),
+//!     version: "1.0.0".to_owned(),
+//!     host: "node-1".to_owned(),
+//! };
+//! // Without the settings of a collector, spans are dropped. With them, this needs a Tokio runtime.
+//! let spans = Spans::start(None, reporting)?;
+//! let start = SystemTime::UNIX_EPOCH;
+//! let times = (start, start + Duration::from_millis(20));
+//! let span = trace.span("apply", id.root(), times).number("sesame.files", 3);
+//! assert_eq!(span.id(), trace.span_id("apply", start));
+//! spans.send(span);
+//! # Ok(())
+//! # }
+//! ```
 
 mod arguments;
 mod collector;

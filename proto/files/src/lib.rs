@@ -1,6 +1,34 @@
-//! File access. `open` opens files after checking that they can be trusted; `directory` reads and
-//! writes snapshot directories; `bundle` reads and writes bundles; `random` returns random bytes
-//! from the kernel.
+//! Opens files that another user may have written, and reads and writes stored snapshots.
+//!
+//! A file name may lead to a link, a pipe or a file of another user, and to something else a moment
+//! later. This crate opens a file without blocking, checks the open file, and reads no more than a
+//! limit. An error names the file and the fault, and the command that repairs its owner or mode.
+//!
+//! ```
+//! use std::fs::{self, Permissions};
+//! use std::os::unix::fs::PermissionsExt as _;
+//!
+//! use sesame_files::open::{self, OpenError, Rule};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let directory = tempfile::tempdir()?;
+//! let path = directory.path().join("token");
+//! fs::write(&path, "secret")?;
+//! fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+//! // At most 1024 bytes of a file that only this user or root can write.
+//! assert_eq!(open::read_text(&path, Rule::Own, 1024)?, "secret");
+//!
+//! fs::set_permissions(&path, Permissions::from_mode(0o666))?;
+//! let refused = open::read_text(&path, Rule::Own, 1024);
+//! assert!(matches!(refused, Err(OpenError::Mode { mode: 0o666, .. })));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - `open` opens files and directories after checking that they can be trusted.
+//! - `directory` reads and writes snapshot directories.
+//! - `bundle` makes, reads and writes bundles.
+//! - `random` returns random bytes from the kernel.
 //!
 //! No other code in the workspace may open a file that another user may have written.
 

@@ -4,6 +4,33 @@
 //! decoded. The header contains the digests of all parts, and the header is signed. Private keys
 //! are included only as [`sealed`] for certain hosts. This module must never read a clock or
 //! generate random numbers; callers pass both.
+//!
+//! ```
+//! use sesame_proto::bundle::{self, BundleFile, BundleLabel};
+//! use sesame_proto::schema::Snapshot;
+//! use sesame_proto::signature::SigningKeys;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use base64::Engine as _;
+//! # let random = ring::rand::SystemRandom::new();
+//! # let key = ring::signature::Ed25519KeyPair::generate_pkcs8(&random).map_err(|_| "no key")?;
+//! # let key = base64::engine::general_purpose::STANDARD.encode(key);
+//! # let pem = format!("-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----\n");
+//! // `pem` is the output of `openssl genpkey -algorithm ed25519`.
+//! let signing = SigningKeys::from_pem(pem.as_bytes())?;
+//! let gateway = "Gateway/default/edge".to_owned();
+//! let snapshot = Snapshot { gateway: gateway.clone(), ..Snapshot::default() };
+//! let label = BundleLabel { gateway, sequence: 1, ..BundleLabel::default() };
+//! let sharded = sesame_proto::shard::split(&snapshot)?;
+//! let bytes = bundle::write(&label, &sharded, None, &signing)?;
+//!
+//! let file = BundleFile::read(&bytes)?;
+//! file.verify(&signing.trusted(), 1)?;
+//! assert_eq!(file.label(), &label);
+//! assert_eq!(file.snapshot()?, snapshot);
+//! # Ok(())
+//! # }
+//! ```
 
 mod difference;
 mod error;

@@ -1,9 +1,28 @@
 //! Code shared by the demo and the tests: echo backends, certificates, a client, generated files,
-//! and the location of the real Envoy. It must not depend on the agent or a cluster, to keep the build of `make
-//! demo` small.
+//! and the location of the real Envoy.
 //!
-//! All traffic stays on the loopback. Any setup failure panics with its cause, because a test that
-//! cannot start must not pass.
+//! An echo backend answers each request with the request as it arrived, so a test sees what a proxy
+//! changed on the way. The client sends single requests, over TLS or HTTP/2 if asked to. All traffic
+//! stays on the loopback. Any setup failure panics with its cause, because a test that cannot start
+//! must not pass.
+//!
+//! ```
+//! use sesame_kit::backend::Backend;
+//! use sesame_kit::client::Request;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let backend = Backend::start("blue").await;
+//! let request = Request::get(backend.address(), "demo.example.com", "/cart?id=1");
+//! let echo = request.header("x-user", "alice").send().await?.echo();
+//! assert_eq!((echo.backend.as_str(), echo.path.as_str()), ("blue", "/cart?id=1"));
+//! assert_eq!(echo.value("x-user"), Some("alice"));
+//! assert_eq!(backend.count(), 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! This crate must not depend on the agent or a cluster, to keep the build of `make demo` small.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
