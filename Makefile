@@ -55,8 +55,7 @@ machines: ## Images, the archive for sites without a network, nodes (some scenar
 
 .PHONY: check fmt fmt-check length-check clippy deny doc actionlint regenerate golden crds
 check: fmt-check length-check clippy deny doc actionlint ## Format, file lengths, clippy, licences, documentation
-fmt: ## Format the sources
-	$(CARGO) fmt --all
+fmt: ; $(CARGO) fmt --all
 fmt-check: ; $(CARGO) fmt --all --check
 length-check: ; @tests/lengths.sh
 clippy: ; $(CARGO) clippy --locked --workspace --all-targets -- -D warnings
@@ -76,9 +75,9 @@ crds: ## Only the definitions of our own kinds of `regenerate`
 
 .PHONY: unit test-one test-crates test-dashboards test-browser test-spire soak fuzz fuzz-explain test-skew
 unit: nextest envoy older-envoy kube helm programs ## Every test; those that need an Envoy or an API server use a real one
+	$(TEST) --doc
 	@# API servers start with a fifth less work if Go collects less often. Nextest runs no doctests.
 	GOGC=400 tests/machine.sh $(NEXTEST_RUN) --workspace
-	$(TEST) --doc
 test-one: nextest envoy older-envoy kube ## One test, or those of one file or golden case: make test-one NAME=switches
 	@test -n "$(NAME)" || { echo 'Name a test, a file of tests or a golden case: make test-one NAME=switches' >&2; exit 2; }
 	tests/one.sh $(NAME) $(NEXTEST_RUN)
