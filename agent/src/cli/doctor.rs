@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory as _};
-use serde::{Deserialize, Serialize};
+use nix::unistd::{User, geteuid};
+use serde::Serialize;
 
 use super::agent::{self, AgentArgs};
 use super::settings::LoadedSettings;
@@ -14,7 +16,7 @@ use super::settings::effective::effective;
 use super::{Cli, Command, EXIT_WRONG, options, run};
 use crate::doctor::facts::{AgentFacts, ClusterFacts, HostFacts};
 use crate::doctor::gather::{Inquiry, gather};
-use crate::doctor::{HostFinding, Weight, findings, fix};
+use crate::doctor::{HostFinding, Weight, findings};
 use crate::host::processes;
 use crate::run::inspect::{self, InspectedGateway};
 use crate::run::reload::{Setting, SettingOrigin};
@@ -31,15 +33,9 @@ use crate::source::manifests::Manifests;
 /// nothing prevents this host from serving, and 1 otherwise.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Fix what is safe to fix: modes and directories of Sesame, and its package's sysctls.
-    #[arg(long)]
-    fix: bool,
     /// Also show the checks that passed.
     #[arg(long)]
     all: bool,
-    /// Print the facts that only the agent's user can gather, for root.
-    #[arg(long, hide = true)]
-    as_owner: bool,
 }
 
 /// Result of the command.
@@ -49,12 +45,6 @@ struct Examination {
     /// True if no problem prevents this host from serving.
     healthy: bool,
     findings: Vec<HostFinding>,
-    /// Fixes that were applied.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    fixed: Vec<String>,
-    /// Fixes that failed.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    not_fixed: Vec<String>,
 }
 
 pub(crate) fn main(
@@ -62,46 +52,15 @@ pub(crate) fn main(
     args: &DoctorArgs,
     loaded: &LoadedSettings,
 ) -> anyhow::Result<u8> {
-    if args.as_owner {
-        let HostFacts {
-            cluster, steering, ..
-        } = examine(agent, loaded)?.facts;
-        let seen = SeenByOwner {
-            cluster,
-            steering: steering.err(),
-        };
-        agent.output.write(&seen, String::new)?;
-        return Ok(0);
-    }
-    let mut found = findings(&examine(agent, loaded)?.facts);
-    let (mut fixed, mut not_fixed) = (Vec::new(), Vec::new());
-    if args.fix {
-        for outcome in fix::mend(&found) {
-            match outcome {
-                Ok(done) => fixed.push(done),
-                Err(why) => not_fixed.push(why),
-            }
-        }
-        found = findings(&examine(agent, loaded)?.facts);
-    }
+    let found = findings(&examine(agent, loaded)?.facts);
     let examination = Examination {
         healthy: found.iter().all(|finding| finding.severity < Weight::Error),
         findings: found,
-        fixed,
-        not_fixed,
     };
     agent
         .output
         .write(&examination, || text(&examination, args.all))?;
     Ok(if examination.healthy { 0 } else { EXIT_WRONG })
-}
-
-/// Facts that differ for root and must be gathered as the agent's user.
-#[derive(Serialize, Deserialize)]
-struct SeenByOwner {
-    cluster: Option<ClusterFacts>,
-    /// Why new connections cannot be steered, if so.
-    steering: Option<String>,
 }
 
 /// Facts about this host, and its effective settings.
@@ -150,13 +109,11 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
         found.and_then(|setting| setting.values.first())
     };
     let state_dir = value("state-dir").map(PathBuf::from).unwrap_or_default();
-    let seen = as_owner(agent, loaded, &state_dir);
-    let cluster = match &seen {
-        Some(seen) => seen.cluster.clone(),
-        None => options
-            .as_ref()
-            .and_then(|options| cluster(&runtime, options, &agent.runtime_dir)),
-    };
+    let left_to = left_to(&state_dir);
+    let cluster = options
+        .as_ref()
+        .filter(|_| left_to.is_none())
+        .and_then(|options| cluster(&runtime, options, &agent.runtime_dir));
     let inquiry = Inquiry {
         settings: (loaded.path.clone(), faults),
         gateways: gateways(&state_dir, options.as_ref()),
@@ -171,11 +128,9 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
         addresses: options.map(|options| options.addresses).unwrap_or_default(),
         agent: facts,
         cluster,
+        left_to,
     };
-    let mut facts = runtime.block_on(gather(inquiry));
-    if let Some(seen) = seen {
-        facts.steering = seen.steering.map_or(Ok(()), Err);
-    }
+    let facts = runtime.block_on(gather(inquiry));
     Ok(Examined { facts, settings })
 }
 
@@ -330,30 +285,14 @@ fn cluster(_: &tokio::runtime::Runtime, _: &RunOptions, _: &Path) -> Option<Clus
     None
 }
 
-/// Gathers facts as the agent's user, if only this process is root: the kernel allows root more,
-/// and root must not use a kubeconfig that another user can modify.
-#[cfg(feature = "cluster")]
-fn as_owner(agent: &AgentArgs, loaded: &LoadedSettings, state_dir: &Path) -> Option<SeenByOwner> {
-    if !state_dir.is_dir() {
-        return None;
-    }
-    let owner = crate::join::owner::of(state_dir).ok().flatten()?;
-    let runtime_dir = agent.runtime_dir.to_string_lossy();
-    let config = loaded.path.as_ref().map(|path| path.to_string_lossy());
-    let mut command = vec!["doctor", "--as-owner", "--output", "json"];
-    command.extend(["--runtime-dir", &*runtime_dir]);
-    command.extend(config.iter().flat_map(|path| ["--config", &**path]));
-    let seen = owner.run(&command, b"");
-    let seen = seen.and_then(|answer| Ok(serde_json::from_slice(&answer)?));
-    seen.inspect_err(|error| {
-        tracing::warn!("cannot run checks as the agent's user: {error:#}");
+/// Returns the owner of the state directory, as `sudo -u` takes it, if this process is root and
+/// that user is not. Root must not use a kubeconfig that another user can modify.
+fn left_to(state_dir: &Path) -> Option<String> {
+    let owner = std::fs::metadata(state_dir).ok()?.uid();
+    (geteuid().is_root() && owner != 0).then(|| {
+        let user = User::from_uid(owner.into()).ok().flatten();
+        user.map_or_else(|| format!("#{owner}"), |user| user.name)
     })
-    .ok()
-}
-
-#[cfg(not(feature = "cluster"))]
-fn as_owner(_: &AgentArgs, _: &LoadedSettings, _: &Path) -> Option<SeenByOwner> {
-    None
 }
 
 fn text(examination: &Examination, all: bool) -> String {
@@ -378,15 +317,8 @@ fn text(examination: &Examination, all: bool) -> String {
             let _ = writeln!(text, "    expected: {}", finding.expected);
         }
         if !finding.remedy.is_empty() {
-            let by = if finding.fixable { " (or --fix)" } else { "" };
-            let _ = writeln!(text, "    to mend it: {}{by}", finding.remedy);
+            let _ = writeln!(text, "    to mend it: {}", finding.remedy);
         }
-    }
-    for done in &examination.fixed {
-        let _ = writeln!(text, "mended: {done}");
-    }
-    for why in &examination.not_fixed {
-        let _ = writeln!(text, "not mended: {why}");
     }
     let _ = writeln!(
         text,

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 use sesame_proto::schema::Transport;
 
 /// All facts about a host.
@@ -46,8 +45,9 @@ pub struct HostFacts {
     pub migrates: Option<bool>,
     /// Why new connections cannot be steered between two Envoys, if so.
     pub steering: Result<(), String>,
-    /// The package's sysctl file, if installed.
-    pub sysctl_file: Option<PathBuf>,
+    /// The agent's user, if this process is root and that user has other rights. The cluster and
+    /// the steering of connections can then only be checked as that user.
+    pub left_to: Option<String>,
     /// The cluster, if the settings name one.
     pub cluster: Option<ClusterFacts>,
     /// Certificates that expire soon, as sentences; true for those that clients already refuse.
@@ -164,8 +164,7 @@ pub struct EnvoyFacts {
 }
 
 /// The API server, as this host sees it.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default)]
 pub struct ClusterFacts {
     /// Why it is unreachable, if so.
     pub unreachable: Option<String>,

@@ -38,6 +38,8 @@ pub(crate) struct Inquiry {
     pub(crate) gateways: Vec<InspectedGateway>,
     pub(crate) agent: AgentFacts,
     pub(crate) cluster: Option<ClusterFacts>,
+    /// The agent's user, if this process is root and that user is not.
+    pub(crate) left_to: Option<String>,
 }
 
 /// Gathers all facts. Takes some milliseconds, plus the time for Envoy to print its version.
@@ -53,6 +55,7 @@ pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
         gateways,
         agent,
         cluster,
+        left_to,
     } = inquiry;
     let own = envoys(&runtime_dir, None);
     let process = agent
@@ -93,8 +96,7 @@ pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
         migrates: moves_connections(),
         steering: restart::can_steer()
             .map_err(|error| format!("connections cannot be steered: {error}")),
-        sysctl_file: Some(PathBuf::from("/usr/lib/sysctl.d/50-sesame.conf"))
-            .filter(|path| path.is_file()),
+        left_to,
         cluster,
         certificates: expiries()
             .filter_map(|expiry| expiry.warning(now))

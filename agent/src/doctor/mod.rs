@@ -1,18 +1,15 @@
-//! Checks whether a host is fit to serve, and fixes problems that are safe to fix.
+//! Checks whether a host is fit to serve, and names the command that repairs each problem.
 //!
-//! `gather` collects the facts, `checks` derives findings from them (pure), and `fix` applies
-//! remedies that change only Sesame's own files.
+//! `gather` collects the facts, and `checks` derives findings from them (pure). Never changes the
+//! host.
 
 mod checks;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 pub mod facts;
-pub(crate) mod fix;
 pub(crate) mod gather;
 mod paths;
 pub(crate) mod systemd;
-
-use std::path::PathBuf;
 
 use serde::Serialize;
 
@@ -48,32 +45,6 @@ pub struct HostFinding {
     /// Command that fixes it, or advice.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub remedy: String,
-    /// True if `--fix` fixes it.
-    pub fixable: bool,
-    /// Changes that fix it.
-    #[serde(skip)]
-    pub fixes: Vec<HostFix>,
-}
-
-/// Change that is safe to apply.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HostFix {
-    /// Create a directory with mode 0700.
-    CreateDirectory {
-        /// Path of the directory.
-        path: PathBuf,
-        /// User who will own it.
-        owner: u32,
-    },
-    /// Restrict the mode.
-    SetMode {
-        /// Path of a file or directory.
-        path: PathBuf,
-        /// New mode.
-        mode: u32,
-    },
-    /// Load the package's sysctl file.
-    LoadSysctl(PathBuf),
 }
 
 impl HostFinding {
@@ -84,8 +55,6 @@ impl HostFinding {
             found: found.into(),
             expected: String::new(),
             remedy: String::new(),
-            fixable: false,
-            fixes: Vec::new(),
         }
     }
 
@@ -96,12 +65,6 @@ impl HostFinding {
 
     fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = remedy.into();
-        self
-    }
-
-    fn fixes(mut self, fixes: Vec<HostFix>) -> Self {
-        self.fixable = !fixes.is_empty();
-        self.fixes = fixes;
         self
     }
 }

@@ -1,4 +1,4 @@
-//! The doctor finds problems of a host and fixes the safe ones. A support archive contains no
+//! The doctor finds problems of a host, and its remedies repair them. A support archive contains no
 //! secrets.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup, agent_binary};
@@ -84,7 +84,7 @@ fn doctor_names_process_that_holds_port() {
 }
 
 #[test]
-fn doctor_finds_and_fixes_open_file_modes() {
+fn doctor_remedies_repair_modes_and_directories() {
     let agent = Setup::with_ports(&[80]).prepare();
     let config = host(&agent, "");
     let (state, runtime) = (agent.state(), agent.runtime());
@@ -96,23 +96,19 @@ fn doctor_finds_and_fixes_open_file_modes() {
     let (output, examination) = examine(&agent, &["--config", &config]);
     assert_eq!(output.status.code(), Some(1), "{examination:#}");
     assert_eq!(of(&examination, "modes")[0]["severity"], "error");
-    assert_eq!(of(&examination, "modes")[0]["fixable"], true);
-    assert_eq!(mode(&key), 0o644, "nothing is changed unasked");
+    assert_eq!(mode(&key), 0o644, "the doctor changes nothing");
+    for check in ["modes", "directories"] {
+        let remedy = of(&examination, check)[0]["remedy"].as_str().unwrap();
+        let shell = Command::new("sh").args(["-c", remedy]).status().unwrap();
+        assert!(shell.success(), "{remedy}");
+    }
 
-    let (_, examination) = examine(&agent, &["--config", &config, "--fix"]);
+    let (_, examination) = examine(&agent, &["--config", &config]);
     assert_eq!(of(&examination, "modes").len(), 0, "{examination:#}");
     assert_eq!(
         (mode(&state), mode(&key), mode(&runtime)),
         (0o700, 0o600, 0o700)
     );
-    assert_eq!(
-        examination["fixed"].as_array().unwrap().len(),
-        3,
-        "{examination:#}"
-    );
-    // The second run finds nothing to fix.
-    let (_, examination) = examine(&agent, &["--config", &config, "--fix"]);
-    assert_eq!(examination["fixed"], Value::Null, "{examination:#}");
 }
 
 #[test]
@@ -251,7 +247,7 @@ async fn doctor_collects_details_without_keys_or_tokens() {
 
     let file = agent.state().with_file_name("report.tar.zst");
     let runtime = agent.runtime().to_string_lossy().into_owned();
-    let output = std::process::Command::new(agent_binary())
+    let output = Command::new(agent_binary())
         .args([
             "collect",
             "--output",

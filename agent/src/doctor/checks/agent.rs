@@ -54,3 +54,13 @@ pub(super) fn agent(facts: &HostFacts) -> HostFinding {
         (Some(pid), None) => finding(Weight::Ok, format!("process {pid} reports no problems")),
     }
 }
+
+/// Reports which checks only the agent's user can make.
+pub(super) fn user(facts: &HostFacts) -> Option<HostFinding> {
+    let user = facts.left_to.as_ref()?;
+    let found = format!(
+        "the cluster and port-steering are not checked as root, because the agent runs as {user}"
+    );
+    let finding = HostFinding::new("agent-user", Weight::Note, found);
+    Some(finding.remedy(format!("sudo -u '{user}' sesame-agent doctor")))
+}

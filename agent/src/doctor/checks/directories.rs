@@ -1,9 +1,11 @@
 //! Owners, modes and free space of the state and runtime directories.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::doctor::facts::{DiskFacts, HostFacts, PathFacts};
-use crate::doctor::{HostFinding, HostFix, Weight};
+use crate::doctor::{HostFinding, Weight};
 
 /// Free bytes below which a change cannot be stored.
 const LEAST_BYTES: u64 = 16 << 20;
@@ -47,10 +49,6 @@ fn missing_directory(path: &Path, owner: u32) -> HostFinding {
     )
     .expected("a directory of mode 0700; the agent creates it if it may")
     .remedy(command)
-    .fixes(vec![HostFix::CreateDirectory {
-        path: path.to_owned(),
-        owner,
-    }])
 }
 
 /// Checks for paths that belong to a user other than the agent.
@@ -64,33 +62,42 @@ fn owners(foreign: &[&PathFacts]) -> Option<HostFinding> {
             first.wanted_owner
         ))
         .remedy(format!(
-            "chown {} {}, after checking its content",
+            "chown {}{}, after checking their content",
             first.wanted_owner,
-            first.path.display()
+            paths(foreign)
         ));
     Some(finding)
 }
 
 /// Checks for paths whose mode grants access to other users.
 fn modes(open: &[&PathFacts]) -> Option<HostFinding> {
-    let first = open.first()?;
+    open.first()?;
     let found = |path: &&PathFacts| format!("{} has mode {:04o}", path.path.display(), path.mode);
     let finding = HostFinding::new("modes", weight(open), listed(open, found))
         .expected("no access for other users, because it holds private keys")
-        .remedy(format!(
-            "chmod {:04o} {}",
-            first.mode & first.wanted_mode,
-            first.path.display()
-        ))
-        .fixes(
-            open.iter()
-                .map(|path| HostFix::SetMode {
-                    path: path.path.clone(),
-                    mode: path.mode & path.wanted_mode,
-                })
-                .collect(),
-        );
+        .remedy(chmod(open));
     Some(finding)
+}
+
+/// Returns all paths, each after a space.
+fn paths(paths: &[&PathFacts]) -> String {
+    let paths = paths.iter().map(|path| format!(" {}", path.path.display()));
+    paths.collect()
+}
+
+/// Returns the commands that restrict the modes: one for each new mode.
+fn chmod(open: &[&PathFacts]) -> String {
+    let mut modes: BTreeMap<u32, String> = BTreeMap::new();
+    for path in open {
+        let mode = path.mode & path.wanted_mode;
+        let command = modes
+            .entry(mode)
+            .or_insert_with(|| format!("chmod {mode:04o}"));
+        // Writing to a String cannot fail.
+        let _ = write!(command, " {}", path.path.display());
+    }
+    let commands: Vec<String> = modes.into_values().collect();
+    commands.join(" && ")
 }
 
 /// Returns the severity of loose modes. A readable directory is harmless if its files are private.

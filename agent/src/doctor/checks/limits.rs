@@ -2,7 +2,6 @@
 
 use sesame_render::limits::{Limits, heap_of};
 
-use super::network::sysctl;
 use crate::doctor::facts::{HostFacts, InotifyFacts};
 use crate::doctor::{HostFinding, Weight};
 use crate::host::reserve::MOST_HELD;
@@ -59,7 +58,6 @@ fn instances(facts: &HostFacts) -> HostFinding {
             .remedy(format!(
                 "sysctl -w fs.inotify.max_user_instances={enough}, and start the agent again"
             ))
-            .fixes(sysctl(facts))
     };
     match each {
         each if each < 2 => short(Weight::Error),
@@ -80,7 +78,6 @@ fn watches(facts: &HostFacts) -> HostFinding {
     HostFinding::new("inotify-watches", Weight::Warning, found)
         .expected("1048576; directories that cannot be watched are polled")
         .remedy("sysctl -w fs.inotify.max_user_watches=1048576")
-        .fixes(sysctl(facts))
 }
 
 /// Checks the available memory against Envoy's heap limit.

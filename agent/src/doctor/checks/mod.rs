@@ -14,17 +14,15 @@ use super::facts::HostFacts;
 
 /// Runs all checks.
 pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {
-    let checks: [Vec<HostFinding>; 12] = [
+    let checks: [Vec<HostFinding>; 14] = [
         vec![agent::settings(facts), agent::agent(facts)],
+        agent::user(facts).into_iter().collect(),
         directories::all(facts),
         directories::disks(facts),
         vec![envoy::envoy(facts), envoy::hot_restart(facts)],
         network::ports(facts),
-        vec![
-            network::low_ports(facts),
-            network::migration(facts),
-            network::steering(facts),
-        ],
+        vec![network::low_ports(facts), network::migration(facts)],
+        network::steering(facts).into_iter().collect(),
         limits::all(facts),
         vec![system::clock(facts)],
         system::certificates(facts),

@@ -1,7 +1,7 @@
 //! Ports, and kernel settings for connections.
 
 use crate::doctor::facts::{HostFacts, PortFacts};
-use crate::doctor::{HostFinding, HostFix, Weight};
+use crate::doctor::{HostFinding, Weight};
 
 /// Checks each socket that the configuration asks for.
 pub(super) fn ports(facts: &HostFacts) -> Vec<HostFinding> {
@@ -80,29 +80,21 @@ pub(super) fn migration(facts: &HostFacts) -> HostFinding {
             .expected(
                 "1, so that connections wait for the next Envoy instead of being refused if Envoy dies",
             )
-            .remedy("sysctl -w net.ipv4.tcp_migrate_req=1")
-            .fixes(sysctl(facts)),
+            .remedy("sysctl -w net.ipv4.tcp_migrate_req=1"),
         None => finding(Weight::Note, "the kernel lacks net.ipv4.tcp_migrate_req")
             .expected("Linux 5.14 or newer, which lets connections wait if Envoy dies"),
     }
 }
 
 /// Checks that new connections can be steered to the new Envoy during a restart.
-pub(super) fn steering(facts: &HostFacts) -> HostFinding {
-    match &facts.steering {
+pub(super) fn steering(facts: &HostFacts) -> Option<HostFinding> {
+    if facts.left_to.is_some() {
+        return None;
+    }
+    Some(match &facts.steering {
         Ok(()) => HostFinding::new("port-steering", Weight::Ok, "the kernel steers new connections"),
         Err(why) => HostFinding::new("port-steering", Weight::Warning, why.clone())
             .expected("a kernel that accepts a program for a group of SO_REUSEPORT sockets; without it a handover may refuse a few connections")
             .remedy("Linux 4.5 or newer, and a sandbox that allows setsockopt(SO_ATTACH_REUSEPORT_CBPF)"),
-    }
-}
-
-/// Returns the fix that loads the package's sysctl file, if the file exists.
-pub(super) fn sysctl(facts: &HostFacts) -> Vec<HostFix> {
-    facts
-        .sysctl_file
-        .clone()
-        .map(HostFix::LoadSysctl)
-        .into_iter()
-        .collect()
+    })
 }

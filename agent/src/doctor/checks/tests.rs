@@ -7,7 +7,7 @@ use crate::doctor::facts::{
     AgentFacts, ClockFacts, ClusterFacts, DiskFacts, EnvoyFacts, HostFacts, InotifyFacts,
     PathFacts, PortFacts, UnitFacts,
 };
-use crate::doctor::{HostFinding, HostFix, Weight, findings};
+use crate::doctor::{HostFinding, Weight, findings};
 use crate::host::reserve::MOST_HELD;
 
 /// Returns the facts of a healthy host.
@@ -64,7 +64,7 @@ fn good() -> HostFacts {
         }),
         migrates: Some(true),
         steering: Ok(()),
-        sysctl_file: Some("/usr/lib/sysctl.d/50-sesame.conf".into()),
+        left_to: None,
         cluster: Some(ClusterFacts {
             version: "v1.36.3".to_owned(),
             ..ClusterFacts::default()
@@ -277,43 +277,47 @@ fn each_fault_is_found_by_exactly_one_check() {
 }
 
 #[test]
-fn modes_and_directories_are_fixable_but_owners_not() {
+fn remedies_of_directories_cover_every_path() {
     let mut facts = good();
-    let path = |path: &str, owner, mode| PathFacts {
+    let path = |path: &str, owner, mode, wanted_mode| PathFacts {
         path: PathBuf::from(path),
         owner,
         wanted_owner: 5,
         mode,
-        wanted_mode: 0o600,
+        wanted_mode,
     };
-    facts.misplaced = vec![path("/s/a", 5, 0o644), path("/s/b", 6, 0o600)];
+    facts.misplaced = vec![
+        path("/s", 5, 0o755, 0o700),
+        path("/s/a", 5, 0o644, 0o600),
+        path("/s/b", 6, 0o600, 0o600),
+        path("/s/c", 5, 0o666, 0o600),
+        path("/s/d", 6, 0o600, 0o600),
+    ];
     facts.missing = vec![("/r".into(), 5)];
     let wrong = wrong(&facts);
     assert_eq!(
-        wrong["modes"].fixes,
-        [HostFix::SetMode {
-            path: "/s/a".into(),
-            mode: 0o600
-        }]
+        wrong["modes"].remedy,
+        "chmod 0600 /s/a /s/c && chmod 0700 /s"
     );
-    assert!(wrong["modes"].fixable);
-    assert!(!wrong["owners"].fixable);
     assert_eq!(
-        wrong["directories"].fixes,
-        [HostFix::CreateDirectory {
-            path: "/r".into(),
-            owner: 5
-        }]
+        wrong["owners"].remedy,
+        "chown 5 /s/b /s/d, after checking their content"
     );
+    assert_eq!(wrong["directories"].remedy, "install -d -m 0700 -o 5 /r");
 }
 
 #[test]
-fn package_sysctl_is_fixable_only_when_installed() {
+fn root_leaves_cluster_and_steering_to_agents_user() {
     let mut facts = good();
-    facts.migrates = Some(false);
-    assert!(wrong(&facts)["tcp-migrate-req"].fixable);
-    facts.sysctl_file = None;
-    assert!(!wrong(&facts)["tcp-migrate-req"].fixable);
+    facts.left_to = Some("sesame".to_owned());
+    facts.cluster = None;
+    facts.steering = Err("denied".to_owned());
+    let wrong = wrong(&facts);
+    assert_eq!(
+        wrong["agent-user"].remedy,
+        "sudo -u 'sesame' sesame-agent doctor"
+    );
+    assert_eq!(wrong.len(), 1, "{wrong:?}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! `sesame-agent doctor` on a serving host: its findings are true for root and for the agent's
-//! user, and its repairs work.
+//! user, and its remedies work.
 
 use serde_json::Value;
 
@@ -13,9 +13,9 @@ const MIGRATION: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
 pub(crate) struct Diagnosis(Value);
 
 impl Diagnosis {
-    /// Runs the doctor as root, with additional options.
-    pub(crate) fn by_root(inside: &Inside, options: &[&str]) -> Self {
-        Self::of(inside, &[&DOCTOR, options].concat())
+    /// Runs the doctor as root.
+    pub(crate) fn by_root(inside: &Inside) -> Self {
+        Self::of(inside, &DOCTOR)
     }
 
     /// Runs the doctor as the service's user.
@@ -37,6 +37,14 @@ impl Diagnosis {
             "the exit code matches the health"
         );
         Self(said)
+    }
+
+    /// Runs the remedy of this check's finding.
+    fn follow(&self, inside: &Inside, check: &str) {
+        let all = self.0["findings"].as_array().expect("findings");
+        let finding = all.iter().find(|finding| finding["check"] == check);
+        let remedy = finding.and_then(|finding| finding["remedy"].as_str());
+        inside.ok(&["sh", "-c", remedy.expect("a remedy")]);
     }
 
     /// Returns a check's findings of this severity.
@@ -77,9 +85,9 @@ pub(crate) const NOT_THE_HOSTS: [&str; 5] = [
     "open-files",
 ];
 
-/// Examines a serving host, breaks everything that can be repaired, and has it repaired.
+/// Examines a serving host, breaks what one command can repair, and follows the doctor's remedies.
 pub(crate) fn examine(inside: &Inside, ports: &str) {
-    for examined in [Diagnosis::by_root(inside, &[]), Diagnosis::by_user(inside)] {
+    for examined in [Diagnosis::by_root(inside), Diagnosis::by_user(inside)] {
         examined.assert_fit(&NOT_THE_HOSTS);
         examined.assert_found("agent", "ok", "reports no problems");
         examined.assert_found("settings", "ok", "/etc/sesame/agent.yaml is valid");
@@ -104,10 +112,12 @@ pub(crate) fn examine(inside: &Inside, ports: &str) {
     inside.ok(&["chmod", "644", stored]);
     let sysctl = |value: &str| inside.ok(&["sh", "-c", &format!("echo {value} >{MIGRATION}")]);
     sysctl("0");
-    let broken = Diagnosis::by_root(inside, &[]);
+    let broken = Diagnosis::by_root(inside);
     broken.assert_found("modes", "error", &format!("{stored} has mode 0644"));
     broken.assert_found("tcp-migrate-req", "warning", "is 0");
-    Diagnosis::by_root(inside, &["--fix"]).assert_fit(&NOT_THE_HOSTS);
+    broken.follow(inside, "modes");
+    broken.follow(inside, "tcp-migrate-req");
+    Diagnosis::by_root(inside).assert_fit(&NOT_THE_HOSTS);
     assert_eq!(
         inside.ok(&["stat", "--format=%a %U", stored]).trim(),
         "600 sesame"
