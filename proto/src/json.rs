@@ -1,4 +1,4 @@
-//! Snapshots as JSON, for people and golden files.
+//! Snapshots as JSON, for people.
 //!
 //! Field names follow the schema, enum values are names, defaults are omitted, keys are sorted.
 

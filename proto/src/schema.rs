@@ -34,7 +34,7 @@ impl VirtualHost {
 }
 
 /// Encoded descriptors of the schema, for printing snapshots as JSON and for `bounds`.
-pub(crate) static DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/snapshot.bin"));
+pub static DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/snapshot.bin"));
 
 /// Size of a value of each message in bytes, without heap allocations.
 pub(crate) static SIZES: &[(&str, usize)] = include!(concat!(env!("OUT_DIR"), "/sizes.rs"));

@@ -1,4 +1,4 @@
-//! Golden cases: Gateway API YAML in; snapshots, statuses and Envoy resources out.
+//! Golden cases: Gateway API YAML in; statuses and Envoy resources out.
 //!
 //! A case is a directory below `tests/golden`. Its `input.yaml` is written by hand and names the
 //! rule it follows; `_defaults/input.yaml` has the objects that most cases share. Outputs are
@@ -16,11 +16,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
+use prost_reflect::{DescriptorPool, DynamicMessage};
 use serde_json::{Value, json};
 use sesame_gateway_api::decode::{self, DecodeLimits};
 use sesame_gateway_api::resolve::{Options, Problem, ResolvedGateway, resolve};
 use sesame_gateway_api::world::World;
 use sesame_proto::encoded::EncodedSnapshot;
+use sesame_proto::schema::{DESCRIPTORS, Snapshot};
 use sesame_render::dump::{self, Redact};
 use sesame_render::{AccessLogSink, RenderOptions};
 
@@ -32,7 +34,7 @@ use crate::rendering::options;
 /// The objects of a case.
 pub const INPUT: &str = "input.yaml";
 /// The output files of a case.
-pub const OUTPUTS: [&str; 3] = ["conditions.yaml", "envoy.yaml", "snapshot.yaml"];
+pub const OUTPUTS: [&str; 2] = ["conditions.yaml", "envoy.yaml"];
 /// Directory of the shared defaults.
 const DEFAULTS: &str = "_defaults";
 /// Line that excludes a default object from a case.
@@ -176,14 +178,14 @@ impl Case {
         add(&mut conditions, "problems", problems);
         add(&mut conditions, "refused", refused);
 
-        let mut snapshots = Vec::new();
         let mut resources = Vec::new();
         let mut bootstraps = BTreeMap::new();
         for resolved in &resolution.gateways {
-            snapshots.push(sesame_proto::json::to_value(&resolved.snapshot));
             let options = self.host(resolved)?;
             let rendered = sesame_render::render(&resolved.snapshot, &resolved.keys, &options);
             let encoded = EncodedSnapshot::new(&resolved.snapshot, resolved.keys.clone());
+            survives_encoding(&resolved.snapshot, &encoded)
+                .with_context(|| format!("Gateway {}", resolved.gateway))?;
             ensure!(
                 rendered == sesame_render::render_encoded(&encoded, &options),
                 "Gateway {}: encoded, it is rendered otherwise",
@@ -203,11 +205,34 @@ impl Case {
             files: BTreeMap::from([
                 ("conditions.yaml", conditions),
                 ("envoy.yaml", resources.into()),
-                ("snapshot.yaml", snapshots.into()),
             ]),
             bootstraps,
         })
     }
+}
+
+/// Fails unless the snapshot is the same after it was encoded or written as JSON, and has no
+/// private key.
+fn survives_encoding(snapshot: &Snapshot, encoded: &EncodedSnapshot) -> Result<()> {
+    ensure!(
+        encoded.snapshot() == *snapshot,
+        "encoded, the snapshot is another"
+    );
+    let json = sesame_proto::json::to_value(snapshot);
+    ensure!(
+        !json.to_string().contains("PRIVATE KEY"),
+        "the snapshot has a private key"
+    );
+    let schema = DescriptorPool::decode(DESCRIPTORS)?;
+    let message = schema
+        .get_message_by_name("sesame.snapshot.v1alpha1.Snapshot")
+        .context("the schema has no snapshot")?;
+    let read = DynamicMessage::deserialize(message, json)?;
+    ensure!(
+        read.transcode_to::<Snapshot>()? == *snapshot,
+        "as JSON, the snapshot is another"
+    );
+    Ok(())
 }
 
 /// Returns the keys of all decodable objects.
