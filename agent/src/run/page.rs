@@ -5,16 +5,11 @@
 
 use jiff::Timestamp;
 use sesame_gateway_api::status::{AgentState, conditions_of};
-use sesame_http_server::page::{Cell, Page};
+use sesame_http_server::page::{Cell, Page, Rows, short};
 
 use super::certificates::{CertificateReport, CertificateRole};
 use super::events::HostEvent;
 use super::report::{GatewayReport, ObjectReport, Report, health};
-
-/// Paths of the page.
-pub(super) const PAGE_PATHS: [&str; 2] = ["/", "/status"];
-/// Seconds between two refreshes by the browser.
-pub(super) const REFRESH_SECONDS: u32 = 10;
 
 /// Most events shown, the newest first.
 const MOST_EVENTS: usize = 30;
@@ -39,51 +34,55 @@ pub(super) fn page(facts: &PageFacts<'_>) -> Page {
     } = facts;
     let mut page = Page::new("Sesame");
     summary(&mut page, report, *now);
-    page.heading("Gateways");
-    page.table(
-        [
-            "Gateway",
-            "State",
-            "Addresses",
-            "Wanted",
-            "Applied",
-            "Since",
-            "Envoy",
-        ],
-        report.gateways.iter().map(gateway).collect(),
-    );
-    let refused = report.gateways.iter().flat_map(|gateway| {
-        gateway.refused.iter().map(|refused| {
-            [
-                gateway.gateway.as_str().into(),
-                Cell::Bad(refused.to_string()),
-                refused.since.to_string().into(),
-            ]
-        })
-    });
-    let refused: Vec<[Cell; 3]> = refused.collect();
-    if !refused.is_empty() {
-        page.heading("Refused by Envoy, and left out");
-        page.table(["Gateway", "Part", "Since"], refused);
+    let mut rows = Rows::default();
+    for one in &report.gateways {
+        rows.add(one.state != AgentState::Serving, || gateway(one));
     }
-    page.heading("Objects");
-    page.table(
-        ["Object", "Part", "Condition", "Reason", "Message"],
-        report.objects.iter().flat_map(conditions).collect(),
-    );
-    page.heading("Certificates");
-    let leaves = certificates
+    let headings = [
+        "Gateway",
+        "State",
+        "Addresses",
+        "Wanted",
+        "Applied",
+        "Since",
+        "Envoy",
+    ];
+    page.table("Gateways", headings, rows);
+    let mut rows = Rows::default();
+    for gateway in &report.gateways {
+        for refused in &gateway.refused {
+            rows.add(true, || {
+                [
+                    gateway.gateway.as_str().into(),
+                    Cell::Bad(refused.to_string()),
+                    refused.since.to_string().into(),
+                ]
+            });
+        }
+    }
+    let headings = ["Gateway", "Part", "Since"];
+    page.table("Refused by Envoy, and left out", headings, rows);
+    let mut rows = Rows::default();
+    for object in &report.objects {
+        conditions(&mut rows, object);
+    }
+    let headings = ["Object", "Part", "Condition", "Reason", "Message"];
+    page.table("Objects", headings, rows);
+    let mut rows = Rows::default();
+    for leaf in certificates
         .iter()
-        .filter(|it| it.role == CertificateRole::Leaf);
-    page.table(
-        ["Certificate", "Gateway", "Names", "Expires", "Used by"],
-        leaves.map(|leaf| certificate(leaf, *now)).collect(),
-    );
-    page.heading("Events");
-    page.table(
-        ["Time", "Event", "Gateway", "About"],
-        events.iter().rev().take(MOST_EVENTS).map(event).collect(),
-    );
+        .filter(|it| it.role == CertificateRole::Leaf)
+    {
+        let is_due = leaf.not_after.as_second() - now.as_second() < SOON;
+        rows.add(is_due, || certificate(leaf, is_due));
+    }
+    let headings = ["Certificate", "Gateway", "Names", "Expires", "Used by"];
+    page.table("Certificates", headings, rows);
+    let mut rows = Rows::default();
+    for one in events.iter().rev().take(MOST_EVENTS) {
+        rows.add(false, || event(one));
+    }
+    page.table("Events", ["Time", "Event", "Gateway", "About"], rows);
     page
 }
 
@@ -126,7 +125,6 @@ fn gateway(gateway: &GatewayReport) -> [Cell; 7] {
         "" => gateway.state.to_string(),
         why => format!("{}: {why}", gateway.state),
     };
-    let short = |digest: &str| digest.chars().take(12).collect::<String>();
     let revision = |revision: &str, digest: &str| match revision {
         "" => short(digest),
         revision => short(revision),
@@ -134,18 +132,10 @@ fn gateway(gateway: &GatewayReport) -> [Cell; 7] {
     let applied = revision(&gateway.applied_revision, &gateway.applied);
     [
         gateway.gateway.as_str().into(),
-        if gateway.state == AgentState::Serving {
-            Cell::Good(state)
-        } else {
-            Cell::Bad(state)
-        },
+        Cell::good_unless(gateway.state != AgentState::Serving, state),
         gateway.addresses.join(", ").into(),
         revision(&gateway.wanted_revision, &gateway.wanted).into(),
-        if gateway.wanted == gateway.applied {
-            Cell::Plain(applied)
-        } else {
-            Cell::Bad(applied)
-        },
+        Cell::plain_unless(gateway.wanted != gateway.applied, applied),
         gateway
             .applied_at
             .map_or_else(String::new, |at| format!("{at:.0}"))
@@ -154,42 +144,32 @@ fn gateway(gateway: &GatewayReport) -> [Cell; 7] {
     ]
 }
 
-/// Returns a row for each condition; faults are highlighted.
-fn conditions(object: &ObjectReport) -> Vec<[Cell; 5]> {
+/// Adds a row for each condition.
+fn conditions(rows: &mut Rows<5>, object: &ObjectReport) {
     let parts = [object.kind.as_str(), &object.namespace, &object.name];
     let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     let name = parts.join("/");
-    let conditions = conditions_of(&object.status).into_iter();
-    let rows = conditions.map(|condition| {
+    for condition in conditions_of(&object.status) {
+        let is_fault = condition.is_fault();
         let said = format!("{}={}", condition.type_, condition.status);
-        let said = if condition.is_fault() {
-            Cell::Bad(said)
-        } else {
-            Cell::Good(said)
-        };
-        [
-            name.as_str().into(),
-            condition.section.into(),
-            said,
-            condition.reason.into(),
-            condition.message.into(),
-        ]
-    });
-    rows.collect()
+        rows.add(is_fault, || {
+            [
+                name.as_str().into(),
+                condition.section.into(),
+                Cell::good_unless(is_fault, said),
+                condition.reason.into(),
+                condition.message.into(),
+            ]
+        });
+    }
 }
 
-fn certificate(leaf: &CertificateReport, now: Timestamp) -> [Cell; 5] {
-    let expires = format!("{:.0}", leaf.not_after);
-    let left = leaf.not_after.as_second() - now.as_second();
+fn certificate(leaf: &CertificateReport, is_due: bool) -> [Cell; 5] {
     [
         leaf.object.as_str().into(),
         leaf.gateway.as_str().into(),
         leaf.names.join(", ").into(),
-        if left < SOON {
-            Cell::Bad(expires)
-        } else {
-            Cell::Plain(expires)
-        },
+        Cell::plain_unless(is_due, format!("{:.0}", leaf.not_after)),
         leaf.used_by.join(", ").into(),
     ]
 }

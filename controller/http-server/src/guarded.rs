@@ -3,17 +3,21 @@
 //!
 //! Never pass on a byte from a client that the guard has not admitted.
 
+use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use hyper::Request;
+use hyper::body::{Body, Bytes, Incoming};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 
-use crate::{Callers, guard::Guard};
+use crate::guard::Guard;
+use crate::{AsyncAnswer, Callers};
 
 /// Clients of a guarded address.
 pub struct GuardedCallers {
@@ -21,6 +25,26 @@ pub struct GuardedCallers {
     pub listener: TcpListener,
     /// Its guard.
     pub guard: Arc<Guard>,
+}
+
+impl GuardedCallers {
+    /// Answers the clients that the guard admits until it is dropped.
+    pub async fn serve<B>(self, answer: impl AsyncAnswer<B>)
+    where
+        B: Body<Data = Bytes, Error = Infallible> + From<Bytes> + Send + 'static,
+    {
+        let (guard, answer) = (Arc::clone(&self.guard), Arc::new(answer));
+        let guarded = move |request: Request<Incoming>| {
+            let (guard, answer) = (Arc::clone(&guard), Arc::clone(&answer));
+            async move {
+                match guard.refusal(request.headers()) {
+                    Some(refused) => refused.map(B::from),
+                    None => answer.answer(request).await,
+                }
+            }
+        };
+        crate::serve(self, guarded).await;
+    }
 }
 
 impl Callers for GuardedCallers {

@@ -1,4 +1,5 @@
-//! A page for browsers: one document of headings, lists and tables, which loads nothing else.
+//! The status page of a program, for browsers: one document of headings, lists and tables, which
+//! loads nothing else. The agent and the controller fill it.
 //!
 //! All content is text and stays text: objects, messages and Envoy's errors have many authors. The
 //! page has no script, and its headers forbid scripts, in case something slips through.
@@ -15,10 +16,16 @@ use hyper::header::{
 };
 use sha2::{Digest as _, Sha256};
 
+/// Paths of the page.
+pub const PATHS: [&str; 2] = ["/", "/status"];
+/// Seconds between two reloads by the browser.
+const REFRESH_SECONDS: u32 = 10;
 /// Maximum number of visible rows of a table.
-pub const MOST_ROWS: usize = 500;
+const MOST_ROWS: usize = 500;
 /// Maximum number of visible characters of a cell.
 const MOST_CHARACTERS: usize = 2000;
+/// Number of visible digits of a revision or digest.
+const SHOWN_DIGITS: usize = 12;
 
 /// Style of the page; its digest is in the headers.
 const STYLE: &str = "\
@@ -43,6 +50,26 @@ pub enum Cell {
     Bad(String),
 }
 
+impl Cell {
+    /// Returns text that reports a good state, or a problem if `is_fault`.
+    pub fn good_unless(is_fault: bool, text: impl Into<String>) -> Self {
+        if is_fault {
+            Self::Bad(text.into())
+        } else {
+            Self::Good(text.into())
+        }
+    }
+
+    /// Returns text that reports a problem if `is_fault`, and nothing special otherwise.
+    pub fn plain_unless(is_fault: bool, text: impl Into<String>) -> Self {
+        if is_fault {
+            Self::Bad(text.into())
+        } else {
+            Self::Plain(text.into())
+        }
+    }
+}
+
 impl From<&str> for Cell {
     fn from(text: &str) -> Self {
         Self::Plain(text.to_owned())
@@ -53,6 +80,45 @@ impl From<String> for Cell {
     fn from(text: String) -> Self {
         Self::Plain(text)
     }
+}
+
+/// Visible rows of a table, which may have a hundred thousand: only these are built. Rows that
+/// report a problem come first.
+#[derive(Clone, Debug)]
+pub struct Rows<const N: usize> {
+    faulty: Vec<[Cell; N]>,
+    fine: Vec<[Cell; N]>,
+    all: usize,
+}
+
+impl<const N: usize> Default for Rows<N> {
+    fn default() -> Self {
+        Self {
+            faulty: Vec::new(),
+            fine: Vec::new(),
+            all: 0,
+        }
+    }
+}
+
+impl<const N: usize> Rows<N> {
+    /// Adds a row, which is built only if it may be visible.
+    pub fn add(&mut self, is_faulty: bool, row: impl FnOnce() -> [Cell; N]) {
+        self.all += 1;
+        let rows = if is_faulty {
+            &mut self.faulty
+        } else {
+            &mut self.fine
+        };
+        if rows.len() < MOST_ROWS {
+            rows.push(row());
+        }
+    }
+}
+
+/// Returns the first digits of a revision or digest.
+pub fn short(revision: &str) -> String {
+    revision.chars().take(SHOWN_DIGITS).collect()
 }
 
 /// A page under construction.
@@ -68,11 +134,6 @@ impl Page {
         let title = escaped(title);
         let body = format!("<h1>{title}</h1>\n");
         Self { title, body }
-    }
-
-    /// Adds a heading.
-    pub fn heading(&mut self, text: &str) {
-        self.put(format_args!("<h2>{}</h2>\n", escaped(text)));
     }
 
     /// Adds a paragraph.
@@ -94,28 +155,19 @@ impl Page {
         self.rest(items.len());
     }
 
-    /// Adds a table, unless it has no rows.
-    pub fn table<const N: usize>(&mut self, headings: [&str; N], rows: Vec<[Cell; N]>) {
-        let all = rows.len();
-        self.table_of(headings, rows, all);
-    }
-
-    /// Adds a table of the first rows, unless there are none.
-    pub fn table_of<const N: usize>(
-        &mut self,
-        headings: [&str; N],
-        rows: Vec<[Cell; N]>,
-        all: usize,
-    ) {
-        if rows.is_empty() {
+    /// Adds a heading and a table, unless it has no rows.
+    pub fn table<const N: usize>(&mut self, title: &str, headings: [&str; N], rows: Rows<N>) {
+        let Rows { faulty, fine, all } = rows;
+        if all == 0 {
             return;
         }
+        self.put(format_args!("<h2>{}</h2>\n", escaped(title)));
         self.body.push_str("<table>\n<thead><tr>");
         for heading in headings {
             self.put(format_args!("<th>{}</th>", escaped(heading)));
         }
         self.body.push_str("</tr></thead>\n<tbody>\n");
-        for row in rows.into_iter().take(MOST_ROWS) {
+        for row in faulty.into_iter().chain(fine).take(MOST_ROWS) {
             self.body.push_str("<tr>");
             for cell in row {
                 let (class, text) = marked(cell);
@@ -140,20 +192,20 @@ impl Page {
         let _ = self.body.write_fmt(text);
     }
 
-    /// Returns the document, which browsers reload at this interval in seconds.
-    pub fn html(&self, refresh_seconds: u32) -> String {
+    /// Returns the document, which browsers reload.
+    pub fn html(&self) -> String {
         let Self { title, body } = self;
         format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
              <meta name=\"viewport\" content=\"width=device-width\">\n\
-             <meta http-equiv=\"refresh\" content=\"{refresh_seconds}\">\n\
+             <meta http-equiv=\"refresh\" content=\"{REFRESH_SECONDS}\">\n\
              <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
         )
     }
 
     /// Returns the HTTP response with the document.
-    pub fn response(&self, refresh_seconds: u32) -> Response<Bytes> {
-        let mut response = Response::new(Bytes::from(self.html(refresh_seconds)));
+    pub fn response(&self) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::from(self.html()));
         let headers = response.headers_mut();
         // The digest consists of letters, digits, `+`, `/` and `=`.
         if let Ok(policy) = HeaderValue::from_str(&policy()) {
@@ -223,11 +275,12 @@ mod tests {
     #[test]
     fn nothing_that_is_put_in_is_markup() {
         let mut page = Page::new(HOSTILE);
-        page.heading(HOSTILE);
         page.paragraph(Cell::Bad(HOSTILE.to_owned()));
         page.list(&[HOSTILE.to_owned()]);
-        page.table([HOSTILE], vec![[HOSTILE.into()]]);
-        let html = page.html(5);
+        let mut rows = Rows::default();
+        rows.add(false, || [HOSTILE.into()]);
+        page.table(HOSTILE, [HOSTILE], rows);
+        let html = page.html();
         assert!(
             !html.contains("<script") && !html.contains("<img"),
             "{html}"
@@ -238,7 +291,7 @@ mod tests {
 
     #[test]
     fn browsers_may_do_nothing_but_show_it() {
-        let response = Page::new("x").response(5);
+        let response = Page::new("x").response();
         let policy = response.headers()[CONTENT_SECURITY_POLICY]
             .to_str()
             .unwrap();
@@ -253,14 +306,32 @@ mod tests {
     }
 
     #[test]
-    fn long_tables_and_texts_are_cut() {
+    fn long_texts_are_cut() {
         let mut page = Page::new("x");
-        page.table(["a"], vec![["b".into()]; MOST_ROWS + 3]);
         page.paragraph("y".repeat(MOST_CHARACTERS + 1));
-        let html = page.html(5);
-        assert_eq!(html.matches("<td>b</td>").count(), MOST_ROWS);
-        assert!(html.contains("… and 3 more") && html.contains("y…"));
-        page.table(["a"], Vec::new());
-        assert_eq!(html, page.html(5));
+        assert!(page.html().contains("y…"));
+        assert_eq!(short(&"a".repeat(64)), "a".repeat(SHOWN_DIGITS));
+    }
+
+    #[test]
+    fn problem_rows_go_first_and_all_are_counted() {
+        let mut rows = Rows::default();
+        let mut made = 0;
+        for number in 0..MOST_ROWS * 3 {
+            rows.add(number == MOST_ROWS * 2, || {
+                made += 1;
+                [Cell::Plain(format!("row {number}"))]
+            });
+        }
+        let mut page = Page::new("x");
+        page.table("rows", ["a"], rows);
+        let html = page.html();
+        assert_eq!(made, MOST_ROWS + 1);
+        assert_eq!(html.matches("<td>").count(), MOST_ROWS);
+        assert!(html.contains("<tbody>\n<tr><td>row 1000</td>"), "{html}");
+        assert!(html.contains("… and 1000 more"));
+        let mut empty = Page::new("x");
+        empty.table("rows", ["a"], Rows::default());
+        assert_eq!(empty.html(), Page::new("x").html());
     }
 }

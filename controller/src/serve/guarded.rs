@@ -10,14 +10,12 @@ use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::{Method, Request, Response, StatusCode};
 use sesame_http_server::GuardedCallers;
-use sesame_http_server::page::{Cell, Page};
+use sesame_http_server::page::{Cell, PATHS, Page};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
 use super::{METRICS, Metrics, UnreadyReason, not_found, text};
 
-/// Reload interval of browsers in seconds.
-const REFRESH_SECONDS: u32 = 10;
 /// Time for which a rendered page is reused.
 const FRESH: Duration = Duration::from_secs(1);
 /// Timeout for rendering a page, which takes some milliseconds.
@@ -92,17 +90,12 @@ pub(crate) async fn serve_guarded(
     metrics: Arc<Metrics>,
     pages: StatusPages,
 ) {
-    let (guard, pages) = (Arc::clone(&callers.guard), Arc::new(pages));
+    let pages = Arc::new(pages);
     let answer = move |request: Request<Incoming>| {
-        let (guard, pages, metrics) = (guard.clone(), Arc::clone(&pages), Arc::clone(&metrics));
-        async move {
-            if let Some(refused) = guard.refusal(request.headers()) {
-                return refused.map(Full::new);
-            }
-            answer(request.method(), request.uri().path(), &metrics, &pages).await
-        }
+        let (pages, metrics) = (Arc::clone(&pages), Arc::clone(&metrics));
+        async move { answer(request.method(), request.uri().path(), &metrics, &pages).await }
     };
-    sesame_http_server::serve(callers, answer).await;
+    callers.serve(answer).await;
 }
 
 async fn answer(
@@ -113,9 +106,8 @@ async fn answer(
 ) -> Response<Full<Bytes>> {
     match (method, path) {
         (&Method::GET, "/metrics") => text(StatusCode::OK, METRICS, metrics.text()),
-        (&Method::GET, "/" | "/status") => {
-            let page = pages.page().await;
-            page.response(REFRESH_SECONDS).map(Full::new)
+        (&Method::GET, path) if PATHS.contains(&path) => {
+            pages.page().await.response().map(Full::new)
         }
         _ => not_found("/status or /metrics"),
     }
@@ -151,7 +143,7 @@ mod tests {
                 ..source(asks, fresh)
             };
             for _ in 0..9 {
-                assert!(pages.page().await.html(1).contains("page "));
+                assert!(pages.page().await.html().contains("page "));
             }
             drop(pages);
             assert_eq!(maker.await.unwrap(), expected);
@@ -164,7 +156,7 @@ mod tests {
         let (silent, _unread) = mpsc::channel(1);
         let (gone, _) = mpsc::channel(1);
         for asks in [silent, gone] {
-            let html = source(asks, FRESH).page().await.html(1);
+            let html = source(asks, FRESH).page().await.html();
             assert!(
                 html.contains("not ready: nothing &lt;was&gt; read"),
                 "{html}"

@@ -12,7 +12,7 @@ use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use sesame_http_server::GuardedCallers;
 use sesame_http_server::guard::Guard;
-use sesame_http_server::page::Page;
+use sesame_http_server::page::{PATHS, Page};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -24,7 +24,6 @@ use crate::envoy::Admin;
 use crate::envoy::admin::AdminError;
 use crate::host::reserve::InotifyReserve;
 use crate::run::observed::{AllObserved, Observed, newest};
-use crate::run::page::{PAGE_PATHS, REFRESH_SECONDS};
 use crate::run::report::ReportSource;
 
 /// Path that is answered.
@@ -166,24 +165,16 @@ pub(in crate::run) async fn serve(
     page: PageSource,
 ) {
     let guard = Arc::new(guard);
-    let callers = GuardedCallers {
-        listener,
-        guard: Arc::clone(&guard),
-    };
     let source = Arc::new(source);
     let answer = move |request: Request<Incoming>| {
-        let (guard, source) = (Arc::clone(&guard), Arc::clone(&source));
-        let page = Arc::clone(&page);
+        let (source, page) = (Arc::clone(&source), Arc::clone(&page));
         async move {
-            if let Some(refused) = guard.refusal(request.headers()) {
-                return refused.map(Full::new);
-            }
             if (request.method(), request.uri().path()) == (&Method::GET, METRICS_PATH) {
                 return source.answer(request.headers()).await;
             }
-            if request.method() == Method::GET && PAGE_PATHS.contains(&request.uri().path()) {
+            if request.method() == Method::GET && PATHS.contains(&request.uri().path()) {
                 // Blocking, because the page resolves the conditions of all objects again.
-                let written = tokio::task::spawn_blocking(move || page().response(REFRESH_SECONDS));
+                let written = tokio::task::spawn_blocking(move || page().response());
                 return match written.await {
                     Ok(response) => response.map(Full::new),
                     Err(_) => refusal(
@@ -198,7 +189,7 @@ pub(in crate::run) async fn serve(
             )
         }
     };
-    sesame_http_server::serve(callers, answer).await;
+    GuardedCallers { listener, guard }.serve(answer).await;
 }
 
 fn refusal(status: StatusCode, words: &'static str) -> Response<Full<Bytes>> {

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use sesame_gateway_api::status::AgentState;
-use sesame_http_server::page::{Cell, Page};
+use sesame_http_server::page::{Cell, Page, Rows, short};
 use sesame_published::{GatewayAgentStatus, RefusedRule};
 
-use super::first_rows::FirstRows;
-use super::short;
 use crate::report::agents::Agents;
 use crate::report::liveness::Moment;
 use crate::statuses::ResolvedStatuses;
@@ -15,7 +13,7 @@ use crate::statuses::ResolvedStatuses;
 /// Shows all hosts. `wanted` is the revision that the host has read, and `newest` the one to
 /// publish.
 pub(super) fn hosts(page: &mut Page, resolved: &ResolvedStatuses, agents: &Agents, now: Moment) {
-    let mut rows = FirstRows::default();
+    let mut rows = Rows::default();
     for shown in agents.shown(now) {
         let none = GatewayAgentStatus::default();
         let status = shown.agent.status.as_ref().unwrap_or(&none);
@@ -24,13 +22,7 @@ pub(super) fn hosts(page: &mut Page, resolved: &ResolvedStatuses, agents: &Agent
         let is_well =
             status.state == AgentState::Serving && status.applied_revision == newest && !shown.lost;
         rows.add(!is_well, || {
-            let revision = |revision: &str| {
-                if revision == newest {
-                    Cell::Plain(revision.to_owned())
-                } else {
-                    Cell::Bad(revision.to_owned())
-                }
-            };
+            let revision = |revision: &str| Cell::plain_unless(revision != newest, revision);
             let expiry = status.next_certificate_expiry;
             [
                 shown.agent.spec.host.as_str().into(),
@@ -58,13 +50,13 @@ pub(super) fn hosts(page: &mut Page, resolved: &ResolvedStatuses, agents: &Agent
         "First certificate expires",
         "Heard of",
     ];
-    rows.show(page, "Hosts", headings);
-    let mut rows = FirstRows::default();
+    page.table("Hosts", headings, rows);
+    let mut rows = Rows::default();
     for (name, why) in agents.refusals() {
         rows.add(true, || [name.as_str().into(), Cell::Bad(why.to_string())]);
     }
     let heading = "Reports that count for nothing";
-    rows.show(page, heading, ["GatewayAgent", "Reason"]);
+    page.table(heading, ["GatewayAgent", "Reason"], rows);
 }
 
 fn state(status: &GatewayAgentStatus, lost: bool) -> Cell {
@@ -78,10 +70,8 @@ fn state(status: &GatewayAgentStatus, lost: bool) -> Cell {
     }
     if lost {
         Cell::Bad(format!("lost; it was {words}"))
-    } else if status.state == AgentState::Serving {
-        Cell::Good(words)
     } else {
-        Cell::Bad(words)
+        Cell::good_unless(status.state != AgentState::Serving, words)
     }
 }
 
@@ -95,7 +85,7 @@ fn age(silence: Duration) -> String {
 
 /// Shows the parts that hosts do not serve, because they are missing or rejected by Envoy.
 pub(super) fn refused(page: &mut Page, agents: &Agents, now: Moment) {
-    let mut rows = FirstRows::default();
+    let mut rows = Rows::default();
     for shown in agents.shown(now) {
         let Some(status) = &shown.agent.status else {
             continue;
@@ -130,5 +120,5 @@ pub(super) fn refused(page: &mut Page, agents: &Agents, now: Moment) {
         }
     }
     let headings = ["Host", "Gateway", "Part", "Reason"];
-    rows.show(page, "Left out by hosts", headings);
+    page.table("Left out by hosts", headings, rows);
 }

@@ -4,22 +4,17 @@
 //! It shows statuses and reports, changes nothing, and must not contain any part of a key except
 //! the name of its Secret.
 
-mod first_rows;
 mod hosts;
 mod objects;
 
 use jiff::Timestamp;
 use sesame_gateway_api::expiry::{Expiry, ExpiryOf, ExpiryPhase};
-use sesame_http_server::page::{Cell, Page};
+use sesame_http_server::page::{Cell, Page, Rows};
 
-use self::first_rows::FirstRows;
 use super::agents::Agents;
 use super::compose::Reports;
 use super::liveness::Moment;
 use crate::statuses::{ProvisionReport, ResolvedStatuses};
-
-/// Number of visible digits of a revision, same as in reports.
-const SHOWN_DIGITS: usize = 12;
 
 /// The contents of the page.
 pub(super) struct ReplicaFacts<'a> {
@@ -84,7 +79,7 @@ fn problems(page: &mut Page, resolved: &ResolvedStatuses, reports: &Reports<'_>)
         without_fleet,
         released,
     } = reports.provisioned;
-    let mut rows = FirstRows::default();
+    let mut rows = Rows::default();
     for (what, all) in [
         (
             "cannot be published; what was published before is served",
@@ -107,11 +102,11 @@ fn problems(page: &mut Page, resolved: &ResolvedStatuses, reports: &Reports<'_>)
             rows.add(true, row);
         }
     }
-    rows.show(page, "Publishing", ["Gateway", "Problem", "Reason"]);
+    page.table("Publishing", ["Gateway", "Problem", "Reason"], rows);
 }
 
 fn certificates(page: &mut Page, resolved: &ResolvedStatuses, now: Timestamp) {
-    let mut rows = FirstRows::default();
+    let mut rows = Rows::default();
     for (gateway, expiries) in &resolved.expiries {
         for expiry in expiries {
             let fresh = expiry.phase(now) == ExpiryPhase::Fresh;
@@ -128,17 +123,13 @@ fn certificates(page: &mut Page, resolved: &ResolvedStatuses, now: Timestamp) {
                     name.as_str().into(),
                     of_what(of).into(),
                     gateway.to_string().into(),
-                    if fresh {
-                        Cell::Plain(end)
-                    } else {
-                        Cell::Bad(end)
-                    },
+                    Cell::plain_unless(!fresh, end),
                 ]
             });
         }
     }
     let headings = ["Object", "What expires", "Gateway", "Expires"];
-    rows.show(page, "Certificates", headings);
+    page.table("Certificates", headings, rows);
 }
 
 fn of_what(of: &ExpiryOf) -> String {
@@ -148,9 +139,4 @@ fn of_what(of: &ExpiryOf) -> String {
         ExpiryOf::RevocationList(issuer) => format!("revocation list of {issuer}"),
         ExpiryOf::Staple { demanded: _ } => "OCSP response".to_owned(),
     }
-}
-
-/// Returns the first digits of a revision.
-fn short(revision: &str) -> String {
-    revision.chars().take(SHOWN_DIGITS).collect()
 }

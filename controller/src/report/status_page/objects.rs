@@ -9,10 +9,8 @@ use sesame_gateway_api::status::{
     PolicyStatus, RouteStatus,
 };
 use sesame_gateway_api::world::{Kind, ObjectKey};
-use sesame_http_server::page::{Cell, Page};
+use sesame_http_server::page::{Cell, Page, Rows, short};
 
-use super::first_rows::FirstRows;
-use super::short;
 use crate::report::compose::{Reports, Status, compose};
 use crate::statuses::ResolvedStatuses;
 
@@ -23,7 +21,7 @@ pub(super) fn gateways(
     reports: &Reports<'_>,
     now: Timestamp,
 ) {
-    let mut rows = FirstRows::default();
+    let mut rows = Rows::default();
     for name in resolved.statuses.gateways.keys() {
         let key = Kind::Gateway.named(name.clone());
         if let Some(Status::Gateway(status)) = compose(&key, resolved, reports, now) {
@@ -40,7 +38,7 @@ pub(super) fn gateways(
         "Hosts",
         "Problem",
     ];
-    rows.show(page, "Gateways", headings);
+    page.table("Gateways", headings, rows);
 }
 
 fn gateway(
@@ -60,10 +58,7 @@ fn gateway(
     let programmed = programmed.find(|it| it.type_ == ConditionType::Programmed);
     let programmed = programmed.map_or(Cell::Bad("Unknown".to_owned()), |it| {
         let text = it.status.to_string();
-        match it.status {
-            ConditionStatus::True => Cell::Good(text),
-            ConditionStatus::False | ConditionStatus::Unknown => Cell::Bad(text),
-        }
+        Cell::good_unless(it.status != ConditionStatus::True, text)
     });
     let addresses = status.addresses.iter().map(|it| it.value.as_str());
     let addresses: Vec<&str> = addresses.collect();
@@ -104,7 +99,7 @@ pub(super) fn listeners(
     reports: &Reports<'_>,
     now: Timestamp,
 ) {
-    let mut rows = FirstRows::default();
+    let mut rows = Rows::default();
     let all = &resolved.statuses;
     let gateways = all.gateways.keys().map(|name| (Kind::Gateway, name));
     let sets = all
@@ -142,7 +137,7 @@ pub(super) fn listeners(
         }
     }
     let headings = ["Object", "Listener", "Attached routes", "State"];
-    rows.show(page, "Listeners", headings);
+    page.table("Listeners", headings, rows);
 }
 
 fn faults(conditions: &[Condition]) -> impl Iterator<Item = &Condition> {
@@ -156,7 +151,7 @@ pub(super) fn conditions(
     reports: &Reports<'_>,
     now: Timestamp,
 ) {
-    let mut rows = FirstRows::default();
+    let mut rows = Rows::default();
     let statuses = &resolved.statuses;
     let others = statuses
         .objects()
@@ -178,10 +173,10 @@ pub(super) fn conditions(
         }
     }
     let headings = ["Object", "Part", "Condition", "Reason", "Message"];
-    rows.show(page, "Objects", headings);
+    page.table("Objects", headings, rows);
 }
 
-type ConditionRows = FirstRows<5>;
+type ConditionRows = Rows<5>;
 
 fn add_status(rows: &mut ConditionRows, key: &ObjectKey, status: &Status) {
     match status {
@@ -217,11 +212,7 @@ fn add_conditions(
             [
                 key.to_string().into(),
                 part.map(reference).unwrap_or_default().into(),
-                if is_fault {
-                    Cell::Bad(said)
-                } else {
-                    Cell::Good(said)
-                },
+                Cell::good_unless(is_fault, said),
                 condition.reason.to_string().into(),
                 condition.message.as_str().into(),
             ]
