@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
+use sesame_backoff::Backoff;
 
 use super::admin::MAX_SOCKET_PATH;
 use super::log::{ENVOY_LOG, EnvoyLog};
@@ -45,8 +46,7 @@ impl RestartBackoff {
         let Some(doublings) = deaths.checked_sub(2) else {
             return self.at_once;
         };
-        let doublings = doublings.min(16);
-        self.first.saturating_mul(1 << doublings).min(self.longest)
+        Backoff::new(self.first, self.longest).doubled(doublings)
     }
 }
 

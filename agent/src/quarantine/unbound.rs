@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use sesame_backoff::Backoff;
 
 use crate::host::can_bind;
 use crate::host::port_owner::{self, PortOwner};
@@ -17,15 +18,8 @@ use crate::xds::parse_listener_name;
 use sesame_proto::schema::Transport;
 use sesame_render::{Rendered, Resource};
 
-/// Initial pause before checking the port again. It doubles with each failure.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-
-/// Returns the pause after this number of doublings.
-fn pause_after(doublings: u32) -> Duration {
-    let pause = FIRST_PAUSE.saturating_mul(1 << doublings.min(8));
-    pause.min(LONGEST_PAUSE)
-}
+/// Pauses before checking the port again.
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
 
 /// Excluded listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +38,7 @@ pub struct UnboundSocket {
     pub since: Timestamp,
     /// Rejected resource, if the address is not the reason. It is not retried.
     refused: Option<Resource>,
-    failures: u32,
+    backoff: Backoff,
     next: Instant,
     /// True while the current publication includes it.
     trying: bool,
@@ -85,8 +79,8 @@ impl Unbound {
         if before.is_some_and(|socket| !socket.trying) {
             return false;
         }
-        let failures = before.map_or(0, |socket| socket.failures).saturating_add(1);
-        let pause = pause_after(failures.saturating_sub(1));
+        let mut backoff = before.map_or(PAUSES, |socket| socket.backoff);
+        let pause = backoff.next_pause();
         let socket = UnboundSocket {
             address,
             transport,
@@ -95,7 +89,7 @@ impl Unbound {
             owner: port_owner::find(transport, address.ip(), address.port()),
             since: before.map_or(now, |socket| socket.since),
             refused,
-            failures,
+            backoff,
             next: Instant::now() + pause,
             trying: false,
         };
@@ -148,8 +142,7 @@ impl Unbound {
                 socket.trying = true;
                 any = true;
             } else {
-                socket.failures = socket.failures.saturating_add(1);
-                socket.next = now + pause_after(socket.failures);
+                socket.next = now + socket.backoff.next_pause();
             }
         }
         any

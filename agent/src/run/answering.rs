@@ -5,6 +5,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
+use sesame_backoff::Backoff;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -17,8 +18,8 @@ use crate::source::local::{Answerer, CertificateRequest, LocalFile, LocalFiles, 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Time within which an answer should be accepted; the request is sent again after it.
 const LOOKED_AT: Duration = Duration::from_secs(5);
-/// Pause after the first failure, and the longest pause.
-const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(300)];
+/// Pauses between two attempts.
+const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 /// Size limit of an answer in bytes.
 const MAX_ANSWER: usize = 1 << 20;
 
@@ -61,11 +62,11 @@ struct Asker {
 
 impl Asker {
     async fn run(self, mut local: LocalFiles) {
-        let mut pause = PAUSES[0];
+        let mut backoff = PAUSES;
         loop {
             let Some(open) = local.newest_seen().open.get(&self.object).cloned() else {
                 self.troubles.tell(&self.object, None);
-                pause = PAUSES[0];
+                backoff.reset();
                 local.changed().await;
                 continue;
             };
@@ -93,8 +94,7 @@ impl Asker {
                     self.troubles.tell(&self.object, Some(why));
                 }
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSES[1]);
+            tokio::time::sleep(backoff.next_pause()).await;
         }
     }
 

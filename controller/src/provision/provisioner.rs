@@ -9,6 +9,7 @@ use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::request::Request;
 use kube::{Api, Resource as _};
 use serde_json::json;
+use sesame_backoff::Backoff;
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -22,7 +23,7 @@ use super::upstream;
 use crate::connection::answer;
 use crate::publish::DesiredPublications;
 use crate::replica::{Replica, replace};
-use crate::retry::{NextAttempt, Pauses};
+use crate::retry::NextAttempt;
 use crate::statuses::{
     AddressesByGateway, HostsByGateway, ProvisionReport, ServiceRequests, SettingsByGateway,
 };
@@ -34,10 +35,10 @@ use sesame_published::names::PUBLISHER;
 /// Timeout of a write.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Pauses between attempts at one write.
-const PAUSES: Pauses = Pauses::new(PAUSE, Duration::from_secs(60));
+const PAUSES: Backoff = Backoff::new(PAUSE, Duration::from_secs(60));
 /// Pauses between attempts to write an object that changes all the time, such as a DaemonSet during
 /// a rollout.
-const CONFLICT_PAUSES: Pauses = Pauses::new(Duration::from_millis(200), Duration::from_secs(2));
+const CONFLICT_PAUSES: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
 /// Time between removing Pods from routing and deleting their workload: every node has to learn of
 /// it.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -170,7 +171,7 @@ impl Provisioner {
             let gateway = write.gateway().cloned();
             if write.ends_pods() {
                 failed.entry(key.clone()).or_insert_with(|| FailedWrite {
-                    retry: NextAttempt::soon(FAREWELL, &PAUSES, now),
+                    retry: NextAttempt::soon(FAREWELL, PAUSES, now),
                     told: None,
                 });
             }
@@ -323,7 +324,7 @@ fn after(
     let (why, told) = match failure {
         WriteFailure::Changed => {
             tracing::debug!(kind = kind.as_str(), %name, "changed concurrently; retrying");
-            let retry = NextAttempt::after(before, &CONFLICT_PAUSES, now);
+            let retry = NextAttempt::after(before, CONFLICT_PAUSES, now);
             return FailedWrite { retry, told: None };
         }
         WriteFailure::Taken(why) => (why.clone(), Some(why)),
@@ -339,7 +340,7 @@ fn after(
     };
     tracing::warn!(kind = kind.as_str(), %name, "cannot be written; retrying: {why}");
     FailedWrite {
-        retry: NextAttempt::after(before, &PAUSES, now),
+        retry: NextAttempt::after(before, PAUSES, now),
         told: gateway.zip(told),
     }
 }

@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use sesame_backoff::Backoff;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::plan::GatewayPlan;
-use crate::retry::{NextAttempt, Pauses};
+use crate::retry::NextAttempt;
 use crate::statuses::GatewayProblems;
 use sesame_gateway_api::api::NamespacedName;
 
 /// Pauses between attempts to publish a Gateway.
-const PAUSES: Pauses = Pauses::new(Duration::from_millis(250), Duration::from_secs(5));
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
 
 /// Next attempts by Gateway. `None` is for leftovers of deleted Gateways.
 pub(super) type Retries = BTreeMap<Option<NamespacedName>, NextAttempt>;
@@ -50,7 +51,7 @@ pub(super) fn note_failure(
         }
         return;
     };
-    let retry = NextAttempt::after(retries.get(&gateway), &PAUSES, Instant::now());
+    let retry = NextAttempt::after(retries.get(&gateway), PAUSES, Instant::now());
     retries.insert(gateway.clone(), retry);
     let Some(gateway) = gateway else {
         tracing::warn!(%why, "cannot remove the publication of a deleted Gateway; retrying");

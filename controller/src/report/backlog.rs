@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use sesame_backoff::Backoff;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
@@ -15,7 +16,7 @@ use super::events::Expiring;
 use super::liveness::Moment;
 use super::pace::Pace;
 use super::write::WriteOutcome;
-use crate::retry::{NextAttempt, Pauses};
+use crate::retry::NextAttempt;
 use crate::statuses::{Resolved, ResolvedStatuses, RouteStatusUpdate, StatusChange};
 use crate::watch::StoredStatus;
 use sesame_gateway_api::api::NamespacedName;
@@ -24,7 +25,7 @@ use sesame_gateway_api::world::{Kind, ObjectKey};
 /// Pause after a conflict with another controller's write.
 const AGAIN: Duration = Duration::from_millis(100);
 /// Pauses between attempts at a rejected write.
-const PAUSES: Pauses = Pauses::new(Duration::from_secs(1), Duration::from_secs(30));
+const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
 /// SHA-256 of a status as JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,11 +242,11 @@ impl Backlog {
             WriteOutcome::Gone => {}
             // The watch delivers the new version, or already has.
             WriteOutcome::Changed => {
-                let retry = NextAttempt::soon(AGAIN, &PAUSES, Instant::now());
+                let retry = NextAttempt::soon(AGAIN, PAUSES, Instant::now());
                 self.retries.insert(key, retry);
             }
             WriteOutcome::Failed => {
-                let retry = NextAttempt::after(self.retries.get(&key), &PAUSES, Instant::now());
+                let retry = NextAttempt::after(self.retries.get(&key), PAUSES, Instant::now());
                 self.retries.insert(key, retry);
             }
         }

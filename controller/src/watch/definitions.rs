@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use super::{Input, api_resource};
 use crate::connection::answer;
 use crate::replica::Replica;
-use crate::retry::Pauses;
+use crate::retry::READS;
 use sesame_gateway_api::api::GATEWAY_GROUP;
 use sesame_gateway_api::world::{DefinitionRelease, Definitions, Kind};
 
@@ -89,11 +89,11 @@ impl DefinitionReader {
     /// Runs until the engine ends.
     pub(crate) async fn run(self) {
         let mut told = None;
-        let mut pauses = Pauses::of_reads();
+        let mut backoff = READS;
         loop {
             let pause = match self.read().await {
                 Ok(found) => {
-                    pauses = Pauses::of_reads();
+                    backoff.reset();
                     if told.as_ref() != Some(&found) {
                         let input = Input::Defined(Definitions::Installed(found.clone()));
                         if self.inputs.send(input).is_err() {
@@ -106,7 +106,7 @@ impl DefinitionReader {
                 Err(error) => {
                     let subject = "definitions of the Gateway API";
                     self.replica.failures.record(subject, &error);
-                    pauses.pause()
+                    backoff.next_pause()
                 }
             };
             tokio::time::sleep(pause).await;

@@ -16,7 +16,7 @@ use super::published_before::published_before;
 use super::{Input, Received, api_resource};
 use crate::connection::answer;
 use crate::replica::Replica;
-use crate::retry::Pauses;
+use crate::retry::READS;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
 /// Timeout of a read.
@@ -142,7 +142,7 @@ async fn read(replica: Replica, key: ObjectKey, delay: Duration) -> (ObjectKey, 
     let resource = api_resource(key.kind, "v1");
     let api: Api<Received> =
         Api::namespaced_with(replica.client.clone(), &key.name.namespace, &resource);
-    let mut pauses = Pauses::of_reads();
+    let mut backoff = READS;
     let mut forbidden = 0;
     loop {
         match answer(TIMEOUT, api.get_opt(&key.name.name)).await {
@@ -166,6 +166,6 @@ async fn read(replica: Replica, key: ObjectKey, delay: Duration) -> (ObjectKey, 
             }
             Err(error) => replica.failures.record(key.kind.as_str(), &error),
         }
-        tokio::time::sleep(pauses.pause()).await;
+        tokio::time::sleep(backoff.next_pause()).await;
     }
 }

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::merged::{MergedLists, OfName};
 use crate::replica::{ApiFailures, Replica};
-use crate::retry::Pauses;
+use crate::retry::{READS, WatchBackoff};
 use crate::serve::Metrics;
 use sesame_gateway_api::api::NamespacedName;
 
@@ -142,7 +142,7 @@ pub(crate) async fn follow<K: kube::Resource + OfName + Debug, T>(
         (name, keep(object))
     };
     let watches = watches.into_iter().enumerate().map(|(index, watch)| {
-        let events = forgotten_passed_over(watch).backoff(Pauses::of_reads());
+        let events = forgotten_passed_over(watch).backoff(WatchBackoff(READS));
         Box::pin(events.map(move |event| (index, event)))
     });
     let mut events = select_all(watches);

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::connection::answer;
 use crate::replica::Replica;
-use crate::retry::Pauses;
+use crate::retry::READS;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::decode::decode_value;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
@@ -233,7 +233,7 @@ impl Watches {
     where
         F: Future<Output = kube::Result<T>>,
     {
-        let mut pauses = Pauses::of_reads();
+        let mut backoff = READS;
         loop {
             match question().await {
                 Ok(answer) => return answer,
@@ -243,7 +243,7 @@ impl Watches {
                     self.replica.failures.record(&subject, &error);
                 }
             }
-            tokio::time::sleep(pauses.pause()).await;
+            tokio::time::sleep(backoff.next_pause()).await;
         }
     }
 }

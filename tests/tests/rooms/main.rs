@@ -22,8 +22,9 @@ use crate::modules::{ModulePath, Modules};
 use crate::table::Row;
 
 /// Crate names without `sesame-`, and their source directories.
-const CRATES: [(&str, &str); 9] = [
+const CRATES: [(&str, &str); 10] = [
     ("agent", "agent/src"),
+    ("backoff", "proto/backoff/src"),
     ("controller", "controller/src"),
     ("files", "proto/files/src"),
     ("gateway-api", "controller/gateway-api/src"),

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use sesame_backoff::Backoff;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
@@ -26,7 +27,8 @@ use crate::xds::{Subscription, XdsKind};
 const CHECK: Duration = Duration::from_secs(5);
 /// Time limit for the first versions after Envoy is live. After that it is considered not loaded.
 const FIRST_VERSIONS: Duration = Duration::from_secs(2);
-const SLOWEST_POLL: Duration = Duration::from_millis(20);
+/// Pauses between queries to an Envoy that starts.
+const POLLS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(20));
 /// Time for which new connections wait for the next Envoy; after that they are refused.
 const WAIT: Duration = Duration::from_secs(5);
 /// Number of connections that may reach a parked socket of a live Envoy before its sockets are no
@@ -358,7 +360,7 @@ async fn event(
 /// Waits until Envoy is live and has its first listeners and clusters. Returns false if it is live
 /// without them.
 async fn first_load(admin: &Admin) -> bool {
-    let mut pause = Duration::from_millis(2);
+    let mut polls = POLLS;
     let mut live_since = None;
     loop {
         if live_since.is_none() && matches!(admin.ready().await, Ok(Readiness::Live)) {
@@ -380,7 +382,6 @@ async fn first_load(admin: &Admin) -> bool {
                 return false;
             }
         }
-        sleep(pause).await;
-        pause = (pause * 2).min(SLOWEST_POLL);
+        sleep(polls.next_pause()).await;
     }
 }

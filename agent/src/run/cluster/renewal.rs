@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::Clients;
 use crate::join::exchange;
-use crate::source::cluster::backoff::{Backoff, jittered};
+use crate::source::cluster::backoff::{USUAL, jittered};
 use crate::source::cluster::describe_error;
 use crate::source::cluster::stored_token::StoredToken;
 
@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Renews the credential of this kubeconfig for as long as the agent runs.
 pub(super) async fn renew(kubeconfig: PathBuf, stored: StoredToken, clients: Clients) {
-    let mut backoff = Backoff::default();
+    let mut backoff = USUAL;
     let mut failing = false;
     let mut renewed: Option<Instant> = None;
     loop {
@@ -61,7 +61,7 @@ pub(super) async fn renew(kubeconfig: PathBuf, stored: StoredToken, clients: Cli
                     tracing::warn!(until = %credential.expires, "cannot renew the credential of this host now: {why}");
                 }
                 failing = true;
-                tokio::time::sleep(backoff.next()).await;
+                tokio::time::sleep(jittered(backoff.next_pause())).await;
             }
         }
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sesame_backoff::Backoff;
 use sesame_proto::keys::KeyPair;
 use tokio::task::JoinHandle;
 
@@ -13,8 +14,8 @@ use crate::run::target::Target;
 
 /// Number of failed attempts before a failure is reported.
 const QUIET: u32 = 3;
-/// Longest pause between two attempts.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Pauses between two attempts.
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(60));
 
 /// The proofs of one instance.
 pub(super) struct Handshakes {
@@ -90,11 +91,10 @@ impl Handshakes {
             self.failures = 0;
             return BTreeMap::new();
         }
-        self.failures = self.failures.saturating_add(1);
         if let Some(served) = self.known.clone() {
-            let pause = Duration::from_millis(250) * 2_u32.saturating_pow(self.failures.min(10));
-            self.start(&served, pause.min(LONGEST_PAUSE));
+            self.start(&served, PAUSES.doubled(self.failures));
         }
+        self.failures = self.failures.saturating_add(1);
         if self.failures < QUIET {
             return BTreeMap::new();
         }

@@ -1,7 +1,9 @@
-//! Pauses before a retry: growing, bounded, and jittered across hosts.
+//! Pauses before a request to an API server is retried, jittered across hosts.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
+
+use sesame_backoff::Backoff;
 
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);
@@ -15,41 +17,8 @@ const FIRST_REFUSED: Duration = Duration::from_secs(1);
 /// last by much.
 const LONGEST_BUSY: Duration = Duration::from_secs(5);
 
-/// The back-off of one failing operation.
-#[derive(Debug)]
-pub(crate) struct Backoff {
-    first: Duration,
-    longest: Duration,
-    failures: u32,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self::new(FIRST, LONGEST)
-    }
-}
-
-impl Backoff {
-    const fn new(first: Duration, longest: Duration) -> Self {
-        Self {
-            first,
-            longest,
-            failures: 0,
-        }
-    }
-
-    /// Starts again with the shortest pause, after a success.
-    pub(crate) fn reset(&mut self) {
-        self.failures = 0;
-    }
-
-    /// Returns the pause after one more failure.
-    pub(crate) fn next(&mut self) -> Duration {
-        let grown = self.first.saturating_mul(1 << self.failures.min(10));
-        self.failures = self.failures.saturating_add(1);
-        jittered(grown.min(self.longest))
-    }
-}
+/// The back-off of one failing operation, without jitter.
+pub(crate) const USUAL: Backoff = Backoff::new(FIRST, LONGEST);
 
 /// Reason why a request to an API server failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,11 +61,11 @@ impl ServerBackoff {
 
     /// Returns the pause after one more failure.
     pub(crate) fn after(&mut self, fault: ServerFault) -> Duration {
-        match fault {
-            ServerFault::Busy => self.busy.next(),
-            ServerFault::Refused => self.refused.next(),
-            ServerFault::Unreachable => self.unreachable.next(),
-        }
+        jittered(match fault {
+            ServerFault::Busy => self.busy.next_pause(),
+            ServerFault::Refused => self.refused.next_pause(),
+            ServerFault::Unreachable => self.unreachable.next_pause(),
+        })
     }
 }
 
@@ -109,17 +78,16 @@ pub(crate) fn jittered(duration: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
-    fn pauses_grow_to_a_bound_and_start_again() {
-        let mut backoff = Backoff::default();
-        assert!(backoff.next() < Duration::from_millis(300));
-        let last = (0..100).map(|_| backoff.next()).last();
-        let bounds = Duration::from_secs(20)..Duration::from_secs(40);
-        assert!(last.is_some_and(|pause| bounds.contains(&pause)));
-        backoff.reset();
-        assert!(backoff.next() < Duration::from_millis(300));
+    fn jitter_stays_within_a_quarter_and_differs() {
+        let pauses: BTreeSet<Duration> = (0..100).map(|_| jittered(LONGEST)).collect();
+        let bounds = LONGEST * 3 / 4..LONGEST * 5 / 4;
+        assert!(pauses.iter().all(|pause| bounds.contains(pause)));
+        assert!(pauses.len() > 10, "{pauses:?}");
     }
 
     #[test]

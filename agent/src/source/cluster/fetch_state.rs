@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use sesame_backoff::Backoff;
 use sesame_gateway_api::api::NamespacedName;
 
 use super::assembler::RevisionAssembler;
-use super::backoff::Backoff;
+use super::backoff::USUAL;
 use crate::source::update::{GatewayUpdate, Receipt};
 
 /// An assembler, and the state of its requests.
@@ -32,7 +33,7 @@ impl FetchState {
     pub(super) fn of(assembler: RevisionAssembler) -> Self {
         Self {
             assembler,
-            backoff: Backoff::default(),
+            backoff: USUAL,
             round: 0,
             busy: false,
             paused: false,

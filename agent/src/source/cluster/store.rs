@@ -12,6 +12,7 @@ use sesame_published::names::{FLEET_LABEL, Part, gateway_id};
 use tokio::sync::watch;
 
 use super::assembler::RevisionAssembler;
+use super::backoff::jittered;
 use super::connect::ClusterSettings;
 use super::fetch::{Fetched, fetch, look_for_manifest};
 use super::fetch_state::FetchState;
@@ -250,7 +251,8 @@ impl ClusterStore {
         };
         entry.doubted = true;
         let namespace = self.settings.namespace.clone();
-        let (id, round, pause) = (id.to_owned(), entry.round, entry.backoff.next());
+        let (id, round) = (id.to_owned(), entry.round);
+        let pause = jittered(entry.backoff.next_pause());
         self.work.push(Box::pin(async move {
             let found = look_for_manifest(client, &namespace, &gateway).await;
             if found.is_err() {
@@ -275,7 +277,7 @@ impl ClusterStore {
                 let failed = !fetched.faults.is_empty();
                 entry.assembler.absorb(fetched);
                 if failed {
-                    let pause = entry.backoff.next();
+                    let pause = jittered(entry.backoff.next_pause());
                     entry.paused = true;
                     self.work.push(Box::pin(async move {
                         tokio::time::sleep(pause).await;
