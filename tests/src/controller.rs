@@ -71,6 +71,13 @@ pub async fn deployed(channel: Channel) -> TestCluster {
     cluster
 }
 
+/// Applies a file of `controller/deploy`.
+pub async fn give_rights(cluster: &TestCluster, file: &str) {
+    let path = workspace().join("controller/deploy").join(file);
+    let text = std::fs::read_to_string(path).expect(file);
+    cluster.apply(&text).await.expect(file);
+}
+
 /// Returns the ServiceAccount of `controller/deploy`.
 pub fn controller_user() -> User {
     User::service_account(NAMESPACE, "sesame-controller")

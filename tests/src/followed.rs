@@ -2,8 +2,7 @@
 
 use crate::agent::{AgentUnderTest, Setup};
 use crate::cluster::{Channel, TestCluster, User};
-use crate::controller::{ControllerUnderTest, NAMESPACE, deployed};
-use crate::envoy::workspace;
+use crate::controller::{ControllerUnderTest, NAMESPACE, deployed, give_rights};
 use crate::reports::allow_hosts;
 
 /// Starts all three. The agent is the host `host-1` with its ServiceAccount's rights and these
@@ -22,12 +21,16 @@ pub async fn followed_with(
     flags: &[&str],
 ) -> (TestCluster, ControllerUnderTest, AgentUnderTest) {
     let cluster = deployed(Channel::Standard).await;
-    let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
-    let rbac = std::fs::read_to_string(rbac).expect("the agent's rights");
-    cluster.apply(&rbac).await.expect("the agent's rights");
-    allow_hosts(&cluster, &["host-1"]).await;
     let controller = ControllerUnderTest::start(&cluster, controller_flags).await;
     controller.wait_ready().await;
+    let agent = follow(&cluster, ports, flags).await;
+    (cluster, controller, agent)
+}
+
+/// Starts an agent that follows the cluster as the host `host-1` with its ServiceAccount's rights.
+pub async fn follow(cluster: &TestCluster, ports: &[u16], flags: &[&str]) -> AgentUnderTest {
+    give_rights(cluster, "agent/rbac.yaml").await;
+    allow_hosts(cluster, &["host-1"]).await;
     let user = User::service_account(NAMESPACE, "sesame-agent");
     let config = cluster.kubeconfig(&user).await;
     let mut agent = Setup::with_ports(ports).without_manifests().prepare();
@@ -35,5 +38,5 @@ pub async fn followed_with(
     agent.add_flags(&["--host", "host-1"]);
     agent.add_flags(flags);
     agent.restart();
-    (cluster, controller, agent)
+    agent
 }

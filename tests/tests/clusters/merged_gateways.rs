@@ -7,18 +7,17 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
-use sesame_tests::cluster::{Channel, TestCluster, User};
+use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{
     ControllerUnderTest, NAMESPACE, SOON, condition, deployed, publication,
 };
-use sesame_tests::envoy::workspace;
+use sesame_tests::followed::follow;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
     edge_with_parameters, gateway, http_listener, https_listener, l4_listener, plain_route,
     rule_to, served, yaml,
 };
 use sesame_tests::network;
-use sesame_tests::reports::allow_hosts;
 use sesame_tests::wait::{eventually, holds};
 
 const YOUNG_ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/young";
@@ -203,21 +202,6 @@ async fn restarted_agent_serves_gateway_with_rejected_settings() {
     load.stop().await.assert_clean();
 }
 
-/// Starts an agent that follows the cluster, with the rights of `controller/deploy`.
-async fn follow(cluster: &TestCluster) -> AgentUnderTest {
-    let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
-    let rbac = std::fs::read_to_string(rbac).expect("the agent's rights");
-    cluster.apply(&rbac).await.expect("the agent's rights");
-    allow_hosts(cluster, &["host-1"]).await;
-    let user = User::service_account(NAMESPACE, "sesame-agent");
-    let config = cluster.kubeconfig(&user).await;
-    let mut agent = Setup::with_ports(&[80]).without_manifests().prepare();
-    agent.add_flags(&["--kube", "--kubeconfig", &config.to_string_lossy()]);
-    agent.add_flags(&["--host", "host-1"]);
-    agent.restart();
-    agent
-}
-
 fn path(gateway: &str) -> String {
     format!("{GATEWAYS}/{gateway}")
 }
@@ -234,7 +218,7 @@ async fn merged_gateways_share_publication_service_and_envoys() {
     let cluster = deployed(Channel::Standard).await;
     let mut controller = ControllerUnderTest::start(&cluster, &[]).await;
     controller.wait_ready().await;
-    let agent = follow(&cluster).await;
+    let agent = follow(&cluster, &[80], &[]).await;
     let at = (network::BACKENDS, 0).into();
     let old = Backend::start_at("old", at).await.expect("an address");
     let new = Backend::start_at("young", at).await.expect("an address");

@@ -13,8 +13,7 @@ use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::client::Request;
 use sesame_tests::cluster::{Channel, TestCluster, User};
-use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, condition, deployed};
-use sesame_tests::envoy::workspace;
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, condition, deployed, give_rights};
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, https_listener, plain_route, served};
 use sesame_tests::network;
@@ -68,9 +67,7 @@ impl Served {
     /// Starts with the agent of this version and today's controller.
     async fn start(directory: &Path, older: &Version) -> Self {
         let cluster = deployed(Channel::Standard).await;
-        let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
-        let rbac = std::fs::read_to_string(rbac).expect("the agent's rights");
-        cluster.apply(&rbac).await.expect("the agent's rights");
+        give_rights(&cluster, "agent/rbac.yaml").await;
         allow_hosts(&cluster, &["host-1"]).await;
         let controller = ControllerUnderTest::start(&cluster, &[]).await;
         controller.wait_ready().await;

@@ -2,15 +2,13 @@
 //! Gateway API 1.7, a real controller, an agent and an Envoy.
 
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
-use sesame_tests::cluster::{Channel, TestCluster, User};
-use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, condition, deploy};
-use sesame_tests::envoy::workspace;
+use sesame_tests::cluster::{Channel, TestCluster};
+use sesame_tests::controller::{ControllerUnderTest, condition, deploy};
+use sesame_tests::followed::follow;
 use sesame_tests::manifests::{edge, http_listener, http_route};
 use sesame_tests::network;
-use sesame_tests::reports::allow_hosts;
 
 const EXPERIMENTAL: &str = "/apis/gateway.networking.x-k8s.io/v1alpha1/namespaces/default";
 const POD: &str = "/api/v1/namespaces/default/pods/web-1";
@@ -55,20 +53,6 @@ fn accepted(object: &Value) -> &Value {
     &condition(conditions, "Accepted")["reason"]
 }
 
-async fn agent_of(cluster: &TestCluster) -> AgentUnderTest {
-    let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
-    let rbac = std::fs::read_to_string(rbac).expect("the agent's rights");
-    cluster.apply(&rbac).await.expect("the agent's rights");
-    allow_hosts(cluster, &["host-1"]).await;
-    let user = User::service_account(NAMESPACE, "sesame-agent");
-    let config = cluster.kubeconfig(&user).await;
-    let mut agent = Setup::with_ports(&[80]).without_manifests().prepare();
-    agent.add_flags(&["--kube", "--kubeconfig", &config.to_string_lossy()]);
-    agent.add_flags(&["--host", "host-1"]);
-    agent.restart();
-    agent
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn selected_pods_get_requests_only_while_ready() {
     if !network::inside_own("selected_pods_get_requests_only_while_ready") {
@@ -79,7 +63,7 @@ async fn selected_pods_get_requests_only_while_ready() {
     deploy(&cluster).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
     controller.wait_ready().await;
-    let agent = agent_of(&cluster).await;
+    let agent = follow(&cluster, &[80], &[]).await;
     let at = (network::BACKENDS, 0).into();
     let backend = Backend::start_at("app", at).await.expect("an address");
     let (address, port) = (backend.address().ip().to_string(), backend.address().port());

@@ -3,18 +3,16 @@
 //! unsupported ones are reported in the status.
 
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::authorizing::Authorizing;
 use sesame_tests::backend::Backend;
 use sesame_tests::client::Request;
-use sesame_tests::cluster::{Channel, TestCluster, User};
-use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, SOON, condition, deploy};
-use sesame_tests::envoy::workspace;
+use sesame_tests::cluster::{Channel, TestCluster};
+use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deploy};
+use sesame_tests::followed::follow;
 use sesame_tests::manifests::{
     backend_ref, edge, gateway, http_listener, http_route, path, served,
 };
 use sesame_tests::network;
-use sesame_tests::reports::allow_hosts;
 use sesame_tests::wait::eventually;
 
 const RESOURCES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default";
@@ -75,20 +73,6 @@ fn objects(backend: &Backend, auth: &Authorizing) -> Vec<Value> {
     objects
 }
 
-async fn agent_of(cluster: &TestCluster) -> AgentUnderTest {
-    let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
-    let rbac = std::fs::read_to_string(rbac).expect("the agent's rights");
-    cluster.apply(&rbac).await.expect("the agent's rights");
-    allow_hosts(cluster, &["host-1"]).await;
-    let user = User::service_account(NAMESPACE, "sesame-agent");
-    let config = cluster.kubeconfig(&user).await;
-    let mut agent = Setup::with_ports(&[80]).without_manifests().prepare();
-    agent.add_flags(&["--kube", "--kubeconfig", &config.to_string_lossy()]);
-    agent.add_flags(&["--host", "host-1"]);
-    agent.restart();
-    agent
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn experimental_fields_are_served_or_reported_in_status() {
     if !network::inside_own("experimental_fields_are_served_or_reported_in_status") {
@@ -99,7 +83,7 @@ async fn experimental_fields_are_served_or_reported_in_status() {
     deploy(&cluster).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
     controller.wait_ready().await;
-    let agent = agent_of(&cluster).await;
+    let agent = follow(&cluster, &[80], &[]).await;
     let at = (network::BACKENDS, 0).into();
     let backend = Backend::start_at("app", at).await.expect("an address");
     let auth = Authorizing::start_at("auth", network::BACKENDS.into()).await;
@@ -197,7 +181,7 @@ async fn sessions_in_older_shape_survive_newer_definitions() {
     deploy(&cluster).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
     controller.wait_ready().await;
-    let agent = agent_of(&cluster).await;
+    let agent = follow(&cluster, &[80], &[]).await;
     let start = async |name| {
         let at = (network::BACKENDS, 0).into();
         Backend::start_at(name, at).await.expect("an address")

@@ -2,15 +2,13 @@
 //! real controller, an agent, an Envoy and a collector.
 
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
-use sesame_tests::cluster::{Channel, TestCluster, User};
+use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::collecting::Collecting;
-use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, condition, deploy};
-use sesame_tests::envoy::workspace;
+use sesame_tests::controller::{ControllerUnderTest, condition, deploy};
+use sesame_tests::followed::follow;
 use sesame_tests::manifests::{edge, http_listener, plain_route, served};
 use sesame_tests::network;
-use sesame_tests::reports::allow_hosts;
 
 const POLICIES: &str =
     "/apis/gateway.networking.x-k8s.io/v1alpha1/namespaces/default/xtelemetrypolicies";
@@ -24,20 +22,6 @@ fn policy(name: &str, service: &str) -> Value {
         "tracing": {"mode": "Enabled", "provider": {"backendRef": {"name": service, "port": 80}},
             "samplingRate": {"numerator": 100}}
     }})
-}
-
-async fn agent_of(cluster: &TestCluster) -> AgentUnderTest {
-    let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
-    let rbac = std::fs::read_to_string(rbac).expect("the agent's rights");
-    cluster.apply(&rbac).await.expect("the agent's rights");
-    allow_hosts(cluster, &["host-1"]).await;
-    let user = User::service_account(NAMESPACE, "sesame-agent");
-    let config = cluster.kubeconfig(&user).await;
-    let mut agent = Setup::with_ports(&[80]).without_manifests().prepare();
-    agent.add_flags(&["--kube", "--kubeconfig", &config.to_string_lossy()]);
-    agent.add_flags(&["--host", "host-1"]);
-    agent.restart();
-    agent
 }
 
 /// Returns the reason of a condition in the controller's own entry of a policy's status.
@@ -62,7 +46,7 @@ async fn telemetry_policies_trace_and_report_status() {
     deploy(&cluster).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
     controller.wait_ready().await;
-    let agent = agent_of(&cluster).await;
+    let agent = follow(&cluster, &[80], &[]).await;
     let at = (network::BACKENDS, 0).into();
     let backend = Backend::start_at("app", at).await.expect("an address");
     let collecting = Collecting::start_at(network::BACKENDS.into()).await;

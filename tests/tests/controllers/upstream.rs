@@ -8,8 +8,9 @@ use sesame_tests::agent::Setup;
 use sesame_tests::backend::Backend;
 use sesame_tests::client::Request;
 use sesame_tests::cluster::{Channel, TestCluster, User};
-use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, SOON, condition, deployed};
-use sesame_tests::envoy::workspace;
+use sesame_tests::controller::{
+    ControllerUnderTest, NAMESPACE, SOON, condition, deployed, give_rights,
+};
 use sesame_tests::manifests::{
     edge_name, edge_with_parameters, gateway_class, http_listener, plain_route, served,
 };
@@ -27,12 +28,6 @@ const HOST: &str = "192.0.2.7";
 
 fn upstream(class: &str) -> Value {
     json!({"type": "UpstreamGateway", "upstream": {"gatewayClassName": class}})
-}
-
-async fn give_rights(cluster: &TestCluster, file: &str) {
-    let path = workspace().join("controller/deploy").join(file);
-    let text = std::fs::read_to_string(path).expect(file);
-    cluster.apply(&text).await.expect(file);
 }
 
 async fn apply(cluster: &TestCluster, spec: &Value) {

@@ -16,8 +16,7 @@ use sesame_published::names::{SHARD_ENTRY, manifest_name};
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary};
 use sesame_tests::backend::Backend;
 use sesame_tests::cluster::{Channel, User};
-use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, deployed};
-use sesame_tests::envoy::workspace;
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, deployed, give_rights};
 use sesame_tests::manifests::{
     edge, edge_name, http_listener, http_route, path, rule_to, served, yaml,
 };
@@ -115,9 +114,7 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     write(&signing, OLD[0]);
     write(&trusted, OLD[1]);
     let cluster = deployed(Channel::Standard).await;
-    let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
-    let rbac = std::fs::read_to_string(rbac).expect("the agent's rights");
-    cluster.apply(&rbac).await.expect("the agent's rights");
+    give_rights(&cluster, "agent/rbac.yaml").await;
     let flag = signing.to_string_lossy();
     let mut controller = ControllerUnderTest::start(&cluster, &["--signing-key-file", &flag]).await;
     controller.wait_ready().await;

@@ -2,19 +2,17 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 
 use sesame_files::directory;
 use sesame_proto::keys;
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::checks::Checks;
-use sesame_tests::cluster::User;
-use sesame_tests::controller::{ControllerUnderTest, NAMESPACE};
+use sesame_tests::controller::ControllerUnderTest;
+use sesame_tests::followed::follow;
 use sesame_tests::manifests::yaml;
 use sesame_tests::network;
 use sesame_tests::publications::one;
-use sesame_tests::reports::allow_hosts;
 
 use super::{
     Authorities, CALLER, GATEWAY, TRUSTED, cluster_with_mesh, give_rights, objects, ocg_policy,
@@ -104,8 +102,6 @@ async fn each_side_admits_only_the_other_in_cluster() {
     let all = Authorities::new();
     let cluster = cluster_with_mesh().await;
     give_rights(&cluster, "ocg-bundles.yaml").await;
-    give_rights(&cluster, "agent/rbac.yaml").await;
-    allow_hosts(&cluster, &["host-1"]).await;
     let controller = ControllerUnderTest::start(&cluster, &["--configuration", "sesame"]).await;
     controller.wait_ready().await;
     let at = (network::BACKENDS, 0).into();
@@ -115,18 +111,8 @@ async fn each_side_admits_only_the_other_in_cluster() {
     cluster.apply_all(&[ocg_policy(true)]).await;
     // The mesh's workload trusts this bundle.
     published(&cluster, &[&all.gateway]).await;
-    let user = User::service_account(NAMESPACE, "sesame-agent");
-    let agent = agent_of(&cluster.kubeconfig(&user).await);
+    let agent = follow(&cluster, &[80, 443], &[]).await;
     each_lets_in_only_the_other(&agent, &all).await;
     let good = ("True", "CertificateTrusted");
     told(&cluster, GATEWAY, TRUSTED, good, "ocg-trust-bundle").await;
-}
-
-/// Starts an agent that follows the cluster.
-fn agent_of(kubeconfig: &Path) -> AgentUnderTest {
-    let mut agent = Setup::with_ports(&[80, 443]).without_manifests().prepare();
-    agent.add_flags(&["--kube", "--kubeconfig", &kubeconfig.to_string_lossy()]);
-    agent.add_flags(&["--host", "host-1"]);
-    agent.restart();
-    agent
 }

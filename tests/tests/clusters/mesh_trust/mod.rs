@@ -13,8 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use sesame_tests::certs::{Authority, Leaf};
 use sesame_tests::cluster::{Channel, TestCluster};
-use sesame_tests::controller::{NAMESPACE, condition, deployed};
-use sesame_tests::envoy::workspace;
+use sesame_tests::controller::{NAMESPACE, condition, deployed, give_rights};
 use sesame_tests::manifests::{
     edge, endpoint_slices, http_listener, http_route, https_listener, on_listener, rule_to, service,
 };
@@ -159,10 +158,4 @@ async fn published(cluster: &TestCluster, authorities: &[&Authority]) -> Value {
     };
     let what = format!("{} authorities are published", authorities.len());
     cluster.until(&what, OCG_BUNDLE, is_so).await
-}
-
-async fn give_rights(cluster: &TestCluster, file: &str) {
-    let path = workspace().join("controller/deploy").join(file);
-    let text = std::fs::read_to_string(path).expect(file);
-    cluster.apply(&text).await.expect(file);
 }

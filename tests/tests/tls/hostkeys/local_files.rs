@@ -13,16 +13,15 @@ use sesame_gateway_api::certificate_facts::CertificateFacts;
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::{Authority, Leaf};
-use sesame_tests::cluster::{Channel, User};
-use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, condition, deployed, keys};
-use sesame_tests::envoy::workspace;
+use sesame_tests::cluster::Channel;
+use sesame_tests::controller::{ControllerUnderTest, condition, deployed, keys};
+use sesame_tests::followed::follow;
 use sesame_tests::handshakes::Handshake;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
     backend_tls_policy, edge, edge_name, http_listener, http_route, https_listener, rule_to,
     served, verified_by, yaml,
 };
-use sesame_tests::reports::allow_hosts;
 use sesame_tests::seeded::count;
 use sesame_tests::wait::{eventually, holds};
 
@@ -225,10 +224,6 @@ async fn gateway_uses_client_certificate_from_host_files() {
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_host_uses_local_key_unknown_to_controller() {
     let cluster = deployed(Channel::Standard).await;
-    let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
-    let rbac = fs::read_to_string(rbac).expect("the agent's rights");
-    cluster.apply(&rbac).await.expect("the agent's rights");
-    allow_hosts(&cluster, &["host-1"]).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
     controller.wait_ready().await;
     let mut listener = https_listener("https", 443, "", "pair");
@@ -245,12 +240,7 @@ async fn cluster_host_uses_local_key_unknown_to_controller() {
     objects.push(shared.secret("shared"));
     cluster.apply_all(&objects).await;
 
-    let user = User::service_account(NAMESPACE, "sesame-agent");
-    let config = cluster.kubeconfig(&user).await;
-    let mut agent = Setup::with_ports(&[443, 80]).without_manifests().prepare();
-    agent.add_flags(&["--kube", "--kubeconfig", &config.to_string_lossy()]);
-    agent.add_flags(&["--host", "host-1"]);
-    agent.restart();
+    let mut agent = follow(&cluster, &[443, 80], &[]).await;
     let of_listener = |gateway: &Value, type_: &str| {
         let listener = &gateway["status"]["listeners"][0];
         condition(&listener["conditions"], type_).clone()

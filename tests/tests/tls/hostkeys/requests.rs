@@ -13,16 +13,16 @@ use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::client::Request;
-use sesame_tests::cluster::{Channel, TestCluster, User};
-use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, deployed};
+use sesame_tests::cluster::{Channel, TestCluster};
+use sesame_tests::controller::{ControllerUnderTest, deployed};
 use sesame_tests::envoy::workspace;
+use sesame_tests::followed::follow;
 use sesame_tests::handshakes::Handshake;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
     backend_tls_policy, edge, http_listener, http_route, https_listener, rule_to, served,
     verified_by, yaml,
 };
-use sesame_tests::reports::allow_hosts;
 use sesame_tests::seeded::count;
 use sesame_tests::wait::{eventually, holds};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -337,10 +337,6 @@ fn rights() -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_signer_signs_for_host_listener() {
     let cluster = deployed(Channel::Standard).await;
-    let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
-    let rbac = fs::read_to_string(rbac).expect("the agent's rights");
-    cluster.apply(&rbac).await.expect("the agent's rights");
-    allow_hosts(&cluster, &["host-1"]).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
     controller.wait_ready().await;
     let mut listener = https_listener("https", 443, "", "pair");
@@ -349,17 +345,12 @@ async fn cluster_signer_signs_for_host_listener() {
         .apply_all(&edge(&[listener, http_listener("http", 80, "")]))
         .await;
 
-    let user = User::service_account(NAMESPACE, "sesame-agent");
-    let config = cluster.kubeconfig(&user).await;
     let flag = |name: &str| {
         format!(
             "--certificate-request=secret=default/pair,dnsName=a.test{name},usage=server,signerName=site.test/edge,expirationSeconds=3600"
         )
     };
-    let mut agent = Setup::with_ports(&[443, 80]).without_manifests().prepare();
-    agent.add_flags(&["--kube", "--kubeconfig", &config.to_string_lossy()]);
-    agent.add_flags(&["--host", "host-1", &flag("")]);
-    agent.restart();
+    let mut agent = follow(&cluster, &[443, 80], &[&flag("")]).await;
     let forbidden = |status: &Value| says(status, "cannot get resource") && says(status, "(403)");
     agent.wait_status("the right is missing", forbidden).await;
     cluster.apply(&rights()).await.expect("the rights");
