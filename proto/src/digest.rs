@@ -12,6 +12,14 @@ use sha2::{Digest as _, Sha256};
 use crate::keys::hex;
 use crate::schema::{Backend, EndpointSet, Snapshot};
 
+/// Number of digits of a revision or digest that people and reports see.
+const SHORT: usize = 12;
+
+/// Returns the first digits of a revision or digest, as people and reports see it.
+pub fn short(digest: &str) -> &str {
+    digest.get(..SHORT).unwrap_or(digest)
+}
+
 /// Returns the hex SHA-256 of the bytes.
 pub fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))

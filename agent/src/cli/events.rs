@@ -93,27 +93,7 @@ fn table(events: &[HostEvent]) -> String {
     format!("{}\n", table.trim_fmt())
 }
 
+/// Returns the cells, without control characters.
 fn cells(event: &HostEvent) -> [String; 4] {
-    let HostEvent {
-        number: _,
-        time,
-        event,
-        gateway,
-        about,
-        message,
-        ended,
-    } = event;
-    let what = match ended {
-        true => format!("{event} (over)"),
-        false => event.to_string(),
-    };
-    let more = if *ended { "" } else { message.as_str() };
-    let words = [about.as_str(), more];
-    let words: Vec<&str> = words.into_iter().filter(|part| !part.is_empty()).collect();
-    [
-        format!("{time:.0}"),
-        what,
-        plain(&gateway.as_str().into()),
-        plain(&words.join(": ").into()),
-    ]
+    event.cells().map(|cell| plain(&cell.into()))
 }

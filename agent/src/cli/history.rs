@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use clap::Args;
 use comfy_table::{Table, presets};
 use serde::de::DeserializeOwned;
+use sesame_proto::digest::short;
 
 use super::agent::{self, AgentArgs};
 use super::host::HostArgs;
@@ -131,7 +132,7 @@ fn table(listed: &[AcceptedGeneration]) -> String {
         table.add_row([
             generation.generation.to_string(),
             generation.accepted_at.clone(),
-            generation.revision.chars().take(12).collect(),
+            short(&generation.revision).to_owned(),
             generation.cause.clone(),
             marks.join(", "),
         ]);

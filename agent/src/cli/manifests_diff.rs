@@ -1,11 +1,10 @@
 //! `sesame-agent diff --manifests OLD NEW`: lists the matches whose answer differs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::explain::{ChangedAnswer, changed_answers};
+use sesame_gateway_api::explain::{ChangedAnswer, changed_answers, changes_text};
 use sesame_gateway_api::resolve::ResolvedGateway;
 
 use super::agent::AgentArgs;
@@ -42,48 +41,13 @@ pub(super) fn main(
         })
         .collect();
     changed.sort();
-    agent.output.write(&changed, || text(&changed))?;
+    agent
+        .output
+        .write(&changed, || changes_text(&changed, str::to_owned))?;
     Ok(if changed.is_empty() { 0 } else { EXIT_WRONG })
 }
 
 fn by_name(gateways: Vec<ResolvedGateway>) -> BTreeMap<NamespacedName, ResolvedGateway> {
     let named = gateways.into_iter().map(|it| (it.gateway.clone(), it));
     named.collect()
-}
-
-/// Formats the changes, each match once. Writing to a String cannot fail, so the results are
-/// ignored.
-fn text(changed: &[ChangedAnswer]) -> String {
-    let mut text = String::new();
-    let mut last = None;
-    for change in changed {
-        let ChangedAnswer {
-            route,
-            gateway: _,
-            listener,
-            host,
-            condition,
-            request,
-            before,
-            after,
-        } = change;
-        if last != Some(route) {
-            let _ = writeln!(text, "{route} ({condition})");
-            last = Some(route);
-        }
-        let host = match host.as_str() {
-            "" | "*" => "any other host",
-            host => host,
-        };
-        let _ = writeln!(text, "  at {listener}, {host}");
-        if let Some(request) = request {
-            let _ = writeln!(text, "    for example {request}");
-        }
-        let _ = writeln!(text, "    - {before}");
-        let _ = writeln!(text, "    + {after}");
-    }
-    if text.is_empty() {
-        text.push_str("no match is answered differently\n");
-    }
-    text
 }

@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::explain::{ServedPlace, served};
+use sesame_gateway_api::explain::{ServedPlace, served, served_text};
 use sesame_gateway_api::status::{ObjectStatus, ShownCondition, Statuses, conditions_of};
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
@@ -157,41 +157,9 @@ fn text(answer: &ObjectAnswer) -> String {
         problems,
     } = answer;
     let mut text = format!("{object}\n");
-    if served.is_empty() {
-        text.push_str("  is served nowhere\n");
-    }
-    for place in served {
-        let ServedPlace {
-            gateway: _,
-            listener,
-            port,
-            host,
-            part,
-            condition,
-        } = place;
-        let host = match host.as_str() {
-            "" | "*" => "any other host",
-            host => host,
-        };
-        let _ = writeln!(text, "  served by {listener} (port {port}) for {host}");
-        if part != listener {
-            let _ = writeln!(text, "    {part}");
-        }
-        let _ = writeln!(text, "    {condition}");
-    }
+    text.push_str(&served_text(served, str::to_owned));
     for condition in conditions {
-        let ShownCondition {
-            section,
-            type_,
-            status,
-            reason,
-            message,
-        } = condition;
-        let section = match section.as_str() {
-            "" => String::new(),
-            section => format!("{section}: "),
-        };
-        let _ = writeln!(text, "  {section}{type_}={status} {reason}: {message}");
+        let _ = writeln!(text, "  {condition}");
     }
     for problem in problems {
         let _ = writeln!(text, "  problem: {problem}");

@@ -5,7 +5,8 @@
 
 use jiff::Timestamp;
 use sesame_gateway_api::status::{AgentState, conditions_of};
-use sesame_http_server::page::{Cell, Page, Rows, short};
+use sesame_http_server::page::{Cell, Page, Rows};
+use sesame_proto::digest::short;
 
 use super::certificates::{CertificateReport, CertificateRole};
 use super::events::HostEvent;
@@ -80,7 +81,7 @@ pub(super) fn page(facts: &PageFacts<'_>) -> Page {
     page.table("Certificates", headings, rows);
     let mut rows = Rows::default();
     for one in events.iter().rev().take(MOST_EVENTS) {
-        rows.add(false, || event(one));
+        rows.add(false, || one.cells().map(Cell::from));
     }
     page.table("Events", ["Time", "Event", "Gateway", "About"], rows);
     page
@@ -120,14 +121,19 @@ fn summary(page: &mut Page, report: &Report, now: Timestamp) {
     ));
 }
 
+/// Returns the revision in short, or the digest of a configuration without a revision.
+fn revision<'a>(revision: &'a str, digest: &'a str) -> &'a str {
+    short(if revision.is_empty() {
+        digest
+    } else {
+        revision
+    })
+}
+
 fn gateway(gateway: &GatewayReport) -> [Cell; 7] {
     let state = match gateway.message.as_str() {
         "" => gateway.state.to_string(),
         why => format!("{}: {why}", gateway.state),
-    };
-    let revision = |revision: &str, digest: &str| match revision {
-        "" => short(digest),
-        revision => short(revision),
     };
     let applied = revision(&gateway.applied_revision, &gateway.applied);
     [
@@ -171,31 +177,5 @@ fn certificate(leaf: &CertificateReport, is_due: bool) -> [Cell; 5] {
         leaf.names.join(", ").into(),
         Cell::plain_unless(is_due, format!("{:.0}", leaf.not_after)),
         leaf.used_by.join(", ").into(),
-    ]
-}
-
-fn event(event: &HostEvent) -> [Cell; 4] {
-    let HostEvent {
-        number: _,
-        time,
-        event,
-        gateway,
-        about,
-        message,
-        ended,
-    } = event;
-    let what = if *ended {
-        format!("{event} (over)")
-    } else {
-        event.to_string()
-    };
-    let more = if *ended { "" } else { message.as_str() };
-    let words = [about.as_str(), more];
-    let words: Vec<&str> = words.into_iter().filter(|part| !part.is_empty()).collect();
-    [
-        format!("{time:.0}").into(),
-        what.into(),
-        gateway.as_str().into(),
-        words.join(": ").into(),
     ]
 }

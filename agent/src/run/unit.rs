@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use sesame_gateway_api::api::NamespacedName;
+use sesame_proto::digest::short;
 use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
@@ -157,10 +158,10 @@ fn status(report: &Report) -> String {
             } else {
                 &gateway.applied_revision
             };
-            let mut revision: String = revision.chars().take(12).collect();
-            if revision.is_empty() {
-                "what was accepted last".clone_into(&mut revision);
-            }
+            let revision = match short(revision) {
+                "" => "what was accepted last",
+                revision => revision,
+            };
             format!("{} {} with {revision}", gateway.gateway, gateway.state)
         });
         gateways.collect::<Vec<_>>().join("; ")

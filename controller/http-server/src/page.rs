@@ -24,8 +24,6 @@ const REFRESH_SECONDS: u32 = 10;
 const MOST_ROWS: usize = 500;
 /// Maximum number of visible characters of a cell.
 const MOST_CHARACTERS: usize = 2000;
-/// Number of visible digits of a revision or digest.
-const SHOWN_DIGITS: usize = 12;
 
 /// Style of the page; its digest is in the headers.
 const STYLE: &str = "\
@@ -114,11 +112,6 @@ impl<const N: usize> Rows<N> {
             rows.push(row());
         }
     }
-}
-
-/// Returns the first digits of a revision or digest.
-pub fn short(revision: &str) -> String {
-    revision.chars().take(SHOWN_DIGITS).collect()
 }
 
 /// A page under construction.
@@ -310,7 +303,6 @@ mod tests {
         let mut page = Page::new("x");
         page.paragraph("y".repeat(MOST_CHARACTERS + 1));
         assert!(page.html().contains("y…"));
-        assert_eq!(short(&"a".repeat(64)), "a".repeat(SHOWN_DIGITS));
     }
 
     #[test]

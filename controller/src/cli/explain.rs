@@ -22,15 +22,8 @@ pub(super) struct PublishedRequestArgs {
     /// Published name of the Gateway that gets the request.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = gateway)]
     gateway: NamespacedName,
-    /// Header of the request; repeatable. `Host` overrides the URL's host.
-    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
-    headers: Vec<String>,
-    /// Server name in the TLS handshake; the URL's host by default.
-    #[arg(long, value_name = "NAME")]
-    sni: Option<String>,
-    /// The client presents a valid certificate if asked for one.
-    #[arg(long)]
-    client_cert: bool,
+    #[command(flatten)]
+    request: RequestArgs,
     /// Show all routes of the host, including routes with another path.
     #[arg(long)]
     all_routes: bool,
@@ -43,9 +36,38 @@ pub(super) struct PublishedRequestArgs {
     /// Output format.
     #[arg(long, short, value_enum, default_value_t)]
     output: ExplanationFormat,
+}
+
+/// A request to explain.
+#[derive(Debug, Args)]
+pub(super) struct RequestArgs {
+    /// Header of the request; repeatable. `Host` overrides the URL's host.
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
+    headers: Vec<String>,
+    /// Server name in the TLS handshake; the URL's host by default.
+    #[arg(long, value_name = "NAME")]
+    sni: Option<String>,
+    /// The client presents a valid certificate if asked for one.
+    #[arg(long)]
+    client_cert: bool,
     /// Method (default GET), and URL with the port that clients use.
     #[arg(value_names = ["METHOD", "URL"], num_args = 1..=2, required = true)]
     request: Vec<String>,
+}
+
+impl RequestArgs {
+    /// Parses the request.
+    pub(super) fn parse(&self) -> Result<ExplainRequest> {
+        let (method, url) = match self.request.as_slice() {
+            [method, url] => (method.as_str(), url.as_str()),
+            [url] => ("GET", url.as_str()),
+            _ => ("GET", ""),
+        };
+        Ok(ExplainRequest {
+            client_certificate: self.client_cert,
+            ..ExplainRequest::parse(method, url, &self.headers, self.sni.as_deref())?
+        })
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -61,15 +83,7 @@ enum ExplanationFormat {
 
 /// Runs the command; returns true if a route takes the request.
 pub(super) fn main(args: &PublishedRequestArgs) -> Result<bool> {
-    let (method, url) = match args.request.as_slice() {
-        [method, url] => (method.as_str(), url.as_str()),
-        [url] => ("GET", url.as_str()),
-        _ => ("GET", ""),
-    };
-    let request = ExplainRequest {
-        client_certificate: args.client_cert,
-        ..ExplainRequest::parse(method, url, &args.headers, args.sni.as_deref())?
-    };
+    let request = args.request.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

@@ -9,6 +9,7 @@ use super::nodes::Permission;
 use crate::statuses::HostEndpoint;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::status::{AgentState, Programmed, RefusedRules};
+use sesame_proto::digest::short;
 use sesame_published::names::is_pod;
 use sesame_published::{GatewayAgent, GatewayAgentStatus, MAX_REPORT_SECONDS, RefusedRule};
 
@@ -23,8 +24,6 @@ pub(super) const FOREIGN_ADDRESS: &str =
     "they belong neither to the host's Node nor to the controller's --host-addresses";
 /// Number of remembered revisions of one generation.
 const MAX_REVISIONS: usize = 256;
-/// Number of digits of a revision in reports.
-const REPORTED_DIGITS: usize = 12;
 
 /// Summary of the reports of one Gateway's hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,7 +75,7 @@ impl Revisions {
             self.generation = generation;
             self.known.clear();
         }
-        let reported: String = revision.chars().take(REPORTED_DIGITS).collect();
+        let reported = short(revision).to_owned();
         if self.known.back() != Some(&reported) {
             self.known.retain(|known| *known != reported);
             self.known.push_back(reported);

@@ -13,6 +13,7 @@ use super::summary::{self, counted};
 use crate::run::report::{ObjectReport, Report, RetainedReport};
 use crate::source::problem::Severity;
 use sesame_gateway_api::status::AgentState;
+use sesame_proto::digest::short;
 
 /// Number of objects of a kind whose faults are listed, unless that kind is selected.
 const MAX_LISTED: usize = 20;
@@ -202,8 +203,8 @@ fn gateways(report: &Report) -> String {
             gateway.gateway.clone(),
             gateway.state.to_string(),
             gateway.addresses.join(","),
-            short(either(&gateway.wanted_revision, &gateway.wanted)),
-            short(either(&gateway.applied_revision, &gateway.applied)),
+            short(either(&gateway.wanted_revision, &gateway.wanted)).to_owned(),
+            short(either(&gateway.applied_revision, &gateway.applied)).to_owned(),
             format!("{} {} (pid {})", envoy.version, envoy.state, envoy.pid),
         ];
         (style, row)
@@ -257,10 +258,6 @@ fn name(object: &ObjectReport) -> String {
 
 fn either<'a>(first: &'a str, second: &'a str) -> &'a str {
     if first.is_empty() { second } else { first }
-}
-
-fn short(digest: &str) -> String {
-    digest.get(..12).unwrap_or(digest).to_owned()
 }
 
 /// Lays out the rows before colouring their lines, because escape codes must not count towards the

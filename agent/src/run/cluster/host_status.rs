@@ -3,6 +3,7 @@
 
 use jiff::Timestamp;
 use sesame_gateway_api::status::AgentState;
+use sesame_proto::digest::short;
 use sesame_published::{
     GatewayAgentStatus, MAX_ENTRIES, MAX_REPORTED_ADDRESSES, MAX_RULES, MAX_TEXT, RefusedListener,
     RefusedObject, RefusedRoute, RefusedRule, UnshownCertificate, UnusableAddress,
@@ -34,7 +35,6 @@ pub(super) struct HostInventory {
 
 /// Returns the status, without the time at which it is written. `before` is the status written
 /// last.
-// Long: it names each field of the report and of the status.
 pub(super) fn host_status(
     report: &GatewayReport,
     observed: &Observed,
@@ -70,12 +70,11 @@ pub(super) fn host_status(
     let applied_at = before
         .filter(|before| before.applied_revision == applied_revision)
         .map_or(*applied_at, |before| before.applied_at);
-    let affected = &observed.affected;
     GatewayAgentStatus {
         state,
         message: if_left(message, observed),
-        wanted_revision,
-        applied_revision,
+        wanted_revision: wanted_revision.to_owned(),
+        applied_revision: applied_revision.to_owned(),
         applied_at: applied_at.and_then(whole_seconds),
         envoy_version: observed.envoy.version.clone(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -101,8 +100,8 @@ pub(super) fn host_status(
                 reason: text(reason),
             }
         }),
-        refused_routes: bounded(&affected.routes, refused_route),
-        refused: bounded(&affected.refused, refused_object),
+        refused_routes: bounded(&observed.affected.routes, refused_route),
+        refused: bounded(&observed.affected.refused, refused_object),
         next_certificate_expiry: next_expiry(observed),
         report_seconds: host.report_seconds,
         heartbeat: None,
@@ -121,7 +120,7 @@ pub(super) fn unserved_status(
             AgentState::Applying
         },
         message: text(&incomplete.to_string()),
-        wanted_revision: short(&incomplete.revision),
+        wanted_revision: short(&incomplete.revision).to_owned(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         zone: host.zone.clone(),
         cores: host.cores,
@@ -212,10 +211,6 @@ fn rules(rules: &std::collections::BTreeMap<usize, String>) -> Vec<RefusedRule> 
             reason: text(reason),
         })
         .collect()
-}
-
-fn short(revision: &str) -> String {
-    revision.get(..12).unwrap_or(revision).to_owned()
 }
 
 fn text(text: &str) -> String {

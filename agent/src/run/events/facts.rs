@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use sesame_proto::digest::short;
 
 use super::{HostEvent, HostEventKind};
 use crate::run::report::{GatewayReport, Report};
@@ -211,10 +212,6 @@ impl HostEventKind {
     fn ends(self) -> bool {
         !self.changes() && self != Self::MoreOmitted
     }
-}
-
-fn short(digest: &str) -> &str {
-    digest.get(..12).unwrap_or(digest)
 }
 
 fn cut(text: &str) -> String {

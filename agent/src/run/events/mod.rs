@@ -45,6 +45,34 @@ pub(crate) struct HostEvent {
     pub(crate) ended: bool,
 }
 
+impl HostEvent {
+    /// Returns the time, the event, the Gateway and the details, as text.
+    pub(crate) fn cells(&self) -> [String; 4] {
+        let Self {
+            number: _,
+            time,
+            event,
+            gateway,
+            about,
+            message,
+            ended,
+        } = self;
+        let (over, more) = if *ended {
+            (" (over)", "")
+        } else {
+            ("", message.as_str())
+        };
+        let words = [about.as_str(), more];
+        let words: Vec<&str> = words.into_iter().filter(|part| !part.is_empty()).collect();
+        [
+            format!("{time:.0}"),
+            format!("{event}{over}"),
+            gateway.clone(),
+            words.join(": "),
+        ]
+    }
+}
+
 /// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum HostEventKind {

@@ -5,6 +5,7 @@
 //! unreachable one is not.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 use sesame_proto::schema::{L4Route, Listener, Port, Protocol, Route, Snapshot, VirtualHost};
@@ -38,6 +39,39 @@ pub struct ChangedAnswer {
     pub before: String,
     /// The new snapshot's answer, as text.
     pub after: String,
+}
+
+/// Returns the changes as text, each match once. `plain` removes control characters if the text is
+/// for a terminal.
+pub fn changes_text(changes: &[ChangedAnswer], plain: impl Fn(&str) -> String) -> String {
+    let mut text = String::new();
+    let mut last = None;
+    // Writing to a String cannot fail.
+    for change in changes {
+        let ChangedAnswer {
+            route,
+            gateway: _,
+            listener,
+            host,
+            condition,
+            request,
+            before,
+            after,
+        } = change;
+        if last != Some(route) {
+            let _ = writeln!(text, "{} ({})", plain(route), plain(condition));
+            last = Some(route);
+        }
+        let _ = writeln!(text, "  at {listener}, {}", describe::host(host));
+        if let Some(request) = request {
+            let _ = writeln!(text, "    for example {}", plain(request));
+        }
+        let _ = writeln!(text, "    - {}\n    + {}", plain(before), plain(after));
+    }
+    if text.is_empty() {
+        text.push_str("no match is answered differently\n");
+    }
+    text
 }
 
 /// Returns the matches that are answered differently, by name. If a Gateway is created or deleted,

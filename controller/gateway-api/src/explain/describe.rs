@@ -65,6 +65,14 @@ pub(super) fn changes(
     parts.join(", ")
 }
 
+/// Describes the host of a match.
+pub(super) fn host(host: &str) -> &str {
+    match host {
+        "" | "*" => "any other host",
+        host => host,
+    }
+}
+
 /// Formats milliseconds for people.
 pub(super) fn duration(milliseconds: u64) -> String {
     if milliseconds.is_multiple_of(1000) {

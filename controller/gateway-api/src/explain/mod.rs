@@ -28,7 +28,7 @@ mod witness;
 use sesame_proto::schema::Snapshot;
 
 use self::chain::Chain;
-pub use self::changes::{ChangedAnswer, changed_answers};
+pub use self::changes::{ChangedAnswer, changed_answers, changes_text};
 use self::compared::{Compared, Prepared};
 use self::expressions::Expressions;
 pub use self::outcome::{
@@ -36,7 +36,7 @@ pub use self::outcome::{
     ExplainedListener, ExplainedOutcome, ExplainedRoute, ExplainedTls, Explanation,
 };
 pub use self::request::{ExplainRequest, ExplainRequestError, HeaderField, UrlScheme};
-pub use self::served::{ServedPlace, served};
+pub use self::served::{ServedPlace, served, served_text};
 pub use self::text::{TextDetail, text};
 
 /// Explains requests to one snapshot, and caches the compiled regular expressions.

@@ -1,5 +1,7 @@
 //! Lists the places that serve an object: listeners, matches of routes, backends, keys.
 
+use std::fmt::Write as _;
+
 use serde::{Deserialize, Serialize};
 use sesame_proto::provenance::Provenance;
 use sesame_proto::schema::route::Action;
@@ -43,6 +45,33 @@ pub fn served(snapshot: &Snapshot, object: &str) -> Vec<ServedPlace> {
         }
     }
     places
+}
+
+/// Returns the places that serve an object as text. `plain` removes control characters if the text
+/// is for a terminal.
+pub fn served_text(served: &[ServedPlace], plain: impl Fn(&str) -> String) -> String {
+    if served.is_empty() {
+        return "  is served nowhere\n".to_owned();
+    }
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    for place in served {
+        let ServedPlace {
+            gateway: _,
+            listener,
+            port,
+            host,
+            part,
+            condition,
+        } = place;
+        let host = describe::host(host);
+        let _ = writeln!(text, "  served by {listener} (port {port}) for {host}");
+        if part != listener {
+            let _ = writeln!(text, "    {part}");
+        }
+        let _ = writeln!(text, "    {}", plain(condition));
+    }
+    text
 }
 
 /// A listener and its context.

@@ -1,5 +1,7 @@
 //! The conditions of one object's status, parsed from JSON for display. Pure.
 
+use std::fmt;
+
 use serde::Serialize;
 use serde_json::Value;
 
@@ -32,6 +34,23 @@ impl ShownCondition {
             _ => ConditionStatus::Unknown,
         };
         ConditionType::parse(&self.type_).is_some_and(|type_| type_.is_fault(status))
+    }
+}
+
+/// One line, which begins with the section if there is one.
+impl fmt::Display for ShownCondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            section,
+            type_,
+            status,
+            reason,
+            message,
+        } = self;
+        if !section.is_empty() {
+            write!(f, "{section}: ")?;
+        }
+        write!(f, "{type_}={status} {reason}: {message}")
     }
 }
 

@@ -5,7 +5,6 @@
 //! neither kept nor shown.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +13,7 @@ use clap::Args;
 use sesame_files::open::{self, Rule};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::decode::{DecodeLimits, decode, decode_value, split};
-use sesame_gateway_api::explain::{ChangedAnswer, changed_answers};
+use sesame_gateway_api::explain::{ChangedAnswer, changed_answers, changes_text};
 use sesame_gateway_api::resolve::{Options, resolve};
 use sesame_gateway_api::world::{Kind, World};
 use sesame_proto::schema::Snapshot;
@@ -72,7 +71,7 @@ pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<
         .flat_map(|name| changed_answers(old.get(name), new.get(name)))
         .collect();
     answers.sort();
-    reader.print(&answers, |_| text(&answers))?;
+    reader.print(&answers, |_| changes_text(&answers, plain))?;
     Ok(answers.is_empty())
 }
 
@@ -133,39 +132,4 @@ fn note(words: &str) {
     use std::io::Write as _;
     // Standard error is the last resort, so ignore failures.
     let _ = writeln!(std::io::stderr().lock(), "note: {}", plain(words));
-}
-
-/// Returns the changes as text, each match once. Writing to a String cannot fail.
-fn text(answers: &[ChangedAnswer]) -> String {
-    let mut text = String::new();
-    let mut last = None;
-    for answer in answers {
-        let ChangedAnswer {
-            route,
-            gateway: _,
-            listener,
-            host,
-            condition,
-            request,
-            before,
-            after,
-        } = answer;
-        if last != Some(route) {
-            let _ = writeln!(text, "{} ({})", plain(route), plain(condition));
-            last = Some(route);
-        }
-        let host = match host.as_str() {
-            "" | "*" => "any other host",
-            host => host,
-        };
-        let _ = writeln!(text, "  at {listener}, {host}");
-        if let Some(request) = request {
-            let _ = writeln!(text, "    for example {}", plain(request));
-        }
-        let _ = writeln!(text, "    - {}\n    + {}", plain(before), plain(after));
-    }
-    if text.is_empty() {
-        text.push_str("no match is answered differently\n");
-    }
-    text
 }

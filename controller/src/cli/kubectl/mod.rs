@@ -20,10 +20,11 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use serde::Serialize;
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::explain::{ExplainRequest, Explainer, TextDetail, explain_any, text};
+use sesame_gateway_api::explain::{Explainer, TextDetail, explain_any, text};
 use sesame_published::names::DEFAULT_NAMESPACE;
 
 use self::reading::ClusterReader;
+use super::explain::RequestArgs;
 use super::hosts::{gateway, namespace};
 
 pub(super) use self::complete::{COMPLETION_NAME, complete};
@@ -97,7 +98,7 @@ enum PluginCommand {
     /// Show the hosts that serve Gateways, as they report themselves.
     Hosts(WatchedArgs),
     /// Show where a request goes, and why; exit with 1 if no route matches. Sends nothing.
-    Explain(RequestArgs),
+    Explain(AnyRequestArgs),
     /// Show where an object is served, and its conditions; exit with 1 if it has problems.
     Why(why::ObjectArgs),
     /// Show which requests would be answered differently if these objects were applied; exit with 1
@@ -125,22 +126,12 @@ pub(super) struct WatchedArgs {
 }
 
 #[derive(Debug, Args)]
-struct RequestArgs {
+struct AnyRequestArgs {
     /// Gateway that gets the request; by default the one that listens on the port.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = gateway)]
     gateway: Option<NamespacedName>,
-    /// Header of the request; repeatable. `Host` overrides the URL's host.
-    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
-    headers: Vec<String>,
-    /// Server name in the TLS handshake; the URL's host by default.
-    #[arg(long, value_name = "NAME")]
-    sni: Option<String>,
-    /// The client presents a valid certificate if asked for one.
-    #[arg(long)]
-    client_cert: bool,
-    /// Method (default GET), and URL with the port that clients use.
-    #[arg(value_names = ["METHOD", "URL"], num_args = 1..=2, required = true)]
-    request: Vec<String>,
+    #[command(flatten)]
+    request: RequestArgs,
 }
 
 /// Returns the commands and options of the plugin.
@@ -235,23 +226,9 @@ fn eprint_plain(words: &str) {
     let _ = writeln!(std::io::stderr().lock(), "error: {}", table::plain(words));
 }
 
-async fn explain(reader: &ClusterReader, args: &RequestArgs) -> Result<bool> {
-    let RequestArgs {
-        gateway,
-        headers,
-        sni,
-        client_cert,
-        request,
-    } = args;
-    let (method, url) = match request.as_slice() {
-        [method, url] => (method.as_str(), url.as_str()),
-        [url] => ("GET", url.as_str()),
-        _ => ("GET", ""),
-    };
-    let request = ExplainRequest {
-        client_certificate: *client_cert,
-        ..ExplainRequest::parse(method, url, headers, sni.as_deref())?
-    };
+async fn explain(reader: &ClusterReader, args: &AnyRequestArgs) -> Result<bool> {
+    let AnyRequestArgs { gateway, request } = args;
+    let request = request.parse()?;
     let explanation = if let Some(gateway) = gateway {
         Explainer::new(&reader.published(gateway).await?).explain(&request)
     } else {

@@ -141,18 +141,12 @@ fn row(gateway: &Value, reports: Option<&[GatewayAgent]>) -> GatewayRow {
 }
 
 fn sentence(condition: &ShownCondition) -> String {
-    let ShownCondition {
-        section,
-        type_,
-        status,
-        reason,
-        message,
-    } = condition;
-    let section = match section.as_str() {
-        "" => String::new(),
-        section => format!("listener {section}: "),
+    let of = if condition.section.is_empty() {
+        ""
+    } else {
+        "listener "
     };
-    format!("{section}{type_}={status} {reason}: {message}")
+    format!("{of}{condition}")
 }
 
 fn word(value: &Value) -> &str {

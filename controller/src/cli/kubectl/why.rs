@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::explain::{ServedPlace, served};
+use sesame_gateway_api::explain::{ServedPlace, served, served_text};
 use sesame_gateway_api::status::{ShownCondition, conditions_of};
 use sesame_gateway_api::world::Kind;
 
@@ -73,42 +73,9 @@ fn text(answer: &ServedObject) -> String {
         conditions,
     } = answer;
     let mut text = format!("{}\n", plain(object));
-    if served.is_empty() {
-        text.push_str("  is served nowhere\n");
-    }
-    for place in served {
-        let ServedPlace {
-            gateway: _,
-            listener,
-            port,
-            host,
-            part,
-            condition,
-        } = place;
-        let host = match host.as_str() {
-            "" | "*" => "any other host",
-            host => host,
-        };
-        let _ = writeln!(text, "  served by {listener} (port {port}) for {host}");
-        if part != listener {
-            let _ = writeln!(text, "    {part}");
-        }
-        let _ = writeln!(text, "    {}", plain(condition));
-    }
+    text.push_str(&served_text(served, plain));
     for condition in conditions {
-        let ShownCondition {
-            section,
-            type_,
-            status,
-            reason,
-            message,
-        } = condition;
-        let section = match section.as_str() {
-            "" => String::new(),
-            section => format!("{section}: "),
-        };
-        let line = format!("{section}{type_}={status} {reason}: {message}");
-        let _ = writeln!(text, "  {}", plain(&line));
+        let _ = writeln!(text, "  {}", plain(&condition.to_string()));
     }
     text
 }

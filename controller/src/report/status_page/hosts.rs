@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use sesame_gateway_api::status::AgentState;
-use sesame_http_server::page::{Cell, Page, Rows, short};
+use sesame_http_server::page::{Cell, Page, Rows};
+use sesame_proto::digest::short;
 use sesame_published::{GatewayAgentStatus, RefusedRule};
 
 use crate::report::agents::Agents;
@@ -18,7 +19,7 @@ pub(super) fn hosts(page: &mut Page, resolved: &ResolvedStatuses, agents: &Agent
         let none = GatewayAgentStatus::default();
         let status = shown.agent.status.as_ref().unwrap_or(&none);
         let newest = resolved.revisions.get(shown.gateway);
-        let newest = newest.map(|revision| short(revision)).unwrap_or_default();
+        let newest = newest.map_or("", |revision| short(revision));
         let is_well =
             status.state == AgentState::Serving && status.applied_revision == newest && !shown.lost;
         rows.add(!is_well, || {
@@ -28,7 +29,7 @@ pub(super) fn hosts(page: &mut Page, resolved: &ResolvedStatuses, agents: &Agent
                 shown.agent.spec.host.as_str().into(),
                 shown.gateway.to_string().into(),
                 state(status, shown.lost),
-                newest.as_str().into(),
+                newest.into(),
                 revision(&status.wanted_revision),
                 revision(&status.applied_revision),
                 status.addresses.join(", ").into(),

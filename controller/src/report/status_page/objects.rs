@@ -9,7 +9,8 @@ use sesame_gateway_api::status::{
     PolicyStatus, RouteStatus,
 };
 use sesame_gateway_api::world::{Kind, ObjectKey};
-use sesame_http_server::page::{Cell, Page, Rows, short};
+use sesame_http_server::page::{Cell, Page, Rows};
+use sesame_proto::digest::short;
 
 use crate::report::compose::{Reports, Status, compose};
 use crate::statuses::ResolvedStatuses;
@@ -71,10 +72,7 @@ fn gateway(
         shown.into(),
         programmed,
         addresses.join(", ").into(),
-        revision
-            .map(|revision| short(revision))
-            .unwrap_or_default()
-            .into(),
+        revision.map_or("", |revision| short(revision)).into(),
         hosts(name, reports),
         Cell::Bad(problems.join("; ")),
     ]

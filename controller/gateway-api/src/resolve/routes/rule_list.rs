@@ -83,7 +83,6 @@ impl<'w> RuleFindings<'w> {
 
 /// Checks all rules of a route in one loop, because each name is compared with the previous ones
 /// and the outcome of a rule depends on the others.
-// Long: one loop over the rules, and its consequences for all of them together.
 pub(super) fn check<'w, R: RouteRule>(
     rules: &'w [R],
     metadata: &Metadata,
