@@ -64,8 +64,9 @@ pub(crate) fn main(agent: &AgentArgs, args: &ExplainArgs) -> anyhow::Result<u8> 
     };
     if args.manifests.is_none() && args.state.without_asking(agent).is_none() {
         let (refused, problems) = reported(agent)?;
-        explanation.notes = notes(&explanation, &refused);
-        explanation.notes.extend(hidden(&explanation, &problems));
+        let refused = notes(&explanation, &refused);
+        let hidden = hidden(&explanation, &problems);
+        explanation.add_notes(refused.into_iter().chain(hidden));
     }
     let detail = if args.all_routes {
         TextDetail::AllRoutes
@@ -165,7 +166,8 @@ fn of_manifests(
     let snapshots: Vec<(&NamespacedName, &Snapshot)> =
         gateways.map(|it| (&it.gateway, &it.snapshot)).collect();
     let mut explanation = explain_one(snapshots, &order)?;
-    explanation.notes = hidden(&explanation, &problems);
+    let hidden = hidden(&explanation, &problems);
+    explanation.add_notes(hidden);
     Ok(explanation)
 }
 

@@ -5,7 +5,7 @@ use sesame_proto::schema::{
 };
 
 use super::effects::{request_changes, response_changes};
-use super::outcome::{ExplainedBackend, ExplainedFilter, ExplainedTls};
+use super::outcome::{ExplainedBackend, ExplainedFilter, ExplainedTls, Omitted};
 
 /// Returns the backends of positive weight. `refusal` is the response for an invalid one's share;
 /// `rewritten` describes the effect of a rewrite.
@@ -76,6 +76,7 @@ fn explained_backend(
         tls: None,
         endpoints: Vec::new(),
         filters: changes.into_iter().flatten().collect(),
+        omitted: Omitted::default(),
     };
     match usable(snapshot, name) {
         Err(reason) => ExplainedBackend {

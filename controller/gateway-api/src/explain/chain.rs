@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use sesame_proto::schema::{L4Route, Listener, Port, Protocol, Snapshot, Transport};
 
+use super::bounds;
 use super::compared::host_of;
 use super::hosts;
 use super::outcome::ExplainedListener;
@@ -117,11 +118,10 @@ fn over_tls<'s>(
     }
     let sni = request.sni.clone().unwrap_or_default().to_ascii_lowercase();
     let Some(chain) = look_up(&chains, &sni) else {
-        let names: Vec<String> = chains.keys().map(|name| format!("{name:?}")).collect();
+        let names = bounds::join(chains.keys().map(|name| format!("{name:?}")), ", ");
         return Err(refused(format!(
-            "no listener on port {} has the server name {sni:?}; there are {}",
-            port.port,
-            names.join(", ")
+            "no listener on port {} has the server name {sni:?}; there are {names}",
+            port.port
         )));
     };
     let NamedChain { listener, route } = chain;
@@ -213,10 +213,10 @@ pub(super) fn listens(snapshot: &Snapshot, port: u16) -> bool {
 /// Lists the TCP ports of a Gateway for a message.
 pub(super) fn ports(snapshot: &Snapshot) -> String {
     let ports: Vec<String> = over_tcp(snapshot).map(|it| it.port.to_string()).collect();
-    match ports.as_slice() {
-        [] => "none".to_owned(),
-        ports => ports.join(", "),
+    if ports.is_empty() {
+        return "none".to_owned();
     }
+    bounds::join(ports.into_iter(), ", ")
 }
 
 fn over_tcp(snapshot: &Snapshot) -> impl Iterator<Item = &Port> {

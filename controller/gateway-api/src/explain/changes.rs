@@ -153,7 +153,7 @@ impl Comparison<'_> {
         };
         if let Some(request) = witness(port, listener, domain, route) {
             let told = |explainer: &mut Explainer<'_>, request: &ExplainRequest| {
-                in_words(&explainer.explain(request))
+                in_words(&explainer.explain_in_full(request))
             };
             answer.before = told(&mut self.old, &request);
             answer.after = told(&mut self.new, &request);

@@ -6,6 +6,7 @@
 
 mod answer;
 mod backends;
+mod bounds;
 mod canonical_path;
 mod chain;
 mod changes;
@@ -27,13 +28,14 @@ mod witness;
 
 use sesame_proto::schema::Snapshot;
 
+pub use self::bounds::MOST_OF_EXPLANATION;
 use self::chain::Chain;
 pub use self::changes::{ChangedAnswer, changed_answers, changes_text};
 use self::compared::{Compared, Prepared};
 use self::expressions::Expressions;
 pub use self::outcome::{
     CandidateVerdict, ExplainedBackend, ExplainedCandidate, ExplainedFilter, ExplainedHost,
-    ExplainedListener, ExplainedOutcome, ExplainedRoute, ExplainedTls, Explanation,
+    ExplainedListener, ExplainedOutcome, ExplainedRoute, ExplainedTls, Explanation, Omitted,
 };
 pub use self::request::{ExplainRequest, ExplainRequestError, HeaderField, UrlScheme};
 pub use self::served::{ServedPlace, served, served_text};
@@ -55,8 +57,16 @@ impl<'s> Explainer<'s> {
         }
     }
 
-    /// Returns the answer to `request`, with all steps that lead to it.
+    /// Returns the answer to `request`, with the steps that lead to it. Its JSON form is smaller
+    /// than [`MOST_OF_EXPLANATION`], without the request that it repeats.
     pub fn explain(&mut self, request: &ExplainRequest) -> Explanation {
+        let mut explanation = self.explain_in_full(request);
+        bounds::limit(&mut explanation);
+        explanation
+    }
+
+    /// Returns the answer to `request`, with texts of any length.
+    fn explain_in_full(&mut self, request: &ExplainRequest) -> Explanation {
         let snapshot = self.snapshot;
         let mut explanation = Explanation::of(snapshot, request);
         let found = match chain::find(snapshot, request) {
@@ -108,6 +118,7 @@ impl<'s> Explainer<'s> {
         });
         let tried = routes::try_all(self.snapshot, host, compared, &mut self.expressions);
         explanation.candidates = tried.candidates;
+        explanation.omitted.candidates = tried.omitted;
         if let Some(winner) = tried.winner {
             let (snapshot, expressions) = (self.snapshot, &mut self.expressions);
             let domain = &host.domain;
@@ -130,7 +141,7 @@ impl<'s> Explainer<'s> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
     /// Several Gateways listen on the port, at different addresses.
-    #[error("{} all listen on port {port}; name one of them with --gateway", .gateways.join(" and "))]
+    #[error("{} all listen on port {port}; name one of them with --gateway", bounds::join(.gateways.iter().cloned(), " and "))]
     Several {
         /// The port of the request.
         port: u16,
@@ -158,22 +169,20 @@ pub fn explain_any(
 
 /// Returns the explanation that no Gateway listens on the port of a request.
 fn nowhere(snapshots: &[&Snapshot], request: &ExplainRequest) -> Explanation {
-    let ports: Vec<String> = snapshots
+    let ports = snapshots
         .iter()
-        .map(|it| format!("{} has {}", it.gateway, chain::ports(it)))
-        .collect();
-    let gateways: Vec<&str> = snapshots.iter().map(|it| it.gateway.as_str()).collect();
-    Explanation {
-        gateway: gateways.join(", "),
+        .map(|it| format!("{} has {}", it.gateway, chain::ports(it)));
+    let ports = bounds::join(ports, ", ");
+    let gateways = snapshots.iter().map(|it| it.gateway.clone());
+    let mut explanation = Explanation {
+        gateway: bounds::join(gateways, ", "),
         outcome: ExplainedOutcome::Refused {
-            reason: format!(
-                "nothing listens on port {}; {}",
-                request.port,
-                ports.join(", ")
-            ),
+            reason: format!("nothing listens on port {}; {ports}", request.port),
         },
         ..Explanation::of(&Snapshot::default(), request)
-    }
+    };
+    bounds::limit(&mut explanation);
+    explanation
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use sesame_proto::provenance::{ObjectPart, Provenance};
 use sesame_proto::schema::Snapshot;
 
+use super::bounds;
 use super::request::ExplainRequest;
 
 /// The answer to one request, with all steps that lead to it, in order.
@@ -31,6 +32,9 @@ pub struct Explanation {
     /// Remarks from a caller that knows more than the snapshot.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// Entries of these lists that are left out.
+    #[serde(default, skip_serializing_if = "Omitted::is_empty")]
+    pub omitted: Omitted,
 }
 
 impl Explanation {
@@ -49,7 +53,13 @@ impl Explanation {
                 reason: String::new(),
             },
             notes: Vec::new(),
+            omitted: Omitted::default(),
         }
+    }
+
+    /// Adds remarks, and counts those beyond the limit.
+    pub fn add_notes(&mut self, notes: impl IntoIterator<Item = String>) {
+        bounds::add_notes(self, notes);
     }
 
     /// Returns the names of all parts of the answer: the listener, the route and the backends.
@@ -66,6 +76,44 @@ impl Explanation {
         let route = self.route.iter().map(|it| it.name.as_str());
         listener.chain(route).chain(backends).collect()
     }
+}
+
+/// Number of entries that are left out, by list: an explanation has a maximum size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Omitted {
+    /// Routes. The one that takes the request is never left out.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub candidates: usize,
+    /// Filters.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub filters: usize,
+    /// Backends.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub backends: usize,
+    /// Endpoints of a backend.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub endpoints: usize,
+    /// Names, one of which a backend's certificate must have.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub names: usize,
+    /// Remarks.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub notes: usize,
+}
+
+impl Omitted {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// The listener that takes a connection.
@@ -238,6 +286,9 @@ pub struct ExplainedBackend {
     pub endpoints: Vec<String>,
     /// Effects of this backend's own filters.
     pub filters: Vec<ExplainedFilter>,
+    /// Entries of these lists that are left out.
+    #[serde(default, skip_serializing_if = "Omitted::is_empty")]
+    pub omitted: Omitted,
 }
 
 /// TLS to a backend.

@@ -5,6 +5,7 @@ use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{Route, Snapshot, VirtualHost};
 
 use super::backends;
+use super::bounds::CandidateList;
 use super::compared::Compared;
 use super::describe;
 use super::expressions::Expressions;
@@ -23,6 +24,8 @@ pub(super) struct Taker<'h> {
 /// The results for all routes of a virtual host.
 pub(super) struct Tried<'h> {
     pub(super) candidates: Vec<ExplainedCandidate>,
+    /// Number of other routes.
+    pub(super) omitted: usize,
     pub(super) winner: Option<Taker<'h>>,
 }
 
@@ -34,7 +37,7 @@ pub(super) fn try_all<'h>(
     expressions: &mut Expressions,
 ) -> Tried<'h> {
     let mut winner: Option<Taker<'h>> = None;
-    let mut candidates = Vec::with_capacity(host.routes.len());
+    let mut candidates = CandidateList::default();
     let mut cost = 0_u64;
     for route in &host.routes {
         let (taken, reasons) = match left_out(route, &mut cost) {
@@ -52,15 +55,21 @@ pub(super) fn try_all<'h>(
                 (CandidateVerdict::TooLate, vec![why])
             }
         };
-        candidates.push(ExplainedCandidate {
+        let path_matches = matching::of_path(route, request, expressions).is_none();
+        candidates.push(verdict, path_matches, || ExplainedCandidate {
             route: route.name.clone(),
             condition: describe::condition(route),
             verdict,
-            path_matches: matching::of_path(route, request, expressions).is_none(),
+            path_matches,
             reasons,
         });
     }
-    Tried { candidates, winner }
+    let (candidates, omitted) = candidates.finish();
+    Tried {
+        candidates,
+        omitted,
+        winner,
+    }
 }
 
 /// Returns true if the route forwards requests, and false if the proxy answers by itself.

@@ -36,6 +36,7 @@ pub fn text(explanation: &Explanation, detail: TextDetail) -> String {
         filters,
         outcome,
         notes,
+        omitted,
     } = explanation;
     let _ = writeln!(text, "{request}");
     line(&mut text, "gateway", gateway);
@@ -63,6 +64,7 @@ pub fn text(explanation: &Explanation, detail: TextDetail) -> String {
     if !candidates.is_empty() {
         line(&mut text, "routes", "in the order they are tried");
         routes(&mut text, candidates, detail);
+        more(&mut text, omitted.candidates, "routes");
     }
     if let Some(route) = route.as_ref().filter(|_| candidates.is_empty()) {
         line(&mut text, "route", &route.name);
@@ -70,15 +72,25 @@ pub fn text(explanation: &Explanation, detail: TextDetail) -> String {
     for ExplainedFilter { filter, effect } in filters {
         line(&mut text, "filter", &format!("{filter}: {effect}"));
     }
+    more(&mut text, omitted.filters, "filters");
     answer(&mut text, outcome);
+    more(&mut text, omitted.backends, "backends");
     for note in notes {
         line(&mut text, "note", note);
     }
+    more(&mut text, omitted.notes, "notes");
     text
 }
 
 fn line(text: &mut String, title: &str, value: &str) {
     let _ = writeln!(text, "  {title:<9} {value}");
+}
+
+/// Reports how many entries an explanation leaves out.
+fn more(text: &mut String, omitted: usize, what: &str) {
+    if omitted > 0 {
+        let _ = writeln!(text, "    …       {omitted} more {what}");
+    }
 }
 
 fn routes(text: &mut String, candidates: &[ExplainedCandidate], detail: TextDetail) {
@@ -192,30 +204,38 @@ fn shares(text: &mut String, backends: &[ExplainedBackend]) {
             tls,
             endpoints,
             filters,
+            omitted,
         } = backend;
         let percent = 100 * u64::from(*weight) / total.max(1);
         let name = name.as_deref().unwrap_or("(invalid reference)");
         let mut words = vec![name.to_owned()];
         words.extend(protocol.iter().cloned());
         if let Some(tls) = tls {
-            words.push(format!("TLS for {}", tls.names.join(" or ")));
+            let more = match omitted.names {
+                0 => String::new(),
+                more => format!(" or {more} more names"),
+            };
+            words.push(format!("TLS for {}{more}", tls.names.join(" or ")));
         }
         match refused {
             Some(reason) => words.push(reason.clone()),
-            None => words.push(places(endpoints)),
+            None => words.push(places(endpoints, omitted.endpoints)),
         }
         let _ = writeln!(text, "    {percent:>3} %   {}", words.join(", "));
         for ExplainedFilter { filter, effect } in filters {
             let _ = writeln!(text, "            {filter}: {effect}");
         }
+        if omitted.filters > 0 {
+            let _ = writeln!(text, "            {} more filters", omitted.filters);
+        }
     }
 }
 
-/// Returns endpoints as text.
-fn places(endpoints: &[String]) -> String {
+/// Returns endpoints as text, with the number of omitted ones included.
+fn places(endpoints: &[String], omitted: usize) -> String {
     let shown = endpoints.get(..MOST_ENDPOINTS).unwrap_or(endpoints);
     let shown = shown.join(" ");
-    match endpoints.len() {
+    match endpoints.len() + omitted {
         0 => "no endpoint is ready: 503".to_owned(),
         1 => format!("1 endpoint: {shown}"),
         count if count > MOST_ENDPOINTS => format!("{count} endpoints: {shown} …"),

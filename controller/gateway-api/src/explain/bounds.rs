@@ -1,0 +1,392 @@
+//! Limits on the size of an explanation: a Gateway may have thousands of routes, and an object
+//! values of many kilobytes.
+//!
+//! Each list says how many entries are missing, each text how many bytes. Together with
+//! [`MOST_CANDIDATES`] they keep an explanation below [`MOST_OF_EXPLANATION`] bytes of JSON, without
+//! the request that it repeats.
+
+use std::fmt::Write as _;
+
+use super::outcome::{
+    CandidateVerdict, ExplainedBackend, ExplainedCandidate, ExplainedFilter, ExplainedOutcome,
+    ExplainedTls, Explanation, Omitted,
+};
+
+/// Maximum number of routes in an explanation.
+pub(super) const MOST_CANDIDATES: usize = 100;
+/// Maximum size of an explanation as JSON in bytes, without the request that it repeats.
+pub const MOST_OF_EXPLANATION: usize = 1 << 20;
+/// Maximum number of reasons of a route.
+const MOST_REASONS: usize = 8;
+/// Maximum number of filters, of backends, and of names of a certificate.
+const MOST_PARTS: usize = 16;
+/// Maximum number of endpoints of a backend.
+const MOST_ENDPOINTS: usize = 100;
+/// Maximum number of notes.
+const MOST_NOTES: usize = 20;
+/// Maximum number of names that a sentence lists.
+const MOST_NAMED: usize = 20;
+/// Maximum bytes of a name, and of a reason of a route.
+const MOST_OF_LINE: usize = 200;
+/// Maximum bytes of a condition.
+const MOST_OF_CONDITION: usize = 300;
+/// Maximum bytes of an effect, a note, and the reason of an answer.
+const MOST_OF_TEXT: usize = 1000;
+
+/// Collects the routes of a virtual host up to a limit. The route that takes the request is always
+/// kept; the ones whose path matches, or that come too late, replace others.
+#[derive(Default)]
+pub(super) struct CandidateList {
+    taken: Option<(usize, ExplainedCandidate)>,
+    near: Vec<(usize, ExplainedCandidate)>,
+    far: Vec<(usize, ExplainedCandidate)>,
+    seen: usize,
+}
+
+impl CandidateList {
+    /// Adds the next route. `candidate` is called only if there is room for it.
+    pub(super) fn push(
+        &mut self,
+        verdict: CandidateVerdict,
+        path_matches: bool,
+        candidate: impl FnOnce() -> ExplainedCandidate,
+    ) {
+        let at = self.seen;
+        self.seen += 1;
+        let list = match verdict {
+            CandidateVerdict::Taken => {
+                self.taken = Some((at, candidate()));
+                return;
+            }
+            CandidateVerdict::TooLate => &mut self.near,
+            CandidateVerdict::NoMatch if path_matches => &mut self.near,
+            CandidateVerdict::NoMatch => &mut self.far,
+        };
+        if list.len() < MOST_CANDIDATES {
+            list.push((at, candidate()));
+        }
+    }
+
+    /// Returns the kept routes in the order they are tried, and the number of the others.
+    pub(super) fn finish(self) -> (Vec<ExplainedCandidate>, usize) {
+        let Self {
+            taken,
+            near,
+            far,
+            seen,
+        } = self;
+        let kept = taken.into_iter().chain(near).chain(far);
+        let mut kept: Vec<_> = kept.take(MOST_CANDIDATES).collect();
+        kept.sort_by_key(|(at, _)| *at);
+        let omitted = seen - kept.len();
+        let candidates = kept.into_iter().map(|(_, candidate)| candidate);
+        (candidates.collect(), omitted)
+    }
+}
+
+/// Shortens the lists and texts of an explanation.
+pub(super) fn limit(explanation: &mut Explanation) {
+    let Explanation {
+        gateway,
+        request: _,
+        listener: _,
+        path: _,
+        virtual_host: _,
+        candidates,
+        route: _,
+        filters,
+        outcome,
+        notes: _,
+        omitted,
+    } = explanation;
+    shorten(gateway, MOST_OF_TEXT);
+    for candidate in candidates {
+        limit_candidate(candidate);
+    }
+    limit_filters(filters, omitted);
+    match outcome {
+        ExplainedOutcome::Refused { reason }
+        | ExplainedOutcome::Answered { reason, .. }
+        | ExplainedOutcome::Redirected { reason, .. } => shorten(reason, MOST_OF_TEXT),
+        ExplainedOutcome::Forwarded {
+            backends, retries, ..
+        } => {
+            shorten(retries, MOST_OF_TEXT);
+            limit_backends(backends, omitted);
+        }
+        ExplainedOutcome::Connected { backends } => limit_backends(backends, omitted),
+    }
+}
+
+/// Adds remarks to an explanation, and counts those beyond the limit.
+pub(super) fn add_notes(explanation: &mut Explanation, notes: impl IntoIterator<Item = String>) {
+    for mut note in notes {
+        if explanation.notes.len() < MOST_NOTES {
+            shorten(&mut note, MOST_OF_TEXT);
+            explanation.notes.push(note);
+        } else {
+            explanation.omitted.notes += 1;
+        }
+    }
+}
+
+/// Joins names for a sentence, and says how many more there are.
+pub(super) fn join(names: impl ExactSizeIterator<Item = String>, separator: &str) -> String {
+    let more = names.len().saturating_sub(MOST_NAMED);
+    let shown: Vec<String> = names.take(MOST_NAMED).collect();
+    let shown = shown.join(separator);
+    if more > 0 {
+        format!("{shown} and {more} more")
+    } else {
+        shown
+    }
+}
+
+fn limit_candidate(candidate: &mut ExplainedCandidate) {
+    let ExplainedCandidate {
+        route: _,
+        condition,
+        verdict: _,
+        path_matches: _,
+        reasons,
+    } = candidate;
+    shorten(condition, MOST_OF_CONDITION);
+    let more = truncate(reasons, MOST_REASONS);
+    for reason in reasons.iter_mut() {
+        shorten(reason, MOST_OF_LINE);
+    }
+    if more > 0 {
+        reasons.push(format!("and {more} more"));
+    }
+}
+
+fn limit_filters(filters: &mut Vec<ExplainedFilter>, omitted: &mut Omitted) {
+    omitted.filters += truncate(filters, MOST_PARTS);
+    for ExplainedFilter { filter: _, effect } in filters {
+        shorten(effect, MOST_OF_TEXT);
+    }
+}
+
+fn limit_backends(backends: &mut Vec<ExplainedBackend>, omitted: &mut Omitted) {
+    omitted.backends += truncate(backends, MOST_PARTS);
+    for backend in backends {
+        let ExplainedBackend {
+            backend: _,
+            weight: _,
+            refused,
+            protocol: _,
+            tls,
+            endpoints,
+            filters,
+            omitted,
+        } = backend;
+        if let Some(refused) = refused {
+            shorten(refused, MOST_OF_TEXT);
+        }
+        if let Some(ExplainedTls { names, .. }) = tls {
+            omitted.names += truncate(names, MOST_PARTS);
+            for name in names {
+                shorten(name, MOST_OF_LINE);
+            }
+        }
+        omitted.endpoints += truncate(endpoints, MOST_ENDPOINTS);
+        limit_filters(filters, omitted);
+    }
+}
+
+/// Shortens a list, and returns the number of removed entries.
+fn truncate<T>(list: &mut Vec<T>, most: usize) -> usize {
+    let more = list.len().saturating_sub(most);
+    list.truncate(most);
+    more
+}
+
+/// Shortens a text, and says how much is missing.
+fn shorten(text: &mut String, most: usize) {
+    if text.len() > most {
+        let end = text.floor_char_boundary(most);
+        let more = text.len() - end;
+        text.truncate(end);
+        // Writing to a String cannot fail.
+        let _ = write!(text, " … ({more} more bytes)");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sesame_proto::schema::route::Action;
+    use sesame_proto::schema::{
+        Backend, BackendTls, Endpoint, EndpointSet, Forward, Header, HeaderModifier, Listener,
+        PathMatch, Port, Route, RouteTable, Snapshot, StringMatch, VirtualHost, WeightedBackend,
+        path_match, string_match,
+    };
+
+    use super::super::{ExplainRequest, Explainer, TextDetail, text};
+    use super::*;
+
+    const TAKEN: usize = 9_000;
+
+    /// A value of 4 KiB whose text is twice as long.
+    fn long() -> String {
+        "\"".repeat(4096)
+    }
+
+    fn headers() -> Box<HeaderModifier> {
+        let header = |i: usize| Header {
+            name: format!("x-{i}"),
+            value: long(),
+        };
+        Box::new(HeaderModifier {
+            set: (0..16).map(header).collect(),
+            ..HeaderModifier::default()
+        })
+    }
+
+    /// A route whose path matches. All but one also need headers that the request lacks.
+    fn route(at: usize) -> Route {
+        let header = |i: usize| StringMatch {
+            name: format!("x-{i}"),
+            kind: Some(string_match::Kind::Exact(long())),
+        };
+        let is_taken = at == TAKEN;
+        // Only the first routes are shown.
+        let conditions = match at {
+            TAKEN => 0..0,
+            0..200 => 0..16,
+            _ => 15..16,
+        };
+        let backends = (0..64).map(|i| WeightedBackend {
+            backend: format!("Service/default/b{i}/80"),
+            weight: 1,
+            request_headers: Some(headers()),
+            response_headers: Some(headers()),
+            ..WeightedBackend::default()
+        });
+        Route {
+            name: format!(
+                "HTTPRoute/default/{}{at}/rules/0/matches/0",
+                "n.".repeat(120)
+            ),
+            path: Some(PathMatch {
+                kind: Some(path_match::Kind::Prefix("/a".to_owned())),
+            }),
+            headers: conditions.map(header).collect(),
+            request_headers: is_taken.then(headers),
+            response_headers: is_taken.then(headers),
+            action: is_taken.then(|| {
+                Action::Forward(Forward {
+                    backends: backends.collect(),
+                    ..Forward::default()
+                })
+            }),
+            ..Route::default()
+        }
+    }
+
+    fn snapshot() -> Snapshot {
+        let backend = |i: usize| Backend {
+            name: format!("Service/default/b{i}/80"),
+            endpoints: "all".to_owned(),
+            tls: Some(Box::new(BackendTls {
+                dns_names: vec![long(); 64],
+                ..BackendTls::default()
+            })),
+            ..Backend::default()
+        };
+        let endpoint = Endpoint {
+            address: "2001:db8:1111:2222:3333:4444:5555:6666".to_owned(),
+            port: 8080,
+        };
+        Snapshot {
+            gateway: "Gateway/default/edge".to_owned(),
+            ports: vec![Port {
+                port: 80,
+                listeners: vec![Listener {
+                    name: "Gateway/default/edge/listeners/http".to_owned(),
+                    route_table: "http/80".to_owned(),
+                    ..Listener::default()
+                }],
+                ..Port::default()
+            }],
+            route_tables: vec![RouteTable {
+                name: "http/80".to_owned(),
+                virtual_hosts: vec![VirtualHost {
+                    domain: "*".to_owned(),
+                    routes: (0..10_000).map(route).collect(),
+                    ..VirtualHost::default()
+                }],
+            }],
+            backends: (0..64).map(backend).collect(),
+            endpoints: vec![EndpointSet {
+                name: "all".to_owned(),
+                endpoints: vec![endpoint; 5_000],
+            }],
+            ..Snapshot::default()
+        }
+    }
+
+    #[test]
+    fn explanation_of_ten_thousand_routes_is_bounded() {
+        let headers: Vec<String> = (0..16).map(|i| format!("x-{i}: no")).collect();
+        let request = ExplainRequest::parse("GET", "http://a.test/a", &headers, None).unwrap();
+        let mut explanation = Explainer::new(&snapshot()).explain(&request);
+        explanation.add_notes((0..10_000).map(|_| long()));
+        let json = serde_json::to_string_pretty(&explanation).unwrap();
+        assert!(json.len() < MOST_OF_EXPLANATION, "{} bytes", json.len());
+        let said = text(&explanation, TextDetail::AllRoutes);
+        assert!(said.len() < MOST_OF_EXPLANATION, "{} bytes", said.len());
+
+        let taken = explanation.route.as_ref().unwrap();
+        let kept = explanation.candidates.last().unwrap();
+        assert_eq!(kept.route, taken.name, "the route is kept");
+        assert_eq!(explanation.candidates.len(), MOST_CANDIDATES);
+        let value = serde_json::to_value(&explanation).unwrap();
+        assert_eq!(
+            value["omitted"],
+            serde_json::json!({"candidates": 9_900, "backends": 48, "notes": 9_980})
+        );
+        assert_eq!(
+            value["outcome"]["backends"][0]["omitted"],
+            serde_json::json!({"endpoints": 4_900, "names": 48})
+        );
+        for words in [
+            "9900 more routes",
+            "48 more backends",
+            "9980 more notes",
+            "5000 endpoints: ",
+            "and 8 more\n",
+        ] {
+            assert!(said.contains(words), "{words}");
+        }
+        let back: Explanation = serde_json::from_value(value).unwrap();
+        assert_eq!(back, explanation);
+    }
+
+    #[test]
+    fn candidates_with_other_paths_give_way() {
+        let mut list = CandidateList::default();
+        let candidate = |verdict, path_matches| ExplainedCandidate {
+            route: String::new(),
+            condition: String::new(),
+            verdict,
+            path_matches,
+            reasons: Vec::new(),
+        };
+        let no = CandidateVerdict::NoMatch;
+        for at in 0..3 * MOST_CANDIDATES {
+            let near = at >= 2 * MOST_CANDIDATES + 10;
+            list.push(no, near, || candidate(no, near));
+        }
+        let (kept, omitted) = list.finish();
+        assert_eq!(kept.iter().filter(|it| it.path_matches).count(), 90);
+        assert_eq!((kept.len(), omitted), (MOST_CANDIDATES, 200));
+    }
+
+    #[test]
+    fn small_explanation_omits_nothing() {
+        let request = ExplainRequest::parse("GET", "http://a.test/", &[] as &[&str], None);
+        let explanation = Explainer::new(&Snapshot::default()).explain(&request.unwrap());
+        let json = serde_json::to_value(&explanation).unwrap();
+        assert_eq!(json.get("omitted"), None);
+    }
+}
