@@ -34,7 +34,7 @@ use crate::ocg_bundles::OcgBundleWriter;
 use crate::provision::Provisioner;
 use crate::publish::{DesiredPublications, Signing, SnapshotPublisher};
 use crate::replica::{Replica, WatchedNamespaces, identity};
-use crate::report::{AllPresences, Events, Expiring, MAX_UNTOLD, StatusReporter};
+use crate::report::{AllPresences, CertificateWarnings, Events, MAX_UNTOLD, StatusReporter};
 use crate::serve::{Metrics, PageAsk};
 use crate::statuses::{
     AddressesByGateway, GatewayProblems, HostsByGateway, ProvisionReport, ServiceRequests,
@@ -318,7 +318,7 @@ fn start_writers(
     let (addresses, of_services) = watch::channel(AddressesByGateway::None);
     let (report, shortages) = watch::channel(ProvisionReport::default());
     let (failures, failed) = watch::channel(GatewayProblems::new());
-    let (expiring, expires) = watch::channel(Expiring::new());
+    let (warn, warnings) = watch::channel(CertificateWarnings::new());
     let (presences, followed) = watch::channel(AllPresences::new());
     let (transitions, turned) = mpsc::channel(MAX_UNTOLD);
     let replica = || replica.clone();
@@ -341,7 +341,7 @@ fn start_writers(
     start_publishing(&replica(), publications, failures, signing, tasks);
     let events = Events {
         replica: replica(),
-        expiring: expires,
+        warnings,
         presences: followed,
         transitions: turned,
         current: current.clone(),
@@ -355,7 +355,7 @@ fn start_writers(
         provisioned: shortages,
         of_services,
         hosts,
-        expiring,
+        warnings: warn,
         presences,
         transitions,
         asked,

@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use crate::watch::StoredStatus;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::{Expiry, ListenerExpiries, Warning};
-use sesame_gateway_api::resolve::ServiceRequest;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
+use sesame_gateway_api::resolve::{ServiceRequest, UncoveredHostnames};
 use sesame_gateway_api::status::{RouteStatus, Statuses};
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
@@ -101,6 +101,8 @@ pub(crate) struct ResolvedStatuses {
     pub(crate) expiries: BTreeMap<NamespacedName, Vec<Expiry>>,
     /// The same by listener.
     pub(crate) listener_expiries: ListenerExpiries,
+    /// Hostnames of listeners that none of the listener's certificates covers.
+    pub(crate) uncovered: UncoveredHostnames,
 }
 
 /// Gateways that are published together, by their shared name.

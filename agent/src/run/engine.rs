@@ -19,7 +19,9 @@ use std::time::Instant;
 use jiff::Timestamp;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::incremental::RouteStatusChange;
-use sesame_gateway_api::resolve::{Problem, Resolution, ResolvedGateway, Resolver};
+use sesame_gateway_api::resolve::{
+    Problem, Resolution, ResolvedGateway, Resolver, UncoveredHostnames,
+};
 use sesame_gateway_api::status::Statuses;
 use sesame_gateway_api::world::{Kind, LastGoodKeys, ServedTogether, World};
 use tokio::runtime::Runtime;
@@ -49,6 +51,9 @@ pub(super) struct SourceState {
     pub(super) worlds: u64,
     /// Since when each condition has had its status.
     pub(super) transitions: Arc<Transitions>,
+    /// Hostnames of listeners that none of the listener's certificates covers; `None` if the source
+    /// does not tell.
+    pub(super) uncovered_hostnames: Option<usize>,
     /// Everything wrong in the source.
     pub(super) problems: Arc<Vec<SourceProblem>>,
     /// True if the source could be read the last time.
@@ -103,8 +108,8 @@ pub(super) struct Engine {
 
 /// Statuses after a resolution.
 enum ResolvedStatuses {
-    /// The statuses and problems of all objects.
-    Whole(Box<Statuses>, Vec<Problem>),
+    /// The statuses and problems of all objects, and the hostnames without a certificate.
+    Whole(Box<Statuses>, Vec<Problem>, UncoveredHostnames),
     /// The statuses of changed routes; no other status has changed.
     Routes(Vec<RouteStatusChange>),
 }
@@ -246,6 +251,7 @@ impl Engine {
             statuses,
             retained,
             problems,
+            uncovered,
             last_good,
             served_together,
             // The offers serve these, or they are not served at all.
@@ -262,7 +268,7 @@ impl Engine {
         offers.extend(as_before(&retained, served));
         (
             offers,
-            ResolvedStatuses::Whole(Box::new(statuses), problems),
+            ResolvedStatuses::Whole(Box::new(statuses), problems, uncovered),
         )
     }
 
@@ -270,7 +276,7 @@ impl Engine {
     fn note(&mut self, statuses: ResolvedStatuses, now: Timestamp) {
         let world = Some(self.manifests.world().clone());
         match statuses {
-            ResolvedStatuses::Whole(statuses, problems) => {
+            ResolvedStatuses::Whole(statuses, problems, uncovered) => {
                 self.found = problems.into_iter().map(|found| (found, None)).collect();
                 let before = Arc::clone(&self.known.borrow().transitions);
                 let transitions = Arc::new(before.after(&statuses, now));
@@ -279,6 +285,7 @@ impl Engine {
                     known.world = world;
                     known.worlds += 1;
                     known.transitions = transitions;
+                    known.uncovered_hostnames = Some(uncovered.values().map(Vec::len).sum());
                 });
                 self.publish_key_files();
             }

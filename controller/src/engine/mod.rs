@@ -292,6 +292,7 @@ impl Engine {
         let expiries = resolution.expiries();
         let listener_expiries = resolution.listener_expiries();
         self.metrics.certificates(&expiries);
+        self.metrics.uncovered(&resolution.uncovered);
         let names = publications::names(&resolution, &unserved, state, &self.settings.options);
         let gateways = std::mem::take(&mut resolution.gateways);
         let (desired, unpublishable) = publications.build(gateways, names, &settings, state);
@@ -313,6 +314,7 @@ impl Engine {
             by_service,
             expiries,
             listener_expiries,
+            uncovered: resolution.uncovered,
         });
         self.changes.resolved(seen, began, &statuses.revisions);
         self.desired.send_replace(Some(desired));

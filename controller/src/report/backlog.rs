@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::agents::Agents;
-use super::events::Expiring;
+use super::events::{CertificateWarning, CertificateWarnings};
 use super::liveness::Moment;
 use super::pace::Pace;
 use super::write::WriteOutcome;
@@ -43,7 +43,7 @@ impl StatusDigest {
 pub(super) struct Backlog {
     pub(super) resolved: Option<Arc<ResolvedStatuses>>,
     /// Warnings about certificates.
-    pub(super) expiring: Expiring,
+    pub(super) warnings: CertificateWarnings,
     /// Objects whose conditions report lapsed trust.
     pub(super) lapsed: BTreeSet<ObjectKey>,
     pub(super) stored: BTreeMap<ObjectKey, StoredStatus>,
@@ -169,23 +169,14 @@ impl Backlog {
     }
 
     /// Opens the objects whose certificate warnings, or whose trust in certificates, have changed.
-    pub(super) fn open_expiring(&mut self, now: Timestamp) {
+    pub(super) fn open_warned(&mut self, now: Timestamp) {
         let Some(resolved) = &self.resolved else {
             return;
         };
-        let gateways = resolved.expiries.keys();
-        let gateways =
-            gateways.map(|name| (key_of(Kind::Gateway)(name), resolved.warnings(name, now)));
-        let sets = resolved.statuses.listener_sets.keys();
-        let sets = sets.map(|name| {
-            let warnings = resolved.warnings_of_set(name, now);
-            (key_of(Kind::ListenerSet)(name), warnings)
-        });
-        let all = gateways.chain(sets);
-        let expiring: Expiring = all.filter(|(_, warnings)| !warnings.is_empty()).collect();
-        let others = differences(&self.expiring, &expiring);
+        let warnings = certificate_warnings(resolved, now);
+        let others = differences(&self.warnings, &warnings);
         self.open.extend(others.cloned());
-        self.expiring = expiring;
+        self.warnings = warnings;
         let lapsed = resolved.statuses.with_lapsed_trust(now);
         let others = self.lapsed.symmetric_difference(&lapsed);
         self.open.extend(others.cloned());
@@ -253,6 +244,28 @@ impl Backlog {
     }
 }
 
+/// Returns the warnings about certificates at this time: their expiry, then the hostnames that they
+/// do not cover.
+fn certificate_warnings(resolved: &ResolvedStatuses, now: Timestamp) -> CertificateWarnings {
+    let gateways = resolved.expiries.keys();
+    let gateways = gateways.map(|name| (key_of(Kind::Gateway)(name), resolved.warnings(name, now)));
+    let sets = resolved.statuses.listener_sets.keys();
+    let sets = sets.map(|name| {
+        let warnings = resolved.warnings_of_set(name, now);
+        (key_of(Kind::ListenerSet)(name), warnings)
+    });
+    let mut all = CertificateWarnings::new();
+    for (key, warnings) in gateways.chain(sets).filter(|(_, it)| !it.is_empty()) {
+        let warnings = warnings.into_iter().map(CertificateWarning::from);
+        all.insert(key, warnings.collect());
+    }
+    for (key, hostnames) in &resolved.uncovered {
+        let warnings = hostnames.iter().map(CertificateWarning::from);
+        all.entry(key.clone()).or_default().extend(warnings);
+    }
+    all
+}
+
 /// Returns a function from the name of an object of this kind to its key.
 fn key_of(kind: Kind) -> impl Fn(&NamespacedName) -> ObjectKey {
     move |name| ObjectKey {
@@ -288,7 +301,29 @@ fn differences<'a, K: Ord, V: PartialEq>(
 
 #[cfg(test)]
 mod tests {
+    use sesame_gateway_api::resolve::UncoveredHostname;
+
     use super::*;
+
+    #[test]
+    fn uncovered_hostname_is_a_warning_of_its_object() {
+        let set = Kind::ListenerSet.named(NamespacedName::new("default", "set"));
+        let uncovered = UncoveredHostname {
+            listener: "https".to_owned(),
+            hostname: "a.test".to_owned(),
+        };
+        let resolved = ResolvedStatuses {
+            uncovered: [(set.clone(), vec![uncovered.clone()])].into(),
+            ..ResolvedStatuses::default()
+        };
+        let mut backlog = Backlog {
+            resolved: Some(Arc::new(resolved)),
+            ..Backlog::default()
+        };
+        backlog.open_warned(Timestamp::UNIX_EPOCH);
+        let expected = vec![CertificateWarning::from(&uncovered)];
+        assert_eq!(backlog.warnings, [(set, expected)].into());
+    }
 
     #[test]
     fn differences_list_removed_added_and_changed_keys() {

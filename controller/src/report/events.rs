@@ -1,5 +1,5 @@
 //! Writes Events for users of `kubectl describe`: a condition turned bad or recovered; a Gateway's
-//! certificate expires, or clients refuse it; a host is lost or returned. The leading replica
+//! certificate expires, or clients refuse it or its hostname; a host is lost or returned. The leading replica
 //! writes each once, and a new leader repeats the ones that still hold. Statuses say the same, so
 //! nothing may depend on an Event.
 
@@ -19,6 +19,7 @@ use crate::replica::Replica;
 use crate::watch::{Received, api_resource};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::Warning;
+use sesame_gateway_api::resolve::UncoveredHostname;
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
 const API_VERSION: &str = "gateway.networking.k8s.io/v1";
@@ -39,12 +40,39 @@ pub(crate) const MAX_UNTOLD: usize = 1000;
 const MAX_NOTE: usize = 900;
 
 /// Warnings about the certificates of each Gateway and ListenerSet.
-pub(crate) type Expiring = BTreeMap<ObjectKey, Vec<Warning>>;
+pub(crate) type CertificateWarnings = BTreeMap<ObjectKey, Vec<CertificateWarning>>;
+
+/// A warning about a certificate, as its Event has it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CertificateWarning {
+    reason: &'static str,
+    message: String,
+}
+
+impl From<Warning> for CertificateWarning {
+    fn from(Warning { message, refused }: Warning) -> Self {
+        let reason = if refused {
+            "CertificateNotValid"
+        } else {
+            "CertificateExpires"
+        };
+        Self { reason, message }
+    }
+}
+
+impl From<&UncoveredHostname> for CertificateWarning {
+    fn from(uncovered: &UncoveredHostname) -> Self {
+        Self {
+            reason: "HostnameNotCovered",
+            message: format!("listener {:?}: {uncovered}", uncovered.listener),
+        }
+    }
+}
 
 /// Everything the task of events owns.
 pub(crate) struct Events {
     pub(crate) replica: Replica,
-    pub(crate) expiring: watch::Receiver<Expiring>,
+    pub(crate) warnings: watch::Receiver<CertificateWarnings>,
     pub(crate) presences: watch::Receiver<AllPresences>,
     pub(crate) transitions: mpsc::Receiver<ObjectTransitions>,
     /// Settings, including the silence after which a host is lost.
@@ -54,7 +82,7 @@ pub(crate) struct Events {
 /// Everything already reported.
 #[derive(Default)]
 struct Told {
-    certificates: BTreeSet<(ObjectKey, Warning)>,
+    certificates: BTreeSet<(ObjectKey, CertificateWarning)>,
     hosts: AllPresences,
     /// Times of the last Events about each Gateway's hosts.
     hosts_at: BTreeMap<NamespacedName, Instant>,
@@ -69,14 +97,14 @@ impl Events {
         loop {
             let mut all_told = true;
             if *self.replica.leading.borrow_and_update() {
-                let expiring = self.expiring.borrow_and_update().clone();
+                let warnings = self.warnings.borrow_and_update().clone();
                 let presences = self.presences.borrow_and_update().clone();
-                all_told &= self.tell_certificates(&expiring, &mut told).await;
+                all_told &= self.tell_certificates(&warnings, &mut told).await;
                 all_told &= self.tell_hosts(&presences, &mut told).await;
             }
             let changed = tokio::select! {
                 changed = self.replica.leading.changed() => changed,
-                changed = self.expiring.changed() => changed,
+                changed = self.warnings.changed() => changed,
                 changed = self.presences.changed() => changed,
                 Some(turned) = self.transitions.recv() => {
                     self.tell_transitions(turned, &mut told).await;
@@ -114,13 +142,13 @@ impl Events {
     }
 
     /// Writes the Events about certificates. Returns false if some remain.
-    async fn tell_certificates(&self, expiring: &Expiring, told: &mut Told) -> bool {
-        let is_so = |(object, warning): &(ObjectKey, Warning)| {
-            let all = expiring.get(object);
+    async fn tell_certificates(&self, warnings: &CertificateWarnings, told: &mut Told) -> bool {
+        let is_so = |(object, warning): &(ObjectKey, CertificateWarning)| {
+            let all = warnings.get(object);
             all.is_some_and(|all| all.contains(warning))
         };
         told.certificates.retain(is_so);
-        for (object, warning) in untold(expiring, &told.certificates) {
+        for (object, warning) in untold(warnings, &told.certificates) {
             if !self
                 .tell(&object, API_VERSION, &of_certificate(&warning))
                 .await
@@ -244,13 +272,8 @@ fn of_condition(transition: &Transition) -> Event {
     event(type_, reason, "WriteStatus", &note)
 }
 
-fn of_certificate(warning: &Warning) -> Event {
-    let Warning { message, refused } = warning;
-    let reason = if *refused {
-        "CertificateNotValid"
-    } else {
-        "CertificateExpires"
-    };
+fn of_certificate(warning: &CertificateWarning) -> Event {
+    let CertificateWarning { reason, message } = warning;
     event(EventType::Warning, reason, "CheckCertificate", message)
 }
 
@@ -278,9 +301,12 @@ fn event(type_: EventType, reason: &str, action: &str, note: &str) -> Event {
 }
 
 /// Returns the unreported warnings, in order.
-fn untold(expiring: &Expiring, told: &BTreeSet<(ObjectKey, Warning)>) -> Vec<(ObjectKey, Warning)> {
-    let all = expiring.iter().flat_map(|(object, warnings)| {
-        let of_object = |warning: &Warning| (object.clone(), warning.clone());
+fn untold(
+    warnings: &CertificateWarnings,
+    told: &BTreeSet<(ObjectKey, CertificateWarning)>,
+) -> Vec<(ObjectKey, CertificateWarning)> {
+    let all = warnings.iter().flat_map(|(object, warnings)| {
+        let of_object = |warning: &CertificateWarning| (object.clone(), warning.clone());
         warnings.iter().map(of_object)
     });
     all.filter(|one| !told.contains(one)).collect()
@@ -292,13 +318,16 @@ mod tests {
 
     #[test]
     fn what_was_told_is_not_told_again() {
-        let warning = |message: &str| Warning {
-            message: message.to_owned(),
-            refused: false,
+        let warning = |message: &str| {
+            CertificateWarning::from(Warning {
+                message: message.to_owned(),
+                refused: false,
+            })
         };
         let gateway = Kind::Gateway.named(NamespacedName::new("default", "edge"));
-        let expiring = Expiring::from([(gateway.clone(), vec![warning("a"), warning("b")])]);
+        let all = vec![warning("a"), warning("b")];
+        let warnings = CertificateWarnings::from([(gateway.clone(), all)]);
         let told = BTreeSet::from([(gateway.clone(), warning("a"))]);
-        assert_eq!(untold(&expiring, &told), [(gateway, warning("b"))]);
+        assert_eq!(untold(&warnings, &told), [(gateway, warning("b"))]);
     }
 }

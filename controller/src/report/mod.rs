@@ -25,6 +25,6 @@ mod transitions;
 mod trim;
 mod write;
 
-pub(crate) use self::events::{Events, Expiring, MAX_UNTOLD};
+pub(crate) use self::events::{CertificateWarnings, Events, MAX_UNTOLD};
 pub(crate) use self::presence::AllPresences;
 pub(crate) use self::reporter::StatusReporter;

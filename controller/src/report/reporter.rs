@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use super::agents::Agents;
 use super::backlog::Backlog;
 use super::compose::{Reports, compose};
-use super::events::Expiring;
+use super::events::CertificateWarnings;
 use super::liveness::Moment;
 use super::pace::{Pace, SummaryPace};
 use super::patch::patch;
@@ -43,7 +43,7 @@ pub(crate) struct StatusReporter {
     pub(crate) provisioned: watch::Receiver<ProvisionReport>,
     pub(crate) of_services: watch::Receiver<AddressesByGateway>,
     pub(crate) hosts: watch::Sender<HostsByGateway>,
-    pub(crate) expiring: watch::Sender<Expiring>,
+    pub(crate) warnings: watch::Sender<CertificateWarnings>,
     pub(crate) presences: watch::Sender<AllPresences>,
     pub(crate) transitions: mpsc::Sender<ObjectTransitions>,
     /// Requests for the status page, which is rendered only on request.
@@ -90,8 +90,8 @@ impl StatusReporter {
                 _ = ticks.tick() => {
                     let gateways = agents.check_liveness(Moment::now());
                     backlog.touch(gateways);
-                    backlog.open_expiring(write::now());
-                    replace(&self.expiring, backlog.expiring.clone());
+                    backlog.open_warned(write::now());
+                    replace(&self.warnings, backlog.warnings.clone());
                     if agents.listed() {
                         replace(&self.presences, agents.presences().clone());
                     }

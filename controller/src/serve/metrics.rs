@@ -12,6 +12,7 @@ use prometheus_client::registry::{Metric, Registry};
 
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::{Expiry, ExpiryOf};
+use sesame_gateway_api::resolve::UncoveredHostnames;
 use sesame_gateway_api::world::{Kind, World};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -47,6 +48,7 @@ pub(crate) struct Metrics {
     resolutions: Histogram,
     gateways: Gauge,
     certificates: Family<OfCertificate, Gauge>,
+    uncovered: Gauge,
     published: Family<OfPart, Counter>,
     statuses: Family<OfKind, Counter>,
     reports_refused: Gauge,
@@ -66,6 +68,8 @@ impl Metrics {
         all.register("resolution_seconds", help, resolutions.clone());
         let help = "Expiry of each certificate to be served, in seconds since 1970";
         let certificates = add(all, "certificate_expiry_timestamp_seconds", help);
+        let help = "Hostnames of listeners that none of the listener's certificates covers, so that clients refuse them";
+        let uncovered = add(all, "uncovered_hostnames", help);
         let help = "GatewayAgents that are ignored, because no host may have written them";
         let reports_refused = add(all, "reports_refused", help);
         let help = "Hosts that have been silent for too long; their addresses are removed from their \
@@ -89,6 +93,7 @@ impl Metrics {
                 "Gateways of the classes of this controller",
             ),
             certificates,
+            uncovered,
             published: add(all, "publish_writes", "Writes of ConfigMaps and Secrets"),
             statuses: add(all, "status_writes", "Writes of statuses, by kind"),
             reports_refused,
@@ -161,6 +166,12 @@ impl Metrics {
                 self.certificates.get_or_create(&labels).set(*not_after);
             }
         }
+    }
+
+    /// Replaces the number of hostnames that no certificate of their listener covers.
+    pub(crate) fn uncovered(&self, hostnames: &UncoveredHostnames) {
+        self.uncovered
+            .set(count(hostnames.values().map(Vec::len).sum()));
     }
 
     /// Counts an incremental resolution of routes.

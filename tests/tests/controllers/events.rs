@@ -1,9 +1,13 @@
-//! When a condition turns bad or recovers, one Event on the object concerned reports it.
+//! When a condition turns bad or recovers, one Event on the object concerned reports it. So does a
+//! hostname that no certificate covers.
 
 use serde_json::{Value, json};
+use sesame_tests::agent::SOON;
+use sesame_tests::certs::Authority;
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{ControllerUnderTest, deployed};
-use sesame_tests::manifests::{edge, http_listener, plain_route, served};
+use sesame_tests::manifests::{edge, http_listener, https_listener, plain_route, served};
+use sesame_tests::wait::eventually;
 
 const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 const CLASS: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/edge";
@@ -88,4 +92,32 @@ async fn condition_change_emits_one_event_per_object() {
     let events = cluster.get(EVENTS).await;
     let again = about(&events, route, "Warning", "BackendNotFound");
     assert_eq!(again.len(), 1, "{events:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uncovered_hostname_emits_event_and_metric() {
+    let cluster = deployed(Channel::Standard).await;
+    let controller = ControllerUnderTest::start(&cluster, &[]).await;
+    let authority = Authority::new("Test");
+    let mut objects = edge(&[https_listener("https", 443, "shop.test", "tls")]);
+    objects.push(authority.issue(&["other.test"]).secret("tls"));
+    cluster.apply_all(&objects).await;
+    let gateway = ("Gateway", "edge");
+    let text = told(&cluster, gateway, "Warning", "HostnameNotCovered").await;
+    let expected =
+        "listener \"https\": no certificate of tls.certificateRefs is for hostname \"shop.test\"";
+    assert!(text.starts_with(expected), "{text}");
+    let uncovered = async || controller.metric("uncovered_hostnames", "").await;
+    assert!((uncovered().await - 1.0).abs() < 0.1);
+
+    cluster
+        .apply_all(&[authority.issue(&["shop.test"]).secret("tls")])
+        .await;
+    eventually("the hostname is covered", SOON, async || {
+        match uncovered().await {
+            count if count < 0.5 => Ok(()),
+            count => Err(count.to_string()),
+        }
+    })
+    .await;
 }

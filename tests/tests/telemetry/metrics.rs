@@ -10,7 +10,8 @@ use sesame_tests::certs::Authority;
 use sesame_tests::client::Request;
 use sesame_tests::guarded::GuardDirectory;
 use sesame_tests::manifests::{
-    edge, edge_with_parameters, http_listener, http_route, path, rule_to, served, yaml,
+    edge, edge_with_parameters, http_listener, http_route, https_listener, path, rule_to, served,
+    yaml,
 };
 use sesame_tests::ports::free_port;
 use sesame_tests::wait::eventually;
@@ -44,11 +45,16 @@ fn values(text: &str) -> BTreeMap<&str, f64> {
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_count_requests_by_port_and_envoy_deaths() {
     let backend = Backend::start("a").await;
-    let mut objects = edge(&[http_listener("http", 80, "")]);
+    let mut objects = edge(&[
+        http_listener("http", 80, ""),
+        https_listener("https", 443, "uncovered.test", "tls"),
+    ]);
+    let authority = Authority::new("Test");
+    objects.push(authority.issue(&["a.test"]).secret("tls"));
     objects.extend(served("a", &[backend.address()]));
     objects.push(http_route("a", &["a.test"], &[rule_to("a", &[])]));
     let address: SocketAddr = ([127, 0, 0, 1], free_port()).into();
-    let agent = Setup::with_ports(&[80])
+    let agent = Setup::with_ports(&[80, 443])
         .flag("--metrics-address")
         .flag(&address.to_string())
         .start(&[("all.yaml", &yaml(&objects))]);
@@ -96,6 +102,7 @@ async fn metrics_count_requests_by_port_and_envoy_deaths() {
         (of("gateway_envoy_open_files", ""), 1.0),
         (of("gateway_envoy_open_files_limit", ""), 1.0),
         (of("gateway_envoy_watched_files", ""), 1.0),
+        ("sesame_agent_uncovered_hostnames".to_owned(), 1.0),
         ("sesame_agent_open_files".to_owned(), 1.0),
         ("sesame_agent_open_files_limit".to_owned(), 1.0),
         ("sesame_agent_inotify_instances".to_owned(), 1.0),

@@ -65,6 +65,10 @@ impl Scrape {
         });
         let help = "Problems in the content of the source, by severity";
         families.gauge("agent_source_problems", help, by_severity)?;
+        let help = "Hostnames of listeners that none of the listener's certificates covers, so that clients refuse them; only of manifests";
+        if let Some(hostnames) = source.uncovered_hostnames {
+            families.single("agent_uncovered_hostnames", help, number(hostnames))?;
+        }
         let help = "Certificate requests of this host that are waiting for an answer";
         let waiting = number(source.requested.len());
         families.single("agent_certificate_requests_waiting", help, waiting)?;

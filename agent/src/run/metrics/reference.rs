@@ -122,7 +122,10 @@ fn scrape(gateways: usize) -> Scrape {
                 pid: 1,
                 ..AgentReport::default()
             },
-            source: SourceReport::default(),
+            source: SourceReport {
+                uncovered_hostnames: Some(1),
+                ..SourceReport::default()
+            },
             gateways: reports.collect(),
             objects: Vec::new(),
             inputs: String::new(),

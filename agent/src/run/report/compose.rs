@@ -173,6 +173,7 @@ fn with_state(source: &SourceReport, known: &SourceState) -> SourceReport {
         available: known.available,
         reason: known.held.clone().unwrap_or_default(),
         problems: [&known.problems[..], &known.local.problems].concat(),
+        uncovered_hostnames: known.uncovered_hostnames,
         bundles: known.bundles.to_vec(),
         requested: known.local.open.keys().cloned().collect(),
         ..source.clone()

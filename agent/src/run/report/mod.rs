@@ -104,6 +104,10 @@ pub struct SourceReport {
     pub reason: String,
     /// Everything that is wrong in it.
     pub problems: Vec<SourceProblem>,
+    /// Number of listeners' hostnames that none of the listener's certificates covers; only of
+    /// manifests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncovered_hostnames: Option<usize>,
     /// Objects whose certificate request waits for an answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requested: Vec<String>,

@@ -37,7 +37,7 @@ pub use self::backends::endpoints::endpoint_sets;
 pub use self::context::{Options, Problem, ResolvedFor};
 pub use self::gateways::merged::{MergedGateway, merged_name};
 pub use self::gateways::service_request::ServiceRequest;
-pub use self::listeners::session_ticket_keys;
+pub use self::listeners::{UncoveredHostname, UncoveredHostnames, session_ticket_keys};
 pub use self::snapshot::ResolvedGateway;
 pub use self::tls::ca_bundles::checked_bundle;
 pub use self::tls::certificate_source::CertificateSource;
@@ -86,6 +86,8 @@ pub struct Resolution {
     pub settings: BTreeMap<NamespacedName, GatewaySettings>,
     /// The Service requests, by the name under which the Gateways are published.
     pub services: BTreeMap<NamespacedName, ServiceRequest>,
+    /// Hostnames of listeners that none of the listener's certificates covers.
+    pub uncovered: UncoveredHostnames,
     /// Messages for the authors of objects for which no condition exists, sorted by object.
     pub problems: Vec<Problem>,
     /// The last good key pair of each Secret that was read, for the next world.
@@ -293,6 +295,7 @@ impl Resolver {
         let snapshots = gateways.iter().map(|it| &it.snapshot);
         let served_together =
             gateways::merged::served_together(snapshots, &checked, &retained, world);
+        let uncovered = gateways::uncovered(&checked);
         let problems = cx.problems.into_sorted();
         let last_good = certificates.finish();
         self.sizes = std::mem::take(&mut cx.sizes);
@@ -304,6 +307,7 @@ impl Resolver {
             retained,
             settings,
             services,
+            uncovered,
             problems,
             last_good,
             served_together,

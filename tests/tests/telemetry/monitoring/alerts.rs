@@ -157,6 +157,15 @@ pub(crate) const ALERTS: &[Alert] = &[
         "sesame-agent certs on the host lists them.",
     ),
     alert(
+        ("SesameHostnameNotCovered", "warning", "15m"),
+        (
+            "(sesame_agent_uncovered_hostnames or max(sesame_controller_uncovered_hostnames))",
+            "> 0",
+        ),
+        "{{ $value }} hostnames of listeners have no certificate that covers them",
+        "Clients refuse them. The Events HostnameNotCovered, or sesame-agent status on the host, name them.",
+    ),
+    alert(
         ("SesameRequestsFail", "critical", "10m"),
         (
             "sum by (gateway_namespace, gateway) (rate(sesame_gateway_requests_total{code=\"5xx\"}[5m]) or 0 * rate(sesame_gateway_requests_total[5m])) / clamp_min(sum by (gateway_namespace, gateway) (rate(sesame_gateway_requests_total[5m])), 0.2)",

@@ -39,7 +39,8 @@ use crate::resolve::backends::Backends;
 use crate::resolve::context::ResolveContext;
 use crate::resolve::listeners::sets::{self, CheckedListenerSet};
 use crate::resolve::listeners::{
-    self, CheckedListener, ComparedGateway, ListenerOwner, filters, invalid, termination,
+    self, CheckedListener, ComparedGateway, ListenerOwner, UncoveredHostnames, filters, invalid,
+    termination,
 };
 use crate::resolve::settings::GatewaySettings;
 use crate::resolve::settings::ports::{self, Socket};
@@ -48,7 +49,7 @@ use crate::resolve::tls::ca_bundles::CaBundles;
 use crate::resolve::tls::certificates::Certificates;
 use crate::resolve::tls::client_validation::FrontendValidation;
 use crate::status::{GOOD, GatewayStatus, Reason, Verdict};
-use crate::world::Kind;
+use crate::world::{Kind, ObjectKey};
 
 /// A Gateway of a Sesame class, with everything that is known before routes attach.
 pub(crate) struct CheckedGateway<'w> {
@@ -289,6 +290,12 @@ fn check<'w>(
     }
 }
 
+/// Returns the hostnames of listeners that none of the listener's certificates covers.
+pub(crate) fn uncovered(gateways: &[CheckedGateway<'_>]) -> UncoveredHostnames {
+    let by_owner = gateways.iter().flat_map(CheckedGateway::listeners_by_owner);
+    listeners::uncovered::collect(by_owner)
+}
+
 impl<'w> CheckedGateway<'w> {
     pub(crate) fn name(&self) -> NamespacedName {
         NamespacedName::new(self.owner.namespace, self.owner.name)
@@ -326,6 +333,14 @@ impl<'w> CheckedGateway<'w> {
     /// Returns the listeners of one of its ListenerSets.
     pub(crate) fn listeners_of(&self, set: &CheckedListenerSet<'_>) -> &[CheckedListener<'w>] {
         self.listeners.get(set.range.clone()).unwrap_or_default()
+    }
+
+    /// Returns all of its listeners by the object that defines them: the Gateway and its
+    /// ListenerSets.
+    fn listeners_by_owner(&self) -> impl Iterator<Item = (ObjectKey, &[CheckedListener<'w>])> {
+        let sets = self.sets.iter();
+        let sets = sets.map(|set| (set.owner.key(), self.listeners_of(set)));
+        std::iter::once((self.owner.key(), self.own_listeners())).chain(sets)
     }
 
     /// Returns the listeners of the ListenerSet with this index, or the Gateway's own without one.

@@ -148,6 +148,7 @@ fn differences(
         ocg_bundles: _,
         settings: _,
         services: _,
+        uncovered: _,
     } = now;
     let Statuses {
         gateway_classes,

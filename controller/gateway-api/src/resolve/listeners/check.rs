@@ -113,6 +113,7 @@ fn check_one<'w>(
         tls: None,
         filters: CheckedFilters::default(),
         certificate_names: Vec::new(),
+        uncovered: None,
         lacks_certificate: false,
         advice: Vec::new(),
     }

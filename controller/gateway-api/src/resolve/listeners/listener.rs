@@ -6,6 +6,7 @@ use sesame_proto::schema;
 
 use super::filters::CheckedFilters;
 use super::namespaces::NamespaceRule;
+use super::uncovered::UncoveredHostname;
 use crate::api::{GATEWAY_GROUP, Listener, Metadata, NamespacedName, UnknownFields};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
@@ -124,6 +125,8 @@ pub(crate) struct CheckedListener<'w> {
     pub(crate) filters: CheckedFilters<'w>,
     /// DNS names of its certificates, sorted.
     pub(crate) certificate_names: Vec<String>,
+    /// Its hostname, if none of these names covers it.
+    pub(crate) uncovered: Option<UncoveredHostname>,
     /// True if the listener terminates TLS but has no usable certificate.
     pub(crate) lacks_certificate: bool,
     /// Sentences on flawed certificates that are served nevertheless.

@@ -21,9 +21,11 @@ pub(crate) mod selectors;
 pub(crate) mod sets;
 pub(crate) mod termination;
 mod tls_options;
+pub(crate) mod uncovered;
 
 pub(crate) use self::check::check;
 pub(crate) use self::compare::{ComparedGateway, compare, compare_certificates};
 pub(crate) use self::holding::hold;
 pub(crate) use self::listener::{CheckedListener, ListenerOwner, Rank, invalid};
 pub use self::tls_options::session_ticket_keys;
+pub use self::uncovered::{UncoveredHostname, UncoveredHostnames};

@@ -6,6 +6,7 @@ use sesame_proto::schema;
 
 use super::listener::{CheckedListener, ListenerOwner};
 use super::tls_options::{self, TICKET_KEYS, TlsOptions};
+use super::uncovered::UncoveredHostname;
 use crate::api::{ListenerTls, ObjectRef, Protocol, TlsMode};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::syntax::limits;
@@ -217,11 +218,12 @@ fn keys<'w>(
         keys.push(name.clone());
     }
     if !covered && !keys.is_empty() {
-        let message = format!(
-            "no certificate of tls.certificateRefs is for hostname {:?}; clients will refuse it",
-            listener.spec.hostname.as_deref().unwrap_or_default()
-        );
-        advise(owner, listener, message, cx);
+        let uncovered = UncoveredHostname {
+            listener: listener.spec.name.clone(),
+            hostname: listener.spec.hostname.clone().unwrap_or_default(),
+        };
+        advise(owner, listener, uncovered.to_string(), cx);
+        listener.uncovered = Some(uncovered);
     }
     keys
 }

@@ -19,6 +19,7 @@ mod statuses;
 mod tls;
 mod tls_override_rows;
 mod tls_overrides;
+mod uncovered;
 
 use std::sync::Arc;
 

@@ -1,0 +1,47 @@
+//! Hostnames of listeners for which clients refuse every certificate of the listener. The condition
+//! of the listener, Events and metrics all come from these values.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::CheckedListener;
+use crate::world::ObjectKey;
+
+/// A hostname of a listener that no name in the listener's certificates covers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UncoveredHostname {
+    /// Name of the listener.
+    pub listener: String,
+    /// Hostname, in the API's notation.
+    pub hostname: String,
+}
+
+/// The uncovered hostnames of each Gateway and ListenerSet that has some, in the order of its
+/// listeners.
+pub type UncoveredHostnames = BTreeMap<ObjectKey, Vec<UncoveredHostname>>;
+
+impl fmt::Display for UncoveredHostname {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            listener: _,
+            hostname,
+        } = self;
+        write!(
+            f,
+            "no certificate of tls.certificateRefs is for hostname {hostname:?}; clients will refuse it"
+        )
+    }
+}
+
+/// Returns the uncovered hostnames of listeners, by the object that defines them.
+pub(crate) fn collect<'l, 'w: 'l>(
+    by_owner: impl Iterator<Item = (ObjectKey, &'l [CheckedListener<'w>])>,
+) -> UncoveredHostnames {
+    by_owner
+        .map(|(owner, listeners)| {
+            let found = listeners.iter().filter_map(|it| it.uncovered.clone());
+            (owner, found.collect::<Vec<_>>())
+        })
+        .filter(|(_, found)| !found.is_empty())
+        .collect()
+}
