@@ -24,7 +24,7 @@ use self::configuration::follow_configuration;
 use self::probes::{Progress, spawn_servers};
 use self::stop_signals::StopSignals;
 use crate::changes::Changes;
-use crate::configuration::{ConfigurationSource, ControllerSettings, CurrentSettings};
+use crate::configuration::{ConfigurationSource, ControllerSettings, CurrentSettings, Resolving};
 use crate::connection::ClusterConnection;
 use crate::engine::Engine;
 use crate::finalizer::Finalizer;
@@ -56,8 +56,7 @@ pub(crate) struct ProcessSettings {
     pub(crate) source: ConfigurationSource,
     /// Fields set by flags and environment.
     pub(crate) flags: SesameConfigurationSpec,
-    /// Enables incremental resolution.
-    pub(crate) incremental: bool,
+    pub(crate) resolving: Resolving,
     pub(crate) namespace: String,
     /// Namespaces that are read.
     pub(crate) watched: WatchedNamespaces,

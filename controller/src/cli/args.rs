@@ -16,7 +16,7 @@ use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 use sesame_proto::signature::SigningKeys;
 
 use super::metrics_address::MetricsAddressArgs;
-use crate::configuration::{ConfigurationSource, read, settings};
+use crate::configuration::{ConfigurationSource, Resolving, read, settings};
 use crate::publish::Signing;
 use crate::replica::WatchedNamespaces;
 use crate::run::ProcessSettings;
@@ -34,6 +34,8 @@ const DEFAULT_LISTEN: SocketAddr =
 /// Nothing is published without a leader, so this is short. It costs little: every replica is as up
 /// to date as the leader, and one that lost the Lease to a timeout resumes with the next response.
 const DEFAULT_LEASE_SECONDS: u64 = 6;
+/// The limit of the container in `deploy`.
+const DEFAULT_MEMORY_MIB: u64 = 512;
 /// Maximum number of namespaces to name: each needs a watch per kind.
 const MAX_NAMESPACES: usize = 100;
 
@@ -124,6 +126,11 @@ pub(super) struct RunArgs {
     /// Seconds that a leader may be silent before another replica takes over: 3 to 600 [default: 6]
     #[arg(long, env = "SESAME_LEASE_SECONDS", value_name = "SECONDS")]
     lease_seconds: Option<u64>,
+    /// Memory of the controller in MiB: 16 to 16777216. The routes of all Gateways together may
+    /// expand to a quarter of it; beyond that, the Gateways with the most lose their youngest
+    /// routes [default: 512]
+    #[arg(long, env = "SESAME_MEMORY_MIB", value_name = "MIB")]
+    memory_mib: Option<u64>,
     #[command(flatten)]
     spans: SpanArgs,
     /// Log level: error, warn, info, debug, trace, or filters by module [default: info]
@@ -181,6 +188,7 @@ impl RunArgs {
             listen,
             metrics,
             lease_seconds,
+            memory_mib,
             spans,
             log,
             log_format,
@@ -224,7 +232,12 @@ impl RunArgs {
             }),
             ..SesameConfigurationSpec::default()
         };
-        let incremental = incremental.unwrap_or(true);
+        let memory = memory_mib.unwrap_or(DEFAULT_MEMORY_MIB);
+        ensure!(
+            (16..=16_777_216).contains(&memory),
+            "memory-mib {memory}: expected 16 to 16777216"
+        );
+        let resolving = Resolving::new(incremental.unwrap_or(true), memory);
         let watched = watched_namespaces(watch_namespaces, &namespace)?;
         let source = match (config, configuration) {
             (Some(path), _) => ConfigurationSource::File(path),
@@ -241,11 +254,11 @@ impl RunArgs {
             ConfigurationSource::File(path) => Some(read(path).map_err(anyhow::Error::msg)?),
             ConfigurationSource::Flags | ConfigurationSource::Object(_) => None,
         };
-        settings(&flags, first.as_ref(), incremental).map_err(anyhow::Error::msg)?;
+        settings(&flags, first.as_ref(), resolving).map_err(anyhow::Error::msg)?;
         let process = ProcessSettings {
             source,
             flags,
-            incremental,
+            resolving,
             namespace,
             watched,
             kubeconfig,
@@ -325,7 +338,7 @@ mod tests {
         let own = NamespacedName::new("there", "sesame");
         assert_eq!(process.source, ConfigurationSource::Object(own));
         assert_eq!((log.as_str(), format), ("info", LogFormat::Text));
-        let made = settings(&process.flags, None, true).expect("settings");
+        let made = settings(&process.flags, None, Resolving::new(true, 512)).expect("settings");
         assert_eq!(made.selection, SelectionRule::Single);
         assert_eq!(made.host_lost, Duration::from_secs(300));
         let publishing = &process.flags.publishing.expect("none is wanted");
@@ -374,6 +387,13 @@ mod tests {
                     ..none()
                 },
                 "../x",
+            ),
+            (
+                RunArgs {
+                    memory_mib: Some(8),
+                    ..none()
+                },
+                "memory-mib 8",
             ),
             (
                 RunArgs {

@@ -52,7 +52,7 @@ pub(super) async fn follow(follower: &ConfigurationFollower, path: &Path) {
         let found = read(path);
         if before.as_ref() != Some(&found) {
             let made: CurrentSettings = found.clone().and_then(|configuration| {
-                settings(&follower.flags, Some(&configuration), follower.incremental)
+                settings(&follower.flags, Some(&configuration), follower.resolving)
             });
             follower.take(made, &from);
             before = Some(found);
@@ -64,6 +64,7 @@ pub(super) async fn follow(follower: &ConfigurationFollower, path: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::configuration::Resolving;
 
     const HEAD: &str = "apiVersion: projectsesame.io/v1alpha1\nkind: SesameConfiguration\nmetadata: {name: sesame}\n";
 
@@ -97,7 +98,8 @@ mod tests {
     fn unknown_field_is_refused_with_suggestion() {
         let text = format!("{HEAD}spec: {{hosts: {{lostAftr: 5m}}}}\n");
         let read = parse(&text).expect("it can be read");
-        let why = settings(&read.spec, Some(&read), true).expect_err("it is refused");
+        let why = settings(&read.spec, Some(&read), Resolving::new(true, 512))
+            .expect_err("it is refused");
         assert!(
             why.contains("lostAftr") && why.contains("lostAfter"),
             "{why}"

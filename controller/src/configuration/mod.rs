@@ -20,7 +20,7 @@ use crate::replica::{Replica, replace};
 use sesame_gateway_api::api::{NamespacedName, SesameConfigurationSpec};
 
 pub(crate) use self::file::read;
-pub(crate) use self::settings::{ControllerSettings, SelectionRule, settings};
+pub(crate) use self::settings::{ControllerSettings, Resolving, SelectionRule, settings};
 
 /// Source of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(crate) struct ConfigurationFollower {
     pub(crate) source: ConfigurationSource,
     /// Fields that flags and environment set.
     pub(crate) flags: SesameConfigurationSpec,
-    pub(crate) incremental: bool,
+    pub(crate) resolving: Resolving,
     pub(crate) current: watch::Sender<CurrentSettings>,
 }
 

@@ -125,7 +125,7 @@ fn hand_on(follower: &ConfigurationFollower, known: &Known, told: &mut Option<Cu
         Some(Ok(configuration)) => settings(
             &follower.flags,
             Some(configuration.as_ref()),
-            follower.incremental,
+            follower.resolving,
         )
         .map_err(|why| format!("SesameConfiguration {name} is not valid: {why}")),
         Some(Err(why)) => Err(format!("SesameConfiguration {name} cannot be read: {why}")),

@@ -12,6 +12,9 @@ use sesame_gateway_api::resolve::{Options, ResolvedFor};
 
 /// Default silence after which a host is lost.
 const LOST_AFTER: Duration = Duration::from_secs(180);
+/// The routes of all Gateways may take one of this many equal parts of the memory. While they
+/// change, the process holds them several times: resolved, encoded, and as the previous ones.
+const ROUTES_OF_MEMORY: u64 = 4;
 
 /// Selection of the Gateways to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,11 +38,33 @@ pub(crate) struct ControllerSettings {
     pub(crate) host_lost: Duration,
 }
 
+/// Settings of resolution that depend on the process, so only arguments set them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Resolving {
+    /// Enables incremental resolution.
+    pub(crate) incremental: bool,
+    /// Limit of the routes of all Gateways together, in bytes.
+    pub(crate) most_of_gateways: u64,
+}
+
+impl Resolving {
+    /// Returns the settings of a process with this much memory.
+    pub(crate) fn new(incremental: bool, memory_mib: u64) -> Self {
+        Self {
+            incremental,
+            most_of_gateways: memory_mib.saturating_mul(1 << 20) / ROUTES_OF_MEMORY,
+        }
+    }
+}
+
 /// Returns the settings, or all faults. Fields of `flags` override the configuration.
 pub(crate) fn settings(
     flags: &SesameConfigurationSpec,
     configuration: Option<&SesameConfiguration>,
-    incremental: bool,
+    Resolving {
+        incremental,
+        most_of_gateways,
+    }: Resolving,
 ) -> Result<ControllerSettings, String> {
     let mut whole = configuration.cloned().unwrap_or_default();
     let mut faults = check::faults(&whole);
@@ -81,6 +106,7 @@ pub(crate) fn settings(
             allow_local_endpoints: allow_local_endpoints.unwrap_or(false),
             extra_minimal_ocg: extra_minimal_ocg.unwrap_or(false),
             resolved_for: ResolvedFor::Cluster,
+            most_of_gateways,
             incremental,
             namespace: defaults.namespace,
             configuration: Some(Arc::new(whole)),
@@ -191,7 +217,7 @@ mod tests {
         let plain = settings(
             &SesameConfigurationSpec::default(),
             Some(&configuration),
-            true,
+            Resolving::new(true, 512),
         );
         let plain = plain.expect("settings");
         assert_eq!(
@@ -200,6 +226,7 @@ mod tests {
         );
         assert_eq!(plain.host_lost, Duration::from_secs(300));
         assert_eq!(plain.host_addresses.len(), 1);
+        assert_eq!(plain.options.most_of_gateways, 128 << 20);
         let flags = SesameConfigurationSpec {
             gateway: Some(selection(None, Some(SelectionMode::Multiple))),
             publishing: Some(Publishing {
@@ -208,13 +235,19 @@ mod tests {
             }),
             ..SesameConfigurationSpec::default()
         };
-        let over = settings(&flags, Some(&configuration), true).expect("settings");
+        let over =
+            settings(&flags, Some(&configuration), Resolving::new(true, 512)).expect("settings");
         assert_eq!(over.options.controller_name, "example.com/a");
         assert_eq!(over.selection, SelectionRule::Multiple);
         let publishing = &over.options.configuration.expect("one").spec.publishing;
         let type_ = publishing.as_ref().and_then(|it| it.type_.clone());
         assert_eq!(type_, Some(PublishingType::None));
-        let none = settings(&SesameConfigurationSpec::default(), None, true).expect("settings");
+        let none = settings(
+            &SesameConfigurationSpec::default(),
+            None,
+            Resolving::new(true, 512),
+        )
+        .expect("settings");
         assert_eq!(none.host_lost, LOST_AFTER);
         assert_eq!(
             none.options.controller_name,
@@ -239,7 +272,8 @@ mod tests {
             ..SesameConfiguration::default()
         };
         let flags = fleet(Some("agent:1"), Some("envoy:1"));
-        let made = settings(&flags, Some(&configuration), true).expect("settings");
+        let made =
+            settings(&flags, Some(&configuration), Resolving::new(true, 512)).expect("settings");
         let made = made.options.configuration.expect("one").spec.fleet.clone();
         let expected = fleet(Some("agent:2"), Some("envoy:1")).fleet;
         assert_eq!(made, expected);
@@ -261,7 +295,8 @@ mod tests {
             },
             ..SesameConfiguration::default()
         };
-        let why = settings(&flags, Some(&configuration), true).expect_err("both are wrong");
+        let why = settings(&flags, Some(&configuration), Resolving::new(true, 512))
+            .expect_err("both are wrong");
         assert!(why.contains("example.com/controller"), "{why}");
         assert!(why.contains("spec.hosts.lostAfter: \"60s\""), "{why}");
     }

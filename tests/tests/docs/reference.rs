@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use clap::{Arg, ArgAction, Command};
 use sesame_gateway_api::status::{ConditionType, Reason};
+use sesame_tests::envoy::workspace;
 use sesame_tests::generated;
 
 /// Everything after this line is generated; the text before it is kept.

@@ -220,12 +220,17 @@ impl Resolver {
         let mut findings = Findings::new(shadowed);
         let mut by_snapshot: Vec<_> = attached.iter().collect();
         by_snapshot.sort_by_key(|it| it.gateway.envoys());
-        let gateways: Vec<ResolvedGateway> = by_snapshot
+        let groups: Vec<&[_]> = by_snapshot
             .chunk_by(|a, b| a.gateway.envoys() == b.gateway.envoys())
+            .collect();
+        let room = snapshot::divide_room(&groups, &routes, options.most_of_gateways);
+        let gateways: Vec<ResolvedGateway> = groups
+            .into_iter()
             .filter_map(|together| {
                 snapshot::assemble(
                     together,
                     &routes,
+                    room,
                     &backends,
                     &certificates,
                     &mut findings,

@@ -32,6 +32,8 @@ pub struct Options {
     pub extra_minimal_ocg: bool,
     /// Source of the objects.
     pub resolved_for: ResolvedFor,
+    /// Limit of the routes of all Gateways together, in bytes of `sesame_proto::sizes`.
+    pub most_of_gateways: u64,
     /// Enables incremental resolution. Otherwise every change resolves the whole world.
     pub incremental: bool,
     /// Namespace of the controller. Gateways that are served together have the name of their class
@@ -48,6 +50,7 @@ impl Default for Options {
             allow_local_endpoints: false,
             extra_minimal_ocg: false,
             resolved_for: ResolvedFor::Host,
+            most_of_gateways: u64::MAX,
             incremental: true,
             namespace: "sesame-system".to_owned(),
             configuration: None,

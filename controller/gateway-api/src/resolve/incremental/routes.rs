@@ -105,18 +105,21 @@ pub fn resolve(
     let sizes_then = std::mem::take(&mut neighbours.sizes);
     let now = neighbours.resolve_by_host(&now, options);
     let sizes_now = std::mem::take(&mut neighbours.sizes);
-    let sizes = sizes_after(&resolver.sizes, &sizes_then, &sizes_now)?;
+    let most = options.most_of_gateways;
+    let sizes = sizes_after(&resolver.sizes, &sizes_then, &sizes_now, most)?;
     let delta = differences(&routes, &known, sets_of, then, now)?;
     resolver.sizes.extend(sizes);
     Some(delta)
 }
 
 /// Returns the sizes of whole Gateways after a change, given the sizes of the neighbours then and now.
-/// Returns `None` if a Gateway lacks room for its routes, because all routes decide which are left out.
+/// Returns `None` if a Gateway lacks room for its routes, or all Gateways together may have too many
+/// (`most`), because all routes decide which are left out.
 fn sizes_after(
     known: &BTreeMap<NamespacedName, u64>,
     then: &BTreeMap<NamespacedName, u64>,
     now: &BTreeMap<NamespacedName, u64>,
+    most: u64,
 ) -> Option<BTreeMap<NamespacedName, u64>> {
     let size_after = |(gateway, now): (&NamespacedName, &u64)| {
         let before = *known.get(gateway)?;
@@ -125,7 +128,16 @@ fn sizes_after(
         let has_room = before.max(after) <= MOST_OF_GATEWAY;
         has_room.then(|| (gateway.clone(), after))
     };
-    now.iter().map(size_after).collect()
+    let sizes: BTreeMap<NamespacedName, u64> = now.iter().map(size_after).collect::<Option<_>>()?;
+    let total = |size_of: &dyn Fn(&NamespacedName, u64) -> u64| {
+        let all = known.iter().map(|(gateway, size)| size_of(gateway, *size));
+        all.fold(0_u64, |sum, size| {
+            sum.saturating_add(size.min(MOST_OF_GATEWAY))
+        })
+    };
+    let before = total(&|_, size| size);
+    let after = total(&|gateway, size| sizes.get(gateway).copied().unwrap_or(size));
+    (before.max(after) <= most).then_some(sizes)
 }
 
 fn differences(

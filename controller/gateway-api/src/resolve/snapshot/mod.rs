@@ -11,11 +11,10 @@ use sesame_proto::schema::{self, BackendTls, Snapshot, TlsTermination};
 use crate::api::NamespacedName;
 use crate::resolve::backends::Backends;
 use crate::resolve::context::ResolveContext;
-use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::routes::Routes;
-use crate::resolve::routes::attachments::AttachedGateway;
+use crate::resolve::routes::attachments::{AttachedGateway, AttachedListener};
 use crate::resolve::tables::reached_by::ReachedBy;
-use crate::resolve::tables::{self, Findings, Tables};
+use crate::resolve::tables::{self, Findings, RoomOfGateways, Tables};
 use crate::resolve::tls::certificates::Certificates;
 use crate::world::Kind;
 
@@ -32,32 +31,37 @@ pub struct ResolvedGateway {
     pub keys: Vec<KeyPair>,
 }
 
+/// Returns the room for routes of each of these groups of Gateways that are served together, if all
+/// may have `most` bytes.
+pub(crate) fn divide_room<'w>(
+    groups: &[&[&AttachedGateway<'_, 'w>]],
+    routes: &Routes<'w>,
+    most: u64,
+) -> RoomOfGateways {
+    let wanted = || {
+        let listeners = groups.iter().map(|together| listeners(together));
+        listeners.map(|it| tables::wanted(it, routes)).collect()
+    };
+    RoomOfGateways::divide(most, groups.len(), wanted)
+}
+
 /// Returns the snapshot of Gateways that are served together, with its keys. `None` if no Gateway
 /// is accepted and has an address to be served on.
 // Long: each value builds on the previous ones.
 pub(crate) fn assemble<'w>(
     together: &[&AttachedGateway<'_, 'w>],
     routes: &Routes<'w>,
+    room: RoomOfGateways,
     backends: &Backends<'w>,
     certificates: &Certificates<'w, '_>,
     findings: &mut Findings,
     cx: &mut ResolveContext<'w, '_>,
 ) -> Option<ResolvedGateway> {
-    // Together with others, whose listeners would otherwise get the requests that its own refuse.
-    let refuses = |it: &CheckedGateway<'_>| together.len() > 1 && it.has_refusing();
-    let is_served = |it: &&&AttachedGateway<'_, '_>| {
-        let gateway = it.gateway;
-        (gateway.verdict().good() || refuses(gateway)) && !gateway.addresses.nowhere()
-    };
-    let served: Vec<_> = together.iter().filter(is_served).collect();
+    let served: Vec<_> = served(together).collect();
     // Settings outside of listeners are the same for all.
     let mut accepted = served.iter().filter(|it| it.gateway.accepted.good());
     let gateway = accepted.next()?.gateway;
-    let listeners = served.iter().flat_map(|it| {
-        let listeners = it.listeners.iter();
-        listeners.filter(|attached| it.gateway.has_in_snapshot(attached.listener))
-    });
-    let mut tables = tables::build(listeners, routes, findings);
+    let mut tables = tables::build(listeners(together), routes, room, findings);
     let meshes = || served.iter().filter_map(|it| it.gateway.mesh.as_ref());
     let tls = meshes().map(|it| (it.gateway.as_str(), it.tls())).collect();
     let mut tracing = gateway.tracing.traces.clone();
@@ -123,6 +127,32 @@ pub(crate) fn assemble<'w>(
             .iter()
             .filter_map(|(_, pair)| pair.cloned())
             .collect(),
+    })
+}
+
+/// Returns the Gateways that are in the snapshot; none if none of them is accepted.
+fn served<'g, 'a, 'w>(
+    together: &'g [&'a AttachedGateway<'a, 'w>],
+) -> impl Iterator<Item = &'a AttachedGateway<'a, 'w>> {
+    // Together with others, whose listeners would otherwise get the requests that its own refuse.
+    let several = together.len() > 1;
+    let is_served = move |it: &&AttachedGateway<'_, '_>| {
+        let gateway = it.gateway;
+        let good = gateway.verdict().good() || several && gateway.has_refusing();
+        good && !gateway.addresses.nowhere()
+    };
+    let served = move || together.iter().copied().filter(is_served);
+    let any = served().any(|it| it.gateway.accepted.good());
+    served().filter(move |_| any)
+}
+
+/// Returns the listeners that are in the snapshot.
+fn listeners<'g, 'a, 'w>(
+    together: &'g [&'a AttachedGateway<'a, 'w>],
+) -> impl Iterator<Item = &'a AttachedListener<'a, 'w>> {
+    served(together).flat_map(|it| {
+        let listeners = it.listeners.iter();
+        listeners.filter(|attached| it.gateway.has_in_snapshot(attached.listener))
     })
 }
 

@@ -24,6 +24,7 @@ use sesame_proto::schema::route::Action;
 
 use self::displaced::{Displaced, ParentPlace};
 use self::placed::{HostnameOwners, PlacedListener, http_table};
+pub(crate) use self::room::RoomOfGateways;
 use self::room::{ListenerHosts, Room, WithHosts};
 use self::shadowed::{Hidden, Shadowed};
 use self::virtual_hosts::VirtualHosts;
@@ -99,18 +100,27 @@ pub(crate) struct LostRequests {
     pub(crate) unreached: BTreeMap<usize, String>,
 }
 
+/// Returns the size of all routes of the served listeners in bytes, if all fit.
+pub(crate) fn wanted<'a>(
+    listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
+    routes: &Routes<'_>,
+) -> u64 {
+    let by_port = by_port(listeners);
+    let families: Vec<Families<'_, '_>> = by_port.values().map(|it| Families::new(it)).collect();
+    Room::wanted(families.iter().flat_map(Families::with_hosts), routes)
+}
+
 /// Builds all ports and route tables of the served listeners, and adds to `findings`.
 pub(crate) fn build<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
     routes: &Routes<'_>,
+    of_gateways: RoomOfGateways,
     findings: &mut Findings,
 ) -> Tables {
     let by_port = by_port(listeners);
     let families: Vec<Families<'_, '_>> = by_port.values().map(|it| Families::new(it)).collect();
-    let with_hosts = families
-        .iter()
-        .flat_map(|it| it.http.iter().chain(&it.https));
-    let room = Room::new(&with_hosts, routes);
+    let with_hosts = families.iter().flat_map(Families::with_hosts);
+    let room = Room::new(&with_hosts, routes, of_gateways);
     let mut tables = Tables {
         ports: Vec::new(),
         route_tables: Vec::new(),
@@ -193,6 +203,11 @@ impl<'p, 'a> Families<'p, 'a> {
             https: with_hosts(of(&[schema::Protocol::Https]), &owners),
             by_server_name,
         }
+    }
+
+    /// Returns the listeners of requests.
+    fn with_hosts(&self) -> impl Iterator<Item = &WithHosts<'p, 'a>> + Clone {
+        self.http.iter().chain(&self.https)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Room for routes: a limit for each hostname, and a limit for each Gateway that namespaces share
-//! fairly.
+//! Room for routes: a limit for each hostname, a limit for each Gateway that namespaces share
+//! fairly, and a limit for all Gateways that these share fairly.
 //!
 //! Everything is counted before any route is built. A route without room is excluded as a whole, in
 //! one virtual host or in all of the Gateway. If it may protect something, one answer refuses all
@@ -69,6 +69,46 @@ impl<'a> ListenerHosts<'a> {
     }
 }
 
+/// Maximum sizes of the routes of each Gateway and of all Gateways together, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RoomOfGateways {
+    pub(super) each: u64,
+    all: u64,
+}
+
+impl RoomOfGateways {
+    /// Divides `all` among Gateways with routes of these sizes: small sizes are granted, and the
+    /// rest is shared equally. `wanted` is called only if the sizes matter.
+    pub(crate) fn divide(all: u64, gateways: usize, wanted: impl FnOnce() -> Vec<u64>) -> Self {
+        let gateways = u64::try_from(gateways).unwrap_or(u64::MAX);
+        let each = if gateways.saturating_mul(MOST_OF_GATEWAY) <= all {
+            MOST_OF_GATEWAY
+        } else {
+            let wanted = wanted().into_iter().map(|size| size.min(MOST_OF_GATEWAY));
+            share(wanted.collect(), all).min(MOST_OF_GATEWAY)
+        };
+        Self { each, all }
+    }
+
+    /// Says what limits the routes of a Gateway.
+    fn reason(self) -> String {
+        let Self { each, all } = self;
+        let of_gateway = format!(
+            "because all namespaces together may take {}",
+            in_words(each)
+        );
+        if each < MOST_OF_GATEWAY {
+            format!(
+                "{of_gateway}, the Gateway's share of {} for all Gateways of this controller (see \
+                its option --memory-mib)",
+                in_words(all)
+            )
+        } else {
+            of_gateway
+        }
+    }
+}
+
 /// The routes that a Gateway excludes because their namespaces have used up their shares.
 pub(super) struct Room {
     left_out: BTreeMap<usize, String>,
@@ -86,8 +126,33 @@ impl Room {
     pub(super) fn new<'l>(
         listeners: &(impl Iterator<Item = &'l WithHosts<'l, 'l>> + Clone),
         routes: &Routes<'_>,
+        of_gateways: RoomOfGateways,
     ) -> Self {
-        let mut room = Self {
+        let mut room = Self::empty();
+        for round in 0.. {
+            let charges = room.charges(listeners.clone(), routes);
+            if round == 0 {
+                room.wanted = sum(&charges);
+            }
+            let more = overdrawn(&charges, routes, of_gateways, round >= MAX_ROUNDS);
+            if more.is_empty() {
+                break;
+            }
+            room.left_out.extend(more);
+        }
+        room
+    }
+
+    /// Returns the size of all routes of a Gateway with these listeners, if none is excluded.
+    pub(super) fn wanted<'l>(
+        listeners: impl Iterator<Item = &'l WithHosts<'l, 'l>>,
+        routes: &Routes<'_>,
+    ) -> u64 {
+        sum(&Self::empty().charges(listeners, routes))
+    }
+
+    fn empty() -> Self {
+        Self {
             left_out: BTreeMap::new(),
             wanted: 0,
             all_requests: RouteMatch::all(),
@@ -95,19 +160,7 @@ impl Room {
                 grpc: Some(Grpc::default()),
                 ..RouteMatch::all()
             },
-        };
-        for round in 0.. {
-            let charges = room.charges(listeners.clone(), routes);
-            if round == 0 {
-                room.wanted = charges.values().copied().fold(0, u64::saturating_add);
-            }
-            let more = overdrawn(&charges, routes, round >= MAX_ROUNDS);
-            if more.is_empty() {
-                break;
-            }
-            room.left_out.extend(more);
         }
-        room
     }
 
     /// Returns the bytes that each route is charged. Copies of a route for narrower hostnames are
@@ -265,6 +318,7 @@ fn refuses_all(route: &CheckedRoute<'_>) -> bool {
 fn overdrawn(
     charges: &BTreeMap<usize, u64>,
     routes: &Routes<'_>,
+    of_gateways: RoomOfGateways,
     all: bool,
 ) -> BTreeMap<usize, String> {
     let mut left_out = BTreeMap::new();
@@ -283,7 +337,9 @@ fn overdrawn(
             .map(|(_, size)| *size)
             .fold(0, u64::saturating_add)
     };
-    let share = share(namespaces.values().map(|of| total(of)).collect());
+    let wanted = namespaces.values().map(|of| total(of)).collect();
+    let share = share(wanted, of_gateways.each);
+    let reason = of_gateways.reason();
     for (namespace, of_namespace) in namespaces {
         let wanted = total(&of_namespace);
         if wanted <= share {
@@ -298,11 +354,10 @@ fn overdrawn(
                 let message = format!(
                     "none of its matches is served: the routes of namespace {namespace} take {} \
                     of this Gateway's configuration, this route {}; the share of the namespace is \
-                    {}, because all namespaces together may take {}",
+                    {}, {reason}",
                     in_words(wanted),
                     in_words(own),
-                    in_words(share),
-                    in_words(MOST_OF_GATEWAY)
+                    in_words(share)
                 );
                 left_out.insert(place, message);
             }
@@ -311,10 +366,15 @@ fn overdrawn(
     left_out
 }
 
-/// Returns the most that each may have: small requests are granted, and the rest is shared equally.
-fn share(mut wanted: Vec<u64>) -> u64 {
+fn sum(charges: &BTreeMap<usize, u64>) -> u64 {
+    charges.values().copied().fold(0, u64::saturating_add)
+}
+
+/// Returns the most that each may have if all may have `most`: small requests are granted, and the
+/// rest is shared equally.
+fn share(mut wanted: Vec<u64>, most: u64) -> u64 {
     wanted.sort_unstable();
-    let mut left = MOST_OF_GATEWAY;
+    let mut left = most;
     let mut sharing = u64::try_from(wanted.len()).unwrap_or(u64::MAX);
     for one in wanted {
         let share = left / sharing.max(1);
@@ -324,7 +384,7 @@ fn share(mut wanted: Vec<u64>) -> u64 {
         left -= one;
         sharing -= 1;
     }
-    MOST_OF_GATEWAY
+    most
 }
 
 #[cfg(test)]
@@ -342,7 +402,21 @@ mod tests {
             (vec![1, MOST], MOST - 1),
             (vec![u64::MAX, MOST, MOST / 4], MOST * 3 / 8),
         ] {
-            assert_eq!(share(wanted.clone()), expected, "{wanted:?}");
+            assert_eq!(share(wanted.clone(), MOST), expected, "{wanted:?}");
         }
+    }
+
+    #[test]
+    fn gateways_share_what_all_may_have() {
+        const MOST: u64 = MOST_OF_GATEWAY;
+        let each = |all: u64, wanted: &[u64]| {
+            RoomOfGateways::divide(all, wanted.len(), || wanted.to_vec()).each
+        };
+        assert_eq!(each(u64::MAX, &[MOST; 9]), MOST);
+        assert_eq!(each(2 * MOST, &[MOST, MOST]), MOST);
+        // A Gateway cannot have more than its own limit, so it does not take it from others.
+        assert_eq!(each(2 * MOST, &[u64::MAX, MOST / 2, MOST / 2]), MOST);
+        assert_eq!(each(2 * MOST, &[MOST; 4]), MOST / 2);
+        assert_eq!(each(MOST, &[MOST, 100]), MOST - 100);
     }
 }

@@ -282,19 +282,63 @@ fn namespace_over_share_displaces_own_youngest_routes() {
 }
 
 #[test]
+fn gateways_share_limit_of_controller() {
+    let listeners = "- {name: http, port: 80, protocol: HTTP}";
+    let other = gateway(listeners).replace("name: gw", "name: other")
+        + &route(
+            "beside",
+            "parentRefs: [{name: other}]\nhostnames: [beside.test]\nrules: [{backendRefs: [{name: a, port: 80}]}]",
+        );
+    let options = Options {
+        most_of_gateways: 40 << 20,
+        ..Options::default()
+    };
+    let world = world(&(crowded(8) + &other));
+    let resolution = resolve(&world, &options);
+    let [of_gw, of_other] = &resolution.gateways[..] else {
+        panic!("{:?}", resolution.statuses);
+    };
+    let hosts_of = |of: &crate::resolve::ResolvedGateway| -> Vec<(String, u64)> {
+        let tables = of.snapshot.route_tables.iter();
+        let hosts = tables.flat_map(|table| &table.virtual_hosts);
+        hosts
+            .map(|host| (host.domain.clone(), size(host)))
+            .collect()
+    };
+    let hosts = hosts_of(of_gw);
+    let total: u64 = hosts.iter().map(|(_, size)| size).sum();
+    assert!(total <= 40 << 20, "{total}");
+    assert!(total > 30 << 20, "{total}");
+    // Neither the other Gateway nor the other namespace loses anything.
+    assert!(hosts.iter().any(|(domain, _)| domain == "small.test"));
+    assert_eq!(hosts_of(of_other)[0].0, "beside.test");
+    assert_eq!(greedy(&resolution, "r00"), None);
+    let message = greedy(&resolution, "r07").expect("it is displaced");
+    for part in ["namespace greedy", "40960 KiB", "--memory-mib"] {
+        assert!(message.contains(part), "{message}");
+    }
+    // Without that limit, everything has room.
+    assert_eq!(greedy(&resolve(&world, &Options::default()), "r07"), None);
+}
+
+#[test]
 fn full_gateway_changes_need_full_resolution() {
     let key = ObjectKey {
         kind: Kind::HttpRoute,
         name: NamespacedName::new("web", "small"),
     };
-    let change = |yaml: &str| {
+    let change = |yaml: &str, most_of_gateways: u64| {
         let before = world(yaml);
         let mut after = before.clone();
         let changed = "hostnames: [small.test]\nrules: [{matches: [{path: {value: /new}}], backendRefs: [{name: a, port: 80}]}]";
         for object in objects(&route("small", changed)) {
             after.insert(object);
         }
-        let (mut resolver, options) = (Resolver::default(), Options::default());
+        let mut resolver = Resolver::default();
+        let options = Options {
+            most_of_gateways,
+            ..Options::default()
+        };
         resolver.resolve(&before, &options);
         let delta = incremental::resolve(
             &before,
@@ -308,8 +352,10 @@ fn full_gateway_changes_need_full_resolution() {
         fresh.resolve(&after, &options);
         (delta.is_some(), sizes == fresh.sizes)
     };
-    assert_eq!(change(&crowded(1)), (true, true));
-    assert!(!change(&crowded(16)).0);
+    assert_eq!(change(&crowded(1), u64::MAX), (true, true));
+    assert!(!change(&crowded(16), u64::MAX).0);
+    assert_eq!(change(&crowded(1), 16 << 20), (true, true));
+    assert!(!change(&crowded(1), 1 << 20).0);
 }
 
 #[test]
