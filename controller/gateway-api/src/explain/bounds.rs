@@ -204,7 +204,10 @@ fn truncate<T>(list: &mut Vec<T>, most: usize) -> usize {
 /// Shortens a text, and says how much is missing.
 fn shorten(text: &mut String, most: usize) {
     if text.len() > most {
-        let end = text.floor_char_boundary(most);
+        let mut end = most;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
         let more = text.len() - end;
         text.truncate(end);
         // Writing to a String cannot fail.
@@ -231,15 +234,15 @@ mod tests {
         "\"".repeat(4096)
     }
 
-    fn headers() -> Box<HeaderModifier> {
+    fn headers() -> HeaderModifier {
         let header = |i: usize| Header {
             name: format!("x-{i}"),
             value: long(),
         };
-        Box::new(HeaderModifier {
+        HeaderModifier {
             set: (0..16).map(header).collect(),
             ..HeaderModifier::default()
-        })
+        }
     }
 
     /// A route whose path matches. All but one also need headers that the request lacks.
@@ -258,8 +261,8 @@ mod tests {
         let backends = (0..64).map(|i| WeightedBackend {
             backend: format!("Service/default/b{i}/80"),
             weight: 1,
-            request_headers: Some(headers()),
-            response_headers: Some(headers()),
+            request_headers: Some(Box::new(headers())),
+            response_headers: Some(Box::new(headers())),
             ..WeightedBackend::default()
         });
         Route {
@@ -271,8 +274,8 @@ mod tests {
                 kind: Some(path_match::Kind::Prefix("/a".to_owned())),
             }),
             headers: conditions.map(header).collect(),
-            request_headers: is_taken.then(headers),
-            response_headers: is_taken.then(headers),
+            request_headers: is_taken.then(|| Box::new(headers())),
+            response_headers: is_taken.then(|| Box::new(headers())),
             action: is_taken.then(|| {
                 Action::Forward(Forward {
                     backends: backends.collect(),

@@ -131,8 +131,8 @@ pub(crate) fn assemble<'w>(
 }
 
 /// Returns the Gateways that are in the snapshot; none if none of them is accepted.
-fn served<'g, 'a, 'w>(
-    together: &'g [&'a AttachedGateway<'a, 'w>],
+fn served<'a, 'w>(
+    together: &[&'a AttachedGateway<'a, 'w>],
 ) -> impl Iterator<Item = &'a AttachedGateway<'a, 'w>> {
     // Together with others, whose listeners would otherwise get the requests that its own refuse.
     let several = together.len() > 1;
@@ -147,8 +147,8 @@ fn served<'g, 'a, 'w>(
 }
 
 /// Returns the listeners that are in the snapshot.
-fn listeners<'g, 'a, 'w>(
-    together: &'g [&'a AttachedGateway<'a, 'w>],
+fn listeners<'a, 'w>(
+    together: &[&'a AttachedGateway<'a, 'w>],
 ) -> impl Iterator<Item = &'a AttachedListener<'a, 'w>> {
     served(together).flat_map(|it| {
         let listeners = it.listeners.iter();
