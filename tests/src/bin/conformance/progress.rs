@@ -47,8 +47,8 @@ impl LastLines {
     fn add(&mut self, line: &str) {
         let heading = ["=== RUN", "=== NAME", "=== CONT", "=== PAUSE"];
         if let Some(name) = heading.iter().find_map(|it| line.strip_prefix(it)) {
-            let mut parts = name.trim().split('/');
-            self.current = parts.nth(1).unwrap_or_default().to_owned();
+            let test = name.trim().split('/').nth(1).unwrap_or_default();
+            test.clone_into(&mut self.current);
             return;
         }
         let lines = self.by_test.entry(self.current.clone()).or_default();
