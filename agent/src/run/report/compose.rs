@@ -98,8 +98,7 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
         Some(world) if with_objects => with_expiry(resolve(world, options), *now),
         _ => Resolution::default(),
     };
-    let targets = &known.gateways;
-    let programmed = verdicts::with_hosts(statuses, &merged, targets, observed, host_addresses);
+    let programmed = verdicts::with_hosts(statuses, &merged, known, observed, host_addresses);
     reasons.extend(count_bad(&programmed));
     Report {
         healthy: reasons.is_empty(),

@@ -1,7 +1,6 @@
 //! The verdicts of this host's Envoys, added to the statuses. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::MergedGateway;
@@ -13,6 +12,7 @@ use sesame_proto::provenance::Provenance;
 use sesame_proto::schema::{Listener, Snapshot};
 
 use super::compose::reachable;
+use crate::run::engine::SourceState;
 use crate::run::observed::Observed;
 use crate::run::target::Target;
 
@@ -20,11 +20,12 @@ use crate::run::target::Target;
 pub(super) fn with_hosts(
     mut statuses: Statuses,
     merged: &BTreeMap<NamespacedName, MergedGateway>,
-    targets: &BTreeMap<NamespacedName, Arc<Target>>,
+    known: &SourceState,
     observed: &BTreeMap<NamespacedName, Observed>,
     host_addresses: &[String],
 ) -> Statuses {
-    let pending: BTreeMap<&NamespacedName, PendingChange> = targets
+    let pending: BTreeMap<&NamespacedName, PendingChange> = known
+        .gateways
         .iter()
         .filter_map(|(name, target)| Some((name, PendingChange::of(target, observed.get(name)?)?)))
         .collect();
