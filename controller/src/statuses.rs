@@ -123,6 +123,27 @@ impl ResolvedStatuses {
         self.merged.get(gateway).unwrap_or(gateway)
     }
 
+    /// Returns the Ingresses of this controller.
+    pub(crate) fn ingresses(&self) -> impl Iterator<Item = &ObjectKey> {
+        let first = Kind::Ingress.named(NamespacedName::default());
+        let from_first = self.statuses.routes.range(first..);
+        let all = from_first.take_while(|(key, _)| key.kind == Kind::Ingress);
+        all.map(|(key, _)| key)
+    }
+
+    /// Returns the Gateway that the class of an Ingress names.
+    pub(crate) fn gateway_of_ingress(&self, ingress: &ObjectKey) -> Option<NamespacedName> {
+        let reference = &self
+            .statuses
+            .routes
+            .get(ingress)?
+            .parents
+            .first()?
+            .parent_ref;
+        let namespace = reference.namespace.as_deref().unwrap_or_default();
+        Some(NamespacedName::new(namespace, &reference.name))
+    }
+
     /// Returns true if a Gateway of this controller is published under this name.
     pub(crate) fn publishes(&self, name: &NamespacedName) -> bool {
         let alone = self.statuses.gateways.contains_key(name) && !self.merged.contains_key(name);

@@ -18,9 +18,9 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer};
 
 use crate::api::{
     BackendTlsPolicy, ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass,
-    GatewayMeshPolicy, GrpcRoute, HttpRoute, ListenerSet, MeshOcgPolicy, Metadata, Namespace,
-    NamespacedName, Pod, ReferenceGrant, Secret, Service, SesameConfiguration, TcpRoute, TlsRoute,
-    UdpRoute, XBackend, XBackendTrafficPolicy, XMesh, XTelemetryPolicy,
+    GatewayMeshPolicy, GrpcRoute, HttpRoute, Ingress, IngressClass, ListenerSet, MeshOcgPolicy,
+    Metadata, Namespace, NamespacedName, Pod, ReferenceGrant, Secret, Service, SesameConfiguration,
+    TcpRoute, TlsRoute, UdpRoute, XBackend, XBackendTrafficPolicy, XMesh, XTelemetryPolicy,
 };
 
 pub use definitions::{
@@ -211,6 +211,7 @@ const CERTIFICATES: &[&str] = &[
 ];
 const EXPERIMENTAL: &[&str] = &["gateway.networking.x-k8s.io/v1alpha1"];
 const CORE: &[&str] = &["v1"];
+const NETWORKING: &[&str] = &["networking.k8s.io/v1"];
 const SESAME: &[&str] = &["projectsesame.io/v1alpha1"];
 
 kinds! {
@@ -230,6 +231,8 @@ kinds! {
     XTelemetryPolicy(XTelemetryPolicy) in x_telemetry_policies, "XTelemetryPolicy" [] "XTelemetryPolicies", EXPERIMENTAL, false;
     XBackend(XBackend) in x_backends, "XBackend" [] "XBackends", EXPERIMENTAL, false;
     XBackendTrafficPolicy(XBackendTrafficPolicy) in x_backend_traffic_policies, "XBackendTrafficPolicy" ["xbtrafficpolicy"] "XBackendTrafficPolicies", EXPERIMENTAL, false;
+    IngressClass(IngressClass) in ingress_classes, "IngressClass" [] "IngressClasses", NETWORKING, true;
+    Ingress(Ingress) in ingresses, "Ingress" ["ing"] "Ingresses", NETWORKING, false;
     Service(Service) in services, "Service" ["svc"] "Services", CORE, false;
     EndpointSlice(EndpointSlice) in endpoint_slices, "EndpointSlice" [] "EndpointSlices", &["discovery.k8s.io/v1"], false;
     Pod(Pod) in pods, "Pod" ["po"] "Pods", CORE, false;

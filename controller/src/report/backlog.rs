@@ -6,20 +6,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sesame_backoff::Backoff;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::agents::Agents;
-use super::events::{CertificateWarning, CertificateWarnings};
+use super::events::{CertificateWarning, CertificateWarnings, MAX_UNTOLD};
 use super::liveness::Moment;
 use super::pace::Pace;
+use super::transitions::{ObjectTransitions, transitions};
 use super::write::WriteOutcome;
 use crate::retry::NextAttempt;
 use crate::statuses::{Resolved, ResolvedStatuses, RouteStatusUpdate, StatusChange};
 use crate::watch::StoredStatus;
 use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::INGRESS_CONTROLLER;
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
 /// Pause after a conflict with another controller's write.
@@ -57,6 +59,8 @@ pub(super) struct Backlog {
     /// Digests of the last written statuses, with the resulting version. The API server may drop
     /// unknown fields or fill in others.
     pub(super) written: BTreeMap<ObjectKey, (Box<str>, StatusDigest)>,
+    /// Conditions of Ingresses that turned bad or recovered. No status in the cluster has them.
+    pub(super) turned: Vec<ObjectTransitions>,
 }
 
 impl Backlog {
@@ -77,7 +81,9 @@ impl Backlog {
             None => {}
             Some(Resolved::World(resolved)) => {
                 self.open_differences(&resolved);
+                self.note_ingresses(&resolved);
                 self.resolved = Some(resolved);
+                self.open_ingresses();
                 self.note_revisions(agents);
             }
             Some(Resolved::Routes(RouteStatusUpdate { routes, revisions })) => {
@@ -162,10 +168,54 @@ impl Backlog {
         self.open.extend(published.map(key_of(Kind::Gateway)));
     }
 
-    /// Opens all objects of a kind.
-    pub(super) fn open_all(&mut self, kind: Kind) {
-        let keys = self.stored.keys().filter(|key| key.kind == kind).cloned();
+    /// Opens all Gateways.
+    pub(super) fn open_gateways(&mut self) {
+        let keys = self.stored.keys();
+        let keys = keys.filter(|key| key.kind == Kind::Gateway).cloned();
         self.open.extend(keys);
+        self.open_ingresses();
+    }
+
+    /// Opens the Ingresses of open Gateways, because they have the same addresses.
+    fn open_ingresses(&mut self) {
+        let Some(resolved) = &self.resolved else {
+            return;
+        };
+        let open = &self.open;
+        let of_open = resolved.ingresses().filter(|ingress| {
+            let gateway = resolved.gateway_of_ingress(ingress);
+            gateway.is_some_and(|name| open.contains(&key_of(Kind::Gateway)(&name)))
+        });
+        let ingresses: Vec<ObjectKey> = of_open.cloned().collect();
+        self.open.extend(ingresses);
+    }
+
+    /// Notes the conditions of Ingresses that turned bad or recovered.
+    fn note_ingresses(&mut self, new: &ResolvedStatuses) {
+        for key in new.ingresses() {
+            let before = self.resolved.as_ref();
+            let before = before.and_then(|old| old.statuses.routes.get(key));
+            let after = new.statuses.routes.get(key);
+            if before == after || self.turned.len() >= MAX_UNTOLD {
+                continue;
+            }
+            let all = transitions(&json!(before), &json!(after), INGRESS_CONTROLLER);
+            if !all.is_empty() {
+                self.turned.push(ObjectTransitions {
+                    key: key.clone(),
+                    api_version: "networking.k8s.io/v1".to_owned(),
+                    all,
+                });
+            }
+        }
+    }
+
+    /// Returns the change that clears the status of an Ingress that is no longer ours, unless
+    /// another writer has changed it.
+    pub(super) fn clear(&self, key: &ObjectKey, stored: &StoredStatus) -> Option<Value> {
+        let (_, written) = self.written.get(key)?;
+        let is_unchanged = *written == StatusDigest::of(&stored.status());
+        is_unchanged.then(|| json!({"loadBalancer": {"ingress": null}}))
     }
 
     /// Opens the objects whose certificate warnings, or whose trust in certificates, have changed.
@@ -193,7 +243,11 @@ impl Backlog {
             let sets = sets.map(|(name, _)| key_of(Kind::ListenerSet)(name));
             self.open.extend(sets);
         }
+        if keys.is_empty() {
+            return;
+        }
         self.open.extend(keys);
+        self.open_ingresses();
     }
 
     /// Returns the earliest time at which an object may be written, if limited.

@@ -11,8 +11,8 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::Warning;
 use sesame_gateway_api::status::{
     self, Condition, ConditionStatus, ConditionType, GatewayClassStatus, GatewayStatus,
-    ListenerSetStatus, ListenerStatus, PolicyStatus, Programmed, Reason, RouteStatus, program,
-    program_listener_set, refuse_rules,
+    GatewayStatusAddress, ListenerSetStatus, ListenerStatus, PolicyStatus, Programmed, Reason,
+    RouteStatus, program, program_listener_set, refuse_rules,
 };
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
@@ -28,6 +28,15 @@ pub(super) enum Status {
     ListenerSet(ListenerSetStatus),
     Route(RouteStatus),
     Policy(PolicyStatus),
+    Ingress(IngressStatus),
+}
+
+/// Where an Ingress is served, and its first fault. The API has no conditions for it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct IngressStatus {
+    pub(super) addresses: Vec<GatewayStatusAddress>,
+    pub(super) ports: Vec<u16>,
+    pub(super) fault: Option<Reason>,
 }
 
 /// All reports except the results of resolution.
@@ -44,9 +53,14 @@ impl Reports<'_> {
     /// Returns true if it is too early to write the status of the object: an address would be
     /// removed at once.
     pub(super) fn leave_open(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> bool {
-        let name = resolved.published_as(&key.name);
-        let by_service = key.kind == Kind::Gateway && resolved.by_service.contains(name);
-        by_service && self.of_services.is_none()
+        let gateway = match key.kind {
+            Kind::Gateway => Some(key.name.clone()),
+            Kind::Ingress => resolved.gateway_of_ingress(key),
+            _ => None,
+        };
+        let is_by_service =
+            |name: &NamespacedName| resolved.by_service.contains(resolved.published_as(name));
+        gateway.as_ref().is_some_and(is_by_service) && self.of_services.is_none()
     }
 
     /// Returns the combined report on the Gateway, or `None` without one.
@@ -128,6 +142,7 @@ pub(super) fn compose(
             Status::Policy(all.x_backend_traffic_policies.get(&key.name)?.clone())
         }
         Kind::MeshOcgPolicy => policy(all.mesh_ocg_policies.get(&key.name)?, now),
+        Kind::Ingress => Status::Ingress(ingress(key, resolved, reports, now)?),
         _ => {
             let mut status = all.routes.get(key)?.clone();
             let name = key.to_string();
@@ -139,6 +154,35 @@ pub(super) fn compose(
             Status::Route(status)
         }
     })
+}
+
+/// Returns where an Ingress is served: at the addresses of the Gateway of its class.
+fn ingress(
+    key: &ObjectKey,
+    resolved: &ResolvedStatuses,
+    reports: &Reports<'_>,
+    now: Timestamp,
+) -> Option<IngressStatus> {
+    let parent = resolved.statuses.routes.get(key)?.parents.first()?;
+    let mut status = IngressStatus {
+        fault: parent
+            .conditions
+            .iter()
+            .find(|condition| condition.is_fault())
+            .map(|condition| condition.reason),
+        ports: parent.ports.clone(),
+        ..IngressStatus::default()
+    };
+    let is_served = parent.conditions.iter().any(|condition| {
+        condition.type_ == ConditionType::Accepted && condition.status == ConditionStatus::True
+    });
+    let gateway = resolved.gateway_of_ingress(key).filter(|_| is_served);
+    let gateway = gateway.map(|name| Kind::Gateway.named(name));
+    let gateway = gateway.and_then(|gateway| compose(&gateway, resolved, reports, now));
+    if let Some(Status::Gateway(gateway)) = gateway {
+        status.addresses = gateway.addresses;
+    }
+    Some(status)
 }
 
 /// Returns the status of a policy, without the trust that has lapsed.

@@ -4,10 +4,11 @@ use jiff::Timestamp;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::compose::Status;
+use super::compose::{IngressStatus, Status};
 use crate::watch::{StoredStatus, holds};
+use sesame_gateway_api::api::AddressType;
 use sesame_gateway_api::status::{
-    Condition, GatewayStatus, ListenerSetStatus, ListenerStatus, merge,
+    Condition, GatewayStatus, GatewayStatusAddress, ListenerSetStatus, ListenerStatus, merge,
 };
 
 /// Longest message that the API allows. Ours are far shorter, but may quote Envoy.
@@ -62,6 +63,7 @@ pub(super) fn patch(
             });
             ANCESTORS.patch(&stored, ours.collect(), controller_name, now)
         }
+        Some(Status::Ingress(status)) => load_balancer(&stored, status),
         // On a Gateway or class of another controller, nothing is ours alone; its new controller
         // overwrites it.
         None => [PARENTS, ANCESTORS]
@@ -69,6 +71,39 @@ pub(super) fn patch(
             .find(|list| stored.get(list.field).is_some())
             .and_then(|list| list.patch(&stored, Vec::new(), controller_name, now)),
     }
+}
+
+/// Returns the new status of an Ingress, or `None` if the stored one is equal.
+fn load_balancer(stored: &Value, status: &IngressStatus) -> Option<Value> {
+    let IngressStatus {
+        addresses,
+        ports,
+        fault,
+    } = status;
+    let error = fault.map(|reason| format!("projectsesame.io/{}", reason.as_str()));
+    let port = |port: &u16| match &error {
+        Some(error) => json!({"port": port, "protocol": "TCP", "error": error}),
+        None => json!({"port": port, "protocol": "TCP"}),
+    };
+    let ports: Vec<Value> = ports.iter().map(port).collect();
+    let address = |address: &GatewayStatusAddress| {
+        let field = match address.type_ {
+            AddressType::Hostname => "hostname",
+            _ => "ip",
+        };
+        json!({field: address.value, "ports": ports})
+    };
+    let wanted: Vec<Value> = addresses.iter().map(address).collect();
+    let old = stored["loadBalancer"]["ingress"].as_array();
+    if wanted.iter().eq(old.into_iter().flatten()) {
+        return None;
+    }
+    let wanted = if wanted.is_empty() {
+        Value::Null
+    } else {
+        json!(wanted)
+    };
+    Some(json!({"loadBalancer": {"ingress": wanted}}))
 }
 
 /// Returns the new status of a kind that only one controller writes: `said`, with times in its
@@ -213,6 +248,7 @@ mod tests {
                     },
                     through: None,
                     controller_name: OURS.to_owned(),
+                    ports: Vec::new(),
                     conditions: vec![accepted.clone()],
                 })
                 .collect(),

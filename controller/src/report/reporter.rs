@@ -74,11 +74,11 @@ impl StatusReporter {
                     Err(_) => return,
                 },
                 changed = self.failures.changed() => match changed {
-                    Ok(()) => backlog.open_all(Kind::Gateway),
+                    Ok(()) => backlog.open_gateways(),
                     Err(_) => return,
                 },
-                Ok(()) = self.provisioned.changed() => backlog.open_all(Kind::Gateway),
-                Ok(()) = self.of_services.changed() => backlog.open_all(Kind::Gateway),
+                Ok(()) = self.provisioned.changed() => backlog.open_gateways(),
+                Ok(()) = self.of_services.changed() => backlog.open_gateways(),
                 changed = self.replica.leading.changed() => match changed {
                     Ok(()) => backlog.open.extend(backlog.stored.keys().cloned()),
                     Err(_) => return,
@@ -111,6 +111,9 @@ impl StatusReporter {
             while let Ok(event) = heard.try_recv() {
                 agents.take(event, Moment::now());
             }
+            for turned in std::mem::take(&mut backlog.turned) {
+                self.pass_on(turned);
+            }
             sum_up(&mut agents, &mut pace, &mut backlog);
             if let Some(hosts) = agents.take_endpoints() {
                 replace(&self.hosts, hosts);
@@ -133,9 +136,14 @@ impl StatusReporter {
             api_version: stored.api_version.to_string(),
             all,
         };
+        self.pass_on(of_object);
+    }
+
+    fn pass_on(&self, turned: ObjectTransitions) {
+        let object = turned.key.clone();
         // The status reports it too. If thousands turn bad at once, Events are dropped.
-        if self.transitions.try_send(of_object).is_err() {
-            tracing::debug!(object = %key, "too many conditions have changed: no Event is written");
+        if self.transitions.try_send(turned).is_err() {
+            tracing::debug!(%object, "too many conditions have changed: no Event is written");
         }
     }
 
@@ -218,7 +226,10 @@ impl StatusReporter {
                 continue;
             }
             let status = compose(key, &resolved, &reports, time);
-            let change = patch(stored, status.as_ref(), &self.replica.controller_name, time);
+            let change = match (&status, key.kind) {
+                (None, Kind::Ingress) => backlog.clear(key, stored),
+                _ => patch(stored, status.as_ref(), &self.replica.controller_name, time),
+            };
             let change = change.filter(|change| !backlog.was_written(key, stored, change));
             let Some(change) = change else {
                 settled.push(key.clone());

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt as _;
-use kube::api::Api;
+use kube::api::{Api, ListParams};
 use kube::core::{ApiResource, GroupVersionKind, NamespaceResourceScope, PartialObjectMeta};
 use kube::runtime::watcher;
 use serde_json::Value;
@@ -41,6 +41,8 @@ const NOT_INSTALLED: &str = "it is not installed";
 const NOT_SERVED_HERE: &str = "the API server does not serve it";
 const NOT_ALLOWED: &str = "the controller's ClusterRole does not let it list clustertrustbundles \
     of certificates.k8s.io; apply the ClusterRole of this release, and it is read within moments";
+const INGRESSES_NOT_ALLOWED: &str = "the controller's ClusterRole does not let it list the kind of \
+    networking.k8s.io; apply the ClusterRole of this release, and it is read within moments";
 const NOT_FOUND_OUT: &str = "the controller's ClusterRole does not let it look for the kind's \
     definition; apply the ClusterRole of this release, and the kind is read within moments";
 const NONE_READ: &str = "its definition serves no supported version; install newer definitions";
@@ -204,6 +206,9 @@ impl Watches {
                 }
             });
         }
+        if matches!(kind, Kind::Ingress | Kind::IngressClass) {
+            self.ask_for_ingresses(kind).await?;
+        }
         let Some(group) = kind.group_of_definition() else {
             let version = known.first().ok_or(NONE_READ)?;
             return Ok((*version).to_owned());
@@ -226,6 +231,22 @@ impl Watches {
         let served = |version: &&&str| serves(definition.value(), version);
         let version = known.iter().find(served).ok_or(NONE_READ)?;
         Ok((*version).to_owned())
+    }
+
+    /// Fails if the ClusterRole is older than Sesame's support of the kind. Continue without it.
+    async fn ask_for_ingresses(&self, kind: Kind) -> Result<(), &'static str> {
+        let version = kind.api_versions().first().ok_or(NONE_READ)?;
+        let apis: Vec<Api<Received>> = watched_apis(&self.replica, kind, version);
+        let api = apis.first().ok_or(NONE_READ)?;
+        let one = ListParams::default().limit(1);
+        let asked = async || match answer(TIMEOUT, api.list_metadata(&one)).await {
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                self.replica.metrics.watch_failed(kind.as_str());
+                Ok(Err(INGRESSES_NOT_ALLOWED))
+            }
+            found => found.map(|_| Ok(())),
+        };
+        self.ask(kind, "the kind cannot be listed", asked).await
     }
 
     /// Asks the API server until it answers. Failures are recorded under `what`.

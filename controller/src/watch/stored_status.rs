@@ -21,8 +21,11 @@ pub(crate) struct StoredStatus {
 impl StoredStatus {
     /// Returns true for the kinds whose status the controller writes.
     pub(crate) fn is_of(kind: Kind) -> bool {
-        let policy = matches!(kind, Kind::GatewayMeshPolicy | Kind::MeshOcgPolicy);
-        kind.is_gateway_api() && kind != Kind::ReferenceGrant || policy || kind.is_experimental()
+        let other = matches!(
+            kind,
+            Kind::GatewayMeshPolicy | Kind::MeshOcgPolicy | Kind::Ingress
+        );
+        kind.is_gateway_api() && kind != Kind::ReferenceGrant || other || kind.is_experimental()
     }
 
     /// Returns the status of an object, or `None` if the controller does not write statuses of its

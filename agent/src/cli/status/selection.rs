@@ -7,7 +7,7 @@ use crate::run::report::{ObjectReport, Report};
 use crate::source::problem::SourceProblem;
 
 /// Kinds with a status.
-const KINDS: [Kind; 14] = [
+const KINDS: [Kind; 15] = [
     Kind::GatewayClass,
     Kind::Gateway,
     Kind::ListenerSet,
@@ -16,6 +16,7 @@ const KINDS: [Kind; 14] = [
     Kind::TlsRoute,
     Kind::TcpRoute,
     Kind::UdpRoute,
+    Kind::Ingress,
     Kind::BackendTlsPolicy,
     Kind::GatewayMeshPolicy,
     Kind::MeshOcgPolicy,

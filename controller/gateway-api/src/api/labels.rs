@@ -37,18 +37,38 @@ impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Labels {
     }
 }
 
-/// Reads only Sesame's own annotations; others may be as large as the object itself.
+/// The annotation that names the class of an Ingress, with precedence over the field.
+pub const INGRESS_CLASS: &str = "kubernetes.io/ingress.class";
+/// The annotation of the IngressClass for Ingresses without a class.
+pub const DEFAULT_INGRESS_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
+/// The annotation that keeps an Ingress from being served in plain text, if `false`.
+pub const ALLOW_HTTP: &str = "kubernetes.io/ingress.allow-http";
+/// The annotation that redirects plain requests of an Ingress to HTTPS, if `true`.
+pub const FORCE_SSL_REDIRECT: &str = "ingress.kubernetes.io/force-ssl-redirect";
+
+/// Prefixes of annotations of other Ingress controllers. Of these, only the names are kept.
+const OF_OTHERS: [&str; 2] = ["nginx.ingress.kubernetes.io/", "projectcontour.io/"];
+
+/// Reads only Sesame's own annotations and those that concern an Ingress; others may be as large
+/// as the object itself.
 pub(super) fn own_annotations<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Labels, D::Error> {
     let all = Option::<BTreeMap<Cow<'de, str>, Cow<'de, str>>>::deserialize(deserializer)?;
-    let own = all
-        .into_iter()
-        .flatten()
-        .filter(|(key, _)| key.starts_with("projectsesame.io/"));
-    Ok(own
-        .map(|(key, value)| (key.into_owned(), value.into_owned()))
-        .collect())
+    let of_ingresses = [
+        INGRESS_CLASS,
+        DEFAULT_INGRESS_CLASS,
+        ALLOW_HTTP,
+        FORCE_SSL_REDIRECT,
+    ];
+    let own = all.into_iter().flatten().filter_map(|(key, value)| {
+        if key.starts_with("projectsesame.io/") || of_ingresses.contains(&&*key) {
+            return Some((key.into_owned(), value.into_owned()));
+        }
+        let of_others = OF_OTHERS.iter().any(|prefix| key.starts_with(prefix));
+        of_others.then(|| (key.into_owned(), String::new()))
+    });
+    Ok(own.collect())
 }
 
 impl<'de> Deserialize<'de> for Labels {

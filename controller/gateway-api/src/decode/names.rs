@@ -61,6 +61,8 @@ pub(super) fn check(object: &AnyObject) -> Result<(), Reason> {
         | AnyObject::XTelemetryPolicy(_)
         | AnyObject::XBackend(_)
         | AnyObject::XBackendTrafficPolicy(_)
+        | AnyObject::IngressClass(_)
+        | AnyObject::Ingress(_)
         | AnyObject::Service(_)
         | AnyObject::EndpointSlice(_)
         | AnyObject::Pod(_)

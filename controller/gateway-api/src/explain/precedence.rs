@@ -25,7 +25,7 @@ pub(super) fn why_first(first: &Route, later: &Route) -> String {
             "matches a method",
         ),
         (
-            compare(first, later, |it| Reverse(it.headers.len())),
+            compare(first, later, |it| Reverse(headers(it))),
             "matches more headers",
         ),
         (
@@ -40,6 +40,10 @@ pub(super) fn why_first(first: &Route, later: &Route) -> String {
         None if object(first) == object(later) => {
             format!("{name} takes precedence: neither is more specific, and it is listed first")
         }
+        None if is_ingress(later) && !is_ingress(first) => format!(
+            "{name} takes precedence: neither is more specific, and routes of the Gateway API \
+            precede Ingresses"
+        ),
         None => format!(
             "{name} takes precedence: neither is more specific, and its route is older, or of the \
             same age with a name that comes first"
@@ -71,6 +75,20 @@ fn path_length(route: &Route) -> usize {
             | path_match::Kind::Regex(path),
         ) => path.len(),
         None => 0,
+    }
+}
+
+fn is_ingress(route: &Route) -> bool {
+    object(route).is_some_and(|object| object.kind == "Ingress")
+}
+
+/// Returns the number of headers that make a match more specific. An Ingress compares only the
+/// host, for its wildcard.
+fn headers(route: &Route) -> usize {
+    if is_ingress(route) {
+        0
+    } else {
+        route.headers.len()
     }
 }
 

@@ -8,7 +8,7 @@
 //!    `listeners` and the ListenerSets';
 //! 2. `backends`: the BackendTLSPolicies, and the Backends that references of routes lead to;
 //! 3. `routes`: routes of all kinds, checked with their `parents`, rules, matches and `filters`,
-//!    and attached to listeners;
+//!    followed by the rules of `ingresses`, and attached to listeners;
 //! 4. `tables`: ports, virtual hosts and routes;
 //! 5. `snapshot`: one Gateway, or several of a class that are served together, assembled from
 //!    these, and `conditions`: the statuses of all objects.
@@ -22,6 +22,7 @@ mod context;
 mod filters;
 mod gateways;
 pub mod incremental;
+mod ingresses;
 mod listeners;
 mod parents;
 mod routes;
@@ -37,6 +38,7 @@ pub use self::backends::endpoints::endpoint_sets;
 pub use self::context::{Options, Problem, ResolvedFor};
 pub use self::gateways::merged::{MergedGateway, merged_name};
 pub use self::gateways::service_request::ServiceRequest;
+pub use self::ingresses::INGRESS_CONTROLLER;
 pub use self::listeners::{UncoveredHostname, UncoveredHostnames, session_ticket_keys};
 pub use self::snapshot::ResolvedGateway;
 pub use self::tls::ca_bundles::checked_bundle;
@@ -214,7 +216,14 @@ impl Resolver {
         };
         let checked = gateways::check_all(&classes, &unserved, &mut cx, &mut references);
         let mesh_trust = MeshTrust::check_all(&checked, &certificates, &mut ca_bundles, &mut cx);
-        let routes = routes::check_all(&checked, &mut cx, &mut backends, &mut self.regexes);
+        let mut routes = routes::check_all(&checked, &mut cx, &mut backends, &mut self.regexes);
+        let ingresses = ingresses::check_all(
+            &checked,
+            &mut routes,
+            &mut cx,
+            &mut backends,
+            &mut self.regexes,
+        );
         let attached = routes::attachments::attach(&checked, &routes);
 
         let mut findings = Findings::new(shadowed);
@@ -263,7 +272,12 @@ impl Resolver {
                 &lost.displaced,
                 &lost.unreached,
                 controller_name,
-            ),
+            )
+            .into_iter()
+            .chain(conditions::ingresses::statuses(
+                &ingresses, &routes, &checked, &lost,
+            ))
+            .collect(),
             backend_tls_policies: conditions::policies::statuses(
                 &attached,
                 &routes,

@@ -188,7 +188,8 @@ pub struct PolicyAncestorStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// `RouteStatus`, of any kind of route.
+/// `RouteStatus`, of any kind of route. An Ingress has the same here, with the Gateway of its class
+/// as its parent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RouteStatus {
     /// In the order of `spec.parentRefs`.
@@ -208,6 +209,9 @@ pub struct RouteParentStatus {
     pub controller_name: String,
     /// Accepted, ResolvedRefs, and if needed PartiallyInvalid and Displaced.
     pub conditions: Vec<Condition>,
+    /// Ports of the listeners that an Ingress attaches to; empty for routes.
+    #[serde(skip)]
+    pub ports: Vec<u16>,
 }
 
 /// Serializes a map with its keys as text.

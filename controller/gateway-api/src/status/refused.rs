@@ -118,6 +118,7 @@ mod tests {
                     },
                     through: None,
                     controller_name: "ours".to_owned(),
+                    ports: Vec::new(),
                     conditions: vec![
                         good(ConditionType::Accepted, Reason::Accepted),
                         good(ConditionType::ResolvedRefs, Reason::ResolvedRefs),

@@ -3,8 +3,8 @@
 
 use super::{AnyObject, Kind, ObjectKey, World};
 use crate::api::{
-    BackendRef, CollectorRef, ExternalAuth, Filter, GrpcRule, HttpRule, L4Rule, Metadata, Object,
-    RequestMirror, RouteSpec,
+    BackendRef, CollectorRef, ExternalAuth, Filter, GrpcRule, HttpRule, Ingress, IngressSpec,
+    L4Rule, Metadata, Object, RequestMirror, RouteSpec,
 };
 
 /// A reference that may point to a Service.
@@ -42,6 +42,10 @@ pub fn each<'w>(
             let referrer = Some((kind, &route.metadata));
             of_route(route, l4_parts, &mut |reference| take(referrer, reference));
         }
+    }
+    for ingress in &world.ingresses {
+        let referrer = Some((Kind::Ingress, &ingress.metadata));
+        of_ingress(ingress, &mut |reference| take(referrer, reference));
     }
     of_others(world, &mut |reference| take(None, reference));
 }
@@ -89,6 +93,26 @@ fn of_route<'w, R>(
             take(reference(namespace, backend));
             of_filters(namespace, &backend.filters, take);
         }
+    }
+}
+
+fn of_ingress<'w>(ingress: &'w Ingress, take: &mut impl FnMut(ServiceReference<'w>)) {
+    let IngressSpec {
+        ingress_class_name: _,
+        default_backend,
+        tls: _,
+        rules,
+    } = &ingress.spec;
+    let paths = rules.iter().filter_map(|rule| rule.http.as_ref());
+    let paths = paths.flat_map(|http| &http.paths);
+    let backends = paths.map(|path| &path.backend).chain(default_backend);
+    for service in backends.filter_map(|backend| backend.service.as_ref()) {
+        let number = service.port.number;
+        take(ServiceReference {
+            namespace: &ingress.metadata.namespace,
+            name: &service.name,
+            port: (number != 0).then_some(number),
+        });
     }
 }
 

@@ -164,7 +164,8 @@ pub(super) fn conditions(
     let refused: BTreeSet<&String> = fleets.flat_map(|fleet| fleet.refused.keys()).collect();
     for (key, status) in &statuses.routes {
         // There may be very many of them, and hosts reject few.
-        if refused.is_empty() || !refused.contains(&key.to_string()) {
+        let is_ingress = key.kind == Kind::Ingress;
+        if refused.is_empty() || is_ingress || !refused.contains(&key.to_string()) {
             add_route(&mut rows, key, status);
         } else if let Some(status) = compose(key, resolved, reports, now) {
             add_status(&mut rows, key, &status);
@@ -188,6 +189,8 @@ fn add_status(rows: &mut ConditionRows, key: &ObjectKey, status: &Status) {
                 add_conditions(rows, key, of, &ancestor.conditions);
             }
         }
+        // It has no conditions; the resolved ones are shown with the routes.
+        Status::Ingress(_) => {}
     }
 }
 

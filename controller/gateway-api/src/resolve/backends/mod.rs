@@ -148,6 +148,19 @@ impl<'w> Backends<'w> {
         }
     }
 
+    /// Resolves the Service and port of an Ingress.
+    pub(crate) fn of_ingress(
+        &mut self,
+        service: BackendName<'w>,
+        port: i32,
+        cx: &ResolveContext<'w, '_>,
+    ) -> ResolvedRef<'w> {
+        ResolvedRef {
+            policed: self.policed(service, true),
+            target: self.target(service, Some(port), Traffic::Http, cx),
+        }
+    }
+
     /// Returns a Service once for each kind of policy that it has.
     fn policed<'n>(&self, service: BackendName<'n>, heeds_tls: bool) -> Vec<PolicedBackend<'n>> {
         let CheckedBackends {

@@ -23,7 +23,7 @@ pub(super) fn status(
         conflicted(listener, generation),
     ];
     conditions.extend(overlapping_tls_config(listener, generation));
-    let accepted = attached.attachments.iter().filter(|it| it.accepted);
+    let counted = attached.attachments.iter().filter(|it| it.counts);
     ListenerStatus {
         name: listener.spec.name.clone(),
         supported_kinds: listener
@@ -31,7 +31,7 @@ pub(super) fn status(
             .iter()
             .map(|kind| protocols::group_kind(*kind))
             .collect(),
-        attached_routes: i32::try_from(accepted.count()).unwrap_or(i32::MAX),
+        attached_routes: i32::try_from(counted.count()).unwrap_or(i32::MAX),
         conditions,
     }
 }

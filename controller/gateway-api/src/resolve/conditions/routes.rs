@@ -12,7 +12,7 @@ use crate::status::{
 };
 use crate::world::{Kind, ObjectKey};
 
-/// Returns the statuses of all routes. `displaced` has, by position of the route and its parent,
+/// Returns the statuses of all routes of the Gateway API. `displaced` has, by position of the route and its parent,
 /// the traffic that the route loses there, and `unreached`, by position of the route, its
 /// unreachable matches.
 pub(crate) fn statuses(
@@ -29,6 +29,7 @@ pub(crate) fn statuses(
                 parent_ref: parent.reference.clone(),
                 through: parent.parent.set.map(|_| gateway.name()),
                 controller_name: controller_name.to_owned(),
+                ports: Vec::new(),
                 conditions: conditions(
                     route,
                     parent,
@@ -46,7 +47,14 @@ pub(crate) fn statuses(
         parents.extend(of_parents);
         (route.object.clone(), RouteStatus { parents })
     };
-    routes.iter().enumerate().map(status).collect()
+    let of_gateway_api =
+        |(_, route): &(usize, &CheckedRoute<'_>)| route.object.kind != Kind::Ingress;
+    routes
+        .iter()
+        .enumerate()
+        .filter(of_gateway_api)
+        .map(status)
+        .collect()
 }
 
 fn conditions(

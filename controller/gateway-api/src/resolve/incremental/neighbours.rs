@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::routes::PreviousRoutes;
-use crate::api::{FleetGateways, Gateway, Metadata, RouteSpec};
+use crate::api::{FleetGateways, Gateway, Ingress, IngressSpec, Metadata, RouteSpec};
 use crate::resolve::Options;
 use crate::resolve::gateways::classes::Classes;
 use crate::resolve::parents::gateways_of;
@@ -60,6 +60,8 @@ pub(super) fn neighbourhood(
         x_telemetry_policies,
         x_backends,
         x_backend_traffic_policies,
+        ingress_classes,
+        ingresses,
         services,
         // Tables do not depend on them, and a Backend does not depend on its endpoints.
         endpoint_slices: _,
@@ -87,6 +89,8 @@ pub(super) fn neighbourhood(
         x_telemetry_policies: x_telemetry_policies.clone(),
         x_backends: x_backends.clone(),
         x_backend_traffic_policies: x_backend_traffic_policies.clone(),
+        ingress_classes: ingress_classes.clone(),
+        ingresses: only(ingresses, |ingress| is_ingress_near(ingress, near))?,
         services: services.clone(),
         secrets: secrets.clone(),
         config_maps: config_maps.clone(),
@@ -130,6 +134,17 @@ fn reach<'w, R>(
 
 fn is_near<R>(spec: &RouteSpec<R>, near: impl Fn(&str) -> bool) -> bool {
     hosts(&spec.hostnames).any(|hostname| near(&hostname))
+}
+
+fn is_ingress_near(ingress: &Ingress, near: impl Fn(&str) -> bool) -> bool {
+    let IngressSpec {
+        ingress_class_name: _,
+        default_backend,
+        tls: _,
+        rules,
+    } = &ingress.spec;
+    let mut hosts = rules.iter().map(|rule| meant(&rule.host));
+    default_backend.is_some() && near("") || hosts.any(|host| near(&host))
 }
 
 /// Returns the hostnames for which a route may have virtual hosts, even if it is invalid and only

@@ -27,5 +27,6 @@ pub(crate) use self::check::check;
 pub(crate) use self::compare::{ComparedGateway, compare, compare_certificates};
 pub(crate) use self::holding::hold;
 pub(crate) use self::listener::{CheckedListener, ListenerOwner, Rank, invalid};
+pub(crate) use self::namespaces::NamespaceRule;
 pub use self::tls_options::session_ticket_keys;
 pub use self::uncovered::{UncoveredHostname, UncoveredHostnames};

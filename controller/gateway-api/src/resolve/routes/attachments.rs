@@ -4,6 +4,7 @@ use super::Routes;
 use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::listeners::CheckedListener;
 use crate::resolve::parents::listeners::CommonHostname;
+use crate::world::Kind;
 
 /// A Gateway and its listeners, with the routes that attach to them.
 pub(crate) struct AttachedGateway<'a, 'w> {
@@ -28,8 +29,8 @@ pub(crate) struct Attachment<'a> {
     /// Index of the parent through which it attaches.
     pub(crate) parent: usize,
     pub(crate) hosts: &'a [CommonHostname],
-    /// True if the route is accepted. An unaccepted one only refuses requests.
-    pub(crate) accepted: bool,
+    /// True if the status of the listener counts it: an accepted route of the Gateway API.
+    pub(crate) counts: bool,
     /// Name of the Gateway, if the route is meshed there.
     pub(crate) mesh: Option<&'a str>,
 }
@@ -76,7 +77,7 @@ pub(crate) fn attach<'a, 'w>(
                         route: place,
                         parent,
                         hosts,
-                        accepted: route.accepted.good(),
+                        counts: route.accepted.good() && route.object.kind != Kind::Ingress,
                         mesh,
                     });
                 }

@@ -22,6 +22,9 @@ pub(crate) struct RouteMatch {
     pub(crate) query_params: Vec<schema::StringMatch>,
     /// Set for GRPCRoutes, which match gRPC requests only.
     pub(crate) grpc: Option<Grpc>,
+    /// True if the first of the headers is the host, for one label under a wildcard. It does not
+    /// make the match more specific.
+    pub(crate) one_label: bool,
     /// Total number of instructions of its regular expressions.
     pub(crate) instructions: u64,
 }
@@ -73,6 +76,7 @@ impl RouteMatch {
             headers: Vec::new(),
             query_params: Vec::new(),
             grpc: None,
+            one_label: false,
             instructions: 0,
         }
     }
@@ -129,6 +133,7 @@ pub(crate) fn widened(spec: &HttpMatch, regexes: &mut Regexes) -> RouteMatch {
         headers: by_headers.headers,
         query_params: by_query.query_params,
         grpc: None,
+        one_label: false,
         instructions: by_path.instructions + by_headers.instructions + by_query.instructions,
     }
 }
@@ -189,6 +194,7 @@ pub(crate) fn read(spec: &HttpMatch, regexes: &mut Regexes) -> Result<RouteMatch
             &mut instructions,
         )?,
         grpc: None,
+        one_label: false,
         instructions,
     })
 }

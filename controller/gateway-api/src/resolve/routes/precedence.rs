@@ -41,12 +41,13 @@ impl MatchRank {
             Kind::Prefix(prefix) => (true, prefix.len(), false),
             Kind::Regex(pattern) => (true, pattern.len(), true),
         };
+        let of_host = usize::from(conditions.one_label);
         Self::Http(HttpRank {
             not_exact,
             path_length: Reverse(length),
             regex,
             any_method: conditions.method.is_empty(),
-            headers: Reverse(conditions.headers.len()),
+            headers: Reverse(conditions.headers.len().saturating_sub(of_host)),
             query_params: Reverse(conditions.query_params.len()),
         })
     }
@@ -61,7 +62,7 @@ pub(crate) struct Order {
     pub(crate) place: MatchPlace,
 }
 
-/// The position of a match: its route, oldest first, its rule in the route, and its index in the
+/// The position of a match: its route, oldest first and Ingresses last, its rule in the route, and its index in the
 /// rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct MatchPlace {
@@ -83,6 +84,7 @@ mod tests {
             headers: vec![StringMatch::default(); headers],
             query_params: vec![StringMatch::default(); query_params],
             grpc: None,
+            one_label: false,
             instructions: 0,
         }
     }

@@ -112,6 +112,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             unsupported: unsupported_parts(&faults, &action, self.traffic),
             checked: CheckedRule {
                 index,
+                first: 0,
                 matches,
                 action,
                 request_headers: request_headers.map(Box::new),
@@ -192,7 +193,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
 
     /// Returns the sessions requested for the only backend of a rule. If they cannot be kept,
     /// nothing is sent there, because sessions may have to stay apart.
-    fn backend_session(
+    pub(crate) fn backend_session(
         &mut self,
         index: usize,
         backends: &mut Vec<schema::WeightedBackend>,

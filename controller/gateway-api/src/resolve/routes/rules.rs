@@ -104,17 +104,19 @@ pub(crate) struct Unsupported {
 /// The served rules of a route.
 #[derive(Debug)]
 pub(crate) enum Rules {
-    /// Of an HTTPRoute or GRPCRoute.
+    /// Of an HTTPRoute, GRPCRoute or Ingress.
     Requests(Vec<CheckedRule>),
     /// Of a TLSRoute, TCPRoute or UDPRoute: the shares of its only rule.
     Connections(Shares),
 }
 
-/// A rule of an HTTPRoute or GRPCRoute that can be served.
+/// A rule of an HTTPRoute, GRPCRoute or Ingress that can be served.
 #[derive(Debug)]
 pub(crate) struct CheckedRule {
     /// Index of the rule in the route.
     pub(crate) index: usize,
+    /// Index of its first match in the rule: an Ingress has several of these for one rule.
+    pub(crate) first: usize,
     pub(crate) matches: Vec<RouteMatch>,
     pub(crate) action: Action,
     pub(crate) request_headers: Option<Box<schema::HeaderModifier>>,
@@ -157,6 +159,7 @@ impl CheckedRule {
     pub(crate) fn refusing(index: usize, matches: Vec<RouteMatch>) -> Self {
         Self {
             index,
+            first: 0,
             matches,
             action: Action::Respond(refusal::HTTP),
             request_headers: None,

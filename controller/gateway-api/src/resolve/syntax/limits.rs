@@ -33,6 +33,9 @@ pub(crate) const MAX_PARENTS: usize = 32;
 /// Matches of a rule, and of all rules of a route together.
 pub(crate) const MAX_MATCHES: usize = 64;
 pub(crate) const MAX_ROUTE_MATCHES: usize = 128;
+/// Rules of an Ingress, and paths of all its rules together. Sesame's limits.
+pub(crate) const MAX_INGRESS_RULES: usize = 512;
+pub(crate) const MAX_INGRESS_PATHS: usize = 1024;
 /// Headers, and query parameters, of one match.
 pub(crate) const MAX_MATCHED_VALUES: usize = 16;
 /// Characters of a path in a match or a replacement.

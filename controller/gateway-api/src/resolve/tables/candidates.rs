@@ -41,10 +41,12 @@ impl MatchCandidate<'_> {
             headers,
             query_params,
             grpc,
+            one_label: _,
             instructions: _,
         } = self.route_match;
         let CheckedRule {
             index,
+            first: _,
             matches: _,
             action,
             request_headers,
@@ -95,6 +97,7 @@ impl MatchCandidate<'_> {
             headers,
             query_params,
             grpc,
+            one_label: _,
             instructions: _,
         } = self.route_match;
         let path = match path {

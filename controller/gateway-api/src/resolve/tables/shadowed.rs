@@ -11,7 +11,7 @@ use crate::resolve::context::Problems;
 use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::precedence::{MatchPlace, Order};
 use crate::resolve::routes::{CheckedRoute, Routes};
-use crate::world::ObjectKey;
+use crate::world::{Kind, ObjectKey};
 
 /// The matches seen until now.
 #[derive(Debug, Default)]
@@ -123,13 +123,13 @@ impl Shadowed {
                 named(before, loser, *winner),
                 why_first(before, loser, *winner),
             );
-            let MatchPlace { rule, match_, .. } = first;
+            let lost_at = at(loser, *first);
             let others = match lost.len() {
                 1 => String::new(),
                 count => format!("; nor are {} other matches of the route", count - 1),
             };
             let message = format!(
-                "rules[{rule}].matches[{match_}] is never reached: its requests go to {who}, which comes first because {why}{others}"
+                "{lost_at} is never reached: its requests go to {who}, which comes first because {why}{others}"
             );
             let MatchPlace { rule, match_, .. } = winner.place;
             let by = format!("{}/rules/{rule}/matches/{match_}", before.provenance);
@@ -143,14 +143,32 @@ impl Shadowed {
 /// Describes the winner for the loser's author, who must not learn about routes in other
 /// namespaces.
 fn named(before: &CheckedRoute<'_>, loser: &CheckedRoute<'_>, winner: HiddenBy) -> String {
-    let MatchPlace { rule, match_, .. } = winner.place;
+    let winner = at(before, winner.place);
     if before.object == loser.object {
-        format!("rules[{rule}].matches[{match_}] of this route")
+        let what = match before.object.kind {
+            Kind::Ingress => "Ingress",
+            _ => "route",
+        };
+        format!("{winner} of this {what}")
     } else if before.object.name.namespace == loser.object.name.namespace {
-        format!("rules[{rule}].matches[{match_}] of {}", before.object)
+        format!("{winner} of {}", before.object)
     } else {
         "a route of another namespace".to_owned()
     }
+}
+
+/// Returns the field of a match. An Ingress has paths instead of matches.
+fn at(route: &CheckedRoute<'_>, place: MatchPlace) -> String {
+    let MatchPlace {
+        route: _,
+        rule,
+        match_,
+    } = place;
+    let list = match route.object.kind {
+        Kind::Ingress => "http.paths",
+        _ => "matches",
+    };
+    format!("rules[{rule}].{list}[{match_}]")
 }
 
 fn why_first(
@@ -162,6 +180,11 @@ fn why_first(
         First::TakesAll => "it takes all requests",
         First::Hostname => "its hostname is more specific",
         First::Place if before.object == loser.object => "it is listed first",
+        First::Place
+            if loser.object.kind == Kind::Ingress && before.object.kind != Kind::Ingress =>
+        {
+            "routes of the Gateway API precede Ingresses"
+        }
         First::Place if before.metadata.creation_timestamp == loser.metadata.creation_timestamp => {
             "both are of the same age, and its name comes first"
         }

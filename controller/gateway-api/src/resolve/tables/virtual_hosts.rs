@@ -195,7 +195,7 @@ fn candidates<'a>(
                     place: MatchPlace {
                         route: attachment.route,
                         rule: rule.index,
-                        match_: 0,
+                        match_: rule.first,
                     },
                 };
                 let candidate = MatchCandidate {
@@ -219,7 +219,7 @@ fn candidates<'a>(
                     place: MatchPlace {
                         route: attachment.route,
                         rule: rule.index,
-                        match_: i,
+                        match_: rule.first.saturating_add(i),
                     },
                 };
                 let candidate = MatchCandidate {

@@ -4,6 +4,7 @@ mod any_routes;
 mod any_slices;
 mod gateways_of_a_class;
 mod incremental;
+mod ingresses;
 mod last_good;
 mod listener_sets;
 mod many_listeners;
@@ -74,6 +75,8 @@ fn objects(yaml: &str) -> Vec<AnyObject> {
             "TCPRoute" => AnyObject::TcpRoute(decode(v)),
             "UDPRoute" => AnyObject::UdpRoute(decode(v)),
             "ReferenceGrant" => AnyObject::ReferenceGrant(decode(v)),
+            "IngressClass" => AnyObject::IngressClass(decode(v)),
+            "Ingress" => AnyObject::Ingress(decode(v)),
             "BackendTLSPolicy" => AnyObject::BackendTlsPolicy(decode(v)),
             "Service" => AnyObject::Service(decode(v)),
             "EndpointSlice" => AnyObject::EndpointSlice(decode(v)),

@@ -1,0 +1,106 @@
+//! Conditions of Ingresses. The API has none: hosts show them, and a cluster gets their reasons and
+//! messages in other forms. The parent is the Gateway of the class.
+
+use std::collections::BTreeSet;
+
+use crate::api::{GATEWAY_GROUP, NamespacedName, ParentRef};
+use crate::resolve::gateways::CheckedGateway;
+use crate::resolve::ingresses::{CheckedIngress, INGRESS_CONTROLLER};
+use crate::resolve::routes::{CheckedRoute, Routes};
+use crate::resolve::tables::LostRequests;
+use crate::status::{Condition, ConditionStatus, ConditionType, RouteParentStatus, RouteStatus};
+use crate::world::{Kind, ObjectKey};
+
+/// Returns the statuses of all Ingresses. `lost` has the requests that others get.
+pub(crate) fn statuses(
+    ingresses: &[CheckedIngress<'_>],
+    routes: &Routes<'_>,
+    gateways: &[CheckedGateway<'_>],
+    lost: &LostRequests,
+) -> Vec<(ObjectKey, RouteStatus)> {
+    let status = |ingress: &CheckedIngress<'_>| {
+        let parent = RouteParentStatus {
+            parent_ref: reference(ingress.gateway.clone().unwrap_or_default()),
+            through: None,
+            controller_name: INGRESS_CONTROLLER.to_owned(),
+            ports: ports(ingress, routes, gateways),
+            conditions: conditions(ingress, lost),
+        };
+        let parents = vec![parent];
+        (ingress.object.clone(), RouteStatus { parents })
+    };
+    ingresses.iter().map(status).collect()
+}
+
+/// Returns the ports of the listeners that the routes of an Ingress attach to.
+fn ports(
+    ingress: &CheckedIngress<'_>,
+    routes: &Routes<'_>,
+    gateways: &[CheckedGateway<'_>],
+) -> Vec<u16> {
+    let routes = routes.get(ingress.routes.clone()).unwrap_or_default();
+    let attached = routes.iter().flat_map(CheckedRoute::attaches_to);
+    let ports = attached.flat_map(|(_, (gateway, listeners))| {
+        let gateway = gateways.get(gateway);
+        let port = move |place: usize| gateway?.listeners.get(place)?.port;
+        listeners.iter().filter_map(move |(place, _)| port(*place))
+    });
+    let ports: BTreeSet<u16> = ports.collect();
+    ports.into_iter().collect()
+}
+
+fn conditions(ingress: &CheckedIngress<'_>, lost: &LostRequests) -> Vec<Condition> {
+    let CheckedIngress {
+        object: _,
+        metadata,
+        gateway: _,
+        accepted,
+        resolved,
+        dropped,
+        routes,
+    } = ingress;
+    let generation = metadata.generation;
+    let unreached = routes.clone().find_map(|route| lost.unreached.get(&route));
+    let mut message = "the rules are attached".to_owned();
+    if let Some(unreached) = unreached {
+        message.push_str("; ");
+        message.push_str(unreached);
+    }
+    let mut conditions = vec![
+        accepted.accepted(&message, generation),
+        resolved.resolved_refs(generation),
+    ];
+    if let Some((reason, message)) = dropped.fault() {
+        conditions.push(Condition::new(
+            ConditionType::PartiallyInvalid,
+            ConditionStatus::True,
+            reason,
+            message,
+            generation,
+        ));
+    }
+    let displaced = routes
+        .clone()
+        .find_map(|route| lost.displaced.get(&(route, 0)));
+    if let Some((reason, message)) = displaced {
+        conditions.push(Condition::new(
+            ConditionType::Displaced,
+            ConditionStatus::True,
+            *reason,
+            message,
+            generation,
+        ));
+    }
+    conditions
+}
+
+fn reference(gateway: NamespacedName) -> ParentRef {
+    let NamespacedName { namespace, name } = gateway;
+    ParentRef {
+        group: Some(GATEWAY_GROUP.into()),
+        kind: Some(Kind::Gateway.as_str().into()),
+        namespace: Some(namespace.into()),
+        name,
+        ..ParentRef::default()
+    }
+}

@@ -1,0 +1,114 @@
+//! Annotations of an Ingress: those that Sesame follows, and those of other controllers.
+
+use crate::api::{ALLOW_HTTP, FORCE_SSL_REDIRECT, Metadata};
+use crate::resolve::context::Problems;
+use crate::world::ObjectKey;
+
+/// Words in the names of annotations that protect something.
+const PROTECTING: [&str; 11] = [
+    "allow",
+    "auth",
+    "deny",
+    "limit",
+    "modsecurity",
+    "satisfy",
+    "secure",
+    "snippet",
+    "tls-",
+    "verify",
+    "whitelist",
+];
+
+/// Annotations that have such a word, but protect nothing by themselves.
+const HARMLESS: [&str; 4] = [
+    "nginx.ingress.kubernetes.io/cors-",
+    "nginx.ingress.kubernetes.io/limit-rate",
+    "nginx.ingress.kubernetes.io/session-cookie-",
+    "projectcontour.io/tls-cert-namespace",
+];
+
+/// What becomes of the requests of an Ingress in plain text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PlainHttp {
+    /// Served, as the API has it.
+    Served,
+    /// Redirected to HTTPS.
+    Redirected,
+    /// Not served.
+    Refused,
+}
+
+impl PlainHttp {
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        let is = |name: &str, value: &str| metadata.annotations.get(name) == Some(value);
+        if is(FORCE_SSL_REDIRECT, "true") {
+            Self::Redirected
+        } else if is(ALLOW_HTTP, "false") {
+            Self::Refused
+        } else {
+            Self::Served
+        }
+    }
+}
+
+/// Returns the reason why no request of the Ingress may be served: annotations that may protect it
+/// have no effect.
+pub(super) fn withheld(metadata: &Metadata) -> Option<String> {
+    let protecting = of_others(metadata).filter(|name| protects(name));
+    let names: Vec<&str> = protecting.collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "metadata.annotations {} may be security-relevant and are not supported; remove them, \
+             and protect the application otherwise",
+            names.join(", ")
+        )
+    })
+}
+
+/// Adds a problem about annotations without effect.
+pub(super) fn tell(object: &ObjectKey, metadata: &Metadata, problems: &mut Problems) {
+    let names: Vec<&str> = of_others(metadata).filter(|name| !protects(name)).collect();
+    if !names.is_empty() {
+        let message = format!(
+            "metadata.annotations {} are not supported and have no effect",
+            names.join(", ")
+        );
+        problems.add(object.clone(), message);
+    }
+}
+
+/// Returns the names of the annotations of other controllers.
+fn of_others(metadata: &Metadata) -> impl Iterator<Item = &str> {
+    let names = metadata.annotations.iter().map(|(name, _)| name);
+    names.filter(|name| {
+        name.starts_with("nginx.ingress.kubernetes.io/") || name.starts_with("projectcontour.io/")
+    })
+}
+
+fn protects(name: &str) -> bool {
+    let word = name.split_once('/').map_or(name, |(_, word)| word);
+    PROTECTING
+        .iter()
+        .any(|protecting| word.contains(protecting))
+        && !HARMLESS.iter().any(|harmless| name.starts_with(harmless))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn protecting_annotations_are_told_from_others() {
+        for (name, protecting) in [
+            ("nginx.ingress.kubernetes.io/auth-url", true),
+            ("nginx.ingress.kubernetes.io/whitelist-source-range", true),
+            ("nginx.ingress.kubernetes.io/server-snippet", true),
+            ("nginx.ingress.kubernetes.io/rewrite-target", false),
+            ("nginx.ingress.kubernetes.io/cors-allow-origin", false),
+            ("projectcontour.io/tls-minimum-protocol-version", true),
+            ("projectcontour.io/response-timeout", false),
+        ] {
+            assert_eq!(protects(name), protecting, "{name}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Backends of an Ingress: Services of its namespace.
+
+use sesame_proto::refusal;
+use sesame_proto::schema::{Forward, WeightedBackend};
+
+use super::rules::{HostRules, IngressFaults};
+use crate::api::{IngressBackend, IngressResource, IngressService, IngressServicePort};
+use crate::resolve::backends::{BackendTarget, ResolvedRef};
+use crate::resolve::routes::rules::{Action, RuleContext};
+use crate::resolve::syntax::names;
+use crate::status::{Grounds, Reason, unsupported};
+
+/// Status for requests whose Service cannot get them.
+const UNAVAILABLE: u32 = 503;
+
+/// Returns the action on the requests of the backend at `at`, in the rule at `index`. An invalid
+/// backend answers with an error.
+pub(super) fn action<'w>(
+    at: &str,
+    index: usize,
+    backend: &'w IngressBackend,
+    cx: &mut RuleContext<'_, 'w, '_>,
+    (rules, faults): (&mut HostRules<'w>, &mut IngressFaults),
+) -> Action {
+    let IngressBackend { service, resource } = backend;
+    let (status, (reason, why)) = match (service, resource) {
+        (Some(service), None) => match forward(index, service, cx, rules) {
+            Ok(forward) => return Action::Forward(forward),
+            Err(fault) => (UNAVAILABLE, fault),
+        },
+        (_, Some(resource)) => {
+            let IngressResource {
+                api_group,
+                kind,
+                name,
+            } = resource;
+            let kind = names::group_kind(api_group.as_deref().unwrap_or_default(), kind);
+            let message = format!("resource {kind} {name:?} is not supported; use a Service");
+            (refusal::HTTP, (Reason::InvalidKind, message))
+        }
+        (None, None) => (refusal::HTTP, unsupported("service is missing")),
+    };
+    let message = format!("{at}: {why}; its requests are answered with {status}");
+    faults.references.refuse(reason, message);
+    Action::Respond(status)
+}
+
+fn forward<'w>(
+    index: usize,
+    service: &'w IngressService,
+    cx: &mut RuleContext<'_, 'w, '_>,
+    rules: &mut HostRules<'w>,
+) -> Result<Forward, Grounds> {
+    let namespace = cx.referrer.namespace;
+    let port = port(service, cx)?;
+    let name = (namespace, service.name.as_str());
+    let ResolvedRef { policed, target } = cx.backends.of_ingress(name, port, cx.cx);
+    rules.policed.extend(policed);
+    let backend = match target? {
+        BackendTarget::Backend(name) => name,
+        BackendTarget::Refused(why) => return Err((Reason::RefNotPermitted, why)),
+    };
+    let mut backends = vec![WeightedBackend {
+        backend,
+        weight: 1,
+        ..WeightedBackend::default()
+    }];
+    let mut unkept = Vec::new();
+    let session = cx.backend_session(index, &mut backends, &mut unkept);
+    if !unkept.is_empty() {
+        return Err(unsupported(unkept.join("; ")));
+    }
+    Ok(Forward {
+        backends,
+        session: session.map(Box::new),
+        ..Forward::default()
+    })
+}
+
+/// Returns the number of the Service's port.
+fn port(service: &IngressService, cx: &RuleContext<'_, '_, '_>) -> Result<i32, Grounds> {
+    let IngressService {
+        name: of,
+        port: IngressServicePort { name, number },
+    } = service;
+    let namespace = cx.referrer.namespace;
+    match (name.as_str(), *number) {
+        ("", 0) => Err(unsupported("service.port has neither a name nor a number")),
+        ("", number) if names::port(number).is_none() => Err(unsupported(format!(
+            "service.port.number {number} is out of range; expected 1 to 65535"
+        ))),
+        ("", number) => Ok(number),
+        (name, 0) => {
+            let Some(found) = cx.cx.world.services.get(namespace, of) else {
+                let message = format!("Service {namespace}/{of} does not exist");
+                return Err((Reason::BackendNotFound, message));
+            };
+            let port = found.spec.ports.iter().find(|port| *port.name == *name);
+            port.map(|port| port.port).ok_or_else(|| {
+                let message = format!("Service {namespace}/{of} has no port named {name:?}");
+                (Reason::BackendNotFound, message)
+            })
+        }
+        (name, number) => Err(unsupported(format!(
+            "service.port has both a name ({name:?}) and a number ({number}); set one of them"
+        ))),
+    }
+}

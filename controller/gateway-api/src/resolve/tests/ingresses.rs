@@ -1,0 +1,320 @@
+//! Ingresses: classes, paths, hosts, precedence, and what becomes of mistakes.
+
+use super::router::{GET, Request, answer};
+use super::{HTTP, Holds, gateway, holds, indent, resolved, route};
+use crate::api::NamespacedName;
+use crate::resolve::Resolution;
+use crate::status::{Condition, ConditionType, Reason};
+use crate::world::Kind;
+
+/// The IngressClass `edge`, which names Gateway `web/gw`.
+const CLASS: &str = r"
+---
+kind: IngressClass
+metadata: {name: edge}
+spec:
+  controller: projectsesame.io/ingress-controller
+  parameters: {apiGroup: gateway.networking.k8s.io, kind: Gateway, scope: Namespace, namespace: web, name: gw}
+";
+
+/// An Ingress of class `edge` with this specification in namespace `web`.
+fn ingress(name: &str, spec: &str) -> String {
+    annotated(name, "{}", spec)
+}
+
+fn annotated(name: &str, annotations: &str, spec: &str) -> String {
+    format!(
+        "---\nkind: Ingress\nmetadata: {{name: {name}, namespace: web, annotations: {annotations}}}\nspec:\n  \
+         ingressClassName: edge\n{}\n",
+        indent(spec, 2)
+    )
+}
+
+/// A path with a backend.
+fn path(path: &str, type_: &str, service: &str) -> String {
+    format!(
+        "{{path: \"{path}\", pathType: {type_}, backend: {{service: {{name: {service}, port: {{number: 80}}}}}}}}"
+    )
+}
+
+/// A rule for one host.
+fn rule(host: &str, paths: &[String]) -> String {
+    format!(
+        "rules: [{{host: \"{host}\", http: {{paths: [{}]}}}}]",
+        paths.join(", ")
+    )
+}
+
+fn with(objects: &[String]) -> Resolution {
+    resolved(&format!("{}{CLASS}{}", gateway(HTTP), objects.concat()))
+}
+
+fn ask(resolution: &Resolution, host: &str, path: &str) -> String {
+    let headers = [("host", host)];
+    let request = Request {
+        host,
+        path,
+        headers: &headers,
+        ..GET
+    };
+    answer(&resolution.gateways[0].snapshot, &request)
+}
+
+fn conditions<'r>(resolution: &'r Resolution, name: &str) -> &'r [Condition] {
+    let key = Kind::Ingress.named(NamespacedName::new("web", name));
+    let status = resolution.statuses.routes.get(&key).expect("a status");
+    &status.parents[0].conditions
+}
+
+#[test]
+fn paths_match_by_type_and_specificity() {
+    let spec = rule(
+        "h.test",
+        &[
+            path("/", "Prefix", "a"),
+            path("/foo/", "Prefix", "b"),
+            path("/foo", "Exact", "c"),
+            path("/impl", "ImplementationSpecific", "b"),
+        ],
+    );
+    let resolution = with(&[ingress("i", &spec)]);
+    for (path, expected) in [
+        ("/", "web/a/80"),
+        ("/foo", "web/c/80"),
+        ("/foo/", "web/b/80"),
+        ("/foo/x", "web/b/80"),
+        ("/foobar", "web/a/80"),
+        ("/Foo", "web/a/80"),
+        ("/impl/x", "web/b/80"),
+    ] {
+        assert_eq!(ask(&resolution, "h.test", path), expected, "{path}");
+    }
+    assert_eq!(ask(&resolution, "other.test", "/"), "404");
+    assert_eq!(resolution.attached("http"), 0);
+    let conditions = conditions(&resolution, "i");
+    assert_eq!(holds(conditions, ConditionType::Accepted), Holds::True);
+    assert_eq!(holds(conditions, ConditionType::ResolvedRefs), Holds::True);
+    assert_eq!(resolution.problems, []);
+}
+
+#[test]
+fn wildcard_host_covers_exactly_one_label() {
+    let wild = rule("*.h.test", &[path("/", "Prefix", "a")]);
+    let all = "defaultBackend: {service: {name: b, port: {number: 80}}}";
+    let resolution = with(&[ingress("wild", &wild), ingress("all", all)]);
+    for (host, expected) in [
+        ("x.h.test", "web/a/80"),
+        ("y.x.h.test", "web/b/80"),
+        ("h.test", "web/b/80"),
+    ] {
+        assert_eq!(ask(&resolution, host, "/"), expected, "{host}");
+    }
+}
+
+#[test]
+fn default_backend_gets_what_no_rule_takes() {
+    let spec = format!(
+        "defaultBackend: {{service: {{name: b, port: {{number: 80}}}}}}\n{}",
+        "rules:\n- {host: h.test, http: {paths: [{path: /a, pathType: Prefix, backend: {service: {name: a, \
+         port: {name: http}}}}]}}\n- {host: bare.test}"
+    );
+    let resolution = with(&[ingress("i", &spec)]);
+    assert_eq!(ask(&resolution, "h.test", "/a"), "web/a/80");
+    assert_eq!(ask(&resolution, "h.test", "/x"), "web/b/80");
+    assert_eq!(ask(&resolution, "bare.test", "/x"), "web/b/80");
+    assert_eq!(ask(&resolution, "any.test", "/x"), "web/b/80");
+}
+
+#[test]
+fn http_route_precedes_an_equal_match_of_an_ingress() {
+    let of_ingress = rule(
+        "h.test",
+        &[path("/", "Prefix", "a"), path("/api", "Prefix", "a")],
+    );
+    let of_route = "hostnames: [h.test]\nrules: [{backendRefs: [{name: b, port: 80}]}]";
+    let resolution = with(&[ingress("i", &of_ingress), route("r", of_route)]);
+    assert_eq!(ask(&resolution, "h.test", "/"), "web/b/80");
+    // A more specific match is another one.
+    assert_eq!(ask(&resolution, "h.test", "/api/x"), "web/a/80");
+    let hidden: Vec<&str> = resolution.problems.iter().map(|it| &*it.message).collect();
+    assert_eq!(
+        hidden,
+        [
+            "rules[0].http.paths[0] is never reached: its requests go to rules[0].matches[0] of \
+             HTTPRoute/web/r, which comes first because routes of the Gateway API precede Ingresses"
+        ]
+    );
+    let wild = rule("*.h.test", &[path("/x", "Prefix", "a")]);
+    let of_route = "hostnames: [\"*.h.test\"]\nrules: [{matches: [{path: {value: /x}}], \
+                    backendRefs: [{name: b, port: 80}]}]";
+    let resolution = with(&[ingress("i", &wild), route("r", of_route)]);
+    assert_eq!(ask(&resolution, "a.h.test", "/x"), "web/b/80");
+}
+
+#[test]
+fn older_ingress_precedes_newer_one() {
+    let to = |service: &str| rule("h.test", &[path("/x", "Exact", service)]);
+    let aged = |name: &str, created: &str, spec: &str| {
+        let created = format!("metadata: {{creationTimestamp: \"{created}\", ");
+        ingress(name, spec).replacen("metadata: {", &created, 1)
+    };
+    let resolution = with(&[
+        aged("a", "2026-02-01T00:00:00Z", &to("a")),
+        aged("b", "2026-01-01T00:00:00Z", &to("b")),
+    ]);
+    assert_eq!(ask(&resolution, "h.test", "/x"), "web/b/80");
+}
+
+#[test]
+fn rule_that_cannot_be_served_answers_with_an_error() {
+    let spec = r#"
+rules:
+- host: h.test
+  http:
+    paths:
+    - {path: /, pathType: Prefix, backend: {service: {name: a, port: {number: 80}}}}
+    - {path: /gone, pathType: Prefix, backend: {service: {name: gone, port: {number: 80}}}}
+    - {path: /port, pathType: Prefix, backend: {service: {name: a, port: {name: nope}}}}
+    - {path: /bucket, pathType: Prefix, backend: {resource: {apiGroup: k8s.example.com, kind: Bucket, name: b}}}
+    - {path: /none, pathType: Prefix, backend: {}}
+    - {path: "/re/(.*)", pathType: ImplementationSpecific, backend: {service: {name: a, port: {number: 80}}}}
+    - {path: /odd, pathType: Odd, backend: {service: {name: a, port: {number: 80}}}}
+"#;
+    let resolution = with(&[ingress("i", spec)]);
+    for (path, expected) in [
+        ("/", "web/a/80"),
+        ("/gone/x", "503"),
+        ("/port", "503"),
+        ("/bucket/x", "500"),
+        ("/none", "500"),
+        ("/re/x", "500"),
+        ("/odd", "500"),
+    ] {
+        assert_eq!(ask(&resolution, "h.test", path), expected, "{path}");
+    }
+    let conditions = conditions(&resolution, "i");
+    assert_eq!(holds(conditions, ConditionType::Accepted), Holds::True);
+    assert_eq!(
+        holds(conditions, ConditionType::ResolvedRefs),
+        Holds::False(Reason::BackendNotFound)
+    );
+    assert_eq!(
+        holds(conditions, ConditionType::PartiallyInvalid),
+        Holds::True
+    );
+}
+
+#[test]
+fn protecting_annotation_withholds_all_rules() {
+    let annotations = "{nginx.ingress.kubernetes.io/auth-url: x}";
+    let spec = rule("h.test", &[path("/", "Prefix", "a")]);
+    let resolution = with(&[annotated("i", annotations, &spec)]);
+    assert_eq!(ask(&resolution, "h.test", "/"), "500");
+    let conditions = conditions(&resolution, "i");
+    let refused = Holds::False(Reason::UnsupportedValue);
+    assert_eq!(holds(conditions, ConditionType::Accepted), refused);
+}
+
+#[test]
+fn plain_text_follows_annotations() {
+    let spec = rule("h.test", &[path("/", "Prefix", "a")]);
+    let refused = annotated("i", "{kubernetes.io/ingress.allow-http: \"false\"}", &spec);
+    let resolution = with(&[refused]);
+    assert_eq!(ask(&resolution, "h.test", "/"), "404");
+    let conditions = conditions(&resolution, "i");
+    let reason = Reason::NotAllowedByListeners;
+    assert_eq!(
+        holds(conditions, ConditionType::Accepted),
+        Holds::False(reason)
+    );
+}
+
+#[test]
+fn classes_decide_who_serves_an_ingress() {
+    let spec = rule("h.test", &[path("/", "Prefix", "a")]);
+    let of = |class: &str| ingress("i", &spec).replace("ingressClassName: edge", class);
+    let served = |class: &str| {
+        let resolution = with(&[of(class)]);
+        let is_ours = resolution.statuses.routes.len() == 1;
+        (ask(&resolution, "h.test", "/"), is_ours)
+    };
+    assert_eq!(
+        served("ingressClassName: edge"),
+        ("web/a/80".to_owned(), true)
+    );
+    assert_eq!(served("ingressClassName: other"), ("404".to_owned(), false));
+    assert_eq!(served("ingressClassName: \"\""), ("404".to_owned(), false));
+    let by_annotation = annotated("i", "{kubernetes.io/ingress.class: edge}", &spec)
+        .replace("ingressClassName: edge", "ingressClassName: other");
+    assert_eq!(ask(&with(&[by_annotation]), "h.test", "/"), "web/a/80");
+
+    let default = CLASS.replace(
+        "{name: edge}",
+        "{name: edge, annotations: {ingressclass.kubernetes.io/is-default-class: \"true\"}}",
+    );
+    let yaml = format!("{}{default}{}", gateway(HTTP), of("ingressClassName: \"\""));
+    assert_eq!(ask(&resolved(&yaml), "h.test", "/"), "web/a/80");
+
+    let missing = CLASS.replace("name: gw}", "name: gone}");
+    let yaml = format!("{}{missing}{}", gateway(HTTP), ingress("i", &spec));
+    let resolution = resolved(&yaml);
+    let reason = Reason::NoMatchingParent;
+    assert_eq!(
+        holds(conditions(&resolution, "i"), ConditionType::Accepted),
+        Holds::False(reason)
+    );
+    let unnamed = CLASS
+        .split("  parameters")
+        .next()
+        .expect("a class")
+        .to_owned();
+    let yaml = format!("{}{unnamed}{}", gateway(HTTP), ingress("i", &spec));
+    let resolution = resolved(&yaml);
+    let reason = Reason::InvalidParameters;
+    assert_eq!(
+        holds(conditions(&resolution, "i"), ConditionType::Accepted),
+        Holds::False(reason)
+    );
+    assert_eq!(resolution.problems.len(), 1, "{:?}", resolution.problems);
+}
+
+#[test]
+fn class_opens_only_listeners_without_hostname_to_other_namespaces() {
+    let spec = rule("h.test", &[path("/", "Prefix", "a")]);
+    let elsewhere = ingress("i", &spec).replace("namespace: web", "namespace: apps");
+    let accepted = |listeners: &str| {
+        let yaml = format!("{}{CLASS}{elsewhere}", gateway(listeners));
+        let key = Kind::Ingress.named(NamespacedName::new("apps", "i"));
+        let resolution = resolved(&yaml);
+        let status = resolution.statuses.routes.get(&key).expect("a status");
+        holds(&status.parents[0].conditions, ConditionType::Accepted) == Holds::True
+    };
+    assert!(accepted(HTTP));
+    assert!(!accepted(
+        "- {name: http, port: 80, protocol: HTTP, hostname: h.test}"
+    ));
+    assert!(!accepted(
+        "- {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: Selector, \
+         selector: {matchLabels: {a: b}}}}}"
+    ));
+}
+
+#[test]
+fn hosts_of_tls_without_a_listener_are_reported() {
+    let spec = format!(
+        "tls: [{{hosts: [h.test], secretName: cert}}]\n{}",
+        rule("h.test", &[path("/", "Prefix", "a")])
+    );
+    let resolution = with(&[ingress("i", &spec)]);
+    assert_eq!(ask(&resolution, "h.test", "/"), "web/a/80");
+    let conditions = conditions(&resolution, "i");
+    let partly = conditions
+        .iter()
+        .find(|condition| condition.type_ == ConditionType::PartiallyInvalid)
+        .expect("a condition");
+    assert!(
+        partly.message.contains("not served over HTTPS: h.test"),
+        "{}",
+        partly.message
+    );
+}
