@@ -22,6 +22,7 @@ use crate::statuses::{Resolved, ResolvedStatuses, RouteStatusUpdate, StatusChang
 use crate::watch::StoredStatus;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::INGRESS_CONTROLLER;
+use sesame_gateway_api::status::RouteStatus;
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
 /// Pause after a conflict with another controller's write.
@@ -59,8 +60,10 @@ pub(super) struct Backlog {
     /// Digests of the last written statuses, with the resulting version. The API server may drop
     /// unknown fields or fill in others.
     pub(super) written: BTreeMap<ObjectKey, (Box<str>, StatusDigest)>,
-    /// Conditions of Ingresses that turned bad or recovered. No status in the cluster has them.
-    pub(super) turned: Vec<ObjectTransitions>,
+    /// Statuses of Ingresses as reported by Events. No status in the cluster has their conditions.
+    told_ingresses: BTreeMap<ObjectKey, RouteStatus>,
+    /// True if these may be out of date.
+    are_ingresses_untold: bool,
 }
 
 impl Backlog {
@@ -81,7 +84,7 @@ impl Backlog {
             None => {}
             Some(Resolved::World(resolved)) => {
                 self.open_differences(&resolved);
-                self.note_ingresses(&resolved);
+                self.are_ingresses_untold = true;
                 self.resolved = Some(resolved);
                 self.open_ingresses();
                 self.note_revisions(agents);
@@ -190,24 +193,34 @@ impl Backlog {
         self.open.extend(ingresses);
     }
 
-    /// Notes the conditions of Ingresses that turned bad or recovered.
-    fn note_ingresses(&mut self, new: &ResolvedStatuses) {
-        for key in new.ingresses() {
-            let before = self.resolved.as_ref();
-            let before = before.and_then(|old| old.statuses.routes.get(key));
-            let after = new.statuses.routes.get(key);
-            if before == after || self.turned.len() >= MAX_UNTOLD {
+    /// Returns the conditions of Ingresses that turned bad or recovered since the last call. Only a
+    /// leader may call this: a new one repeats the faults that still hold.
+    pub(super) fn take_turned(&mut self) -> Vec<ObjectTransitions> {
+        let Some(resolved) = self.resolved.clone() else {
+            return Vec::new();
+        };
+        if !std::mem::take(&mut self.are_ingresses_untold) {
+            return Vec::new();
+        }
+        let (before, mut turned) = (std::mem::take(&mut self.told_ingresses), Vec::new());
+        for key in resolved.ingresses() {
+            let (before, after) = (before.get(key), resolved.statuses.routes.get(key));
+            if let Some(after) = after {
+                self.told_ingresses.insert(key.clone(), after.clone());
+            }
+            if before == after || turned.len() >= MAX_UNTOLD {
                 continue;
             }
             let all = transitions(&json!(before), &json!(after), INGRESS_CONTROLLER);
             if !all.is_empty() {
-                self.turned.push(ObjectTransitions {
+                turned.push(ObjectTransitions {
                     key: key.clone(),
                     api_version: "networking.k8s.io/v1".to_owned(),
                     all,
                 });
             }
         }
+        turned
     }
 
     /// Returns the change that clears the status of an Ingress that is no longer ours, unless

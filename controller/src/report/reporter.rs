@@ -111,8 +111,10 @@ impl StatusReporter {
             while let Ok(event) = heard.try_recv() {
                 agents.take(event, Moment::now());
             }
-            for turned in std::mem::take(&mut backlog.turned) {
-                self.pass_on(turned);
+            if *self.replica.leading.borrow() {
+                for turned in backlog.take_turned() {
+                    self.pass_on(turned);
+                }
             }
             sum_up(&mut agents, &mut pace, &mut backlog);
             if let Some(hosts) = agents.take_endpoints() {

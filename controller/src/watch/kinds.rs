@@ -34,6 +34,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Pause after "not found" for a kind that was served before.
 pub(super) const NOT_SERVED: Duration = Duration::from_secs(1);
+/// Number of refusals after which the ClusterRole does not permit a kind.
+const REFUSALS: usize = 5;
 /// Timeout for asking whether a kind is installed.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -246,7 +248,16 @@ impl Watches {
             }
             found => found.map(|_| Ok(())),
         };
-        self.ask(kind, "the kind cannot be listed", asked).await
+        let mut answer = Ok(());
+        for _ in 0..REFUSALS {
+            answer = self.ask(kind, "the kind cannot be listed", &asked).await;
+            if answer.is_ok() {
+                break;
+            }
+            // An API server that is just starting refuses, too, and an empty list withdraws routes.
+            tokio::time::sleep(NOT_SERVED).await;
+        }
+        answer
     }
 
     /// Asks the API server until it answers. Failures are recorded under `what`.

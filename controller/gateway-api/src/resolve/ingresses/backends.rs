@@ -3,7 +3,7 @@
 use sesame_proto::refusal;
 use sesame_proto::schema::{Forward, WeightedBackend};
 
-use super::rules::{HostRules, IngressFaults};
+use super::rules::{IngressFaults, IngressHostRules};
 use crate::api::{IngressBackend, IngressResource, IngressService, IngressServicePort};
 use crate::resolve::backends::{BackendTarget, ResolvedRef};
 use crate::resolve::routes::rules::{Action, RuleContext};
@@ -20,7 +20,7 @@ pub(super) fn action<'w>(
     index: usize,
     backend: &'w IngressBackend,
     cx: &mut RuleContext<'_, 'w, '_>,
-    (rules, faults): (&mut HostRules<'w>, &mut IngressFaults),
+    (rules, faults): (&mut IngressHostRules<'w>, &mut IngressFaults),
 ) -> Action {
     let IngressBackend { service, resource } = backend;
     let (status, (reason, why)) = match (service, resource) {
@@ -49,7 +49,7 @@ fn forward<'w>(
     index: usize,
     service: &'w IngressService,
     cx: &mut RuleContext<'_, 'w, '_>,
-    rules: &mut HostRules<'w>,
+    rules: &mut IngressHostRules<'w>,
 ) -> Result<Forward, Grounds> {
     let namespace = cx.referrer.namespace;
     let port = port(service, cx)?;

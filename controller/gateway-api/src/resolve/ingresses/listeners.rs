@@ -13,13 +13,13 @@ use crate::resolve::parents::listeners::CommonHostname;
 use crate::resolve::syntax::hostnames::Hostname;
 
 /// Listeners of a Gateway by position, each with the common hostname.
-pub(super) type Found = Vec<(usize, Vec<CommonHostname>)>;
+pub(super) type FoundListeners = Vec<(usize, Vec<CommonHostname>)>;
 
 /// The listeners for rules of one host, by protocol.
 #[derive(Default)]
 pub(super) struct IngressListeners {
-    pub(super) http: Found,
-    pub(super) https: Found,
+    pub(super) http: FoundListeners,
+    pub(super) https: FoundListeners,
 }
 
 impl IngressListeners {

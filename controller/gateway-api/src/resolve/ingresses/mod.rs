@@ -17,8 +17,8 @@ use std::ops::Range;
 use self::annotations::PlainHttp;
 pub use self::classes::INGRESS_CONTROLLER;
 use self::classes::IngressClasses;
-use self::listeners::{Found, IngressListeners};
-use self::rules::{HostRules, IngressFaults};
+use self::listeners::{FoundListeners, IngressListeners};
+use self::rules::{IngressFaults, IngressHostRules};
 use crate::api::{Ingress, Metadata, NamespacedName, ParentRef};
 use crate::resolve::backends::{Backends, PolicedBackend, Traffic};
 use crate::resolve::context::ResolveContext;
@@ -205,7 +205,7 @@ impl<'w> Lookup<'_, 'w, '_> {
     fn attach(
         &mut self,
         host: &Hostname,
-        rules: HostRules<'w>,
+        rules: IngressHostRules<'w>,
         plain: PlainHttp,
         (place, ingress): (usize, &CheckedIngress<'w>),
     ) -> Result<(), Grounds> {
@@ -246,7 +246,7 @@ impl<'w> Lookup<'_, 'w, '_> {
             }
             PlainHttp::Refused => {}
         }
-        let HostRules {
+        let IngressHostRules {
             rules,
             policed,
             standing: _,
@@ -260,7 +260,7 @@ impl<'w> Lookup<'_, 'w, '_> {
         &mut self,
         rules: Rules,
         policed: Vec<PolicedBackend<'w>>,
-        listeners: Found,
+        listeners: FoundListeners,
         (place, ingress): (usize, &CheckedIngress<'w>),
     ) {
         let provenance = ingress.object.to_string();

@@ -28,7 +28,7 @@ const OF_EXPRESSIONS: &str = "^*+[](){}|?$\\";
 
 /// The rules of an Ingress for one host.
 #[derive(Debug, Default)]
-pub(super) struct HostRules<'w> {
+pub(super) struct IngressHostRules<'w> {
     pub(super) rules: Vec<CheckedRule>,
     /// The Services that they send to and that get a status for it.
     pub(super) policed: BTreeSet<PolicedBackend<'w>>,
@@ -45,7 +45,7 @@ pub(super) struct IngressFaults {
     pub(super) references: Verdict,
 }
 
-impl HostRules<'_> {
+impl IngressHostRules<'_> {
     /// Returns rules with the same matches that redirect to HTTPS.
     pub(super) fn redirects(&self) -> Rules {
         let redirects = self.rules.iter().map(|rule| CheckedRule {
@@ -77,7 +77,7 @@ pub(super) fn check<'w>(
     withheld: Option<String>,
     cx: &mut RuleContext<'_, 'w, '_>,
     faults: &mut IngressFaults,
-) -> BTreeMap<Hostname, HostRules<'w>> {
+) -> BTreeMap<Hostname, IngressHostRules<'w>> {
     let IngressSpec {
         ingress_class_name: _,
         default_backend,
@@ -85,7 +85,7 @@ pub(super) fn check<'w>(
         tls: _,
         rules,
     } = spec;
-    let mut hosts: BTreeMap<Hostname, HostRules<'w>> = BTreeMap::new();
+    let mut hosts: BTreeMap<Hostname, IngressHostRules<'w>> = BTreeMap::new();
     for (index, rule) in rules.iter().enumerate() {
         check_rule(
             index,
@@ -135,7 +135,10 @@ fn check_rule<'w>(
     rule: &'w IngressRule,
     default_backend: Option<&'w IngressBackend>,
     cx: &mut RuleContext<'_, 'w, '_>,
-    (hosts, faults): (&mut BTreeMap<Hostname, HostRules<'w>>, &mut IngressFaults),
+    (hosts, faults): (
+        &mut BTreeMap<Hostname, IngressHostRules<'w>>,
+        &mut IngressFaults,
+    ),
 ) {
     let IngressRule { host, http } = rule;
     let hostname = match Hostname::parse(host) {
@@ -182,7 +185,7 @@ fn check_rule<'w>(
     }
 }
 
-impl HostRules<'_> {
+impl IngressHostRules<'_> {
     fn add(&mut self, index: usize, first: usize, route_match: RouteMatch, action: Action) {
         self.standing = self.standing.saturating_add(1);
         self.rules.push(CheckedRule {
