@@ -9,6 +9,7 @@ mod events;
 mod experimental;
 mod faults;
 mod fleets;
+mod ingresses;
 mod page;
 mod publish;
 mod publishing;

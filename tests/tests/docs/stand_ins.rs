@@ -84,6 +84,9 @@ fn references(objects: &[Value]) -> BTreeSet<Reference> {
     let mut found = BTreeSet::new();
     for object in objects {
         let kind = object["kind"].as_str().unwrap_or_default();
+        if kind == "Ingress" {
+            found.extend(of_ingress(object));
+        }
         if !kind.ends_with("Route") {
             continue;
         }
@@ -108,6 +111,22 @@ fn references(objects: &[Value]) -> BTreeSet<Reference> {
         }
     }
     found
+}
+
+fn of_ingress(ingress: &Value) -> impl Iterator<Item = Reference> {
+    let rules = ingress["spec"]["rules"].as_array().into_iter().flatten();
+    let paths = rules.flat_map(|rule| rule["http"]["paths"].as_array().into_iter().flatten());
+    let services = paths.map(|path| &path["backend"]["service"]);
+    let namespace = ingress["metadata"]["namespace"]
+        .as_str()
+        .unwrap_or("default");
+    services.map(|service| Reference {
+        namespace: namespace.to_owned(),
+        name: service["name"].as_str().expect("a name").to_owned(),
+        port: service["port"]["number"].as_u64().expect("a port"),
+        datagrams: false,
+        passes_tls: false,
+    })
 }
 
 fn service(reference: &Reference, address: SocketAddr) -> [Value; 2] {

@@ -1,0 +1,90 @@
+//! Ingresses in a cluster: read and published by a real controller; their status has the addresses
+//! of the Gateway, and Events say what is wrong.
+
+use serde_json::{Value, json};
+use sesame_tests::cluster::Channel;
+use sesame_tests::controller::{ControllerUnderTest, SOON, deployed, publication};
+use sesame_tests::manifests::{edge, edge_name, http_listener, served};
+use sesame_tests::reports;
+use sesame_tests::wait::{eventually, holds};
+
+/// Address that a host of the Gateway reports.
+const HOST: &str = "192.0.2.10";
+const INGRESS: &str = "/apis/networking.k8s.io/v1/namespaces/default/ingresses/app";
+const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
+
+fn objects() -> Vec<Value> {
+    let path = |path: &str, service: &str| {
+        json!({"path": path, "pathType": "Prefix",
+            "backend": {"service": {"name": service, "port": {"number": 80}}}})
+    };
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served(
+        "app",
+        &["192.0.2.1:80".parse().expect("an address")],
+    ));
+    objects.push(
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": {"name": "edge"},
+        "spec": {
+            "controller": "projectsesame.io/ingress-controller",
+            "parameters": {"apiGroup": "gateway.networking.k8s.io", "kind": "Gateway",
+                "scope": "Namespace", "namespace": "default", "name": "edge"},
+        }}),
+    );
+    objects.push(
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+        "metadata": {"name": "app", "namespace": "default"},
+        "spec": {"ingressClassName": "edge", "rules": [
+            {"host": "app.test", "http": {"paths": [path("/", "app"), path("/gone", "gone")]}},
+        ]}}),
+    );
+    objects
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ingress_is_published_and_its_fault_reported() {
+    let cluster = deployed(Channel::Standard).await;
+    let _controller = ControllerUnderTest::start(&cluster, &[]).await;
+    cluster.apply_all(&objects()).await;
+    let wanted = "Ingress/default/app/rules/0/matches/0";
+    eventually("the Ingress is published", SOON, async || {
+        let publication = publication(cluster.admin(), &edge_name()).await?;
+        let snapshot = format!("{:?}", publication.snapshot);
+        holds(snapshot.contains(wanted), || snapshot.clone())
+    })
+    .await;
+    cluster
+        .until("an Event names the missing Service", EVENTS, |events| {
+            let all = events["items"].as_array().into_iter().flatten();
+            let mut of_ingress = all.filter(|event| event["regarding"]["kind"] == "Ingress");
+            of_ingress.any(|event| {
+                let note = event["note"].as_str().unwrap_or_default();
+                event["reason"] == "BackendNotFound" && note.contains("default/gone")
+            })
+        })
+        .await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}});
+    cluster.apply_all(&[node]).await;
+    let addresses = json!({"status": {"addresses": [{"type": "InternalIP", "address": HOST}]}});
+    cluster
+        .merge("/api/v1/nodes/node-a/status", &addresses)
+        .await;
+    reports::say_serving(cluster.admin(), &edge_name(), "node-a", HOST).await;
+    let ingress = cluster
+        .until("the status has an address", INGRESS, |ingress| {
+            !ingress["status"]["loadBalancer"]["ingress"].is_null()
+        })
+        .await;
+    let port = json!({"port": 80, "protocol": "TCP", "error": "projectsesame.io/BackendNotFound"});
+    let expected = json!([{"ip": HOST, "ports": [port]}]);
+    assert_eq!(ingress["status"]["loadBalancer"]["ingress"], expected);
+
+    // A class of another controller: the address is withdrawn, because nobody else wrote it.
+    let other = json!({"spec": {"ingressClassName": "other"}});
+    cluster.merge(INGRESS, &other).await;
+    cluster
+        .until("the status has no address", INGRESS, |ingress| {
+            ingress["status"]["loadBalancer"]["ingress"].is_null()
+        })
+        .await;
+}

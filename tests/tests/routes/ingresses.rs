@@ -1,0 +1,122 @@
+//! `Ingress`: which backend gets a request, and that a rule that cannot be served keeps its
+//! requests. Uses a real agent with a real Envoy.
+
+use serde_json::{Value, json};
+use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::backends::start_served;
+use sesame_tests::certs::Authority;
+use sesame_tests::checks::Checks;
+use sesame_tests::manifests::{
+    edge, http_listener, http_route, https_listener, path, rule_to, yaml,
+};
+
+fn class() -> Value {
+    json!({"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": {"name": "edge"},
+    "spec": {
+        "controller": "projectsesame.io/ingress-controller",
+        "parameters": {"apiGroup": "gateway.networking.k8s.io", "kind": "Gateway",
+            "scope": "Namespace", "namespace": "default", "name": "edge"},
+    }})
+}
+
+fn ingress(name: &str, annotations: &Value, spec: &Value) -> Value {
+    let mut ingress = json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+        "metadata": {"name": name, "namespace": "default", "annotations": annotations}, "spec": spec});
+    ingress["spec"]["ingressClassName"] = json!("edge");
+    ingress
+}
+
+fn backend(service: &str) -> Value {
+    json!({"service": {"name": service, "port": {"number": 80}}})
+}
+
+/// Returns a rule with paths: value, type and Service.
+fn rule(host: &str, paths: &[(&str, &str, &str)]) -> Value {
+    let paths = paths.iter().map(|(path, kind, service)| {
+        json!({"path": path, "pathType": kind, "backend": backend(service)})
+    });
+    json!({"host": host, "http": {"paths": paths.collect::<Vec<_>>()}})
+}
+
+fn objects() -> Vec<Value> {
+    let all = ("/", "Prefix", "a");
+    let wild = rule("*.wild.test", &[all]);
+    let mut bucket = rule("shop.test", &[("/bucket", "Prefix", "a")]);
+    bucket["http"]["paths"][0]["backend"] = json!({"resource": {"kind": "Bucket", "name": "b"}});
+    let shop = rule(
+        "shop.test",
+        &[
+            all,
+            ("/cart/", "Prefix", "b"),
+            ("/cart", "Exact", "c"),
+            ("/gone", "Prefix", "absent"),
+            ("/equal", "Exact", "a"),
+        ],
+    );
+    let secure = rule("secure.test", &[("/", "Prefix", "b")]);
+    let force = json!({"ingress.kubernetes.io/force-ssl-redirect": "true"});
+    vec![
+        class(),
+        ingress("shop", &json!({}), &json!({"rules": [shop, bucket, wild]})),
+        ingress("rest", &json!({}), &json!({"defaultBackend": backend("c")})),
+        ingress("secure", &force, &json!({"rules": [secure]})),
+        http_route(
+            "equal",
+            &["shop.test"],
+            &[rule_to("b", &[path("Exact", "/equal")])],
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_reach_the_backend_that_an_ingress_names() {
+    let mut all = edge(&[
+        http_listener("http", 80, ""),
+        https_listener("https", 443, "", "pair"),
+    ]);
+    let authority = Authority::new("tests");
+    all.push(authority.issue(&["secure.test"]).secret("pair"));
+    let _backends = start_served(&["a", "b", "c"], &mut all).await;
+    all.extend(objects());
+    let agent = Setup::with_ports(&[80, 443]).start(&[("all.yaml", &yaml(&all))]);
+    let get = |host: &str, path: &str| agent.get(80, host, path);
+    agent.wait_ok(&get("shop.test", "/")).await;
+    let mut checks = Checks::default();
+    for (host, path, expected) in [
+        ("shop.test", "/", "a"),
+        ("shop.test", "/cart", "c"),
+        ("shop.test", "/cart/", "b"),
+        ("shop.test", "/cart/7", "b"),
+        ("shop.test", "/cartoons", "a"),
+        ("shop.test", "/CART", "a"),
+        ("shop.test", "/equal", "b"),
+        ("x.wild.test", "/", "a"),
+        ("X.Wild.test", "/", "a"),
+        ("x.wild.test:8080", "/", "a"),
+        ("y.x.wild.test", "/", "c"),
+        ("wild.test", "/", "c"),
+        ("any.test", "/cart", "c"),
+    ] {
+        checks.backend(get(host, path), expected).await;
+    }
+    for (path, expected) in [("/gone/x", 503), ("/bucket", 500)] {
+        checks.status(get("shop.test", path), expected).await;
+    }
+    checks.status(get("secure.test", "/"), 301).await;
+    status(&agent, &mut checks);
+    checks.finish();
+}
+
+/// Checks that `status` knows Ingresses by name.
+fn status(agent: &AgentUnderTest, checks: &mut Checks) {
+    let status = agent.status().unwrap_or_default();
+    let objects = status["objects"].as_array().into_iter().flatten();
+    let mut ingresses = objects.filter(|object| object["kind"] == "Ingress");
+    let shop = ingresses.find(|object| object["name"] == "shop");
+    let conditions = shop.map(|shop| shop["status"]["parents"][0]["conditions"].to_string());
+    let conditions = conditions.unwrap_or_default();
+    checks.that(
+        conditions.contains("BackendNotFound") && conditions.contains("absent"),
+        format_args!("the Ingress names its fault: {conditions}"),
+    );
+}
