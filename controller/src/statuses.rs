@@ -167,6 +167,18 @@ impl ResolvedStatuses {
         first.map_or(0, |condition| condition.observed_generation)
     }
 
+    /// Returns the ListenerSets of each Gateway, with their generations.
+    pub(crate) fn listener_sets(&self) -> BTreeMap<&NamespacedName, Vec<(&NamespacedName, i64)>> {
+        let mut by_gateway: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (name, status) in &self.statuses.listener_sets {
+            let first = status.conditions.first();
+            let generation = first.map_or(0, |condition| condition.observed_generation);
+            let sets = by_gateway.entry(&status.gateway).or_default();
+            sets.push((name, generation));
+        }
+        by_gateway
+    }
+
     /// Returns the warnings about a Gateway's certificates at this time.
     pub(crate) fn warnings(&self, gateway: &NamespacedName, now: Timestamp) -> Vec<Warning> {
         let expiries = self.expiries.get(gateway).into_iter().flatten();

@@ -12,11 +12,12 @@ use tokio::task::JoinSet;
 
 use super::agent_objects::{self, NamedReport, readable};
 use super::changes;
-use super::fleet::{self, FleetSummary, Revisions};
+use super::fleet::{self, FleetSummary};
 use super::liveness::{AgentLiveness, Moment};
 use super::nodes::{self, Nodes};
 use super::presence::{self, AllPresences};
 use super::report_refusal::{MAX_OF_HOST, ReportRefusal};
+use super::revisions::Revisions;
 use crate::replica::Replica;
 use crate::serve::Metrics;
 use crate::statuses::{HostsByGateway, Members, ResolvedStatuses};
@@ -222,8 +223,7 @@ impl Agents {
             self.members = members;
             self.endpoints_changed = true;
             let names = self.by_gateway.keys();
-            let known = names.flat_map(|name| self.members.gateways_of(name));
-            let known: BTreeSet<_> = known.collect();
+            let known: BTreeSet<_> = names.flat_map(|it| self.members.gateways_of(it)).collect();
             self.presences.retain(|gateway, _| known.contains(gateway));
             let all = self.fleets.keys().cloned();
             touched.extend(all.map(|gateway| Kind::Gateway.named(gateway)));
@@ -231,11 +231,13 @@ impl Agents {
         }
         self.revisions
             .retain(|gateway, _| resolved.statuses.gateways.contains_key(gateway));
+        let sets = resolved.listener_sets();
         for (name, revision) in &resolved.revisions {
             for gateway in self.members.gateways_of(name) {
                 let generation = resolved.generation(&gateway);
+                let sets = sets.get(&gateway).into_iter().flatten().copied();
                 let revisions = self.revisions.entry(gateway).or_default();
-                revisions.note(generation, revision);
+                revisions.note(generation, revision, sets);
             }
         }
         touched.extend(self.summarize(self.all(), now));
@@ -245,11 +247,6 @@ impl Agents {
     /// Looks for newly lost hosts. Returns the objects whose summary changed.
     pub(super) fn check_liveness(&mut self, now: Moment) -> BTreeSet<ObjectKey> {
         self.summarize(self.all(), now)
-    }
-
-    /// Returns the hosts that are lost, and the lost ones that report again.
-    pub(super) fn presences(&self) -> &AllPresences {
-        &self.presences
     }
 
     fn follow_presences(

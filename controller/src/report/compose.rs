@@ -129,7 +129,10 @@ pub(super) fn compose(
         Kind::ListenerSet => {
             let mut status = all.listener_sets.get(&key.name)?.clone();
             if let Some(fleet) = fleets.get(&status.gateway) {
-                program_listener_set(&mut status, &programmed(fleet, key));
+                let mut programmed = programmed(fleet, key);
+                let without = fleet.without_set.get(&key.name).copied();
+                programmed.hosts_ready -= without.unwrap_or_default().min(programmed.hosts_ready);
+                program_listener_set(&mut status, &programmed);
             }
             tell_listeners(key, &mut status.listeners, resolved, now);
             Status::ListenerSet(status)
@@ -204,6 +207,7 @@ fn programmed(fleet: &FleetSummary, key: &ObjectKey) -> Programmed {
         endpoints: _,
         pods: _,
         behind,
+        without_set: _,
         refused: _,
     } = fleet;
     let mut notes = Vec::new();

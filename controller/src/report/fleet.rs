@@ -1,15 +1,15 @@
 //! Summarizes the hosts of a Gateway from the reports of their agents. Pure.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use super::endpoints;
 use super::nodes::Permission;
+use super::revisions::Revisions;
 use crate::statuses::HostEndpoint;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::status::{AgentState, Programmed, RefusedRules};
-use sesame_proto::digest::short;
 use sesame_published::names::is_pod;
 use sesame_published::{GatewayAgent, GatewayAgentStatus, MAX_REPORT_SECONDS, RefusedRule};
 
@@ -22,8 +22,6 @@ const MAX_FOREIGN: usize = 8;
 /// Reason for ignoring reported addresses.
 pub(super) const FOREIGN_ADDRESS: &str =
     "they belong neither to the host's Node nor to the controller's --host-addresses";
-/// Number of remembered revisions of one generation.
-const MAX_REVISIONS: usize = 256;
 
 /// Summary of the reports of one Gateway's hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +40,8 @@ pub(super) struct FleetSummary {
     pub(super) pods: bool,
     /// Hosts that rejected the newest revision and serve an older one, with the reason.
     pub(super) behind: Vec<(String, String)>,
+    /// Number of the ready hosts that do not serve the newest generation of a ListenerSet yet.
+    pub(super) without_set: BTreeMap<NamespacedName, u32>,
     /// Refused parts of routes, by `HTTPRoute/namespace/name`.
     pub(super) refused: BTreeMap<String, RefusedRules>,
 }
@@ -57,36 +57,6 @@ impl FleetSummary {
         let foreign = foreign.iter().take(room);
         self.foreign_addresses
             .extend(foreign.map(|ip| format!("{ip} of {host}")));
-    }
-}
-
-/// Revisions since the last change of the Gateway itself. A host with one of them serves the
-/// current Gateway; other changes may still be in progress.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Revisions {
-    generation: i64,
-    known: VecDeque<String>,
-}
-
-impl Revisions {
-    /// Adds the revision to publish now.
-    pub(super) fn note(&mut self, generation: i64, revision: &str) {
-        if self.generation != generation {
-            self.generation = generation;
-            self.known.clear();
-        }
-        let reported = short(revision).to_owned();
-        if self.known.back() != Some(&reported) {
-            self.known.retain(|known| *known != reported);
-            self.known.push_back(reported);
-        }
-        if self.known.len() > MAX_REVISIONS {
-            self.known.pop_front();
-        }
-    }
-
-    fn holds(&self, reported: &str) -> bool {
-        self.known.iter().any(|known| known == reported)
     }
 }
 
@@ -137,11 +107,15 @@ pub(super) fn summarize<'a>(
         } else {
             endpoints::note(status, host, &allow, &mut all.endpoints);
         }
-        if status.state != AgentState::Down && revisions.holds(&status.applied_revision) {
+        let revision = revisions.number(&status.applied_revision);
+        if let Some(revision) = revision.filter(|_| status.state != AgentState::Down) {
             if refuses_newest(status) {
                 all.behind.push((host.to_owned(), status.message.clone()));
             } else {
                 all.programmed.hosts_ready += 1;
+                for set in revisions.sets_changed_after(revision) {
+                    *all.without_set.entry(set.clone()).or_default() += 1;
+                }
             }
             // Clients are served there nevertheless.
             let (own, foreign) = addresses_of(status, |ip| allow(host, ip).is_some());
@@ -366,7 +340,7 @@ mod tests {
     fn revisions(all: &[(i64, &str)]) -> Revisions {
         let mut revisions = Revisions::default();
         for (generation, revision) in all {
-            revisions.note(*generation, revision);
+            revisions.note(*generation, revision, []);
         }
         revisions
     }

@@ -20,6 +20,7 @@ mod patch;
 mod presence;
 mod report_refusal;
 mod reporter;
+mod revisions;
 mod status_page;
 mod transitions;
 mod trim;

@@ -1,0 +1,105 @@
+//! The revisions of a Gateway that hosts may report, in their order. Pure.
+//!
+//! A host serves the current Gateway with any revision since the last change of the Gateway itself,
+//! and a ListenerSet with any revision since the last change of that set. Other changes may still be
+//! in progress.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use sesame_gateway_api::api::NamespacedName;
+use sesame_proto::digest::short;
+
+/// Number of remembered revisions of one generation.
+const MAX_REVISIONS: usize = 256;
+
+/// Revisions since the last change of a Gateway.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Revisions {
+    generation: i64,
+    /// Each with its number, in ascending order.
+    known: VecDeque<(u64, String)>,
+    /// Number of the newest revision.
+    newest: u64,
+    /// Generation of each ListenerSet, and the number of the first revision with it.
+    sets: BTreeMap<NamespacedName, (i64, u64)>,
+}
+
+impl Revisions {
+    /// Adds the revision to publish now, with the generations of the Gateway and its ListenerSets.
+    pub(super) fn note<'s>(
+        &mut self,
+        generation: i64,
+        revision: &str,
+        sets: impl IntoIterator<Item = (&'s NamespacedName, i64)>,
+    ) {
+        if self.generation != generation {
+            self.generation = generation;
+            self.known.clear();
+        }
+        let reported = short(revision).to_owned();
+        if self.known.back().map(|(_, known)| known) != Some(&reported) {
+            self.newest += 1;
+            self.known.retain(|(_, known)| *known != reported);
+            self.known.push_back((self.newest, reported));
+        }
+        if self.known.len() > MAX_REVISIONS {
+            self.known.pop_front();
+        }
+        let before = std::mem::take(&mut self.sets);
+        let since = |name: &NamespacedName, generation: i64| match before.get(name) {
+            Some((known, since)) if *known == generation => *since,
+            _ => self.newest,
+        };
+        let sets = sets.into_iter();
+        self.sets = sets
+            .map(|(name, generation)| (name.clone(), (generation, since(name, generation))))
+            .collect();
+    }
+
+    /// Returns the number of a reported revision, or `None` if the Gateway has changed since.
+    pub(super) fn number(&self, reported: &str) -> Option<u64> {
+        let mut known = self.known.iter();
+        let (number, _) = known.find(|(_, known)| known == reported)?;
+        Some(*number)
+    }
+
+    /// Returns the ListenerSets whose newest generation came after a revision.
+    pub(super) fn sets_changed_after(&self, number: u64) -> impl Iterator<Item = &NamespacedName> {
+        let sets = self.sets.iter();
+        sets.filter(move |(_, (_, since))| *since > number)
+            .map(|(name, _)| name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changed_listener_set_needs_its_own_revision() {
+        let (a, b) = (
+            NamespacedName::new("a", "set"),
+            NamespacedName::new("b", "set"),
+        );
+        let mut revisions = Revisions::default();
+        let without = |revisions: &Revisions, reported: &str| {
+            let number = revisions.number(reported)?;
+            let sets = revisions.sets_changed_after(number);
+            Some(sets.map(ToString::to_string).collect::<Vec<_>>())
+        };
+        revisions.note(1, "first", [(&a, 1), (&b, 1)]);
+        assert_eq!(without(&revisions, "first"), Some(vec![]));
+        // A route has changed, then one of the sets.
+        revisions.note(1, "second", [(&a, 1), (&b, 1)]);
+        revisions.note(1, "third", [(&a, 1), (&b, 2)]);
+        let b = vec![b.to_string()];
+        assert_eq!(without(&revisions, "first"), Some(b.clone()));
+        assert_eq!(without(&revisions, "second"), Some(b));
+        assert_eq!(without(&revisions, "third"), Some(vec![]));
+        assert_eq!(without(&revisions, "unknown"), None);
+        // The Gateway has changed.
+        revisions.note(2, "fourth", [(&a, 1)]);
+        assert_eq!(without(&revisions, "third"), None);
+        assert_eq!(without(&revisions, "fourth"), Some(vec![]));
+    }
+}
