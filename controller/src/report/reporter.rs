@@ -111,11 +111,7 @@ impl StatusReporter {
             while let Ok(event) = heard.try_recv() {
                 agents.take(event, Moment::now());
             }
-            if *self.replica.leading.borrow() {
-                for turned in backlog.take_turned() {
-                    self.pass_on(turned);
-                }
-            }
+            self.tell_ingresses(&mut backlog);
             sum_up(&mut agents, &mut pace, &mut backlog);
             if let Some(hosts) = agents.take_endpoints() {
                 replace(&self.hosts, hosts);
@@ -139,6 +135,15 @@ impl StatusReporter {
             all,
         };
         self.pass_on(of_object);
+    }
+
+    /// Passes on the conditions of Ingresses that have changed, if this replica leads.
+    fn tell_ingresses(&self, backlog: &mut Backlog) {
+        if *self.replica.leading.borrow() {
+            for turned in backlog.take_turned() {
+                self.pass_on(turned);
+            }
+        }
     }
 
     fn pass_on(&self, turned: ObjectTransitions) {
