@@ -47,6 +47,14 @@ pub(super) struct FleetSummary {
 }
 
 impl FleetSummary {
+    /// Counts a ready host that does not serve the newest generation of these ListenerSets yet.
+    fn note_ready<'s>(&mut self, without: impl Iterator<Item = &'s NamespacedName>) {
+        self.programmed.hosts_ready += 1;
+        for set in without {
+            *self.without_set.entry(set.clone()).or_default() += 1;
+        }
+    }
+
     /// Records addresses that the host must not claim, up to a limit for all hosts. Pods are
     /// skipped, because the addresses in their reports do not receive traffic.
     fn note_foreign(&mut self, foreign: &BTreeSet<IpAddr>, host: &str) {
@@ -112,10 +120,7 @@ pub(super) fn summarize<'a>(
             if refuses_newest(status) {
                 all.behind.push((host.to_owned(), status.message.clone()));
             } else {
-                all.programmed.hosts_ready += 1;
-                for set in revisions.sets_changed_after(revision) {
-                    *all.without_set.entry(set.clone()).or_default() += 1;
-                }
+                all.note_ready(revisions.sets_changed_after(revision));
             }
             // Clients are served there nevertheless.
             let (own, foreign) = addresses_of(status, |ip| allow(host, ip).is_some());

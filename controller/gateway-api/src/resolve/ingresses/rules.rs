@@ -220,7 +220,6 @@ fn read_path(path: &IngressPath, regexes: &mut Regexes) -> Result<RouteMatch, St
     } = path;
     let type_ = match path_type.as_str() {
         "Exact" => PathMatchType::Exact,
-        "Prefix" => PathMatchType::PathPrefix,
         "ImplementationSpecific" if value.is_empty() => return Ok(RouteMatch::all()),
         "ImplementationSpecific" if value.contains(|c: char| OF_EXPRESSIONS.contains(c)) => {
             return Err(format!(
@@ -228,7 +227,7 @@ fn read_path(path: &IngressPath, regexes: &mut Regexes) -> Result<RouteMatch, St
                  pathType Prefix or Exact"
             ));
         }
-        "ImplementationSpecific" => PathMatchType::PathPrefix,
+        "Prefix" | "ImplementationSpecific" => PathMatchType::PathPrefix,
         other => {
             return Err(format!(
                 "pathType {other:?} is unknown; expected Exact, Prefix or ImplementationSpecific"
