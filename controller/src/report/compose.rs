@@ -159,7 +159,7 @@ pub(super) fn compose(
     })
 }
 
-/// Returns where an Ingress is served: at the addresses of the Gateway of its class.
+/// Returns the status of an Ingress, with the addresses of the Gateway of its class.
 fn ingress(
     key: &ObjectKey,
     resolved: &ResolvedStatuses,

@@ -1,5 +1,5 @@
-//! Ingresses in a cluster: read and published by a real controller; their status has the addresses
-//! of the Gateway, and Events say what is wrong.
+//! Ingresses in a cluster: a real controller publishes them, writes the Gateway's addresses to their
+//! status, and reports faults as Events.
 
 use serde_json::{Value, json};
 use sesame_tests::cluster::Channel;
@@ -79,7 +79,7 @@ async fn ingress_is_published_and_its_fault_reported() {
     let expected = json!([{"ip": HOST, "ports": [port]}]);
     assert_eq!(ingress["status"]["loadBalancer"]["ingress"], expected);
 
-    // A class of another controller: the address is withdrawn, because nobody else wrote it.
+    // A class of another controller: Sesame removes the address that it wrote.
     let other = json!({"spec": {"ingressClassName": "other"}});
     cluster.merge(INGRESS, &other).await;
     cluster

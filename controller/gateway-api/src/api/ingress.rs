@@ -54,7 +54,7 @@ pub struct IngressSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressTls {
-    /// The hosts; those of all rules when empty.
+    /// The hosts. An empty list means the hosts of all rules.
     pub hosts: Vec<String>,
     /// The Secret, in the namespace of the Ingress.
     pub secret_name: String,

@@ -1,4 +1,4 @@
-//! Annotations of an Ingress: those that Sesame follows, and those of other controllers.
+//! Annotations of an Ingress: Sesame's own, and the ones of other controllers.
 
 use crate::api::{ALLOW_HTTP, FORCE_SSL_REDIRECT, Metadata};
 use crate::resolve::context::Problems;

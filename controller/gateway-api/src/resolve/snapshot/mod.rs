@@ -130,7 +130,7 @@ pub(crate) fn assemble<'w>(
     })
 }
 
-/// Returns the Gateways that are in the snapshot; none if none of them is accepted.
+/// Returns the Gateways that are in the snapshot. It is empty unless one of them is accepted.
 fn served<'a, 'w>(
     together: &[&'a AttachedGateway<'a, 'w>],
 ) -> impl Iterator<Item = &'a AttachedGateway<'a, 'w>> {
