@@ -20,7 +20,7 @@
 //! let server = tokio::spawn(serve(listener, |_: Request<Incoming>| async {
 //!     let mut page = Page::new("Gateways");
 //!     page.paragraph("1 < 2 Gateways are served.");
-//!     page.response(5).map(Full::new)
+//!     page.response().map(Full::new)
 //! }));
 //!
 //! let mut client = TcpStream::connect(address).await?;
