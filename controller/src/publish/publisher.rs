@@ -61,7 +61,10 @@ impl SnapshotPublisher {
         // Stamp of signatures, which grows across leaders regardless of their clocks.
         let mut stamp = 0;
         loop {
+            // A replica that does not lead writes nothing, so a due attempt would be due for ever.
+            let leads = *self.replica.leading.borrow();
             let next_try = retries.values().map(|retry| retry.at).min();
+            let next_try = next_try.filter(|_| leads);
             tokio::select! {
                 event = seen.recv() => match event {
                     Some((kind, event)) => open |= take(&mut published, &mut listed, kind, event),
