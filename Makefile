@@ -24,7 +24,7 @@ endif
 # Python writes no bytecode into the source tree.
 export PYTHONDONTWRITEBYTECODE := 1
 
-# Scripts get these variables, and what the command line of make sets, such as PROFILE=demo.
+# Scripts get these variables, and any from the command line of make, such as PROFILE=demo.
 RUN = @CARGO="$(CARGO)" GO="$(GO)" TOOLS="$(TOOLS)"
 TEST = $(CARGO) test --locked --workspace
 # Tests run Cargo by the variable CARGO, which nextest does not set.
@@ -65,7 +65,7 @@ doc: ; RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 actionlint: ## The workflows of the public host
 	cd tests/actionlint && $(GO) tool actionlint $(CURDIR)/.github/workflows/*.yml
 # The tests of generated files end in `is_current` or `are_current`; the golden cases and the table of rooms are like them.
-regenerate: nextest envoy older-envoy ## Write all generated files anew; read the difference before you commit it
+regenerate: nextest envoy older-envoy ## Regenerate all generated files; read the diff before you commit it
 	SESAME_REGENERATE=1 $(NEXTEST_RUN) --workspace --lib --test docs --test envoy_descriptors --test golden --test rooms \
 	  --test telemetry -E 'test(/_(is|are)_current$$/) | binary(=golden) | binary(=rooms)'
 golden: envoy older-envoy ## Only the golden files of `regenerate`

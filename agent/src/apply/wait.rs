@@ -384,7 +384,8 @@ pub(crate) fn sum_by_subscription(
     }
     sums
 }
-/// Returns what is counted of listeners before a phase that writes them.
+
+/// Returns Envoy's counts of listeners before a phase that writes listeners. `None` in other phases.
 pub(super) async fn listener_counts(phase: Phase, envoy: &Admin) -> Option<ListenerCounts> {
     match phase {
         Phase::ListenersUnion | Phase::Listeners => envoy.listener_counts().await.ok(),

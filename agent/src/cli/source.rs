@@ -74,7 +74,7 @@ struct OneSource {
     /// accepted.
     #[arg(long, env = "SESAME_BUNDLE_DIR", value_name = "DIR")]
     bundle_dir: Option<PathBuf>,
-    /// Serve from a Kubernetes cluster where a controller publishes snapshots, as the
+    /// Serve from a Kubernetes cluster in which a controller publishes snapshots, as the
     /// ServiceAccount of this Pod or with --kubeconfig.
     #[cfg(feature = "cluster")]
     #[arg(long, env = "SESAME_KUBE")]

@@ -52,7 +52,7 @@ pub(super) struct SourceState {
     /// Since when each condition has had its status.
     pub(super) transitions: Arc<Transitions>,
     /// Hostnames of listeners that none of the listener's certificates covers; `None` if the source
-    /// has no listeners of its own.
+    /// does not define listeners.
     pub(super) uncovered_hostnames: Option<usize>,
     /// Everything wrong in the source.
     pub(super) problems: Arc<Vec<SourceProblem>>,

@@ -1,8 +1,8 @@
 //! Gateway API objects as values, and their resolution into snapshots and statuses.
 //!
-//! The controller and the agent both decide with this crate what a Gateway serves. It decodes
-//! objects from YAML or JSON, follows their references, checks their grants and settles their
-//! conflicts. The result is a snapshot of each accepted Gateway, and the conditions of every object.
+//! The controller and the agent both resolve Gateways with this crate. It decodes objects from YAML
+//! or JSON, follows their references, checks their grants and settles their conflicts. The result is
+//! a snapshot of each accepted Gateway, and the conditions of every object.
 //! The same objects give the same bytes on any machine, because nothing here opens a file or a
 //! socket, reads a clock or draws a random number.
 //!
@@ -41,8 +41,8 @@
 //! ```
 //!
 //! The flow is `api` (types) → `world` (the objects of one moment, which `decode` reads) →
-//! `resolve` (a pure function) → snapshots, keys and `status` (conditions). `explain` tells what a
-//! snapshot does with one request. Statements that depend on the time, such as `expiry`, take it as
+//! `resolve` (a pure function) → snapshots, keys and `status` (conditions). `explain` shows how a
+//! snapshot handles one request. Statements that depend on the time, such as `expiry`, take it as
 //! an argument. `certificate_facts` reads certificates for people, and `ocsp_response` the statement
 //! of an authority about one.
 

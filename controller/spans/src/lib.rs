@@ -3,7 +3,7 @@
 //!
 //! The controller and each agent export their parts of a trace. Both compute its id from the
 //! publication, so they need not exchange it. Spans must never delay a change, nor prevent serving:
-//! a queue drops what a slow or absent collector does not take.
+//! if a collector is slow or absent, a queue drops spans.
 //!
 //! ```
 //! use std::time::{Duration, SystemTime};

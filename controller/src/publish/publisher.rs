@@ -64,7 +64,6 @@ impl SnapshotPublisher {
             // A replica that does not lead writes nothing, so a due attempt would be due for ever.
             let leads = *self.replica.leading.borrow();
             let next_try = retries.values().map(|retry| retry.at).min();
-            let next_try = next_try.filter(|_| leads);
             tokio::select! {
                 event = seen.recv() => match event {
                     Some((kind, event)) => open |= take(&mut published, &mut listed, kind, event),
@@ -78,7 +77,7 @@ impl SnapshotPublisher {
                     Ok(()) => open = true,
                     Err(_) => return,
                 },
-                Some(()) = OptionFuture::from(next_try.map(sleep_until)) => open = true,
+                Some(()) = OptionFuture::from(next_try.filter(|_| leads).map(sleep_until)) => open = true,
             }
             while let Ok((kind, event)) = seen.try_recv() {
                 open |= take(&mut published, &mut listed, kind, event);

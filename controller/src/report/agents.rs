@@ -46,7 +46,7 @@ pub(super) struct Agents {
     /// Silence after which a host is lost.
     lost_after: Duration,
     /// Hosts that are lost or have returned.
-    presences: AllPresences,
+    pub(super) presences: AllPresences,
     /// Agents that were stale at the last check: a single check may be too early.
     stale: BTreeSet<String>,
     /// Agents whose reports are ignored, with the reason.

@@ -131,7 +131,8 @@ pub(super) fn compose(
             if let Some(fleet) = fleets.get(&status.gateway) {
                 let mut programmed = programmed(fleet, key);
                 let without = fleet.without_set.get(&key.name).copied();
-                programmed.hosts_ready -= without.unwrap_or_default().min(programmed.hosts_ready);
+                let without = without.unwrap_or_default();
+                programmed.hosts_ready = programmed.hosts_ready.saturating_sub(without);
                 program_listener_set(&mut status, &programmed);
             }
             tell_listeners(key, &mut status.listeners, resolved, now);

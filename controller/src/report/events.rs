@@ -1,7 +1,7 @@
 //! Writes Events for users of `kubectl describe`: a condition turned bad or recovered; a Gateway's
-//! certificate expires, or clients refuse it or its hostname; a host is lost or returned. The leading replica
-//! writes each once, and a new leader repeats the ones that still hold. Statuses say the same, so
-//! nothing may depend on an Event.
+//! certificate expires, or clients refuse it or its hostname; a host is lost or returned. The leading
+//! replica writes each once, and a new leader repeats the ones that still hold. Statuses say the
+//! same, so nothing may depend on an Event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

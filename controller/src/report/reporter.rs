@@ -93,7 +93,7 @@ impl StatusReporter {
                     backlog.open_warned(write::now());
                     replace(&self.warnings, backlog.warnings.clone());
                     if agents.listed() {
-                        replace(&self.presences, agents.presences().clone());
+                        replace(&self.presences, agents.presences.clone());
                     }
                     let now = Instant::now();
                     backlog.paces.retain(|_, pace| !pace.is_over(now));

@@ -1,4 +1,4 @@
-//! What Envoy's main thread and its workers have counted of listeners.
+//! Counters of listeners, from Envoy's main thread and its workers.
 
 use super::{Admin, AdminError, Sample};
 
@@ -33,7 +33,7 @@ impl ListenerCounts {
 }
 
 impl Admin {
-    /// Returns what is counted of listeners.
+    /// Returns the counters of listeners.
     pub async fn listener_counts(&self) -> Result<ListenerCounts, AdminError> {
         let filter =
             r"^(listener_manager\.listener_(added|modified|create_.*)|server\.concurrency)$";

@@ -7,7 +7,7 @@ use sesame_gateway_api::resolve::MergedGateway;
 use sesame_gateway_api::status::{
     Programmed, RefusedRules, Statuses, program, program_listener_set, refuse_rules,
 };
-use sesame_gateway_api::world::{Kind, ObjectKey};
+use sesame_gateway_api::world::Kind;
 use sesame_proto::provenance::Provenance;
 use sesame_proto::schema::{Listener, Snapshot};
 
@@ -16,7 +16,8 @@ use crate::run::engine::SourceState;
 use crate::run::observed::Observed;
 use crate::run::target::Target;
 
-/// Adds the verdicts of this host's Envoys to the statuses, which are those of the newest targets.
+/// Adds the verdicts of this host's Envoys to the statuses. The newest targets have these statuses,
+/// and Envoy may still serve older targets.
 pub(super) fn with_hosts(
     mut statuses: Statuses,
     merged: &BTreeMap<NamespacedName, MergedGateway>,
@@ -24,10 +25,10 @@ pub(super) fn with_hosts(
     observed: &BTreeMap<NamespacedName, Observed>,
     host_addresses: &[String],
 ) -> Statuses {
-    let pending: BTreeMap<&NamespacedName, PendingChange> = known
-        .gateways
-        .iter()
-        .filter_map(|(name, target)| Some((name, PendingChange::of(target, observed.get(name)?)?)))
+    let programs = !(statuses.gateways.is_empty() && statuses.listener_sets.is_empty());
+    let newest = known.gateways.iter().filter(|_| programs);
+    let pending: BTreeMap<&NamespacedName, BTreeSet<String>> = newest
+        .filter_map(|(name, target)| Some((name, pending(target, observed.get(name)?)?)))
         .collect();
     let together: BTreeSet<&NamespacedName> = merged.values().map(|it| &it.published_as).collect();
     let served: BTreeMap<&NamespacedName, BTreeSet<String>> = together
@@ -39,11 +40,12 @@ pub(super) fn with_hosts(
         let object = kind.named(name.clone());
         let mut programmed =
             programmed(observed.get(published_as)?, host_addresses).of_object(&object);
+        let object = object.to_string();
         // Envoy may still serve only other objects of the same merged Gateway.
         let served = served.get(published_as);
-        let lacks = served.is_some_and(|served| !served.contains(&object.to_string()));
+        let lacks = served.is_some_and(|served| !served.contains(&object));
         let pending = pending.get(published_as);
-        if lacks || pending.is_some_and(|change| change.affects_listeners_of(&object)) {
+        if lacks || pending.is_some_and(|pending| pending.contains(&object)) {
             programmed.hosts_ready = 0;
         }
         Some(programmed)
@@ -88,44 +90,38 @@ pub(super) fn published_as<'m>(
     merged.get(gateway).map_or(gateway, |it| &it.published_as)
 }
 
-/// The served target and the newest one, while they differ. Route tables and endpoints are left out:
-/// they change often, and `Programmed` is about listeners.
-struct PendingChange {
-    served: Snapshot,
-    newest: Snapshot,
-}
-
-impl PendingChange {
-    /// Returns `None` if Envoy serves the newest target, whole or reduced, or has none yet.
-    fn of(newest: &Target, observed: &Observed) -> Option<Self> {
-        let served = observed.applied_for.as_ref()?;
-        (served.revision() != newest.revision()).then(|| Self {
-            served: served.encoded.without_route_tables_and_endpoints(),
-            newest: newest.encoded.without_route_tables_and_endpoints(),
-        })
+/// Returns the Gateways and ListenerSets whose listeners differ in the served and the newest target.
+/// `None` if Envoy serves the newest target, whole or reduced, or has none yet. Route tables and
+/// endpoints are left out: they change often, and `Programmed` is about listeners.
+fn pending(newest: &Target, observed: &Observed) -> Option<BTreeSet<String>> {
+    let served = observed.applied_for.as_ref()?;
+    if served.revision() == newest.revision() {
+        return None;
     }
-
-    /// Returns whether the listeners of a Gateway or ListenerSet differ.
-    fn affects_listeners_of(&self, object: &ObjectKey) -> bool {
-        let object = object.to_string();
-        let Self { served, newest } = self;
-        listeners_of(served, &object).ne(listeners_of(newest, &object))
-    }
-}
-
-/// Returns the listeners of an object, each with its port and transport.
-fn listeners_of<'s>(
-    snapshot: &'s Snapshot,
-    object: &str,
-) -> impl Iterator<Item = (u32, i32, &'s Listener)> {
-    let all = snapshot.ports.iter().flat_map(|port| {
-        let listeners = port.listeners.iter();
-        listeners.map(move |listener| (port.port, port.transport, listener))
+    let served = served.encoded.without_route_tables_and_endpoints();
+    let newest = newest.encoded.without_route_tables_and_endpoints();
+    let (served, mut newest) = (listeners_by_object(&served), listeners_by_object(&newest));
+    let changed = served.into_iter().filter_map(|(object, listeners)| {
+        (newest.remove(&object).as_ref() != Some(&listeners)).then_some(object)
     });
-    all.filter(move |(_, _, listener)| {
-        let provenance = Provenance::parse(&listener.name);
-        provenance.is_ok_and(|it| it.object().to_string() == object)
-    })
+    let mut changed: BTreeSet<String> = changed.collect();
+    changed.extend(newest.into_keys());
+    Some(changed)
+}
+
+/// Returns the listeners of each Gateway and ListenerSet, with their ports and transports.
+fn listeners_by_object(snapshot: &Snapshot) -> BTreeMap<String, Vec<(u32, i32, &Listener)>> {
+    let mut by_object = BTreeMap::<_, Vec<_>>::new();
+    for port in &snapshot.ports {
+        for listener in &port.listeners {
+            if let Ok(provenance) = Provenance::parse(&listener.name) {
+                let of_object = by_object.entry(provenance.object().to_string());
+                let listener = (port.port, port.transport, listener);
+                of_object.or_default().push(listener);
+            }
+        }
+    }
+    by_object
 }
 
 /// Returns the Gateways and ListenerSets that have listeners in the target that Envoy has accepted.

@@ -47,7 +47,7 @@ pub const ALLOW_HTTP: &str = "kubernetes.io/ingress.allow-http";
 pub const FORCE_SSL_REDIRECT: &str = "ingress.kubernetes.io/force-ssl-redirect";
 
 /// Prefixes of annotations of other Ingress controllers. Of these, only the names are kept.
-const OF_OTHERS: [&str; 2] = ["nginx.ingress.kubernetes.io/", "projectcontour.io/"];
+pub const OF_OTHERS: [&str; 2] = ["nginx.ingress.kubernetes.io/", "projectcontour.io/"];
 
 /// Reads only Sesame's own annotations and those that concern an Ingress; others may be as large
 /// as the object itself.

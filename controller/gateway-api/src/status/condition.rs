@@ -241,7 +241,7 @@ words! {
         TargetNotFound = "TargetNotFound",
         /// Routes of the hostname or namespace are too large; the youngest are left out.
         TooLarge = "TooLarge",
-        /// Regular expressions of the hostname are too costly; those of the youngest routes are left out.
+        /// Regular expressions of the hostname are too costly; the youngest routes lose theirs.
         TooManyExpressions = "TooManyExpressions",
         /// The namespace has used up its share of the Gateway's listeners.
         TooManyListeners = "TooManyListeners",

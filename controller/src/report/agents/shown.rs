@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::Agents;
 use crate::report::fleet::patience;
 use crate::report::liveness::Moment;
-use crate::report::presence::AllPresences;
 use crate::report::report_refusal::ReportRefusal;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::GatewayAgent;
@@ -22,11 +21,6 @@ pub(in crate::report) struct ShownReport<'a> {
 }
 
 impl Agents {
-    /// Returns the hosts that are lost, and the lost ones that report again.
-    pub(in crate::report) fn presences(&self) -> &AllPresences {
-        &self.presences
-    }
-
     /// Returns all reports that count, by Gateway.
     pub(in crate::report) fn shown(&self, now: Moment) -> impl Iterator<Item = ShownReport<'_>> {
         let all = self.by_gateway.iter();

@@ -1,5 +1,5 @@
-//! The suite's output on the terminal: one line per test, the last lines of each failed test, and the summary. The whole
-//! output goes to a file.
+//! The suite's output on the terminal: one line per test, the last lines of each failed test, and
+//! the summary. The whole output goes to a file.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -36,7 +36,8 @@ pub(crate) fn follow(mut suite: Child, mut log: File) -> anyhow::Result<bool> {
     Ok(suite.wait()?.success())
 }
 
-/// The last lines of each test. Tests run side by side, and Go names the test when the output passes from one to another.
+/// The last lines of each test. Tests run concurrently, and Go names the test when the output
+/// switches from one to another.
 #[derive(Default)]
 struct LastLines {
     current: String,

@@ -12,9 +12,9 @@ use crate::status::{
 };
 use crate::world::{Kind, ObjectKey};
 
-/// Returns the statuses of all routes of the Gateway API. `displaced` has, by position of the route and its parent,
-/// the traffic that the route loses there, and `unreached`, by position of the route, its
-/// unreachable matches.
+/// Returns the statuses of all routes of the Gateway API. `displaced` has, by position of the route
+/// and its parent, the traffic that the route loses there. `unreached` has, by position of the
+/// route, its unreachable matches.
 pub(crate) fn statuses(
     routes: &Routes<'_>,
     gateways: &[CheckedGateway<'_>],

@@ -1,6 +1,6 @@
-//! Annotations of an Ingress: Sesame's own, and the ones of other controllers.
+//! Annotations of an Ingress, for Sesame and for other controllers.
 
-use crate::api::{ALLOW_HTTP, FORCE_SSL_REDIRECT, Metadata};
+use crate::api::{ALLOW_HTTP, FORCE_SSL_REDIRECT, Metadata, OF_OTHERS};
 use crate::resolve::context::Problems;
 use crate::world::ObjectKey;
 
@@ -80,9 +80,7 @@ pub(super) fn tell(object: &ObjectKey, metadata: &Metadata, problems: &mut Probl
 /// Returns the names of the annotations of other controllers.
 fn of_others(metadata: &Metadata) -> impl Iterator<Item = &str> {
     let names = metadata.annotations.iter().map(|(name, _)| name);
-    names.filter(|name| {
-        name.starts_with("nginx.ingress.kubernetes.io/") || name.starts_with("projectcontour.io/")
-    })
+    names.filter(|name| OF_OTHERS.iter().any(|prefix| name.starts_with(prefix)))
 }
 
 fn protects(name: &str) -> bool {

@@ -45,24 +45,6 @@ pub(super) struct IngressFaults {
     pub(super) references: Verdict,
 }
 
-impl IngressHostRules<'_> {
-    /// Returns rules with the same matches that redirect to HTTPS.
-    pub(super) fn redirects(&self) -> Rules {
-        let redirects = self.rules.iter().map(|rule| CheckedRule {
-            first: rule.first,
-            action: Action::Redirect(RedirectTo {
-                scheme: "https",
-                host: String::new(),
-                port: None,
-                path: None,
-                status: 301,
-            }),
-            ..CheckedRule::refusing(rule.index, rule.matches.clone())
-        });
-        Rules::Requests(redirects.collect())
-    }
-}
-
 /// Fails if a list has more entries than Sesame reads.
 pub(super) fn check_limits(spec: &IngressSpec) -> Result<(), String> {
     limits::entries("spec.rules", spec.rules.len(), 0..=MAX_INGRESS_RULES)?;
@@ -186,6 +168,22 @@ fn check_rule<'w>(
 }
 
 impl IngressHostRules<'_> {
+    /// Returns rules with the same matches that redirect to HTTPS.
+    pub(super) fn redirects(&self) -> Rules {
+        let redirects = self.rules.iter().map(|rule| CheckedRule {
+            first: rule.first,
+            action: Action::Redirect(RedirectTo {
+                scheme: "https",
+                host: String::new(),
+                port: None,
+                path: None,
+                status: 301,
+            }),
+            ..CheckedRule::refusing(rule.index, rule.matches.clone())
+        });
+        Rules::Requests(redirects.collect())
+    }
+
     fn add(&mut self, index: usize, first: usize, route_match: RouteMatch, action: Action) {
         self.standing = self.standing.saturating_add(1);
         self.rules.push(CheckedRule {

@@ -62,8 +62,8 @@ pub(crate) struct Order {
     pub(crate) place: MatchPlace,
 }
 
-/// The position of a match: its route, oldest first and Ingresses last, its rule in the route, and its index in the
-/// rule.
+/// The position of a match: its route, oldest first and Ingresses last, its rule in the route, and
+/// its index in the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct MatchPlace {
     pub(crate) route: usize,
