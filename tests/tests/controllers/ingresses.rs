@@ -2,6 +2,7 @@
 //! status, and reports faults as Events.
 
 use serde_json::{Value, json};
+use sesame_tests::certs::Authority;
 use sesame_tests::cluster::Channel;
 use sesame_tests::controller::{ControllerUnderTest, SOON, deployed, publication};
 use sesame_tests::manifests::{edge, edge_name, http_listener, served};
@@ -34,7 +35,9 @@ fn objects() -> Vec<Value> {
     objects.push(
         json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
         "metadata": {"name": "app", "namespace": "default"},
-        "spec": {"ingressClassName": "edge", "rules": [
+        "spec": {"ingressClassName": "edge",
+            "tls": [{"hosts": ["app.test"], "secretName": "app"}, {"hosts": ["gone.test"], "secretName": "gone"}],
+            "rules": [
             {"host": "app.test", "http": {"paths": [path("/", "app"), path("/gone", "gone")]}},
         ]}}),
     );
@@ -46,13 +49,19 @@ async fn ingress_is_published_and_its_fault_reported() {
     let cluster = deployed(Channel::Standard).await;
     let _controller = ControllerUnderTest::start(&cluster, &[]).await;
     cluster.apply_all(&objects()).await;
-    let wanted = "Ingress/default/app/rules/0/matches/0";
-    eventually("the Ingress is published", SOON, async || {
-        let publication = publication(cluster.admin(), &edge_name()).await?;
-        let snapshot = format!("{:?}", publication.snapshot);
-        holds(snapshot.contains(wanted), || snapshot.clone())
-    })
-    .await;
+    let published = async |wanted: &str| {
+        eventually(&format!("{wanted} is published"), SOON, async || {
+            let publication = publication(cluster.admin(), &edge_name()).await?;
+            let snapshot = format!("{:?}", publication.snapshot);
+            holds(snapshot.contains(wanted), || snapshot.clone())
+        })
+        .await;
+    };
+    published("Ingress/default/app/rules/0/matches/0").await;
+    // The Secret comes after the Ingress.
+    let secret = Authority::new("tests").issue(&["app.test"]).secret("app");
+    cluster.apply_all(&[secret]).await;
+    published("Ingress/default/app/listeners/app.test").await;
     cluster
         .until("an Event names the missing Service", EVENTS, |events| {
             let all = events["items"].as_array().into_iter().flatten();
@@ -75,8 +84,8 @@ async fn ingress_is_published_and_its_fault_reported() {
             !ingress["status"]["loadBalancer"]["ingress"].is_null()
         })
         .await;
-    let port = json!({"port": 80, "protocol": "TCP", "error": "projectsesame.io/BackendNotFound"});
-    let expected = json!([{"ip": HOST, "ports": [port]}]);
+    let port = |port: u16| json!({"port": port, "protocol": "TCP", "error": "projectsesame.io/BackendNotFound"});
+    let expected = json!([{"ip": HOST, "ports": [port(80), port(443)]}]);
     assert_eq!(ingress["status"]["loadBalancer"]["ingress"], expected);
 
     // A class of another controller: Sesame removes the address that it wrote.

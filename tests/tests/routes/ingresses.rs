@@ -1,11 +1,13 @@
-//! `Ingress`: which backend gets a request, and that a rule that cannot be served keeps its
-//! requests. Uses a real agent with a real Envoy.
+//! `Ingress`: which backend gets a request, that a rule that cannot be served keeps its requests,
+//! and that a host moves to the Gateway API without a failed request. Uses a real agent with a real
+//! Envoy.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backends::start_served;
 use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
+use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
     edge, http_listener, http_route, https_listener, path, rule_to, yaml,
 };
@@ -119,4 +121,64 @@ fn status(agent: &AgentUnderTest, checks: &mut Checks) {
         conditions.contains("BackendNotFound") && conditions.contains("absent"),
         format_args!("the Ingress names its fault: {conditions}"),
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_host_moves_to_gateway_api_without_failed_request() {
+    let authority = Authority::new("tests");
+    let mut all = vec![class()];
+    all.push(authority.issue(&["shop.test"]).secret("pair"));
+    all.push(authority.issue(&["*.wild.test"]).secret("wild"));
+    let _backends = start_served(&["a", "b"], &mut all).await;
+    let http = http_listener("http", 80, "");
+    let https = https_listener("https", 443, "shop.test", "pair");
+    let before = edge(std::slice::from_ref(&http));
+    let after = edge(&[http, https]);
+    let rules = |host: &str| rule(host, &[("/", "Prefix", "a")]);
+    let shop = json!({"tls": [{"hosts": ["shop.test"], "secretName": "pair"}], "rules": [rules("shop.test")]});
+    let wild = json!({"tls": [{"secretName": "wild"}], "rules": [rules("*.wild.test")]});
+    let none = json!({});
+    let agent = Setup::with_ports(&[80, 443]).start(&[
+        ("all.yaml", &yaml(&all)),
+        ("gateway.yaml", &yaml(&before)),
+        ("shop.yaml", &yaml(&[ingress("shop", &none, &shop)])),
+        ("wild.yaml", &yaml(&[ingress("wild", &none, &wild)])),
+    ]);
+    let secure = |host: &str| agent.get(443, host, "/").tls(host, &authority.trust());
+    let plain = agent.get(80, "shop.test", "/");
+    agent.wait_backend(&secure("shop.test"), "a").await;
+    agent.wait_backend(&secure("x.wild.test"), "a").await;
+    let load = Load::start(&Plan::new(vec![
+        plain.clone(),
+        secure("shop.test"),
+        secure("shop.test").http2(),
+        secure("x.wild.test"),
+    ]));
+    load.pass(200).await;
+    // The route gets the plain requests. The Gateway has no HTTPS listener yet.
+    let to_b = http_route("shop", &["shop.test"], &[rule_to("b", &[])]);
+    agent.write("route.yaml", &yaml(&[to_b]));
+    agent.wait_backend(&plain, "b").await;
+    load.pass(200).await;
+    // The Gateway's listener takes the host, and its route the requests.
+    agent.write("gateway.yaml", &yaml(&after));
+    agent.wait_backend(&secure("shop.test"), "b").await;
+    load.pass(200).await;
+    agent.remove("shop.yaml");
+    agent
+        .wait_status("the Ingress is gone", |status| {
+            let mut objects = status["objects"].as_array().into_iter().flatten();
+            !objects.any(|it| it["kind"] == "Ingress" && it["name"] == "shop")
+        })
+        .await;
+    load.pass(200).await;
+    // And back.
+    agent.write("shop.yaml", &yaml(&[ingress("shop", &none, &shop)]));
+    agent.remove("route.yaml");
+    agent.write("gateway.yaml", &yaml(&before));
+    agent.wait_backend(&secure("shop.test"), "a").await;
+    load.pass(200).await;
+    let report = load.stop().await;
+    report.tell("a TLS host moves from an Ingress to the Gateway API and back");
+    report.assert_clean();
 }

@@ -38,7 +38,7 @@ pub use self::backends::endpoints::endpoint_sets;
 pub use self::context::{Options, Problem, ResolvedFor};
 pub use self::gateways::merged::{MergedGateway, merged_name};
 pub use self::gateways::service_request::ServiceRequest;
-pub use self::ingresses::INGRESS_CONTROLLER;
+pub use self::ingresses::{INGRESS_CONTROLLER, IngressListeners, ingress_listeners};
 pub use self::listeners::{UncoveredHostname, UncoveredHostnames, session_ticket_keys};
 pub use self::snapshot::ResolvedGateway;
 pub use self::tls::ca_bundles::checked_bundle;
@@ -193,6 +193,7 @@ impl Resolver {
         options: &Options,
         shadowed: Shadowed,
     ) -> (Resolution, Hidden) {
+        let of_ingresses = ingress_listeners(world);
         let mut cx = ResolveContext::new(world, options);
         let mut certificates = Certificates::new(&mut self.certificates);
         let mut ca_bundles = CaBundles::default();
@@ -214,7 +215,8 @@ impl Resolver {
             telemetry_policies: &telemetry_policies,
             backends: &mut backends,
         };
-        let checked = gateways::check_all(&classes, &unserved, &mut cx, &mut references);
+        let checked =
+            gateways::check_all(&classes, &unserved, &of_ingresses, &mut cx, &mut references);
         let mesh_trust = MeshTrust::check_all(&checked, &certificates, &mut ca_bundles, &mut cx);
         let mut routes = routes::check_all(&checked, &mut cx, &mut backends, &mut self.regexes);
         let ingresses = ingresses::check_all(

@@ -15,7 +15,7 @@ pub(crate) fn statuses(
     attached: &AttachedGateway<'_, '_>,
 ) -> impl Iterator<Item = (NamespacedName, ListenerSetStatus)> {
     let gateway = for_listener_sets(attached.gateway);
-    attached.gateway.sets.iter().map(move |set| {
+    attached.gateway.listener_sets().map(move |set| {
         let name = NamespacedName::new(set.owner.namespace, set.owner.name);
         (name, status(set, attached, &gateway))
     })
@@ -47,7 +47,7 @@ pub(super) fn attached(gateway: &CheckedGateway<'_>) -> usize {
         let listeners = gateway.listeners_of(set);
         verdict(set, listeners, &for_sets).good()
     };
-    gateway.sets.iter().filter(accepted).count()
+    gateway.listener_sets().filter(accepted).count()
 }
 
 /// Returns the verdict on a ListenerSet with these listeners. `gateway` is the verdict on its

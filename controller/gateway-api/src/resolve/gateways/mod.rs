@@ -32,12 +32,11 @@ use self::own_settings::OwnSettings;
 pub(crate) use self::parent_listeners::ParentListeners;
 use self::telemetry_policies::TelemetryPolicies;
 use self::tracing::GatewayTracing;
-use crate::api::{
-    Gateway, GatewaySpec, GatewayTls, ListenerSet, Metadata, NamespacedName, PublishingType,
-};
+use crate::api::{Gateway, GatewaySpec, GatewayTls, Metadata, NamespacedName, PublishingType};
 use crate::resolve::backends::Backends;
 use crate::resolve::context::ResolveContext;
-use crate::resolve::listeners::sets::{self, CheckedListenerSet};
+use crate::resolve::ingresses::IngressListeners;
+use crate::resolve::listeners::sets::{self, CheckedListenerSet, ListenerSource};
 use crate::resolve::listeners::{
     self, CheckedListener, ComparedGateway, ListenerOwner, UncoveredHostnames, filters, invalid,
     termination,
@@ -59,11 +58,11 @@ pub(crate) struct CheckedGateway<'w> {
     /// Name under which it is published with others of its class, or `None` if it is published
     /// alone.
     pub(crate) merged: Option<NamespacedName>,
-    /// Its own listeners, followed by the listeners of its ListenerSets.
+    /// Its own listeners, followed by the listeners of its ListenerSets and Ingresses.
     pub(crate) listeners: Vec<CheckedListener<'w>>,
-    /// Its ListenerSets in their order of precedence.
+    /// Its ListenerSets, then the Ingresses with listeners on it, in their order of precedence.
     pub(crate) sets: Vec<CheckedListenerSet<'w>>,
-    /// Number of listeners, without the ListenerSets'.
+    /// Number of its own listeners.
     own: usize,
     pub(crate) accepted: Verdict,
     /// Verdict on the references outside of listeners.
@@ -103,11 +102,12 @@ pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
 pub(crate) fn check_all<'w>(
     classes: &Classes<'w>,
     unserved: &BTreeMap<NamespacedName, GatewayStatus>,
+    ingresses: &'w [IngressListeners<'w>],
     cx: &mut ResolveContext<'w, '_>,
     references: &mut ReferencedObjects<'_, 'w, '_>,
 ) -> Vec<CheckedGateway<'w>> {
     let world = cx.world;
-    let sets = sets::by_gateway(world);
+    let sets = sets::by_gateway(world, ingresses);
     let mut checked: Vec<CheckedGateway<'w>> = world
         .gateways
         .iter()
@@ -183,7 +183,7 @@ fn compare(together: &mut [&mut CheckedGateway<'_>]) {
 fn check<'w>(
     gateway: &'w Gateway,
     class: &CheckedClass<'w>,
-    sets: &[&'w ListenerSet],
+    sets: &[ListenerSource<'w>],
     mut accepted: Verdict,
     cx: &mut ResolveContext<'w, '_>,
     references: &mut ReferencedObjects<'_, 'w, '_>,
@@ -330,13 +330,18 @@ impl<'w> CheckedGateway<'w> {
         self.listeners.get(..self.own).unwrap_or_default()
     }
 
-    /// Returns the listeners of one of its ListenerSets.
+    /// Returns its ListenerSets.
+    pub(crate) fn listener_sets(&self) -> impl Iterator<Item = &CheckedListenerSet<'w>> {
+        let sets = self.sets.iter();
+        sets.filter(|set| set.owner.kind == Kind::ListenerSet)
+    }
+
+    /// Returns the listeners of one of its ListenerSets or Ingresses.
     pub(crate) fn listeners_of(&self, set: &CheckedListenerSet<'_>) -> &[CheckedListener<'w>] {
         self.listeners.get(set.range.clone()).unwrap_or_default()
     }
 
-    /// Returns all of its listeners by the object that defines them: the Gateway and its
-    /// ListenerSets.
+    /// Returns all of its listeners by the object that defines them.
     fn listeners_by_owner(&self) -> impl Iterator<Item = (ObjectKey, &[CheckedListener<'w>])> {
         let sets = self.sets.iter();
         let sets = sets.map(|set| (set.owner.key(), self.listeners_of(set)));

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use super::classes::CheckedClass;
 use super::merged;
-use crate::api::{Gateway, Infrastructure, ListenerSet, NamespacedName};
+use crate::api::{Gateway, Infrastructure, NamespacedName};
 use crate::resolve::context::ResolveContext;
+use crate::resolve::listeners::sets::ListenerSource;
 use crate::resolve::settings::GatewaySettings;
 use crate::resolve::settings::parameters::{self, Parameters, Scope};
 use crate::resolve::tls::certificate_source::{CertificateSource, GATEWAY_ANNOTATION};
@@ -26,12 +27,12 @@ pub(super) struct OwnSettings {
 }
 
 impl OwnSettings {
-    /// Finds the settings of a Gateway with these ListenerSets. Unusable settings are refused in
+    /// Finds the settings of a Gateway with these ListenerSets and Ingresses. Unusable settings are refused in
     /// `accepted`, unless the Gateway was already served without them.
     pub(super) fn find<'w>(
         gateway: &'w Gateway,
         class: &CheckedClass<'_>,
-        sets: &[&ListenerSet],
+        sets: &[ListenerSource<'_>],
         accepted: &mut Verdict,
         cx: &ResolveContext<'w, '_>,
     ) -> Self {
@@ -102,15 +103,14 @@ fn own_parameters<'w>(
     parameters::find(field, parameters_ref.as_ref(), scope, cx.world, refused)
 }
 
-/// Returns the ports on which a Gateway and its ListenerSets were served with others.
+/// Returns the ports on which a Gateway, its ListenerSets and Ingresses were served with others.
 fn served_before(
     published_as: &NamespacedName,
     gateway: &Gateway,
-    sets: &[&ListenerSet],
+    sets: &[ListenerSource<'_>],
     cx: &ResolveContext<'_, '_>,
 ) -> BTreeSet<u16> {
-    let sets = sets.iter().map(|set| set.metadata.key());
-    let sets = sets.map(|name| Kind::ListenerSet.named(name));
+    let sets = sets.iter().map(ListenerSource::key);
     let objects = std::iter::once(Kind::Gateway.named(gateway.metadata.key())).chain(sets);
     let before = &cx.world.served_together;
     let ports = |object: ObjectKey| before.ports(published_as, &object).cloned();

@@ -7,6 +7,7 @@ use super::routes::PreviousRoutes;
 use crate::api::{FleetGateways, Gateway, Ingress, IngressSpec, Metadata, RouteSpec};
 use crate::resolve::Options;
 use crate::resolve::gateways::classes::Classes;
+use crate::resolve::ingresses::explicit_hosts;
 use crate::resolve::parents::gateways_of;
 use crate::resolve::syntax::hostnames::{covers, meant};
 use crate::resolve::syntax::limits::MAX_REFUSED_HOSTNAMES;
@@ -90,7 +91,7 @@ pub(super) fn neighbourhood(
         x_backends: x_backends.clone(),
         x_backend_traffic_policies: x_backend_traffic_policies.clone(),
         ingress_classes: ingress_classes.clone(),
-        ingresses: only(ingresses, |ingress| is_ingress_near(ingress, near))?,
+        ingresses: near_ingresses(ingresses, near)?,
         services: services.clone(),
         secrets: secrets.clone(),
         config_maps: config_maps.clone(),
@@ -136,10 +137,31 @@ fn is_near<R>(spec: &RouteSpec<R>, near: impl Fn(&str) -> bool) -> bool {
     hosts(&spec.hostnames).any(|hostname| near(&hostname))
 }
 
+/// Returns the near Ingresses, and of the others those with listeners, without their rules: they
+/// compete with other listeners.
+fn near_ingresses(
+    ingresses: &Objects<Ingress>,
+    near: impl Fn(&str) -> bool,
+) -> Option<Objects<Ingress>> {
+    let mut found = only(ingresses, |ingress| is_ingress_near(ingress, &near))?;
+    for ingress in ingresses.iter() {
+        let key = &ingress.metadata;
+        if ingress.spec.tls.is_empty() || found.get(&key.namespace, &key.name).is_some() {
+            continue;
+        }
+        let mut without_rules = Ingress::clone(ingress);
+        without_rules.spec.tls = explicit_hosts(&ingress.spec);
+        without_rules.spec.rules = Vec::new();
+        found.insert(without_rules.into());
+    }
+    Some(found)
+}
+
 fn is_ingress_near(ingress: &Ingress, near: impl Fn(&str) -> bool) -> bool {
     let IngressSpec {
         ingress_class_name: _,
         default_backend,
+        // Listeners of other Ingresses are kept, too.
         tls: _,
         rules,
     } = &ingress.spec;

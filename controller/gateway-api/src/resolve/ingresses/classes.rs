@@ -57,6 +57,12 @@ impl<'w> IngressClasses<'w> {
         Some((name, self.by_name.get(name)?))
     }
 
+    /// Returns the namespace and name of the Gateway for an Ingress.
+    pub(crate) fn gateway(&self, ingress: &Ingress) -> Option<(&'w str, &'w str)> {
+        let (_, gateway) = self.of(ingress)?;
+        gateway.as_ref().ok().copied()
+    }
+
     /// Adds a problem for each class without a Gateway.
     pub(crate) fn tell(&self, problems: &mut Problems) {
         for (name, gateway) in &self.by_name {

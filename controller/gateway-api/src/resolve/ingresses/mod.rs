@@ -17,9 +17,11 @@ use std::ops::Range;
 use self::annotations::PlainHttp;
 pub use self::classes::INGRESS_CONTROLLER;
 use self::classes::IngressClasses;
-use self::listeners::{FoundListeners, IngressListeners};
+use self::listeners::{FoundListeners, ListenersOfGateway, ListenersOfHost};
 use self::rules::{IngressFaults, IngressHostRules};
-use crate::api::{Ingress, Metadata, NamespacedName, ParentRef};
+pub(crate) use self::tls::explicit_hosts;
+pub use self::tls::{IngressListeners, ingress_listeners};
+use crate::api::{INGRESS_GROUP, Ingress, Metadata, NamespacedName, ParentRef};
 use crate::resolve::backends::{Backends, PolicedBackend, Traffic};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
@@ -71,8 +73,10 @@ pub(crate) fn check_all<'w>(
     classes.tell(&mut cx.problems);
     let mut ingresses: Vec<&'w Ingress> = cx.world.ingresses.iter().map(AsRef::as_ref).collect();
     ingresses.sort_by(|a, b| a.metadata.by_age(&b.metadata));
+    let listeners: Vec<_> = gateways.iter().map(ListenersOfGateway::of).collect();
     let mut lookup = Lookup {
         gateways,
+        listeners: &listeners,
         routes,
         cx,
         backends,
@@ -88,6 +92,8 @@ pub(crate) fn check_all<'w>(
 /// Everything that checking one Ingress needs.
 struct Lookup<'a, 'w, 'o> {
     gateways: &'a [CheckedGateway<'w>],
+    /// Of each Gateway, in the same order.
+    listeners: &'a [ListenersOfGateway<'a, 'w>],
     routes: &'a mut Vec<CheckedRoute<'w>>,
     cx: &'a mut ResolveContext<'w, 'o>,
     backends: &'a mut Backends<'w>,
@@ -157,7 +163,7 @@ impl<'w> Lookup<'_, 'w, '_> {
         let provenance = checked.object.to_string();
         let mut rule_context = RuleContext {
             referrer: Referrer {
-                group: "networking.k8s.io",
+                group: INGRESS_GROUP,
                 kind: Kind::Ingress.as_str(),
                 namespace,
             },
@@ -172,6 +178,9 @@ impl<'w> Lookup<'_, 'w, '_> {
         };
         let mut faults = IngressFaults::default();
         let hosts = rules::check(&ingress.spec, withheld, &mut rule_context, &mut faults);
+        if let Some(listeners) = self.listeners.get(place) {
+            tls::tell(ingress, &checked.object, listeners, self.cx, &mut faults);
+        }
         let mut served = 0_usize;
         for (host, rules) in hosts {
             let standing = rules.standing;
@@ -179,15 +188,6 @@ impl<'w> Lookup<'_, 'w, '_> {
                 Ok(()) => served = served.saturating_add(standing),
                 Err((reason, why)) => faults.rules.refuse(reason, why),
             }
-        }
-        if let Some(gateway) = self.gateways.get(place) {
-            tls::tell(
-                &ingress.spec,
-                &checked.object,
-                gateway,
-                self.cx,
-                &mut faults,
-            );
         }
         checked.resolved = faults.references;
         if served > 0 {
@@ -209,19 +209,19 @@ impl<'w> Lookup<'_, 'w, '_> {
         plain: PlainHttp,
         (place, ingress): (usize, &CheckedIngress<'w>),
     ) -> Result<(), Grounds> {
-        let Some(gateway) = self.gateways.get(place) else {
+        let Some(listeners) = self.listeners.get(place) else {
             return Ok(());
         };
-        let namespace = &ingress.metadata.namespace;
-        let found = IngressListeners::find(gateway, host, namespace, self.cx);
+        let found = listeners.find(host, ingress.metadata, self.cx);
         let reach = |what: &str| {
             format!(
-                "no {what} listener of {} with a hostname for {} allows namespace {namespace:?}",
-                gateway.owner.display(),
-                host.domain()
+                "no {what} listener of {} with a hostname for {} allows namespace {:?}",
+                listeners.gateway().owner.display(),
+                host.domain(),
+                ingress.metadata.namespace
             )
         };
-        let IngressListeners {
+        let ListenersOfHost {
             mut http,
             mut https,
         } = found;
@@ -233,18 +233,18 @@ impl<'w> Lookup<'_, 'w, '_> {
                 https.append(&mut http);
                 https.sort_by_key(|(place, _)| *place);
             }
-            PlainHttp::Redirected | PlainHttp::Refused if https.is_empty() => {
-                let message = format!(
-                    "{}, and an annotation keeps the Ingress from being served in plain text",
-                    reach("HTTPS")
-                );
-                return Err((Reason::NotAllowedByListeners, message));
-            }
             PlainHttp::Redirected => {
                 let redirects = rules.redirects();
                 self.push(redirects, Vec::new(), http, (place, ingress));
             }
             PlainHttp::Refused => {}
+        }
+        if https.is_empty() {
+            let message = format!(
+                "{}, and an annotation keeps the Ingress from being served in plain text",
+                reach("HTTPS")
+            );
+            return Err((Reason::NotAllowedByListeners, message));
         }
         let IngressHostRules {
             rules,

@@ -9,7 +9,7 @@ use sesame_proto::expressions::fixed_path;
 use sesame_proto::schema::{StringMatch, string_match};
 use sesame_proto::{expressions, refusal};
 
-use super::backends;
+use super::{backends, tls};
 use crate::api::{
     HttpMatch, IngressBackend, IngressPath, IngressRule, IngressSpec, PathMatch, PathMatchType,
 };
@@ -50,7 +50,8 @@ pub(super) fn check_limits(spec: &IngressSpec) -> Result<(), String> {
     limits::entries("spec.rules", spec.rules.len(), 0..=MAX_INGRESS_RULES)?;
     let paths = spec.rules.iter().filter_map(|rule| rule.http.as_ref());
     let paths: usize = paths.map(|http| http.paths.len()).sum();
-    limits::entries("paths of all spec.rules", paths, 0..=MAX_INGRESS_PATHS)
+    limits::entries("paths of all spec.rules", paths, 0..=MAX_INGRESS_PATHS)?;
+    tls::check_limits(spec)
 }
 
 /// Reads the rules by host. If they are `withheld`, all of them answer with an error.
@@ -63,7 +64,7 @@ pub(super) fn check<'w>(
     let IngressSpec {
         ingress_class_name: _,
         default_backend,
-        // It decides nothing about rules.
+        // Its hosts are listeners.
         tls: _,
         rules,
     } = spec;

@@ -1,71 +1,209 @@
-//! `spec.tls` of an Ingress. Its certificates are not served: HTTPS needs a listener of the Gateway,
-//! with a certificate for the host. An Ingress that lacks one must say so.
+//! `spec.tls` of an Ingress: each host with a Secret becomes an HTTPS listener of the Gateway.
+//!
+//! The Gateway needs no HTTPS listener. Like the listeners of a ListenerSet, they have names, count
+//! against the share of their namespace, and give way to listeners of higher precedence: the
+//! Gateway's, ListenerSets', and older Ingresses'. Rules of an Ingress whose host another listener
+//! serves attach there, and clients get that listener's certificate.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
-use super::listeners::IngressListeners;
+use super::classes::IngressClasses;
+use super::listeners::ListenersOfGateway;
 use super::rules::IngressFaults;
-use crate::api::{IngressSpec, IngressTls};
+use crate::api::{
+    Ingress, IngressSpec, IngressTls, Listener, ListenerTls, Metadata, ObjectRef, Protocol,
+};
 use crate::resolve::context::ResolveContext;
-use crate::resolve::gateways::CheckedGateway;
+use crate::resolve::listeners::CheckedListener;
 use crate::resolve::syntax::hostnames::Hostname;
-use crate::resolve::syntax::limits;
+use crate::resolve::syntax::limits::{self, MAX_INGRESS_TLS_HOSTS};
 use crate::status::Reason;
-use crate::world::ObjectKey;
+use crate::world::{ObjectKey, World};
 
-/// Adds what becomes of each entry: a fault for hosts without HTTPS, else a problem about a Secret
-/// that is not used.
+/// Port of the listeners.
+const HTTPS: i32 = 443;
+
+/// The HTTPS listeners that an Ingress adds to the Gateway of its class.
+#[derive(Clone, Debug)]
+pub struct IngressListeners<'w> {
+    /// Namespace and name of the Gateway.
+    pub gateway: (&'w str, &'w str),
+    /// Metadata of the Ingress.
+    pub metadata: &'w Metadata,
+    /// The listeners; their certificates are Secrets of the Ingress's namespace.
+    pub listeners: Vec<Listener>,
+}
+
+/// Returns the listeners of all Ingresses of Sesame classes that have TLS hosts with a Secret.
+pub fn ingress_listeners(world: &World) -> Vec<IngressListeners<'_>> {
+    let with_tls = |ingress: &&Ingress| !ingress.spec.tls.is_empty();
+    let mut ingresses = world.ingresses.iter().map(AsRef::as_ref).filter(with_tls);
+    let Some(first) = ingresses.next() else {
+        return Vec::new();
+    };
+    let classes = IngressClasses::check(world);
+    let listeners = |ingress: &'_ Ingress| -> Vec<Listener> {
+        if check_limits(&ingress.spec).is_err() {
+            return Vec::new();
+        }
+        let hosts = hosts_with_secrets(&ingress.spec).into_iter();
+        hosts
+            .map(|(host, secrets)| listener(&host, secrets))
+            .collect()
+    };
+    std::iter::once(first)
+        .chain(ingresses)
+        .filter_map(|ingress| {
+            let gateway = classes.gateway(ingress)?;
+            let listeners = listeners(ingress);
+            (!listeners.is_empty()).then_some(IngressListeners {
+                gateway,
+                metadata: &ingress.metadata,
+                listeners,
+            })
+        })
+        .collect()
+}
+
+/// Fails if there are more hosts than Sesame reads.
+pub(super) fn check_limits(spec: &IngressSpec) -> Result<(), String> {
+    let hosts = spec.tls.iter().map(|entry| match entry.hosts.len() {
+        0 => spec.rules.len().max(1),
+        hosts => hosts,
+    });
+    limits::entries(
+        "hosts of all spec.tls",
+        hosts.sum(),
+        0..=MAX_INGRESS_TLS_HOSTS,
+    )
+}
+
+/// Returns the hosts of an entry: those of all rules if it names none, and every host if there are
+/// no rules either.
+pub(super) fn hosts_of<'s>(entry: &'s IngressTls, spec: &'s IngressSpec) -> Vec<&'s str> {
+    if !entry.hosts.is_empty() {
+        return entry.hosts.iter().map(String::as_str).collect();
+    }
+    if spec.rules.is_empty() {
+        return vec![""];
+    }
+    spec.rules.iter().map(|rule| rule.host.as_str()).collect()
+}
+
+/// Returns the entries with the hosts that they have without naming them.
+pub(crate) fn explicit_hosts(spec: &IngressSpec) -> Vec<IngressTls> {
+    let explicit = |entry: &IngressTls| IngressTls {
+        hosts: hosts_of(entry, spec)
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
+        secret_name: entry.secret_name.clone(),
+    };
+    spec.tls.iter().map(explicit).collect()
+}
+
+/// Returns the valid hosts, each with the names of its Secrets.
+fn hosts_with_secrets(spec: &IngressSpec) -> BTreeMap<Hostname, Vec<&str>> {
+    let mut found: BTreeMap<Hostname, Vec<&str>> = BTreeMap::new();
+    for entry in spec.tls.iter().filter(|it| !it.secret_name.is_empty()) {
+        let hosts = hosts_of(entry, spec).into_iter();
+        for host in hosts.filter_map(|host| Hostname::parse(host).ok()) {
+            let secrets = found.entry(host).or_default();
+            if !secrets.contains(&entry.secret_name.as_str()) {
+                secrets.push(&entry.secret_name);
+            }
+        }
+    }
+    found
+}
+
+fn listener(host: &Hostname, secrets: Vec<&str>) -> Listener {
+    let certificate = |name: &str| ObjectRef {
+        name: name.to_owned(),
+        ..ObjectRef::default()
+    };
+    let tls = ListenerTls {
+        certificate_refs: secrets.into_iter().map(certificate).collect(),
+        ..ListenerTls::default()
+    };
+    Listener {
+        name: listener_name(host),
+        hostname: Some(host.as_str().to_owned()),
+        port: HTTPS,
+        protocol: Protocol::Https,
+        tls: Some(tls),
+        allowed_routes: None,
+        filters: None,
+    }
+}
+
+/// Returns a name that stays the same when other hosts come or go.
+fn listener_name(host: &Hostname) -> String {
+    match host.as_str().strip_prefix("*.") {
+        Some(rest) => format!("any.{rest}"),
+        None if host.as_str().is_empty() => "any".to_owned(),
+        None => host.as_str().to_owned(),
+    }
+}
+
+/// Adds what keeps a host from HTTPS to the faults. Adds a problem if clients get another
+/// certificate.
 pub(super) fn tell(
-    spec: &IngressSpec,
+    ingress: &Ingress,
     object: &ObjectKey,
-    gateway: &CheckedGateway<'_>,
+    listeners: &ListenersOfGateway<'_, '_>,
     cx: &mut ResolveContext<'_, '_>,
     faults: &mut IngressFaults,
 ) {
-    for (index, entry) in spec.tls.iter().take(limits::MAX_LISTENERS).enumerate() {
-        let IngressTls { hosts, secret_name } = entry;
-        let of_rules = spec.rules.iter().map(|rule| &rule.host);
-        let mut wanted: BTreeSet<&String> = hosts.iter().collect();
-        if hosts.is_empty() {
-            wanted.extend(of_rules);
-        }
-        let without: Vec<&str> = wanted
-            .into_iter()
-            .map(String::as_str)
-            .filter(|host| !has_https(host, &object.name.namespace, gateway, cx))
-            .map(|host| if host.is_empty() { "*" } else { host })
-            .collect();
-        if without.is_empty() {
-            let message = format!(
-                "spec.tls[{index}].secretName {secret_name:?} is not used: clients get the \
-                 certificates of the HTTPS listeners of {}",
-                gateway.owner.display()
-            );
-            cx.problems.add(object.clone(), message);
-        } else {
-            let message = format!(
-                "tls[{index}]: not served over HTTPS: {}; certificates of an Ingress are not \
-                 supported: add an HTTPS listener with a certificate for these hosts to {}",
-                without.join(", "),
-                gateway.owner.display()
-            );
-            faults.rules.refuse(Reason::UnsupportedValue, message);
+    let Ingress { metadata, spec, .. } = ingress;
+    for (index, entry) in spec.tls.iter().enumerate() {
+        for host in hosts_of(entry, spec) {
+            let at = format!("tls[{index}]: host {host:?}");
+            let mut not_served = |reason: Reason, why: &str| {
+                let message = format!("{at} is not served over HTTPS: {why}");
+                faults.rules.refuse(reason, message);
+            };
+            let hostname = match Hostname::parse(host) {
+                Ok(hostname) => hostname,
+                Err(why) => {
+                    not_served(Reason::UnsupportedValue, &why);
+                    continue;
+                }
+            };
+            let has_https = listeners.has_https(&hostname, metadata, cx);
+            match listeners.added(&hostname, metadata) {
+                None if has_https => {}
+                None => {
+                    let gateway = listeners.gateway().owner.display();
+                    let why = format!(
+                        "secretName is missing, and {gateway} has no HTTPS listener for it"
+                    );
+                    not_served(Reason::UnsupportedValue, &why);
+                }
+                Some(added) if has_https => {
+                    if let Some(why) = another_certificate(added) {
+                        cx.problems.add(object.clone(), format!("{at}: {why}"));
+                    }
+                    faults.references.add(&added.resolved);
+                }
+                Some(CheckedListener {
+                    accepted, resolved, ..
+                }) => {
+                    faults.references.add(resolved);
+                    let fault = accepted.fault().or_else(|| resolved.fault());
+                    let (reason, why) = fault.unwrap_or((Reason::Invalid, "it has no listener"));
+                    not_served(reason, why);
+                }
+            }
         }
     }
 }
 
-/// Returns true if an HTTPS listener for all of the host is there.
-fn has_https(
-    host: &str,
-    namespace: &str,
-    gateway: &CheckedGateway<'_>,
-    cx: &ResolveContext<'_, '_>,
-) -> bool {
-    let Ok(host) = Hostname::parse(host) else {
-        return false;
-    };
-    let found = IngressListeners::find(gateway, &host, namespace, cx);
-    // The common hostname is the host itself if the listener covers all of it.
-    let mut common = found.https.iter().flat_map(|(_, common)| common);
-    common.any(|common| common.domain == host)
+/// Returns the reason why clients get another certificate than this listener's.
+fn another_certificate(listener: &CheckedListener<'_>) -> Option<&'static str> {
+    listener.conflict.as_ref()?;
+    Some(
+        "its Secret is not used, because the Gateway, a ListenerSet or an older Ingress has an \
+         HTTPS listener for the same host; clients get the certificate of that listener",
+    )
 }

@@ -16,8 +16,8 @@ use crate::resolve::syntax::{limits, names};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// Checks the listeners of one object, each by itself. `object` is its rank: 0 for the Gateway, then its ListenerSets in their
-/// order of precedence.
+/// Checks the listeners of one object, each by itself. `object` is its rank: 0 for the Gateway, then its ListenerSets and Ingresses in
+/// their order of precedence.
 pub(crate) fn check<'w>(
     owner: &ListenerOwner<'w>,
     object: usize,
@@ -92,6 +92,7 @@ fn check_one<'w>(
 
     CheckedListener {
         spec,
+        owner: owner.kind,
         rank,
         provenance: format!("{}/listeners/{name}", owner.key()),
         protocol,

@@ -7,7 +7,9 @@ use sesame_proto::schema;
 use super::filters::CheckedFilters;
 use super::namespaces::NamespaceRule;
 use super::uncovered::UncoveredHostname;
-use crate::api::{GATEWAY_GROUP, Listener, Metadata, NamespacedName, UnknownFields};
+use crate::api::{
+    GATEWAY_GROUP, INGRESS_GROUP, Listener, Metadata, NamespacedName, ObjectRef, UnknownFields,
+};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::syntax::hostnames::Hostname;
@@ -15,7 +17,7 @@ use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// The Gateway or ListenerSet that defines a listener.
+/// The Gateway, ListenerSet or Ingress that defines a listener.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerOwner<'w> {
     pub(crate) kind: Kind,
@@ -56,10 +58,23 @@ impl<'w> ListenerOwner<'w> {
 
     /// Returns the owner in the terms of ReferenceGrants.
     pub(crate) fn referrer(&self) -> Referrer<'w> {
+        let is_ingress = self.kind == Kind::Ingress;
         Referrer {
-            group: GATEWAY_GROUP,
+            group: if is_ingress {
+                INGRESS_GROUP
+            } else {
+                GATEWAY_GROUP
+            },
             kind: self.kind.as_str(),
             namespace: self.namespace,
+        }
+    }
+
+    /// Returns the place of a listener's certificate in messages.
+    pub(crate) fn certificate_field(&self, index: usize, reference: &ObjectRef) -> String {
+        match self.kind {
+            Kind::Ingress => format!("tls.secretName {:?}", reference.name),
+            _ => format!("tls.certificateRefs[{index}]"),
         }
     }
 
@@ -74,7 +89,7 @@ impl<'w> ListenerOwner<'w> {
 pub(crate) struct Rank {
     /// Index of the Gateway among those served together.
     pub(crate) gateway: usize,
-    /// 0 for the Gateway itself, then its ListenerSets in their order.
+    /// 0 for the Gateway itself, then its ListenerSets and Ingresses in their order.
     pub(crate) object: usize,
 }
 
@@ -90,6 +105,8 @@ pub(crate) struct HeldHostname {
 #[derive(Debug)]
 pub(crate) struct CheckedListener<'w> {
     pub(crate) spec: &'w Listener,
+    /// Kind of the object that defines it.
+    pub(crate) owner: Kind,
     pub(crate) rank: Rank,
     /// Name in the snapshot, such as `Gateway/namespace/name/listeners/http`.
     pub(crate) provenance: String,

@@ -7,6 +7,7 @@ use sesame_proto::schema;
 
 use super::listener::{CheckedListener, Rank};
 use crate::resolve::syntax::hostnames::Hostname;
+use crate::world::Kind;
 
 /// Maximum number of overlaps by certificate per listener: a domain's certificate may be on all
 /// listeners of a port.
@@ -138,6 +139,7 @@ fn named(
                 Some(gateway) => format!("of {gateway}"),
                 None if of.rank == wider.rank => wider.spec.name.clone(),
                 None if wider.rank.object == 0 => "of the Gateway".to_owned(),
+                None if wider.owner == Kind::Ingress => "of an Ingress".to_owned(),
                 None => "of a ListenerSet".to_owned(),
             };
             Some((*own, wider.rank, name))

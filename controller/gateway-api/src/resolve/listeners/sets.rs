@@ -1,7 +1,7 @@
-//! ListenerSets: the Gateway of each, and its checked listeners.
+//! ListenerSets and the TLS hosts of Ingresses: the Gateway of each, and its checked listeners.
 //!
 //! A ListenerSet that is refused as a whole has no listeners on its Gateway. It never affects its
-//! Gateway, nor a ListenerSet of higher precedence.
+//! Gateway, nor a ListenerSet of higher precedence. Ingresses come after all ListenerSets.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,13 +9,28 @@ use std::ops::Range;
 use super::check::check as check_listeners;
 use super::listener::{CheckedListener, ListenerOwner};
 use super::namespaces::NamespaceRule;
-use crate::api::{AllowedListeners, GATEWAY_GROUP, ListenerSet, ListenerSetSpec, ObjectRef};
+use crate::api::{AllowedListeners, GATEWAY_GROUP, Listener, ListenerSet, Metadata, ObjectRef};
 use crate::resolve::context::ResolveContext;
+use crate::resolve::ingresses::IngressListeners;
 use crate::resolve::syntax::limits;
 use crate::status::{Reason, Verdict};
-use crate::world::{Kind, World};
+use crate::world::{Kind, ObjectKey, World};
 
-/// A ListenerSet of our Gateway.
+/// A ListenerSet, or an Ingress with TLS hosts, that adds listeners to a Gateway.
+#[derive(Clone, Copy)]
+pub(crate) struct ListenerSource<'w> {
+    kind: Kind,
+    metadata: &'w Metadata,
+    listeners: &'w [Listener],
+}
+
+impl ListenerSource<'_> {
+    pub(crate) fn key(&self) -> ObjectKey {
+        self.kind.named(self.metadata.key())
+    }
+}
+
+/// A ListenerSet of our Gateway, or an Ingress with listeners on it.
 pub(crate) struct CheckedListenerSet<'w> {
     pub(crate) owner: ListenerOwner<'w>,
     /// The reason why it has no listeners on the Gateway, if so.
@@ -24,18 +39,40 @@ pub(crate) struct CheckedListenerSet<'w> {
     pub(crate) range: Range<usize>,
 }
 
-/// Returns the ListenerSets of each Gateway, by its namespace and name; oldest first.
-pub(crate) fn by_gateway(world: &World) -> HashMap<(&str, &str), Vec<&ListenerSet>> {
-    let mut sets: HashMap<(&str, &str), Vec<&ListenerSet>> = HashMap::new();
-    for set in &world.listener_sets {
-        if let Some(gateway) = gateway_of(set) {
-            sets.entry(gateway).or_default().push(set);
-        }
+/// Returns the ListenerSets and Ingresses of each Gateway, by its namespace and name, in their order
+/// of precedence: ListenerSets first, each kind by age.
+pub(crate) fn by_gateway<'w>(
+    world: &'w World,
+    ingresses: &'w [IngressListeners<'w>],
+) -> HashMap<(&'w str, &'w str), Vec<ListenerSource<'w>>> {
+    let sets = world.listener_sets.iter().filter_map(|set| {
+        let source = ListenerSource {
+            kind: Kind::ListenerSet,
+            metadata: &set.metadata,
+            listeners: &set.spec.listeners,
+        };
+        Some((gateway_of(set)?, source))
+    });
+    let ingresses = ingresses.iter().map(|it| {
+        let source = ListenerSource {
+            kind: Kind::Ingress,
+            metadata: it.metadata,
+            listeners: &it.listeners,
+        };
+        (it.gateway, source)
+    });
+    let mut found: HashMap<(&str, &str), Vec<ListenerSource<'_>>> = HashMap::new();
+    for (gateway, source) in sets.chain(ingresses) {
+        found.entry(gateway).or_default().push(source);
     }
-    for sets in sets.values_mut() {
-        sets.sort_by(|a, b| a.metadata.by_age(&b.metadata));
+    for sources in found.values_mut() {
+        sources.sort_by(|a, b| {
+            let ingress = |it: &ListenerSource<'_>| it.kind == Kind::Ingress;
+            let by_kind = ingress(a).cmp(&ingress(b));
+            by_kind.then_with(|| a.metadata.by_age(b.metadata))
+        });
     }
-    sets
+    found
 }
 
 /// Returns the namespace and name of a ListenerSet's Gateway, or `None` if its parent is of another
@@ -53,11 +90,12 @@ pub(crate) fn gateway_of(set: &ListenerSet) -> Option<(&str, &str)> {
     (group == GATEWAY_GROUP && kind == Kind::Gateway.as_str()).then_some((namespace, name.as_str()))
 }
 
-/// Checks the ListenerSets of one Gateway, and appends their listeners to `all`.
+/// Checks the ListenerSets and Ingresses of one Gateway, and appends their listeners to `all`. The
+/// IngressClass allows the listeners of Ingresses.
 pub(crate) fn check<'w>(
     gateway: &ListenerOwner<'w>,
     allowed: Option<&'w AllowedListeners>,
-    sets: &[&'w ListenerSet],
+    sources: &[ListenerSource<'w>],
     all: &mut Vec<CheckedListener<'w>>,
     cx: &mut ResolveContext<'w, '_>,
 ) -> Vec<CheckedListenerSet<'w>> {
@@ -70,15 +108,17 @@ pub(crate) fn check<'w>(
             );
             NamespaceRule::Nothing
         });
-    let mut states = Vec::with_capacity(sets.len());
-    for (i, set) in sets.iter().enumerate() {
-        let ListenerSetSpec {
-            parent_ref: _,
+    let mut states = Vec::with_capacity(sources.len());
+    for (i, source) in sources.iter().enumerate() {
+        let ListenerSource {
+            kind,
+            metadata,
             listeners,
-        } = &set.spec;
-        let owner = ListenerOwner::of(Kind::ListenerSet, &set.metadata);
+        } = source;
+        let is_set = *kind == Kind::ListenerSet;
+        let owner = ListenerOwner::of(*kind, metadata);
         let mut refused = Verdict::default();
-        if !rule.allows(owner.namespace, cx.world) {
+        if is_set && !rule.allows(owner.namespace, cx.world) {
             refused.refuse(
                 Reason::NotAllowed,
                 format!(
@@ -89,7 +129,7 @@ pub(crate) fn check<'w>(
         }
         owner.check_name(&mut refused);
         let number = limits::entries("spec.listeners", listeners.len(), 1..=limits::MAX_LISTENERS);
-        refused.refuse_if(Reason::Invalid, number.err());
+        refused.refuse_if(Reason::Invalid, number.err().filter(|_| is_set));
         let start = all.len();
         // If a protection is missing, its listeners keep their hostnames and refuse all requests.
         let withheld = owner.unknown.refusal("listeners");

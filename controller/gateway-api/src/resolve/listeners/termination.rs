@@ -189,7 +189,7 @@ fn keys<'w>(
         .take(limits::MAX_CERTIFICATE_REFS)
         .enumerate()
     {
-        let at = format!("tls.certificateRefs[{i}]");
+        let at = owner.certificate_field(i, reference);
         let (usable, fault) = match certificates.get(owner.referrer(), reference, cx) {
             Ok(Usable { certificate, fault }) => (Some(certificate), fault),
             Err(fault) => (None, Some(fault)),

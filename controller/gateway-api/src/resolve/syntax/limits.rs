@@ -36,6 +36,8 @@ pub(crate) const MAX_ROUTE_MATCHES: usize = 128;
 /// Rules of an Ingress, and paths of all its rules together. Sesame's limits.
 pub(crate) const MAX_INGRESS_RULES: usize = 512;
 pub(crate) const MAX_INGRESS_PATHS: usize = 1024;
+/// Hosts of an Ingress with certificates. Sesame's limit.
+pub(crate) const MAX_INGRESS_TLS_HOSTS: usize = 512;
 /// Headers, and query parameters, of one match.
 pub(crate) const MAX_MATCHED_VALUES: usize = 16;
 /// Characters of a path in a match or a replacement.

@@ -3,7 +3,8 @@
 
 use proptest::prelude::*;
 
-/// Gateways with one and several listeners, overlapping hostnames, a ListenerSet, a policy.
+/// Gateways with one and several listeners, overlapping hostnames, a ListenerSet, Ingresses with
+/// and without routes' hosts, a policy.
 pub(crate) const OBJECTS: &str = r"
 {apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: sesame},
  spec: {controllerName: projectsesame.io/gateway-controller}}
@@ -21,6 +22,18 @@ pub(crate) const OBJECTS: &str = r"
  spec: {parentRef: {name: wide}, listeners: [{name: more, port: 82, protocol: HTTP, hostname: '*.b.example.com'},
   {name: taken, port: 80, protocol: HTTP, hostname: x.b.example.com}]}}
 ---
+{apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: wide},
+ spec: {controller: projectsesame.io/ingress-controller, parameters: {apiGroup: gateway.networking.k8s.io,
+  kind: Gateway, scope: Namespace, namespace: default, name: wide}}}
+---
+{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: near}, spec: {ingressClassName: wide,
+ tls: [{hosts: [a.example.com], secretName: none}], rules: [{host: a.example.com, http: {paths: [
+  {path: /d, pathType: Prefix, backend: {service: {name: s5, port: {number: 80}}}}]}}]}}
+---
+{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: far}, spec: {ingressClassName: wide,
+ tls: [{secretName: none}, {hosts: [a.example.com], secretName: other}], rules: [{host: far.example.org, http: {paths: [
+  {path: /, pathType: Prefix, backend: {service: {name: s5, port: {number: 80}}}}]}}]}}
+---
 {apiVersion: gateway.networking.k8s.io/v1, kind: BackendTLSPolicy, metadata: {name: policy},
  spec: {targetRefs: [{group: '', kind: Service, name: s2}], validation: {hostname: s2, wellKnownCACertificates: System}}}
 ---
@@ -31,6 +44,8 @@ pub(crate) const OBJECTS: &str = r"
 {apiVersion: v1, kind: Service, metadata: {name: s2}, spec: {ports: [{port: 80}]}}
 ---
 {apiVersion: v1, kind: Service, metadata: {name: s3}, spec: {ports: [{port: 80}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: s5}, spec: {ports: [{port: 80}]}}
 ---
 {apiVersion: v1, kind: Service, metadata: {name: s4}, spec: {ports: [{port: 80}, {port: 81}]}}
 ";

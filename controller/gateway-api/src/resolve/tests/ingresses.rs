@@ -8,7 +8,7 @@ use crate::status::{Condition, ConditionType, Reason};
 use crate::world::Kind;
 
 /// The IngressClass `edge`, which names Gateway `web/gw`.
-const CLASS: &str = r"
+pub(super) const CLASS: &str = r"
 ---
 kind: IngressClass
 metadata: {name: edge}
@@ -18,11 +18,11 @@ spec:
 ";
 
 /// An Ingress of class `edge` with this specification in namespace `web`.
-fn ingress(name: &str, spec: &str) -> String {
+pub(super) fn ingress(name: &str, spec: &str) -> String {
     annotated(name, "{}", spec)
 }
 
-fn annotated(name: &str, annotations: &str, spec: &str) -> String {
+pub(super) fn annotated(name: &str, annotations: &str, spec: &str) -> String {
     format!(
         "---\nkind: Ingress\nmetadata: {{name: {name}, namespace: web, annotations: {annotations}}}\nspec:\n  \
          ingressClassName: edge\n{}\n",
@@ -31,21 +31,21 @@ fn annotated(name: &str, annotations: &str, spec: &str) -> String {
 }
 
 /// A path with a backend.
-fn path(path: &str, type_: &str, service: &str) -> String {
+pub(super) fn path(path: &str, type_: &str, service: &str) -> String {
     format!(
         "{{path: \"{path}\", pathType: {type_}, backend: {{service: {{name: {service}, port: {{number: 80}}}}}}}}"
     )
 }
 
 /// A rule for one host.
-fn rule(host: &str, paths: &[String]) -> String {
+pub(super) fn rule(host: &str, paths: &[String]) -> String {
     format!(
         "rules: [{{host: \"{host}\", http: {{paths: [{}]}}}}]",
         paths.join(", ")
     )
 }
 
-fn with(objects: &[String]) -> Resolution {
+pub(super) fn with(objects: &[String]) -> Resolution {
     resolved(&format!("{}{CLASS}{}", gateway(HTTP), objects.concat()))
 }
 
@@ -60,7 +60,7 @@ fn ask(resolution: &Resolution, host: &str, path: &str) -> String {
     answer(&resolution.gateways[0].snapshot, &request)
 }
 
-fn conditions<'r>(resolution: &'r Resolution, name: &str) -> &'r [Condition] {
+pub(super) fn conditions<'r>(resolution: &'r Resolution, name: &str) -> &'r [Condition] {
     let key = Kind::Ingress.named(NamespacedName::new("web", name));
     let status = resolution.statuses.routes.get(&key).expect("a status");
     &status.parents[0].conditions
@@ -297,24 +297,4 @@ fn class_opens_only_listeners_without_hostname_to_other_namespaces() {
         "- {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: Selector, \
          selector: {matchLabels: {a: b}}}}}"
     ));
-}
-
-#[test]
-fn hosts_of_tls_without_a_listener_are_reported() {
-    let spec = format!(
-        "tls: [{{hosts: [h.test], secretName: cert}}]\n{}",
-        rule("h.test", &[path("/", "Prefix", "a")])
-    );
-    let resolution = with(&[ingress("i", &spec)]);
-    assert_eq!(ask(&resolution, "h.test", "/"), "web/a/80");
-    let conditions = conditions(&resolution, "i");
-    let partly = conditions
-        .iter()
-        .find(|condition| condition.type_ == ConditionType::PartiallyInvalid)
-        .expect("a condition");
-    assert!(
-        partly.message.contains("not served over HTTPS: h.test"),
-        "{}",
-        partly.message
-    );
 }

@@ -4,6 +4,7 @@ mod any_routes;
 mod any_slices;
 mod gateways_of_a_class;
 mod incremental;
+mod ingress_tls;
 mod ingresses;
 mod last_good;
 mod listener_sets;
