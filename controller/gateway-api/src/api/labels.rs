@@ -46,8 +46,12 @@ pub const ALLOW_HTTP: &str = "kubernetes.io/ingress.allow-http";
 /// The annotation that redirects plain requests of an Ingress to HTTPS, if `true`.
 pub const FORCE_SSL_REDIRECT: &str = "ingress.kubernetes.io/force-ssl-redirect";
 
-/// Prefixes of annotations of other Ingress controllers. Of these, only the names are kept.
-pub const OF_OTHERS: [&str; 2] = ["nginx.ingress.kubernetes.io/", "projectcontour.io/"];
+/// Prefix of annotations of Contour, some of which Sesame reads.
+pub const OF_CONTOUR: &str = "projectcontour.io/";
+/// Prefixes of annotations of other Ingress controllers.
+pub const OF_OTHERS: [&str; 2] = ["nginx.ingress.kubernetes.io/", OF_CONTOUR];
+/// Characters of a value of Contour's annotations that are kept. None that is valid has as many.
+const MOST_OF_CONTOUR: usize = 1024;
 
 /// Reads only Sesame's own annotations and those that concern an Ingress; others may be as large
 /// as the object itself.
@@ -64,6 +68,10 @@ pub(super) fn own_annotations<'de, D: Deserializer<'de>>(
     let own = all.into_iter().flatten().filter_map(|(key, value)| {
         if key.starts_with("projectsesame.io/") || of_ingresses.contains(&&*key) {
             return Some((key.into_owned(), value.into_owned()));
+        }
+        if key.starts_with(OF_CONTOUR) {
+            let value = value.chars().take(MOST_OF_CONTOUR).collect();
+            return Some((key.into_owned(), value));
         }
         let of_others = OF_OTHERS.iter().any(|prefix| key.starts_with(prefix));
         of_others.then(|| (key.into_owned(), String::new()))

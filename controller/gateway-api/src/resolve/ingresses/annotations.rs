@@ -1,5 +1,6 @@
 //! Annotations of an Ingress, for Sesame and for other controllers.
 
+use super::contour;
 use crate::api::{ALLOW_HTTP, FORCE_SSL_REDIRECT, Metadata, OF_OTHERS};
 use crate::resolve::context::Problems;
 use crate::world::ObjectKey;
@@ -20,11 +21,10 @@ const PROTECTING: [&str; 11] = [
 ];
 
 /// Annotations that have such a word, but protect nothing by themselves.
-const HARMLESS: [&str; 4] = [
+const HARMLESS: [&str; 3] = [
     "nginx.ingress.kubernetes.io/cors-",
     "nginx.ingress.kubernetes.io/limit-rate",
     "nginx.ingress.kubernetes.io/session-cookie-",
-    "projectcontour.io/tls-cert-namespace",
 ];
 
 /// What becomes of the requests of an Ingress in plain text.
@@ -56,13 +56,14 @@ impl PlainHttp {
 pub(super) fn withheld(metadata: &Metadata) -> Option<String> {
     let protecting = of_others(metadata).filter(|name| protects(name));
     let names: Vec<&str> = protecting.collect();
-    (!names.is_empty()).then(|| {
-        format!(
-            "metadata.annotations {} may be security-relevant and are not supported; remove them, \
+    if names.is_empty() {
+        return contour::tls_fault(metadata);
+    }
+    Some(format!(
+        "metadata.annotations {} may be security-relevant and are not supported; remove them, \
              and protect the application otherwise",
-            names.join(", ")
-        )
-    })
+        names.join(", ")
+    ))
 }
 
 /// Adds a problem about annotations without effect.
@@ -77,10 +78,12 @@ pub(super) fn tell(object: &ObjectKey, metadata: &Metadata, problems: &mut Probl
     }
 }
 
-/// Returns the names of the annotations of other controllers.
+/// Returns the names of the annotations of other controllers that are not read.
 fn of_others(metadata: &Metadata) -> impl Iterator<Item = &str> {
     let names = metadata.annotations.iter().map(|(name, _)| name);
-    names.filter(|name| OF_OTHERS.iter().any(|prefix| name.starts_with(prefix)))
+    names.filter(|name| {
+        OF_OTHERS.iter().any(|prefix| name.starts_with(prefix)) && !contour::is_known(name)
+    })
 }
 
 fn protects(name: &str) -> bool {
@@ -103,8 +106,8 @@ mod tests {
             ("nginx.ingress.kubernetes.io/server-snippet", true),
             ("nginx.ingress.kubernetes.io/rewrite-target", false),
             ("nginx.ingress.kubernetes.io/cors-allow-origin", false),
-            ("projectcontour.io/tls-minimum-protocol-version", true),
-            ("projectcontour.io/response-timeout", false),
+            ("projectcontour.io/authority", true),
+            ("projectcontour.io/odd", false),
         ] {
             assert_eq!(protects(name), protecting, "{name}");
         }

@@ -8,6 +8,7 @@
 mod annotations;
 mod backends;
 mod classes;
+mod contour;
 mod listeners;
 mod rules;
 mod tls;
@@ -17,6 +18,7 @@ use std::ops::Range;
 use self::annotations::PlainHttp;
 pub use self::classes::INGRESS_CONTROLLER;
 use self::classes::IngressClasses;
+use self::contour::Forwarding;
 use self::listeners::{FoundListeners, ListenersOfGateway, ListenersOfHost};
 use self::rules::{IngressFaults, IngressHostRules};
 pub(crate) use self::tls::explicit_hosts;
@@ -177,7 +179,20 @@ impl<'w> Lookup<'_, 'w, '_> {
             regexes: self.regexes,
         };
         let mut faults = IngressFaults::default();
-        let hosts = rules::check(&ingress.spec, withheld, &mut rule_context, &mut faults);
+        let forwarding = Forwarding::read(&ingress.metadata);
+        for fault in &forwarding.faults {
+            rule_context
+                .cx
+                .problems
+                .add(checked.object.clone(), fault.clone());
+        }
+        let hosts = rules::check(
+            &ingress.spec,
+            withheld,
+            &forwarding,
+            &mut rule_context,
+            &mut faults,
+        );
         if let Some(listeners) = self.listeners.get(place) {
             tls::tell(ingress, &checked.object, listeners, self.cx, &mut faults);
         }

@@ -9,6 +9,7 @@ use sesame_proto::expressions::fixed_path;
 use sesame_proto::schema::{StringMatch, string_match};
 use sesame_proto::{expressions, refusal};
 
+use super::contour::Forwarding;
 use super::{backends, tls};
 use crate::api::{
     HttpMatch, IngressBackend, IngressPath, IngressRule, IngressSpec, PathMatch, PathMatchType,
@@ -58,6 +59,7 @@ pub(super) fn check_limits(spec: &IngressSpec) -> Result<(), String> {
 pub(super) fn check<'w>(
     spec: &'w IngressSpec,
     withheld: Option<String>,
+    forwarding: &Forwarding,
     cx: &mut RuleContext<'_, 'w, '_>,
     faults: &mut IngressFaults,
 ) -> BTreeMap<Hostname, IngressHostRules<'w>> {
@@ -86,6 +88,11 @@ pub(super) fn check<'w>(
         of_host.add(index, 0, RouteMatch::all(), action);
     }
     for rules in hosts.values_mut() {
+        for rule in &mut rules.rules {
+            if let Action::Forward(forward) = &mut rule.action {
+                forwarding.apply(forward);
+            }
+        }
         let checked = Rules::Requests(std::mem::take(&mut rules.rules));
         let affordable = checked.affordable(cx.route, 1);
         if let Rules::Requests(checked) = checked {

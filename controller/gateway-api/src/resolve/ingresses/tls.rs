@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::classes::IngressClasses;
+use super::contour;
 use super::listeners::ListenersOfGateway;
 use super::rules::IngressFaults;
 use crate::api::{
@@ -30,7 +31,8 @@ pub struct IngressListeners<'w> {
     pub gateway: (&'w str, &'w str),
     /// Metadata of the Ingress.
     pub metadata: &'w Metadata,
-    /// The listeners; their certificates are Secrets of the Ingress's namespace.
+    /// The listeners. Their certificates are Secrets of the Ingress's namespace, or of the one that
+    /// an annotation names.
     pub listeners: Vec<Listener>,
 }
 
@@ -48,7 +50,7 @@ pub fn ingress_listeners(world: &World) -> Vec<IngressListeners<'_>> {
         }
         let hosts = hosts_with_secrets(&ingress.spec).into_iter();
         hosts
-            .map(|(host, secrets)| listener(&host, secrets))
+            .map(|(host, secrets)| listener(&host, secrets, &ingress.metadata))
             .collect()
     };
     std::iter::once(first)
@@ -117,14 +119,19 @@ fn hosts_with_secrets(spec: &IngressSpec) -> BTreeMap<Hostname, Vec<&str>> {
     found
 }
 
-fn listener(host: &Hostname, secrets: Vec<&str>) -> Listener {
+fn listener(host: &Hostname, secrets: Vec<&str>, ingress: &Metadata) -> Listener {
     let certificate = |name: &str| ObjectRef {
         name: name.to_owned(),
+        namespace: contour::certificate_namespace(ingress).map(str::to_owned),
         ..ObjectRef::default()
     };
+    let options = contour::tls_options(ingress);
     let tls = ListenerTls {
+        mode: None,
         certificate_refs: secrets.into_iter().map(certificate).collect(),
-        ..ListenerTls::default()
+        options: options
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect(),
     };
     Listener {
         name: listener_name(host),
@@ -155,7 +162,7 @@ pub(super) fn tell(
     cx: &mut ResolveContext<'_, '_>,
     faults: &mut IngressFaults,
 ) {
-    let Ingress { metadata, spec, .. } = ingress;
+    let Ingress { metadata, spec } = ingress;
     for (index, entry) in spec.tls.iter().enumerate() {
         for host in hosts_of(entry, spec) {
             let at = format!("tls[{index}]: host {host:?}");

@@ -29,4 +29,5 @@ pub(crate) use self::holding::hold;
 pub(crate) use self::listener::{CheckedListener, ListenerOwner, Rank, invalid};
 pub(crate) use self::namespaces::NamespaceRule;
 pub use self::tls_options::session_ticket_keys;
+pub(crate) use self::tls_options::{MAX_VERSION, MIN_VERSION};
 pub use self::uncovered::{UncoveredHostname, UncoveredHostnames};

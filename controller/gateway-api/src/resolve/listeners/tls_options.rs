@@ -18,8 +18,8 @@ use crate::resolve::tls::certificate_source::{CertificateSource, LISTENER_OPTION
 use crate::resolve::tls::private_keys::KeyKind;
 use crate::resolve::tls::subject_alt_names::{self, AltNames};
 
-const MIN_VERSION: &str = "projectsesame.io/min-version";
-const MAX_VERSION: &str = "projectsesame.io/max-version";
+pub(crate) const MIN_VERSION: &str = "projectsesame.io/min-version";
+pub(crate) const MAX_VERSION: &str = "projectsesame.io/max-version";
 const SUITES: &str = "projectsesame.io/cipher-suites";
 const ALPN: &str = "projectsesame.io/alpn";
 pub(super) const TICKET_KEYS: &str = "projectsesame.io/session-ticket-keys";

@@ -1,5 +1,7 @@
 //! `spec.tls` of Ingresses: the HTTPS listeners that they add to their Gateway.
 
+use sesame_proto::schema::tls_termination::Version;
+
 use super::ingresses::{CLASS, annotated, conditions, ingress, path, rule, with};
 use super::router::{GET, Request, answer};
 use super::tls::{certificate, https, secret};
@@ -263,4 +265,29 @@ fn too_many_hosts_refuse_the_ingress() {
     let resolution = with(&[with_tls("i", "h.test", "a", &tls)]);
     let accepted = holds(conditions(&resolution, "i"), ConditionType::Accepted);
     assert_eq!(accepted, Holds::False(Reason::UnsupportedValue));
+}
+
+#[test]
+fn annotations_set_versions_and_namespace_of_secrets() {
+    let spec = format!(
+        "tls: [{{hosts: [h.test], secretName: s}}]\n{}",
+        rule("h.test", &[path("/", "Prefix", "a")])
+    );
+    let annotations = "{projectcontour.io/tls-minimum-protocol-version: \"1.3\", \
+                       projectcontour.io/tls-cert-namespace: certs}";
+    let elsewhere = certificate_for("s", &["h.test"]).replace("namespace: web", "namespace: certs");
+    let objects = [elsewhere, annotated("i", annotations, &spec)];
+    let refused = with(&objects);
+    let resolved = holds(conditions(&refused, "i"), ConditionType::ResolvedRefs);
+    assert_eq!(resolved, Holds::False(Reason::RefNotPermitted));
+
+    let grant = "---\nkind: ReferenceGrant\nmetadata: {name: g, namespace: certs}\nspec: {from: [{group: \
+                 networking.k8s.io, kind: Ingress, namespace: web}], to: [{group: \"\", kind: Secret}]}\n";
+    let [secret, ingress] = objects;
+    let granted = with(&[secret, ingress, grant.to_owned()]);
+    assert_eq!(ask(&granted, 443, "h.test", "/"), "web/a/80");
+    let ports = granted.gateways[0].snapshot.ports.iter();
+    let mut listeners = ports.flat_map(|port| &port.listeners);
+    let tls = listeners.find_map(|it| it.tls.as_ref()).expect("TLS");
+    assert_eq!(tls.min_version(), Version::Tls13);
 }

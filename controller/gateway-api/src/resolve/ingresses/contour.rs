@@ -1,0 +1,251 @@
+//! Contour's annotations of an Ingress: timeouts, retries, versions of TLS, and the namespace of its
+//! Secrets.
+
+use sesame_proto::schema::{Forward, Retry};
+
+use crate::api::{Metadata, OF_CONTOUR};
+use crate::resolve::listeners::{MAX_VERSION, MIN_VERSION};
+use crate::resolve::syntax::durations;
+
+const RESPONSE_TIMEOUT: &str = "response-timeout";
+/// An older name of the same.
+const REQUEST_TIMEOUT: &str = "request-timeout";
+const RETRY_ON: &str = "retry-on";
+const NUM_RETRIES: &str = "num-retries";
+const PER_TRY_TIMEOUT: &str = "per-try-timeout";
+const MIN_TLS: &str = "tls-minimum-protocol-version";
+const MAX_TLS: &str = "tls-maximum-protocol-version";
+const CERTIFICATE_NAMESPACE: &str = "tls-cert-namespace";
+/// All routes serve WebSockets.
+const WEBSOCKETS: &str = "websocket-routes";
+
+/// The annotations that are read.
+const KNOWN: [&str; 9] = [
+    RESPONSE_TIMEOUT,
+    REQUEST_TIMEOUT,
+    RETRY_ON,
+    NUM_RETRIES,
+    PER_TRY_TIMEOUT,
+    MIN_TLS,
+    MAX_TLS,
+    CERTIFICATE_NAMESPACE,
+    WEBSOCKETS,
+];
+
+/// Returns true for an annotation of Contour that is read, by its whole name.
+pub(super) fn is_known(name: &str) -> bool {
+    let name = name.strip_prefix(OF_CONTOUR);
+    name.is_some_and(|name| KNOWN.contains(&name))
+}
+
+fn get<'m>(metadata: &'m Metadata, name: &str) -> Option<&'m str> {
+    metadata.annotations.get(&format!("{OF_CONTOUR}{name}"))
+}
+
+/// Returns the namespace of the Secrets, if it is not the Ingress's own.
+pub(super) fn certificate_namespace(metadata: &Metadata) -> Option<&str> {
+    get(metadata, CERTIFICATE_NAMESPACE).filter(|namespace| !namespace.is_empty())
+}
+
+/// Returns the options of the Ingress's listeners.
+pub(super) fn tls_options(metadata: &Metadata) -> impl Iterator<Item = (&'static str, &str)> {
+    let options = [(MIN_TLS, MIN_VERSION), (MAX_TLS, MAX_VERSION)];
+    let read = move |(name, option)| Some((option, get(metadata, name)?));
+    options.into_iter().filter_map(read)
+}
+
+/// Returns the reason why versions of TLS are not understood. Then nothing may be served.
+pub(super) fn tls_fault(metadata: &Metadata) -> Option<String> {
+    [MIN_TLS, MAX_TLS].into_iter().find_map(|name| {
+        let value = get(metadata, name)?;
+        (!["1.2", "1.3"].contains(&value)).then(|| {
+            let expected = "expected \"1.2\" or \"1.3\"";
+            format!(
+                "metadata.annotations {OF_CONTOUR}{name}: {value:?} is not supported; {expected}"
+            )
+        })
+    })
+}
+
+/// Timeouts and retries for all rules of an Ingress.
+#[derive(Debug, Default)]
+pub(super) struct Forwarding {
+    /// Milliseconds; 0 disables the timeout.
+    response_timeout: Option<u64>,
+    retry: Option<Retry>,
+    /// Milliseconds; 0 for none.
+    per_try_timeout: u64,
+    /// Messages about values without effect.
+    pub(super) faults: Vec<String>,
+}
+
+impl Forwarding {
+    /// Reads the annotations. A value that is not understood has no effect.
+    pub(super) fn read(metadata: &Metadata) -> Self {
+        let mut read = Self::default();
+        let response = [RESPONSE_TIMEOUT, REQUEST_TIMEOUT];
+        let named = response
+            .into_iter()
+            .find(|name| get(metadata, name).is_some());
+        read.response_timeout = named.and_then(|name| read.duration(metadata, name));
+        let Some(conditions) = get(metadata, RETRY_ON) else {
+            return read;
+        };
+        let mut retry = Retry {
+            attempts: 1,
+            unprocessed_only: true,
+            ..Retry::default()
+        };
+        for condition in conditions.split(',').map(str::trim) {
+            if !add(&mut retry, condition) {
+                read.fault(
+                    RETRY_ON,
+                    condition,
+                    "expected 5xx, gateway-error, retriable-4xx, reset, \
+                    reset-before-request, connect-failure or refused-stream",
+                );
+            }
+        }
+        if let Some(number) = get(metadata, NUM_RETRIES) {
+            match number.parse::<i32>() {
+                Ok(-1) => retry.attempts = 0,
+                Ok(number @ 0..) => {
+                    let number = number.unsigned_abs().max(1);
+                    retry.attempts = number.min(Retry::MOST_ATTEMPTS);
+                }
+                _ => read.fault(
+                    NUM_RETRIES,
+                    number,
+                    "expected -1 for none, or a number of retries",
+                ),
+            }
+        }
+        read.per_try_timeout = read.duration(metadata, PER_TRY_TIMEOUT).unwrap_or_default();
+        read.retry = Some(retry);
+        read
+    }
+
+    /// Applies them to requests that are forwarded.
+    pub(super) fn apply(&self, forward: &mut Forward) {
+        if let Some(timeout) = self.response_timeout {
+            forward.request_timeout_ms = timeout;
+            forward.request_timeout_disabled = timeout == 0;
+        }
+        forward.backend_timeout_ms = self.per_try_timeout;
+        forward.retry = self.retry.clone().map(Box::new);
+    }
+
+    /// Reads a duration in milliseconds; 0 for `infinity`.
+    fn duration(&mut self, metadata: &Metadata, name: &str) -> Option<u64> {
+        let value = get(metadata, name)?;
+        if ["infinity", "infinite"].contains(&value) {
+            return Some(0);
+        }
+        let read = durations::milliseconds(value);
+        if read.is_err() {
+            self.fault(
+                name,
+                value,
+                "expected a duration such as \"10s\", or \"infinity\"",
+            );
+        }
+        read.ok()
+    }
+
+    fn fault(&mut self, name: &str, value: &str, expected: &str) {
+        let message =
+            format!("metadata.annotations {OF_CONTOUR}{name}: {value:?} has no effect; {expected}");
+        self.faults.push(message);
+    }
+}
+
+/// Adds a condition of Envoy's `retry_on`. Returns false if it is unknown.
+fn add(retry: &mut Retry, condition: &str) -> bool {
+    let statuses = match condition {
+        // Connections that fail before a request is sent are always retried.
+        "connect-failure" | "refused-stream" | "reset-before-request" => return true,
+        "retriable-4xx" => 409..=409,
+        "gateway-error" => 502..=504,
+        "5xx" => 500..=599,
+        "reset" => 0..=0,
+        _ => return false,
+    };
+    if condition != "retriable-4xx" {
+        retry.unprocessed_only = false;
+    }
+    retry.statuses.extend(statuses.filter(|status| *status > 0));
+    retry.statuses.sort_unstable();
+    retry.statuses.dedup();
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(annotations: &[(&str, &str)]) -> Metadata {
+        let named = annotations.iter();
+        let named = named.map(|(name, value)| (format!("{OF_CONTOUR}{name}"), (*value).to_owned()));
+        Metadata {
+            annotations: named.collect(),
+            ..Metadata::default()
+        }
+    }
+
+    fn forward(annotations: &[(&str, &str)]) -> (Forward, usize) {
+        let read = Forwarding::read(&metadata(annotations));
+        let mut forward = Forward::default();
+        read.apply(&mut forward);
+        (forward, read.faults.len())
+    }
+
+    #[test]
+    fn timeouts_accept_infinity_and_report_nonsense() {
+        let (forward_, faults) = forward(&[("response-timeout", "1m30s")]);
+        assert_eq!((forward_.request_timeout_ms, faults), (90_000, 0));
+        let (forward_, faults) = forward(&[("request-timeout", "infinity")]);
+        assert_eq!((forward_.request_timeout_disabled, faults), (true, 0));
+        assert_eq!(
+            forward(&[("response-timeout", "soon")]),
+            (Forward::default(), 1)
+        );
+    }
+
+    #[test]
+    fn retries_follow_conditions_of_envoy() {
+        let retry = |annotations: &[(&str, &str)]| {
+            let (forward, faults) = forward(annotations);
+            let retry = forward
+                .retry
+                .map(|it| (it.statuses, it.attempts, it.unprocessed_only));
+            (retry, forward.backend_timeout_ms, faults)
+        };
+        let all: Vec<u32> = (500..600).collect();
+        assert_eq!(retry(&[("num-retries", "3")]), (None, 0, 0));
+        assert_eq!(
+            retry(&[
+                ("retry-on", "gateway-error, retriable-4xx"),
+                ("per-try-timeout", "2s")
+            ]),
+            (Some((vec![409, 502, 503, 504], 1, false)), 2_000, 0)
+        );
+        assert_eq!(
+            retry(&[("retry-on", "5xx,gateway-error"), ("num-retries", "1000")]),
+            (Some((all, Retry::MOST_ATTEMPTS, false)), 0, 0)
+        );
+        assert_eq!(
+            retry(&[("retry-on", "connect-failure,odd"), ("num-retries", "-1")]),
+            (Some((Vec::new(), 0, true)), 0, 1)
+        );
+    }
+
+    #[test]
+    fn versions_of_tls_are_checked() {
+        let fault = |value: &str| tls_fault(&metadata(&[("tls-minimum-protocol-version", value)]));
+        assert_eq!(fault("1.3"), None);
+        assert!(fault("1.1").is_some());
+        let read = metadata(&[("tls-maximum-protocol-version", "1.2")]);
+        let options: Vec<_> = tls_options(&read).collect();
+        assert_eq!(options, [(MAX_VERSION, "1.2")]);
+    }
+}
