@@ -134,14 +134,20 @@ pub fn of_match(
     query_params: &[StringMatch],
 ) -> u64 {
     let path = match path {
-        Some(PathKind::Exact(path) | PathKind::Prefix(path) | PathKind::Regex(path)) => text(path),
+        Some(
+            PathKind::Exact(path)
+            | PathKind::Prefix(path)
+            | PathKind::Regex(path)
+            | PathKind::TextPrefix(path),
+        ) => text(path),
         None => 0,
     };
     let values = headers.iter().chain(query_params);
     let values = values.map(|StringMatch { name, kind }| {
         let value = match kind {
             Some(string_match::Kind::Exact(value) | string_match::Kind::Regex(value)) => value,
-            None => "",
+            Some(string_match::Kind::Text(text)) => &text.value,
+            Some(string_match::Kind::Present(_)) | None => "",
         };
         text(name).saturating_add(text(value))
     });

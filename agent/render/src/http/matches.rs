@@ -5,10 +5,11 @@ use envoy_types::pb::envoy::config::route::v3::{
     query_parameter_matcher::QueryParameterMatchSpecifier, route_match::GrpcRouteMatchOptions,
     route_match::PathSpecifier,
 };
-use envoy_types::pb::envoy::r#type::matcher::v3::StringMatcher;
+use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
 use sesame_proto::canonical_path::in_either_case;
 use sesame_proto::expressions::{self, MOST_INSTRUCTIONS};
-use sesame_proto::schema::{PathMatch, StringMatch, path_match, string_match};
+use sesame_proto::schema::text_match::Operator;
+use sesame_proto::schema::{PathMatch, StringMatch, TextMatch, path_match, string_match};
 
 use super::headers;
 use crate::wrappers;
@@ -27,7 +28,7 @@ pub(crate) fn render(
     }
     for StringMatch { name, kind } in header_matches {
         headers::check_name(name).map_err(|reason| format!("header match `{name}`: {reason}"))?;
-        headers.push(header(name, string(name, kind.as_ref())?));
+        headers.push(header_match(name, kind.as_ref())?);
     }
     let query_parameters = query_params
         .iter()
@@ -38,11 +39,15 @@ pub(crate) fn render(
                     name.len()
                 ));
             }
+            let specifier = match kind {
+                Some(string_match::Kind::Present(present)) => {
+                    QueryParameterMatchSpecifier::PresentMatch(*present)
+                }
+                kind => QueryParameterMatchSpecifier::StringMatch(string(name, kind.as_ref())?),
+            };
             Ok(QueryParameterMatcher {
                 name: name.clone(),
-                query_parameter_match_specifier: Some(QueryParameterMatchSpecifier::StringMatch(
-                    string(name, kind.as_ref())?,
-                )),
+                query_parameter_match_specifier: Some(specifier),
             })
         })
         .collect::<Result<_, _>>()?;
@@ -89,6 +94,17 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
     let kind =
         kind.ok_or("path match: expected an exact path, a prefix or a regular expression")?;
     Ok(match kind {
+        path_match::Kind::TextPrefix(prefix) => {
+            if !prefix.starts_with('/') || prefix.contains(['?', '#']) {
+                return Err(format!(
+                    "path match: `{prefix}` is not a prefix of paths; expected `/`, without `?` and `#`"
+                ));
+            }
+            match in_either_case(prefix) {
+                Some(pattern) => PathSpecifier::SafeRegex(wrappers::regex(format!("{pattern}.*"))),
+                None => PathSpecifier::Prefix(prefix.clone()),
+            }
+        }
         path_match::Kind::Exact(path) => match in_either_case(path) {
             Some(pattern) => PathSpecifier::SafeRegex(wrappers::regex(&pattern)),
             None => PathSpecifier::Path(path.clone()),
@@ -124,8 +140,61 @@ pub(crate) fn header(name: &str, value: StringMatcher) -> HeaderMatcher {
     }
 }
 
+/// Returns the matcher of a header. Envoy compares several values of one name as one, joined by
+/// commas.
+fn header_match(name: &str, kind: Option<&string_match::Kind>) -> Result<HeaderMatcher, String> {
+    Ok(match kind {
+        Some(string_match::Kind::Present(present)) => HeaderMatcher {
+            name: name.to_owned(),
+            header_match_specifier: Some(HeaderMatchSpecifier::PresentMatch(*present)),
+            ..Default::default()
+        },
+        Some(string_match::Kind::Text(text)) => HeaderMatcher {
+            invert_match: text.negate,
+            treat_missing_header_as_empty: text.missing_is_empty,
+            ..header(name, text_match(name, text)?)
+        },
+        kind => header(name, string(name, kind)?),
+    })
+}
+
+/// Returns the matcher of a text, without its negation.
+fn text_match(name: &str, text: &TextMatch) -> Result<StringMatcher, String> {
+    let TextMatch {
+        operator,
+        value,
+        ignore_case,
+        negate: _,
+        missing_is_empty: _,
+    } = text;
+    let value = value.clone();
+    let pattern = match Operator::try_from(*operator) {
+        Ok(Operator::Exact) => MatchPattern::Exact(value),
+        // Envoy refuses these without a value.
+        _ if value.is_empty() => return Err(format!("match of `{name}`: the value is empty")),
+        Ok(Operator::Prefix) => MatchPattern::Prefix(value),
+        Ok(Operator::Suffix) => MatchPattern::Suffix(value),
+        Ok(Operator::Contains) => MatchPattern::Contains(value),
+        Err(_) => {
+            return Err(format!(
+                "match of `{name}`: the operator {operator} is unknown"
+            ));
+        }
+    };
+    Ok(StringMatcher {
+        ignore_case: *ignore_case,
+        ..wrappers::string(pattern)
+    })
+}
+
 fn string(name: &str, kind: Option<&string_match::Kind>) -> Result<StringMatcher, String> {
     match kind {
+        Some(string_match::Kind::Text(text)) if !text.negate && !text.missing_is_empty => {
+            text_match(name, text)
+        }
+        Some(string_match::Kind::Text(_) | string_match::Kind::Present(_)) => Err(format!(
+            "match of `{name}`: only headers can be compared in this way"
+        )),
         Some(string_match::Kind::Exact(value)) => Ok(wrappers::exact(value)),
         Some(string_match::Kind::Regex(pattern)) => {
             check_expression(pattern).map_err(|reason| format!("match of `{name}`: {reason}"))?;

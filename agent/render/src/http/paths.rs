@@ -48,6 +48,13 @@ pub(crate) fn replacement(
             let from = match matched.and_then(|path| path.kind.as_ref()) {
                 None => "",
                 Some(path_match::Kind::Prefix(prefix)) => prefix.trim_end_matches('/'),
+                // The slash that was matched is restored: `/foo/x` becomes `/to/x`.
+                Some(path_match::Kind::TextPrefix(prefix)) if prefix.ends_with('/') => {
+                    let to = rooted(to);
+                    let to = format!("{}/", to.trim_end_matches('/'));
+                    return Ok(replaced(prefix, &to));
+                }
+                Some(path_match::Kind::TextPrefix(prefix)) => prefix,
                 Some(path_match::Kind::Exact(_) | path_match::Kind::Regex(_)) => {
                     return Err("replacing a prefix requires a prefix match".to_owned());
                 }
@@ -68,16 +75,21 @@ pub(crate) fn replacement(
                     pattern: format!("^{}/?", in_either_case(from).unwrap_or_else(|| quote(from))),
                     to: "/".to_owned(),
                 },
-                // Matched by an expression, for which Envoy would replace the whole path.
-                (from, to) => match in_either_case(from) {
-                    Some(from) => PathReplacement::Regex {
-                        pattern: format!("^{from}"),
-                        to: to.to_owned(),
-                    },
-                    None => PathReplacement::Prefix(to.to_owned()),
-                },
+                (from, to) => replaced(from, to),
             })
         }
+    }
+}
+
+/// Returns the replacement of a prefix.
+fn replaced(from: &str, to: &str) -> PathReplacement {
+    match in_either_case(from) {
+        // Matched by an expression, for which Envoy would replace the whole path.
+        Some(from) => PathReplacement::Regex {
+            pattern: format!("^{from}"),
+            to: to.to_owned(),
+        },
+        None => PathReplacement::Prefix(to.to_owned()),
     }
 }
 

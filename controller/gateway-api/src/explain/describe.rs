@@ -1,7 +1,8 @@
 //! Matches and changes as text.
 
+use sesame_proto::schema::text_match::Operator;
 use sesame_proto::schema::{
-    HeaderModifier, PathMatch, Route, StringMatch, path_match, string_match,
+    HeaderModifier, PathMatch, Route, StringMatch, TextMatch, path_match, string_match,
 };
 
 /// Returns a match as text.
@@ -28,6 +29,7 @@ fn path(path: Option<&PathMatch>) -> String {
             "" => "every path".to_owned(),
             prefix => format!("path prefix {prefix}"),
         },
+        Some(path_match::Kind::TextPrefix(prefix)) => format!("path begins with {prefix}"),
     }
 }
 
@@ -36,8 +38,32 @@ fn value(what: &str, of: &StringMatch) -> String {
     match kind {
         Some(string_match::Kind::Exact(value)) => format!("{what} {name} is {value:?}"),
         Some(string_match::Kind::Regex(pattern)) => format!("{what} {name} matches {pattern}"),
+        Some(string_match::Kind::Present(true)) => format!("{what} {name} is present"),
+        Some(string_match::Kind::Present(false)) => format!("{what} {name} is absent"),
+        Some(string_match::Kind::Text(text)) => format!("{what} {name} {}", comparison(text)),
         None => format!("{what} {name}"),
     }
+}
+
+/// Describes a comparison, for instance `does not contain "x" in any case`.
+pub(super) fn comparison(text: &TextMatch) -> String {
+    let verb = match (text.operator(), text.negate) {
+        (Operator::Exact, false) => "is",
+        (Operator::Exact, true) => "is not",
+        (Operator::Prefix, false) => "begins with",
+        (Operator::Prefix, true) => "does not begin with",
+        (Operator::Suffix, false) => "ends with",
+        (Operator::Suffix, true) => "does not end with",
+        (Operator::Contains, false) => "contains",
+        (Operator::Contains, true) => "does not contain",
+    };
+    let case = if text.ignore_case { " in any case" } else { "" };
+    let missing = if text.missing_is_empty {
+        ", empty if missing"
+    } else {
+        ""
+    };
+    format!("{verb} {:?}{case}{missing}", text.value)
 }
 
 /// Describes the changes of headers; empty if there are none. `current` returns a header's previous

@@ -23,6 +23,10 @@ pub(super) fn replaced(
             let from = match matched.and_then(|it| it.kind.as_ref()) {
                 None => "",
                 Some(path_match::Kind::Prefix(prefix)) => prefix.trim_end_matches('/'),
+                // Without its slash, the rest keeps one.
+                Some(path_match::Kind::TextPrefix(prefix)) => {
+                    prefix.strip_suffix('/').unwrap_or(prefix)
+                }
                 Some(path_match::Kind::Exact(_) | path_match::Kind::Regex(_)) => {
                     return Err(
                         "a prefix can only be replaced if the rule matches a prefix".to_owned()

@@ -2,9 +2,11 @@
 
 use sesame_proto::canonical_path::upper_escapes;
 use sesame_proto::expressions::{self, MOST_INSTRUCTIONS};
-use sesame_proto::schema::{Route, StringMatch, path_match, string_match};
+use sesame_proto::schema::text_match::Operator;
+use sesame_proto::schema::{Route, StringMatch, TextMatch, path_match, string_match};
 
 use super::compared::{Compared, HeaderValue};
+use super::describe;
 use super::expressions::Expressions;
 
 /// Returns the reason why rendering omits a match: Envoy would reject the whole table because of
@@ -19,12 +21,28 @@ pub(super) fn left_out(route: &Route) -> Option<String> {
                 return Some(format!("it is left out: {prefix:?} is not a path prefix"));
             }
         }
+        Some(path_match::Kind::TextPrefix(prefix)) => {
+            if !prefix.starts_with('/') || prefix.contains(['?', '#']) {
+                return Some(format!(
+                    "it is left out: {prefix:?} is not a prefix of paths"
+                ));
+            }
+        }
         Some(path_match::Kind::Exact(_)) | None => {}
     }
     for StringMatch { name, kind } in route.headers.iter().chain(&route.query_params) {
         match kind {
             Some(string_match::Kind::Regex(pattern)) => patterns.push(pattern),
-            Some(string_match::Kind::Exact(_)) => {}
+            Some(string_match::Kind::Text(text))
+                if text.value.is_empty() && text.operator() != Operator::Exact =>
+            {
+                return Some(format!("it is left out: its value for {name} is empty"));
+            }
+            Some(
+                string_match::Kind::Exact(_)
+                | string_match::Kind::Text(_)
+                | string_match::Kind::Present(_),
+            ) => {}
             None => return Some(format!("it is left out: it has no value for {name}")),
         }
     }
@@ -113,6 +131,10 @@ pub(super) fn of_path(
             let below = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
             (!below).then(|| format!("the path {asked} does not have the prefix {prefix}"))
         }
+        path_match::Kind::TextPrefix(prefix) => {
+            let begins = upper_escapes(asked).starts_with(&*upper_escapes(prefix));
+            (!begins).then(|| format!("the path {asked} does not begin with {prefix}"))
+        }
         path_match::Kind::Regex(pattern) => (!expressions.matches(pattern, asked))
             .then(|| format!("the path {asked} does not match {pattern}")),
     }
@@ -124,13 +146,31 @@ fn of_header(
     expressions: &mut Expressions,
 ) -> Option<String> {
     let name = &header.name;
+    let what = format!("header {name}");
+    match (&header.kind, request.header(name)) {
+        (_, HeaderValue::Unknown) => {
+            return Some(format!(
+                "header {name} is set by the proxy, to a value that is unknown here"
+            ));
+        }
+        (Some(string_match::Kind::Present(present)), value) => {
+            return of_presence(&what, *present, !matches!(value, HeaderValue::Absent));
+        }
+        (Some(string_match::Kind::Text(text)), HeaderValue::Absent) if text.missing_is_empty => {
+            return of_text(&what, text, "");
+        }
+        (Some(string_match::Kind::Text(text)), HeaderValue::Is(values)) => {
+            // Envoy compares all values as one.
+            return of_text(&what, text, &values.join(","));
+        }
+        _ => {}
+    }
     match request.header(name) {
         HeaderValue::Absent => Some(format!("header {name} is missing")),
         HeaderValue::Unknown => Some(format!(
             "header {name} is set by the proxy, to a value that is unknown here"
         )),
         HeaderValue::Is(values) => {
-            let what = format!("header {name}");
             let reasons = values
                 .iter()
                 .map(|value| of_value(&what, header, value, expressions));
@@ -147,7 +187,12 @@ fn of_query(
     expressions: &mut Expressions,
 ) -> Option<String> {
     let name = &param.name;
-    match request.query_param(name) {
+    let value = request.query_param(name);
+    if let Some(string_match::Kind::Present(present)) = &param.kind {
+        let what = format!("query parameter {name}");
+        return of_presence(&what, *present, value.is_some());
+    }
+    match value {
         None => Some(format!("query parameter {name} is missing")),
         Some(value) => {
             let what = format!("query parameter {name}");
@@ -166,7 +211,40 @@ fn of_value(
         string_match::Kind::Exact(exact) => {
             (exact != value).then(|| format!("{what} is {value:?}, not {exact:?}"))
         }
+        string_match::Kind::Text(text) => of_text(what, text, value),
+        string_match::Kind::Present(present) => of_presence(what, *present, true),
         string_match::Kind::Regex(pattern) => (!expressions.matches(pattern, value))
             .then(|| format!("{what} is {value:?}, which does not match {pattern}")),
     }
+}
+
+fn of_presence(what: &str, wanted: bool, present: bool) -> Option<String> {
+    let is = if present { "present" } else { "missing" };
+    (wanted != present).then(|| format!("{what} is {is}"))
+}
+
+fn of_text(what: &str, text: &TextMatch, value: &str) -> Option<String> {
+    (!fulfils(text, value)).then(|| {
+        format!(
+            "{what} is {value:?}; expected: {}",
+            describe::comparison(text)
+        )
+    })
+}
+
+/// Returns true if a value compares with a text as wanted.
+pub(super) fn fulfils(text: &TextMatch, value: &str) -> bool {
+    let folded = |text: &str| text.to_ascii_lowercase();
+    let (value, wanted) = if text.ignore_case {
+        (folded(value), folded(&text.value))
+    } else {
+        (value.to_owned(), text.value.clone())
+    };
+    let compares = match text.operator() {
+        Operator::Exact => value == wanted,
+        Operator::Prefix => value.starts_with(&wanted),
+        Operator::Suffix => value.ends_with(&wanted),
+        Operator::Contains => value.contains(&wanted),
+    };
+    compares != text.negate
 }

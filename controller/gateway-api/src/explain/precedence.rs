@@ -72,6 +72,7 @@ fn path_length(route: &Route) -> usize {
         Some(
             path_match::Kind::Exact(path)
             | path_match::Kind::Prefix(path)
+            | path_match::Kind::TextPrefix(path)
             | path_match::Kind::Regex(path),
         ) => path.len(),
         None => 0,

@@ -6,6 +6,7 @@ use sesame_proto::schema::{
     Listener, Port, Protocol, Route, StringMatch, path_match, string_match,
 };
 
+use super::matching;
 use super::request::{ExplainRequest, HeaderField, UrlScheme};
 
 /// Replacement for a wildcard that is unlikely to be in an exact hostname.
@@ -32,6 +33,9 @@ pub(super) fn witness(
     let mut authority = host;
     let mut headers = Vec::new();
     for header in &route.headers {
+        if matches!(header.kind, Some(string_match::Kind::Present(false))) {
+            continue;
+        }
         let value = value(header)?;
         if header.name.eq_ignore_ascii_case("host") {
             authority = value;
@@ -47,7 +51,9 @@ pub(super) fn witness(
         });
     }
     let mut path = path(route)?;
-    for (at, param) in route.query_params.iter().enumerate() {
+    let absent = |it: &&StringMatch| matches!(it.kind, Some(string_match::Kind::Present(false)));
+    let given = route.query_params.iter().filter(|it| !absent(it));
+    for (at, param) in given.enumerate() {
         let mark = if at == 0 { "?" } else { "&" };
         path.extend([mark, &param.name, "=", &value(param)?]);
     }
@@ -75,6 +81,7 @@ fn path(route: &Route) -> Option<String> {
             "" => "/".to_owned(),
             prefix => prefix.to_owned(),
         }),
+        Some(path_match::Kind::TextPrefix(prefix)) => Some(prefix.clone()),
         Some(path_match::Kind::Regex(pattern)) => {
             example(pattern).filter(|path| path.starts_with('/') && !path.contains('?'))
         }
@@ -85,6 +92,15 @@ fn value(of: &StringMatch) -> Option<String> {
     match of.kind.as_ref()? {
         string_match::Kind::Exact(value) => Some(value.clone()),
         string_match::Kind::Regex(pattern) => example(pattern),
+        string_match::Kind::Present(_) => Some("a".to_owned()),
+        string_match::Kind::Text(text) if text.negate => {
+            let other = |value: &&str| matching::fulfils(text, value);
+            ["a", "b", "0"]
+                .iter()
+                .find(|it| other(it))
+                .map(|it| (*it).to_owned())
+        }
+        string_match::Kind::Text(text) => Some(text.value.clone()),
     }
 }
 

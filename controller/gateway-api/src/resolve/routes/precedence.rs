@@ -5,6 +5,9 @@
 //! Exact and are compared with prefixes by their length, a prefix first when equal. So `/api/.*` comes
 //! before the prefix `/api`, and `.*` after every real prefix.
 //!
+//! A prefix of characters, which only HTTPProxies have, comes after a prefix of elements with the
+//! same length.
+//!
 //! GRPCRoutes: most specific hostname; longest service; longest method; most headers; then as above. They take gRPC
 //! requests only, and come before the HTTPRoutes of the same hostname.
 
@@ -25,10 +28,18 @@ pub(crate) enum MatchRank {
 pub(crate) struct HttpRank {
     not_exact: bool,
     path_length: Reverse<usize>,
-    regex: bool,
+    kind: PathRank,
     any_method: bool,
     headers: Reverse<usize>,
     query_params: Reverse<usize>,
+}
+
+/// Order of paths of equal length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum PathRank {
+    Elements,
+    Text,
+    Regex,
 }
 
 impl MatchRank {
@@ -36,16 +47,17 @@ impl MatchRank {
         if let Some(grpc) = conditions.grpc {
             return Self::Grpc(grpc, Reverse(conditions.headers.len()));
         }
-        let (not_exact, length, regex) = match &conditions.path {
-            Kind::Exact(path) => (false, path.len(), false),
-            Kind::Prefix(prefix) => (true, prefix.len(), false),
-            Kind::Regex(pattern) => (true, pattern.len(), true),
+        let (not_exact, length, kind) = match &conditions.path {
+            Kind::Exact(path) => (false, path.len(), PathRank::Elements),
+            Kind::Prefix(prefix) => (true, prefix.len(), PathRank::Elements),
+            Kind::TextPrefix(prefix) => (true, prefix.len(), PathRank::Text),
+            Kind::Regex(pattern) => (true, pattern.len(), PathRank::Regex),
         };
         let of_host = usize::from(conditions.one_label);
         Self::Http(HttpRank {
             not_exact,
             path_length: Reverse(length),
-            regex,
+            kind,
             any_method: conditions.method.is_empty(),
             headers: Reverse(conditions.headers.len().saturating_sub(of_host)),
             query_params: Reverse(conditions.query_params.len()),

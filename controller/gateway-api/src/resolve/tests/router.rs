@@ -1,8 +1,10 @@
 //! Answers of a proxy that follows a snapshot to the letter. The tests speak in requests and answers.
 
 use sesame_proto::schema::route::Action;
+use sesame_proto::schema::text_match::Operator;
 use sesame_proto::schema::{
-    Listener, Protocol, Route, RouteTable, Snapshot, VirtualHost, path_match, string_match,
+    Listener, Protocol, Route, RouteTable, Snapshot, TextMatch, VirtualHost, path_match,
+    string_match,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -92,22 +94,41 @@ fn matches(route: &Route, request: &Request<'_>) -> bool {
             .path
             .strip_prefix(prefix.as_str())
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
+        path_match::Kind::TextPrefix(prefix) => request.path.starts_with(prefix.as_str()),
         path_match::Kind::Regex(pattern) => full(pattern, request.path),
     };
     let all = |wanted: &[sesame_proto::schema::StringMatch], given: &[(&str, &str)]| {
         wanted.iter().all(|wanted| {
-            given.iter().any(|(name, value)| {
-                *name == wanted.name
-                    && match wanted.kind.as_ref().expect("a kind") {
-                        string_match::Kind::Exact(text) => text == value,
-                        string_match::Kind::Regex(pattern) => full(pattern, value),
-                    }
-            })
+            let mut named = given.iter().filter(|(name, _)| *name == wanted.name);
+            match wanted.kind.as_ref().expect("a kind") {
+                string_match::Kind::Exact(text) => named.any(|(_, value)| text == value),
+                string_match::Kind::Regex(pattern) => named.any(|(_, value)| full(pattern, value)),
+                string_match::Kind::Present(present) => named.next().is_some() == *present,
+                string_match::Kind::Text(text) => {
+                    let value = named.next().map(|(_, value)| *value);
+                    let value = value.or(text.missing_is_empty.then_some(""));
+                    value.is_some_and(|value| compares(text, value) != text.negate)
+                }
+            }
         })
     };
     path && (route.method.is_empty() || route.method == request.method)
         && all(&route.headers, request.headers)
         && all(&route.query_params, request.query)
+}
+
+fn compares(text: &TextMatch, value: &str) -> bool {
+    let fold = |given: &str| match text.ignore_case {
+        true => given.to_ascii_lowercase(),
+        false => given.to_owned(),
+    };
+    let (value, wanted) = (fold(value), fold(&text.value));
+    match text.operator() {
+        Operator::Exact => value == wanted,
+        Operator::Prefix => value.starts_with(&wanted),
+        Operator::Suffix => value.ends_with(&wanted),
+        Operator::Contains => value.contains(&wanted),
+    }
 }
 
 fn describe(action: Option<&Action>) -> String {
