@@ -9,6 +9,7 @@
 //! Never leave a file on disk that Envoy rejected, and never write an Envoy file except by rename.
 
 mod ahead;
+mod confirm;
 mod journal;
 mod on_disk;
 pub mod plan;

@@ -60,6 +60,16 @@ impl OnDisk {
         self.content.clusters.len() > rendered.clusters.len()
     }
 
+    /// Returns true if it has route tables that `rendered` lacks.
+    pub(super) fn has_more_tables_than(&self, rendered: &Rendered) -> bool {
+        let both = merge(
+            self.of(XdsKind::RouteTable),
+            resources(rendered, XdsKind::RouteTable).iter(),
+        );
+        both.into_iter()
+            .any(|pair| matches!(pair, EitherOrBoth::Left(_)))
+    }
+
     /// Returns an upper bound of the files that an Envoy watches if it reads these.
     pub fn subscriptions(&self) -> usize {
         let leaves = XdsKind::LEAVES.map(|kind| self.of(kind).len());

@@ -288,6 +288,18 @@ fn unused_clusters_go_with_next_cluster_write() {
             r"Orphans: -eds c1",
         ]
     );
+    // Connections of a removed listener drain: they may use any of these.
+    let held = plan(&disk, &third, Removal::Hold).unwrap();
+    assert_eq!(
+        text(&held),
+        [
+            r#"Leaves: eds c3["c3"]"#,
+            r#"ClustersUnion: cds["c1", "c2", "c3"]"#,
+            r#"RouteTables: rds t1["t1"]"#,
+        ]
+    );
+    let both = ["c1".to_owned(), "c2".to_owned()].into();
+    assert_eq!(held.outcome(&third).unused, both);
     // Back to the cluster that still exists: only the table changes.
     let back = plan(&disk, &moved_to("c1"), Removal::Later).unwrap();
     assert_eq!(text(&back), [r#"RouteTables: rds t1["t1"]"#]);

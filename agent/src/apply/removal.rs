@@ -29,6 +29,9 @@ pub enum Removal {
     /// With a later transaction, if few resources are left over. Earlier leftovers are removed as
     /// soon as the clusters are written anyway.
     Later,
+    /// Not now, if few resources are left over: connections of removed listeners drain, and their
+    /// route tables, which Envoy keeps until then, may use any of these.
+    Hold,
 }
 
 /// Unused clusters that stay after a transaction, and the files that they name.
@@ -71,6 +74,17 @@ pub(super) fn clusters(
         cluster.is_ok_and(|cluster| is_encrypted(&cluster))
     };
     let may_stay = is_little && !unused_now.iter().any(is_encrypted);
+    if removal == Removal::Hold && may_stay {
+        let unused = together_all(&unused_before, &unused_now);
+        return ClusterWrites {
+            union: is_written.then(|| with(&unused)),
+            last: None,
+            left_over: LeftOver {
+                clusters: unused.into_iter().cloned().collect(),
+                leaves: Vec::new(),
+            },
+        };
+    }
     if removal == Removal::Later && may_stay {
         // Envoy has confirmed that no file on disk uses the leftovers.
         let (union, unused) = if is_written {

@@ -2,7 +2,6 @@
 //!
 //! Only accepted files remain: a refused file would turn the next start into an outage.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use bytes::Bytes;
 
 use super::ahead;
 use super::journal::Files;
-use super::on_disk::{OnDisk, find, resources_mut};
+use super::on_disk::{OnDisk, find};
 use super::plan::{Phase, Plan, PlanStep, Write, plan};
 use super::removal::Removal;
 use super::report::{ApplyReport, Outcome, Refusal, StepReport};
@@ -34,14 +33,16 @@ use sesame_render::{Rendered, Resource};
 pub struct Applier {
     files: Files,
     log: EnvoyLog,
-    on_disk: OnDisk,
+    pub(super) on_disk: OnDisk,
     /// True if Envoy has confirmed the files on disk since this agent started.
-    confirmed: bool,
+    pub(super) confirmed: bool,
     patience: Patience,
     /// See [`Applier::set_pace`].
     pace: Duration,
     /// See [`Applier::set_removal`].
     removal: Removal,
+    /// See [`Applier::take_retired`].
+    retired: bool,
     /// See [`Applier::with_instances`].
     instances: EnvoyInstances,
 }
@@ -68,6 +69,7 @@ impl Applier {
             patience: Patience::default(),
             pace: Duration::ZERO,
             removal: Removal::AtOnce,
+            retired: false,
             instances: EnvoyInstances::default(),
         };
         let undone = rollback::all(&mut applier.files, envoy).await;
@@ -97,6 +99,12 @@ impl Applier {
     /// Sets when the next transactions of a running Envoy remove unused resources.
     pub fn set_removal(&mut self, removal: Removal) {
         self.removal = removal;
+    }
+
+    /// Returns true if a transaction since the last call has removed route tables. Connections that
+    /// drain use them in their last version.
+    pub fn take_retired(&mut self) -> bool {
+        std::mem::take(&mut self.retired)
     }
 
     /// Rereads the files that an Envoy has read by itself and that others may have touched.
@@ -150,7 +158,12 @@ impl Applier {
         if let (Some(envoy), false) = (envoy, self.confirmed) {
             self.confirm(envoy).await;
         }
-        let removal = envoy.map_or(Removal::AtOnce, |_| self.removal);
+        let retires = envoy.is_some() && self.on_disk.has_more_tables_than(desired.rendered);
+        let removal = match envoy {
+            None => Removal::AtOnce,
+            Some(_) if retires => Removal::Hold,
+            Some(_) => self.removal,
+        };
         let plan = plan(&self.on_disk, desired.rendered, removal)?;
         let shares = &desired.rendered.shares;
         // With thousands of backends the shares file keeps Envoy busy for some milliseconds, which
@@ -176,6 +189,7 @@ impl Applier {
         match done {
             Ok(Ok(())) => {
                 self.finish(&plan, desired.rendered, envoy.is_some())?;
+                self.retired |= retires;
                 if shares_follow {
                     self.share_out(shares)?;
                 }
@@ -199,40 +213,6 @@ impl Applier {
                 Err(error)
             }
         }
-    }
-
-    /// Records the files that the running Envoy has not taken in their present version.
-    async fn confirm(&mut self, envoy: &Admin) {
-        let Ok(versions) = envoy.version_texts().await else {
-            // The transaction itself will show.
-            return;
-        };
-        let mut unconfirmed = BTreeSet::new();
-        let mut check = |subscription: Subscription, resources: &[Resource]| {
-            let version = response::version(subscription.kind, resources);
-            let reported = versions.of(&subscription, &version);
-            if reported.is_some_and(|reported| reported != version) {
-                unconfirmed.insert(subscription);
-            }
-        };
-        for kind in XdsKind::LISTS {
-            check(Subscription::new(kind, ""), self.on_disk.of(kind));
-        }
-        for kind in XdsKind::LEAVES {
-            for leaf in self.on_disk.of(kind) {
-                let subscription = Subscription::new(kind, &leaf.name);
-                check(subscription, std::slice::from_ref(leaf));
-            }
-        }
-        self.on_disk.unconfirmed = unconfirmed;
-        // An Envoy without any accepted version of a list serves at most a part of it; a union with
-        // the rest would be refused again.
-        for kind in XdsKind::LISTS {
-            if versions.of(&Subscription::new(kind, ""), "") == Some("") {
-                *resources_mut(&mut self.on_disk.content, kind) = Arc::default();
-            }
-        }
-        self.confirmed = true;
     }
 
     /// Writes all files. Without an Envoy, referenced files must exist first, but that is all.

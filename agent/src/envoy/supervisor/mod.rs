@@ -50,6 +50,7 @@ pub struct Supervisor {
     admin: Admin,
     commands: mpsc::Sender<SupervisorCommand>,
     ports: watch::Sender<BTreeSet<SocketAddr>>,
+    drain_time: Duration,
 }
 
 impl Supervisor {
@@ -70,6 +71,7 @@ impl Supervisor {
         let found = find_running(directory, &config.command(None));
         let found = found.map_err(PathError::at(directory))?;
         let (state, seen) = watch::channel(State::Starting { pid: None });
+        let drain_time = config.drain_time;
         let (commands, inbox) = mpsc::channel(1);
         let (ports, wanted_ports) = watch::channel(BTreeSet::new());
         let actor = Actor {
@@ -92,7 +94,13 @@ impl Supervisor {
             admin,
             commands,
             ports,
+            drain_time,
         })
+    }
+
+    /// Returns how long connections drain once their listener or Envoy is replaced.
+    pub(crate) fn drain_time(&self) -> Duration {
+        self.drain_time
     }
 
     /// Returns the admin interface of a running Envoy that [`Supervisor::start`] would adopt or

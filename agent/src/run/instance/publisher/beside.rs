@@ -73,6 +73,11 @@ impl Publisher {
         self.applier.set_removal(removal);
     }
 
+    /// Returns true if a change since the last call has removed listeners whose connections drain.
+    pub(in crate::run::instance) fn take_retired(&mut self) -> bool {
+        self.applier.take_retired()
+    }
+
     /// Returns whether Envoy has clusters that its accepted configuration does not use.
     pub(in crate::run::instance) fn has_left_over(&self) -> bool {
         let applied = &self.observed.borrow().applied;

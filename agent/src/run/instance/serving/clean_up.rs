@@ -16,7 +16,11 @@ const LONGEST: Duration = Duration::from_secs(10);
 
 /// Envoy's unused clusters, if any.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct CleanUp(Option<LeftOver>);
+pub(super) struct CleanUp {
+    left: Option<LeftOver>,
+    /// Until when connections of removed listeners may use unused clusters.
+    draining: Option<Instant>,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct LeftOver {
@@ -28,7 +32,10 @@ struct LeftOver {
 impl CleanUp {
     /// Returns when the current change should remove unused resources.
     pub(super) fn removal(self, now: Instant) -> Removal {
-        match self.0 {
+        if self.draining.is_some_and(|until| now < until) {
+            return Removal::Hold;
+        }
+        match self.left {
             Some(LeftOver { since, .. }) if now.saturating_duration_since(since) >= LONGEST => {
                 Removal::AtOnce
             }
@@ -38,14 +45,15 @@ impl CleanUp {
 
     /// Returns when to remove them, if no change waits then.
     pub(super) fn due(self) -> Option<Instant> {
-        Some(self.0?.last_change + QUIET)
+        let quiet = self.left?.last_change + QUIET;
+        Some(self.draining.map_or(quiet, |until| until.max(quiet)))
     }
 
     /// Records whether anything is unused after a change. `tried` means that the change should have
     /// removed it.
     fn note(&mut self, is_left: bool, tried: bool, now: Instant) {
-        let since = self.0.filter(|_| !tried).map_or(now, |left| left.since);
-        self.0 = is_left.then_some(LeftOver {
+        let since = self.left.filter(|_| !tried).map_or(now, |left| left.since);
+        self.left = is_left.then_some(LeftOver {
             since,
             last_change: now,
         });
@@ -62,6 +70,9 @@ impl Serving {
     pub(super) fn note_left_over(&mut self) {
         let now = Instant::now();
         let tried = self.clean_up.removal(now) == Removal::AtOnce;
+        if self.publisher.take_retired() {
+            self.clean_up.draining = Some(now + self.supervisor.drain_time());
+        }
         self.clean_up
             .note(self.publisher.has_left_over(), tried, now);
     }
@@ -117,5 +128,19 @@ mod tests {
         assert_eq!(clean_up.removal(start + LONGEST + QUIET), Removal::Later);
         clean_up.note(false, false, start + LONGEST);
         assert_eq!(clean_up.due(), None);
+    }
+
+    #[test]
+    fn unused_resources_stay_while_connections_drain() {
+        let start = Instant::now();
+        let drained = start + LONGEST * 3;
+        let mut clean_up = CleanUp {
+            draining: Some(drained),
+            ..CleanUp::default()
+        };
+        clean_up.note(true, false, start);
+        assert_eq!(clean_up.due(), Some(drained));
+        assert_eq!(clean_up.removal(start + LONGEST), Removal::Hold);
+        assert_eq!(clean_up.removal(drained), Removal::AtOnce);
     }
 }

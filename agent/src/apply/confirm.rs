@@ -1,0 +1,48 @@
+//! Comparison of the files on disk with what the running Envoy has taken.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use sesame_render::Resource;
+
+use super::Applier;
+use super::on_disk::resources_mut;
+use crate::envoy::Admin;
+use crate::xds::response;
+use crate::xds::{Subscription, XdsKind};
+
+impl Applier {
+    /// Records the files that the running Envoy has not taken in their present version.
+    pub(super) async fn confirm(&mut self, envoy: &Admin) {
+        let Ok(versions) = envoy.version_texts().await else {
+            // The transaction itself will show.
+            return;
+        };
+        let mut unconfirmed = BTreeSet::new();
+        let mut check = |subscription: Subscription, resources: &[Resource]| {
+            let version = response::version(subscription.kind, resources);
+            let reported = versions.of(&subscription, &version);
+            if reported.is_some_and(|reported| reported != version) {
+                unconfirmed.insert(subscription);
+            }
+        };
+        for kind in XdsKind::LISTS {
+            check(Subscription::new(kind, ""), self.on_disk.of(kind));
+        }
+        for kind in XdsKind::LEAVES {
+            for leaf in self.on_disk.of(kind) {
+                let subscription = Subscription::new(kind, &leaf.name);
+                check(subscription, std::slice::from_ref(leaf));
+            }
+        }
+        self.on_disk.unconfirmed = unconfirmed;
+        // An Envoy without any accepted version of a list serves at most a part of it; a union with
+        // the rest would be refused again.
+        for kind in XdsKind::LISTS {
+            if versions.of(&Subscription::new(kind, ""), "") == Some("") {
+                *resources_mut(&mut self.on_disk.content, kind) = Arc::default();
+            }
+        }
+        self.confirmed = true;
+    }
+}
