@@ -125,14 +125,23 @@ impl ResolvedStatuses {
 
     /// Returns the Ingresses of this controller.
     pub(crate) fn ingresses(&self) -> impl Iterator<Item = &ObjectKey> {
-        let first = Kind::Ingress.named(NamespacedName::default());
+        self.of_kind(Kind::Ingress)
+    }
+
+    /// Returns the Ingresses and HTTPProxies of this controller.
+    pub(crate) fn layered(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.ingresses().chain(self.of_kind(Kind::HttpProxy))
+    }
+
+    fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &ObjectKey> {
+        let first = kind.named(NamespacedName::default());
         let from_first = self.statuses.routes.range(first..);
-        let all = from_first.take_while(|(key, _)| key.kind == Kind::Ingress);
+        let all = from_first.take_while(move |(key, _)| key.kind == kind);
         all.map(|(key, _)| key)
     }
 
-    /// Returns the Gateway that the class of an Ingress names.
-    pub(crate) fn gateway_of_ingress(&self, ingress: &ObjectKey) -> Option<NamespacedName> {
+    /// Returns the Gateway that the class of an Ingress or HTTPProxy names.
+    pub(crate) fn gateway_of_layered(&self, ingress: &ObjectKey) -> Option<NamespacedName> {
         let reference = &self
             .statuses
             .routes

@@ -26,7 +26,8 @@ pub struct Provenance<'a> {
 pub enum ObjectPart<'a> {
     /// The object itself.
     Whole,
-    /// `listeners/NAME` of a Gateway or ListenerSet.
+    /// `listeners/NAME` of a Gateway or ListenerSet, or of a `TLSHost`: a host of HTTPProxies and
+    /// Ingresses on the Gateway of this name.
     Listener(&'a str),
     /// `rules/RULE` of a TLS, TCP or UDP route.
     Rule(usize),

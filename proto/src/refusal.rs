@@ -10,3 +10,6 @@ pub const MISDIRECTED: u32 = 421;
 
 /// Status for gRPC requests: Envoy maps 503 to UNAVAILABLE, but 500 to UNKNOWN.
 pub const GRPC: u32 = 503;
+
+/// Status for the share of a Service that cannot get it, of an HTTPProxy.
+pub const UNAVAILABLE: u32 = 503;

@@ -227,6 +227,7 @@ fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
         backend_timeout_ms: _,
         retry,
         session,
+        unavailable: _,
     } = forward;
     let common = [
         rewrite.as_deref().map_or(0, of_rewrite),

@@ -289,6 +289,37 @@ fn set_unless_empty(object: &mut Value, field: &str, value: &str) {
     }
 }
 
+/// Returns the IngressClass `edge`, which names the Gateway of [`edge`].
+pub fn ingress_class() -> Value {
+    json!({"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": {"name": "edge"},
+    "spec": {
+        "controller": "projectsesame.io/ingress-controller",
+        "parameters": {"apiGroup": "gateway.networking.k8s.io", "kind": "Gateway",
+            "scope": "Namespace", "namespace": "default", "name": "edge"},
+    }})
+}
+
+/// Returns an Ingress of the class `edge`.
+pub fn ingress(name: &str, annotations: &Value, spec: &Value) -> Value {
+    let mut ingress = json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+        "metadata": {"name": name, "namespace": "default", "annotations": annotations}, "spec": spec});
+    ingress["spec"]["ingressClassName"] = json!("edge");
+    ingress
+}
+
+/// Returns a Service with port 80 as the backend of an Ingress.
+pub fn ingress_backend(service: &str) -> Value {
+    json!({"service": {"name": service, "port": {"number": 80}}})
+}
+
+/// Returns a rule of an Ingress with paths: value, type and Service.
+pub fn ingress_rule(host: &str, paths: &[(&str, &str, &str)]) -> Value {
+    let paths = paths.iter().map(|(path, kind, service)| {
+        json!({"path": path, "pathType": kind, "backend": ingress_backend(service)})
+    });
+    json!({"host": host, "http": {"paths": paths.collect::<Vec<_>>()}})
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

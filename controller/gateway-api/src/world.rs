@@ -18,9 +18,10 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer};
 
 use crate::api::{
     BackendTlsPolicy, ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass,
-    GatewayMeshPolicy, GrpcRoute, HttpRoute, Ingress, IngressClass, ListenerSet, MeshOcgPolicy,
-    Metadata, Namespace, NamespacedName, Pod, ReferenceGrant, Secret, Service, SesameConfiguration,
-    TcpRoute, TlsRoute, UdpRoute, XBackend, XBackendTrafficPolicy, XMesh, XTelemetryPolicy,
+    GatewayMeshPolicy, GrpcRoute, HttpProxy, HttpRoute, Ingress, IngressClass, ListenerSet,
+    MeshOcgPolicy, Metadata, Namespace, NamespacedName, Pod, ReferenceGrant, Secret, Service,
+    SesameConfiguration, TcpRoute, TlsCertificateDelegation, TlsRoute, UdpRoute, XBackend,
+    XBackendTrafficPolicy, XMesh, XTelemetryPolicy,
 };
 
 pub use definitions::{
@@ -212,6 +213,7 @@ const CERTIFICATES: &[&str] = &[
 const EXPERIMENTAL: &[&str] = &["gateway.networking.x-k8s.io/v1alpha1"];
 const CORE: &[&str] = &["v1"];
 const NETWORKING: &[&str] = &["networking.k8s.io/v1"];
+const CONTOUR: &[&str] = &["projectcontour.io/v1"];
 const SESAME: &[&str] = &["projectsesame.io/v1alpha1"];
 
 kinds! {
@@ -233,6 +235,8 @@ kinds! {
     XBackendTrafficPolicy(XBackendTrafficPolicy) in x_backend_traffic_policies, "XBackendTrafficPolicy" ["xbtrafficpolicy"] "XBackendTrafficPolicies", EXPERIMENTAL, false;
     IngressClass(IngressClass) in ingress_classes, "IngressClass" [] "IngressClasses", NETWORKING, true;
     Ingress(Ingress) in ingresses, "Ingress" ["ing"] "Ingresses", NETWORKING, false;
+    HttpProxy(HttpProxy) in http_proxies, "HTTPProxy" ["proxy", "proxies"] "HTTPProxies", CONTOUR, false;
+    TlsCertificateDelegation(TlsCertificateDelegation) in tls_certificate_delegations, "TLSCertificateDelegation" ["tlscerts"] "TLSCertificateDelegations", CONTOUR, false;
     Service(Service) in services, "Service" ["svc"] "Services", CORE, false;
     EndpointSlice(EndpointSlice) in endpoint_slices, "EndpointSlice" [] "EndpointSlices", &["discovery.k8s.io/v1"], false;
     Pod(Pod) in pods, "Pod" ["po"] "Pods", CORE, false;
@@ -268,7 +272,7 @@ impl Kind {
 
     /// Returns true for kinds whose fields are all modelled.
     pub fn is_modelled(self) -> bool {
-        self.is_gateway_api() || self.is_own() || self.is_experimental()
+        self.is_gateway_api() || self.is_own() || self.is_experimental() || self.is_contour()
     }
 
     /// Returns true for kinds that only the experimental channel of the Gateway API has, and whose fields are all modelled.
@@ -277,6 +281,11 @@ impl Kind {
             self,
             Self::XTelemetryPolicy | Self::XBackend | Self::XBackendTrafficPolicy
         )
+    }
+
+    /// Returns true for Contour's kinds.
+    pub fn is_contour(self) -> bool {
+        self.api_versions() == CONTOUR
     }
 
     /// Returns true for Sesame's own kinds.

@@ -21,6 +21,7 @@
 //! ```
 
 mod configuration_definition;
+mod contour_definitions;
 pub mod credential;
 mod definition_schema;
 mod gateway_agent;
@@ -31,6 +32,7 @@ mod mesh_policy_definition;
 pub mod names;
 
 pub use self::configuration_definition::configuration_definition;
+pub use self::contour_definitions::{certificate_delegation_definition, http_proxy_definition};
 pub use self::gateway_agent::{
     GatewayAgent, GatewayAgentSpec, GatewayAgentStatus, MAX_ENTRIES, MAX_REPORT_SECONDS,
     MAX_REPORTED_ADDRESSES, MAX_RULES, MAX_TEXT, RefusedListener, RefusedObject, RefusedRoute,

@@ -3,19 +3,32 @@
 use anyhow::Result;
 use kube::CustomResourceExt as _;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use sesame_published::{
-    GatewayAgent, configuration_definition, mesh_ocg_policy_definition, mesh_policy_definition,
+    GatewayAgent, certificate_delegation_definition, configuration_definition,
+    http_proxy_definition, mesh_ocg_policy_definition, mesh_policy_definition,
 };
 
-/// Returns all definitions as YAML.
+/// Returns all definitions of Sesame's own kinds as YAML.
 pub(super) fn yaml() -> Result<String> {
-    let mut text = "# Made by `sesame-controller crds`; do not edit.\n".to_owned();
-    let definitions = [
+    print(&[
         GatewayAgent::crd(),
         configuration_definition()?,
         mesh_policy_definition()?,
         mesh_ocg_policy_definition()?,
-    ];
+    ])
+}
+
+/// Returns the definitions of Contour's kinds as YAML, for clusters without Contour.
+pub(super) fn of_contour() -> Result<String> {
+    print(&[
+        http_proxy_definition()?,
+        certificate_delegation_definition()?,
+    ])
+}
+
+fn print(definitions: &[CustomResourceDefinition]) -> Result<String> {
+    let mut text = "# Made by `sesame-controller crds`; do not edit.\n".to_owned();
     for (index, definition) in definitions.iter().enumerate() {
         if index > 0 {
             text.push_str("---\n");
@@ -37,5 +50,8 @@ mod tests {
                 yaml().expect("YAML")
             });
         }
+        sesame_kit::generated::check("controller/deploy/contour/crds.yaml", |_| {
+            of_contour().expect("YAML")
+        });
     }
 }

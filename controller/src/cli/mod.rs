@@ -60,7 +60,11 @@ enum Command {
     /// Report all errors in a configuration; exit with 1 if there are any.
     Validate(ValidateArgs),
     /// Print the CustomResourceDefinitions of Sesame, to be applied to the cluster.
-    Crds,
+    Crds {
+        /// Print the definitions of HTTPProxy and TLSCertificateDelegation instead, for clusters without Contour.
+        #[arg(long)]
+        contour: bool,
+    },
     /// Hosts outside the cluster: invite, list and revoke them.
     Hosts(Box<HostsArgs>),
     /// Adopt existing fleets: show the changes needed for the controller to manage them, and
@@ -125,7 +129,10 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
     let done = match cli.command {
         Command::Run(args) => return run(*args, revision),
         Command::Export(args) => export::main(&args),
-        Command::Crds => crds::yaml().and_then(|text| output(text.as_bytes())),
+        Command::Crds { contour: false } => crds::yaml().and_then(|text| output(text.as_bytes())),
+        Command::Crds { contour: true } => {
+            crds::of_contour().and_then(|text| output(text.as_bytes()))
+        }
         Command::Hosts(args) => hosts::main(*args),
         Command::Fleet(args) => return exit_code(fleet::main(*args)),
         Command::Validate(args) => return exit_code(validate::main(&args)),

@@ -15,6 +15,7 @@ use super::agents::Agents;
 use super::events::{CertificateWarning, CertificateWarnings, MAX_UNTOLD};
 use super::liveness::Moment;
 use super::pace::Pace;
+use super::patch;
 use super::transitions::{ObjectTransitions, transitions};
 use super::write::WriteOutcome;
 use crate::retry::NextAttempt;
@@ -86,7 +87,7 @@ impl Backlog {
                 self.open_differences(&resolved);
                 self.are_ingresses_untold = true;
                 self.resolved = Some(resolved);
-                self.open_ingresses();
+                self.open_layered();
                 self.note_revisions(agents);
             }
             Some(Resolved::Routes(RouteStatusUpdate { routes, revisions })) => {
@@ -176,17 +177,17 @@ impl Backlog {
         let keys = self.stored.keys();
         let keys = keys.filter(|key| key.kind == Kind::Gateway).cloned();
         self.open.extend(keys);
-        self.open_ingresses();
+        self.open_layered();
     }
 
-    /// Opens the Ingresses of open Gateways, because they have the same addresses.
-    fn open_ingresses(&mut self) {
+    /// Opens the Ingresses and HTTPProxies of open Gateways, because they have the same addresses.
+    fn open_layered(&mut self) {
         let Some(resolved) = &self.resolved else {
             return;
         };
         let open = &self.open;
-        let of_open = resolved.ingresses().filter(|ingress| {
-            let gateway = resolved.gateway_of_ingress(ingress);
+        let of_open = resolved.layered().filter(|ingress| {
+            let gateway = resolved.gateway_of_layered(ingress);
             gateway.is_some_and(|name| open.contains(&key_of(Kind::Gateway)(&name)))
         });
         let ingresses: Vec<ObjectKey> = of_open.cloned().collect();
@@ -223,12 +224,15 @@ impl Backlog {
         turned
     }
 
-    /// Returns the change that clears the status of an Ingress that is no longer ours, unless
-    /// another writer has changed it.
+    /// Returns the change that clears the status of an Ingress or HTTPProxy that is no longer ours,
+    /// unless another writer has changed it.
     pub(super) fn clear(&self, key: &ObjectKey, stored: &StoredStatus) -> Option<Value> {
         let (_, written) = self.written.get(key)?;
         let is_unchanged = *written == StatusDigest::of(&stored.status());
-        is_unchanged.then(|| json!({"loadBalancer": {"ingress": null}}))
+        is_unchanged.then(|| match key.kind {
+            Kind::HttpProxy => patch::cleared_proxy(&stored.status()),
+            _ => json!({"loadBalancer": {"ingress": null}}),
+        })
     }
 
     /// Opens the objects whose certificate warnings, or whose trust in certificates, have changed.
@@ -260,7 +264,7 @@ impl Backlog {
             return;
         }
         self.open.extend(keys);
-        self.open_ingresses();
+        self.open_layered();
     }
 
     /// Returns the earliest time at which an object may be written, if limited.

@@ -11,8 +11,8 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::Warning;
 use sesame_gateway_api::status::{
     self, Condition, ConditionStatus, ConditionType, GatewayClassStatus, GatewayStatus,
-    GatewayStatusAddress, ListenerSetStatus, ListenerStatus, PolicyStatus, Programmed, Reason,
-    RouteStatus, program, program_listener_set, refuse_rules,
+    GatewayStatusAddress, ListenerSetStatus, ListenerStatus, PolicyStatus, Programmed, ProxyDetail,
+    Reason, RouteStatus, program, program_listener_set, refuse_rules,
 };
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
@@ -29,6 +29,15 @@ pub(super) enum Status {
     Route(RouteStatus),
     Policy(PolicyStatus),
     Ingress(IngressStatus),
+    HttpProxy(ProxyStatus),
+}
+
+/// The verdict on an HTTPProxy, and its addresses.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ProxyStatus {
+    pub(super) valid: Condition,
+    pub(super) details: Vec<ProxyDetail>,
+    pub(super) addresses: Vec<GatewayStatusAddress>,
 }
 
 /// Where an Ingress is served, and its first fault. The API has no conditions for it.
@@ -55,7 +64,7 @@ impl Reports<'_> {
     pub(super) fn leave_open(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> bool {
         let gateway = match key.kind {
             Kind::Gateway => Some(key.name.clone()),
-            Kind::Ingress => resolved.gateway_of_ingress(key),
+            Kind::Ingress | Kind::HttpProxy => resolved.gateway_of_layered(key),
             _ => None,
         };
         let is_by_service =
@@ -147,6 +156,7 @@ pub(super) fn compose(
         }
         Kind::MeshOcgPolicy => policy(all.mesh_ocg_policies.get(&key.name)?, now),
         Kind::Ingress => Status::Ingress(ingress(key, resolved, reports, now)?),
+        Kind::HttpProxy => Status::HttpProxy(http_proxy(key, resolved, reports, now)?),
         _ => {
             let mut status = all.routes.get(key)?.clone();
             let name = key.to_string();
@@ -180,13 +190,48 @@ fn ingress(
     let is_served = parent.conditions.iter().any(|condition| {
         condition.type_ == ConditionType::Accepted && condition.status == ConditionStatus::True
     });
-    let gateway = resolved.gateway_of_ingress(key).filter(|_| is_served);
-    let gateway = gateway.map(|name| Kind::Gateway.named(name));
-    let gateway = gateway.and_then(|gateway| compose(&gateway, resolved, reports, now));
-    if let Some(Status::Gateway(gateway)) = gateway {
-        status.addresses = gateway.addresses;
+    if is_served {
+        status.addresses = addresses(key, resolved, reports, now);
     }
     Some(status)
+}
+
+/// Returns the status of an HTTPProxy, with the addresses of the Gateway of its class.
+fn http_proxy(
+    key: &ObjectKey,
+    resolved: &ResolvedStatuses,
+    reports: &Reports<'_>,
+    now: Timestamp,
+) -> Option<ProxyStatus> {
+    let status = resolved.statuses.routes.get(key)?;
+    let parent = status.parents.first()?;
+    // An orphan attaches to no listener.
+    let is_served = !parent.ports.is_empty();
+    Some(ProxyStatus {
+        valid: parent.conditions.first()?.clone(),
+        details: status.details.clone(),
+        addresses: if is_served {
+            addresses(key, resolved, reports, now)
+        } else {
+            Vec::new()
+        },
+    })
+}
+
+/// Returns the addresses of the Gateway of an Ingress or HTTPProxy.
+fn addresses(
+    key: &ObjectKey,
+    resolved: &ResolvedStatuses,
+    reports: &Reports<'_>,
+    now: Timestamp,
+) -> Vec<GatewayStatusAddress> {
+    let gateway = resolved.gateway_of_layered(key);
+    let gateway = gateway.map(|name| Kind::Gateway.named(name));
+    let gateway = gateway.and_then(|gateway| compose(&gateway, resolved, reports, now));
+    match gateway {
+        Some(Status::Gateway(gateway)) => gateway.addresses,
+        _ => Vec::new(),
+    }
 }
 
 /// Returns the status of a policy, without the trust that has lapsed.

@@ -4,11 +4,12 @@ use jiff::Timestamp;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::compose::{IngressStatus, Status};
+use super::compose::{IngressStatus, ProxyStatus, Status};
 use crate::watch::{StoredStatus, holds};
 use sesame_gateway_api::api::AddressType;
 use sesame_gateway_api::status::{
-    Condition, GatewayStatus, GatewayStatusAddress, ListenerSetStatus, ListenerStatus, merge,
+    Condition, ConditionStatus, ConditionType, GatewayStatus, GatewayStatusAddress,
+    ListenerSetStatus, ListenerStatus, ProxyDetail, merge,
 };
 
 /// Longest message that the API allows. Ours are far shorter, but may quote Envoy.
@@ -64,6 +65,7 @@ pub(super) fn patch(
             ANCESTORS.patch(&stored, ours.collect(), controller_name, now)
         }
         Some(Status::Ingress(status)) => load_balancer(&stored, status),
+        Some(Status::HttpProxy(status)) => http_proxy(&stored, status, now),
         // On a Gateway or class of another controller, nothing is ours alone; its new controller
         // overwrites it.
         None => [PARENTS, ANCESTORS]
@@ -104,6 +106,96 @@ fn load_balancer(stored: &Value, status: &IngressStatus) -> Option<Value> {
         json!(wanted)
     };
     Some(json!({"loadBalancer": {"ingress": wanted}}))
+}
+
+/// Messages of the condition `Valid`, which programs compare.
+const VALID: &str = "Valid HTTPProxy";
+const INVALID: &str = "At least one error present, see Errors for details";
+/// Status of an HTTPProxy without a controller.
+const NOT_RECONCILED: &str = "NotReconciled";
+
+/// Returns the new status of an HTTPProxy, or `None` if the stored one is equal. Conditions of other
+/// types stay.
+fn http_proxy(stored: &Value, status: &ProxyStatus, now: Timestamp) -> Option<Value> {
+    let ProxyStatus {
+        valid,
+        details,
+        addresses,
+    } = status;
+    let is_valid = valid.status == ConditionStatus::True;
+    let orphaned = details.iter().find(|detail| detail.type_ == "Orphaned");
+    let message = if is_valid { VALID } else { INVALID };
+    let condition = Condition {
+        message: message.to_owned(),
+        ..valid.clone()
+    };
+    let mut timed = timed(&stored["conditions"], &[condition], now);
+    for (field, warning) in [("errors", false), ("warnings", true)] {
+        let listed = details.iter().filter(|detail| detail.warning == warning);
+        let listed: Vec<Value> = listed.map(sub_condition).collect();
+        if !listed.is_empty() {
+            timed[0][field] = json!(listed);
+        }
+    }
+    let mut conditions = other_conditions(stored);
+    conditions.extend(timed.as_array().into_iter().flatten().cloned());
+    let address = |address: &GatewayStatusAddress| match address.type_ {
+        AddressType::Hostname => json!({"hostname": address.value}),
+        _ => json!({"ip": address.value}),
+    };
+    let addresses: Vec<Value> = addresses.iter().map(address).collect();
+    let (current, description) = match orphaned {
+        Some(detail) => ("orphaned", detail.message.as_str()),
+        None if is_valid => ("valid", message),
+        None => ("invalid", message),
+    };
+    let said = json!({
+        "currentStatus": current,
+        "description": description,
+        "conditions": conditions,
+        "loadBalancer": if addresses.is_empty() { json!({}) } else { json!({"ingress": addresses}) },
+    });
+    let same = |field: &str| stored[field] == said[field];
+    let equal = ["currentStatus", "description", "conditions", "loadBalancer"].iter();
+    if equal.copied().all(same) {
+        return None;
+    }
+    let mut said = said;
+    if addresses.is_empty() && !stored["loadBalancer"]["ingress"].is_null() {
+        said["loadBalancer"]["ingress"] = Value::Null;
+    }
+    Some(said)
+}
+
+/// Returns the status of an HTTPProxy that no controller serves.
+pub(super) fn cleared_proxy(stored: &Value) -> Value {
+    json!({
+        "currentStatus": NOT_RECONCILED,
+        "description": "Waiting for controller",
+        "conditions": other_conditions(stored),
+        "loadBalancer": {"ingress": null},
+    })
+}
+
+fn other_conditions(stored: &Value) -> Vec<Value> {
+    let all = stored["conditions"].as_array().into_iter().flatten();
+    let others = all.filter(|condition| condition["type"] != ConditionType::Valid.as_str());
+    others.cloned().collect()
+}
+
+fn sub_condition(detail: &ProxyDetail) -> Value {
+    let ProxyDetail {
+        warning: _,
+        type_,
+        reason,
+        message,
+    } = detail;
+    let end = message
+        .char_indices()
+        .nth(MAX_MESSAGE)
+        .map_or(message.len(), |(at, _)| at);
+    let message = message.get(..end).unwrap_or_default();
+    json!({"type": type_, "reason": reason, "status": "True", "message": message})
 }
 
 /// Returns the new status of a kind that only one controller writes: `said`, with times in its
@@ -239,6 +331,7 @@ mod tests {
             2,
         );
         Status::Route(RouteStatus {
+            details: Vec::new(),
             parents: gateways
                 .iter()
                 .map(|name| RouteParentStatus {

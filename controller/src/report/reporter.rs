@@ -234,7 +234,7 @@ impl StatusReporter {
             }
             let status = compose(key, &resolved, &reports, time);
             let change = match (&status, key.kind) {
-                (None, Kind::Ingress) => backlog.clear(key, stored),
+                (None, Kind::Ingress | Kind::HttpProxy) => backlog.clear(key, stored),
                 _ => patch(stored, status.as_ref(), &self.replica.controller_name, time),
             };
             let change = change.filter(|change| !backlog.was_written(key, stored, change));

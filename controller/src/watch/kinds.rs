@@ -56,6 +56,11 @@ const NEEDED: [Kind; 2] = [Kind::GatewayClass, Kind::Gateway];
 /// Needed kinds that have never been available, each with the reason.
 pub(crate) type AwaitedKinds = BTreeMap<Kind, &'static str>;
 
+/// Returns true for kinds that the ClusterRoles of earlier releases do not know.
+fn is_newer(kind: Kind) -> bool {
+    kind.is_experimental() || kind.is_contour()
+}
+
 /// Everything that the watches need.
 #[derive(Clone)]
 pub(crate) struct Watches {
@@ -223,7 +228,7 @@ impl Watches {
         let name = format!("{plural}.{group}");
         let asked = async || match answer(TIMEOUT, definitions.get_opt(&name)).await {
             // The ClusterRole is older than Sesame's support of the kind. Continue without it.
-            Err(kube::Error::Api(status)) if status.code == 403 && kind.is_experimental() => {
+            Err(kube::Error::Api(status)) if status.code == 403 && is_newer(kind) => {
                 Ok(Err(NOT_FOUND_OUT))
             }
             found => found.map(|found| found.ok_or(NOT_INSTALLED)),

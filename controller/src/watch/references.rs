@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 use sesame_gateway_api::api::{
     FrontendTls, Gateway, GatewayTls, Listener, NamespacedName, ObjectRef, TrustBundleRef,
 };
-use sesame_gateway_api::resolve::{CertificateSource, ingress_listeners, session_ticket_keys};
+use sesame_gateway_api::resolve::{CertificateSource, implicit_listeners, session_ticket_keys};
 use sesame_gateway_api::world::{Kind, ObjectKey, World};
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
-/// Returns the objects that Gateways of `controller_name`, ListenerSets, Ingresses and policies
-/// refer to.
+/// Returns the objects that Gateways of `controller_name`, ListenerSets, HTTPProxies, Ingresses and
+/// policies refer to.
 pub(crate) fn references(world: &World, controller_name: &str) -> BTreeSet<ObjectKey> {
     let mut found = Referenced::default();
     let ours: BTreeSet<&str> = world
@@ -40,11 +40,11 @@ pub(crate) fn references(world: &World, controller_name: &str) -> BTreeSet<Objec
             found.listeners(&set.metadata.namespace, &set.spec.listeners);
         }
     }
-    for ingress in ingress_listeners(world) {
-        let (namespace, name) = ingress.gateway;
+    for implicit in implicit_listeners(world) {
+        let (namespace, name) = implicit.gateway;
         let parent = world.gateways.get(namespace, name);
         if parent.is_some_and(|parent| ours.contains(parent.spec.gateway_class_name.as_str())) {
-            found.listeners(&ingress.metadata.namespace, &ingress.listeners);
+            found.listeners(&implicit.metadata.namespace, &implicit.listeners);
         }
     }
     for policy in &world.backend_tls_policies {

@@ -23,7 +23,7 @@ impl StoredStatus {
     pub(crate) fn is_of(kind: Kind) -> bool {
         let other = matches!(
             kind,
-            Kind::GatewayMeshPolicy | Kind::MeshOcgPolicy | Kind::Ingress
+            Kind::GatewayMeshPolicy | Kind::MeshOcgPolicy | Kind::Ingress | Kind::HttpProxy
         );
         kind.is_gateway_api() && kind != Kind::ReferenceGrant || other || kind.is_experimental()
     }

@@ -31,6 +31,10 @@ pub(super) const HTTP_REFUSAL: RefusalAnswer = RefusalAnswer {
     status: refusal::HTTP,
     not_found: ClusterNotFoundResponseCode::InternalServerError,
 };
+pub(super) const UNAVAILABLE: RefusalAnswer = RefusalAnswer {
+    status: refusal::UNAVAILABLE,
+    not_found: ClusterNotFoundResponseCode::ServiceUnavailable,
+};
 pub(super) const GRPC_REFUSAL: RefusalAnswer = RefusalAnswer {
     status: refusal::GRPC,
     not_found: ClusterNotFoundResponseCode::ServiceUnavailable,

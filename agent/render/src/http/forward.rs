@@ -9,7 +9,7 @@ use sesame_proto::schema::{
     Forward, HeaderModifier, PathMatch, Route, UrlRewrite, WeightedBackend,
 };
 
-use super::answers::{GRPC_REFUSAL, HTTP_REFUSAL, RefusalAnswer, answer};
+use super::answers::{GRPC_REFUSAL, HTTP_REFUSAL, RefusalAnswer, UNAVAILABLE, answer};
 use super::backend_rewrites::{self, RequestPart};
 use super::headers::{self, HeaderChanges};
 use super::{hcm, mirrors, paths, retries, sessions};
@@ -57,6 +57,7 @@ fn render(
         backend_timeout_ms,
         retry,
         session,
+        unavailable,
     } = forward;
     let shares = weights::shares(&route.name, backends, context, problems);
     let mut action = RouteAction {
@@ -71,10 +72,10 @@ fn render(
     if *request_timeout_disabled || *request_timeout_ms > hcm::stream_idle_ms(context.edge) {
         action.idle_timeout = wrappers::milliseconds(*request_timeout_ms);
     }
-    let RefusalAnswer { status, not_found } = if route.grpc {
-        GRPC_REFUSAL
-    } else {
-        HTTP_REFUSAL
+    let RefusalAnswer { status, not_found } = match (route.grpc, *unavailable) {
+        (true, _) => GRPC_REFUSAL,
+        (false, false) => HTTP_REFUSAL,
+        (false, true) => UNAVAILABLE,
     };
     let is_refused = |share: &Share<'_>| share.cluster == REFUSED_CLUSTER;
     if shares.is_empty() {

@@ -3,8 +3,8 @@
 use sesame_proto::schema::{
     Cors, CorsOrigin, DirectResponse, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward,
     HeaderModifier, Mirror, PathMatch, PathModifier, Redirect, Retry, Route, SessionPersistence,
-    StringMatch, UrlRewrite, WeightedBackend, cors_origin, external_auth, path_match,
-    path_modifier, route::Action, session_persistence, string_match,
+    StringMatch, TextMatch, UrlRewrite, WeightedBackend, cors_origin, external_auth, path_match,
+    path_modifier, route::Action, session_persistence, string_match, text_match::Operator,
 };
 
 use super::parts::{API, WEB, forward, header, route, to};
@@ -70,6 +70,20 @@ pub(super) fn every_route() -> Vec<Route> {
                     name: "x-regex".into(),
                     kind: regex("a.*"),
                 },
+                StringMatch {
+                    name: "x-present".into(),
+                    kind: Some(string_match::Kind::Present(false)),
+                },
+                StringMatch {
+                    name: "x-text".into(),
+                    kind: Some(string_match::Kind::Text(TextMatch {
+                        operator: Operator::Contains.into(),
+                        value: "b".into(),
+                        ignore_case: true,
+                        negate: true,
+                        missing_is_empty: true,
+                    })),
+                },
             ],
             query_params: vec![
                 StringMatch {
@@ -119,6 +133,7 @@ pub(super) fn every_route() -> Vec<Route> {
                 "weights",
                 "/weights",
                 Action::Forward(Forward {
+                    unavailable: true,
                     backends: vec![
                         WeightedBackend {
                             request_headers: modifier("web").map(Box::new),

@@ -108,6 +108,7 @@ fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
                 let (request_timeout_ms, backend_timeout_ms, attempts, backoff_ms) = times;
                 let (name, cookie, cookie_max_age_seconds) = session;
                 Forward {
+                    unavailable: false,
                     backends,
                     rewrite: Some(Box::new(UrlRewrite {
                         host: host.clone(),

@@ -7,7 +7,7 @@ use crate::run::report::{ObjectReport, Report};
 use crate::source::problem::SourceProblem;
 
 /// Kinds with a status.
-const KINDS: [Kind; 15] = [
+const KINDS: [Kind; 16] = [
     Kind::GatewayClass,
     Kind::Gateway,
     Kind::ListenerSet,
@@ -16,6 +16,7 @@ const KINDS: [Kind; 15] = [
     Kind::TlsRoute,
     Kind::TcpRoute,
     Kind::UdpRoute,
+    Kind::HttpProxy,
     Kind::Ingress,
     Kind::BackendTlsPolicy,
     Kind::GatewayMeshPolicy,

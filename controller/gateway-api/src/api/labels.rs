@@ -46,6 +46,8 @@ pub const ALLOW_HTTP: &str = "kubernetes.io/ingress.allow-http";
 /// The annotation that redirects plain requests of an Ingress to HTTPS, if `true`.
 pub const FORCE_SSL_REDIRECT: &str = "ingress.kubernetes.io/force-ssl-redirect";
 
+/// The annotation that names the class of an HTTPProxy, with precedence over the others.
+pub const CONTOUR_CLASS: &str = "projectcontour.io/ingress.class";
 /// Prefix of annotations of Contour, some of which Sesame reads.
 pub const OF_CONTOUR: &str = "projectcontour.io/";
 /// Prefixes of annotations of other Ingress controllers.

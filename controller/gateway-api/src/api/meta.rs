@@ -13,6 +13,9 @@ use super::{Labels, UnknownFields};
 /// The Gateway API group.
 pub const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
+/// The group of HTTPProxy and TLSCertificateDelegation.
+pub const CONTOUR_GROUP: &str = "projectcontour.io";
+
 /// The group of Ingress and IngressClass.
 pub const INGRESS_GROUP: &str = "networking.k8s.io";
 

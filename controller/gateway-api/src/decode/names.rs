@@ -63,6 +63,8 @@ pub(super) fn check(object: &AnyObject) -> Result<(), Reason> {
         | AnyObject::XBackendTrafficPolicy(_)
         | AnyObject::IngressClass(_)
         | AnyObject::Ingress(_)
+        | AnyObject::HttpProxy(_)
+        | AnyObject::TlsCertificateDelegation(_)
         | AnyObject::Service(_)
         | AnyObject::EndpointSlice(_)
         | AnyObject::Pod(_)

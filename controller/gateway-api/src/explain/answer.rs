@@ -128,11 +128,12 @@ fn forward(
         backend_timeout_ms,
         retry,
         session: _,
+        unavailable,
     } = forward;
-    let status = if route.grpc {
-        refusal::GRPC
-    } else {
-        refusal::HTTP
+    let status = match (route.grpc, *unavailable) {
+        (true, _) => refusal::GRPC,
+        (false, false) => refusal::HTTP,
+        (false, true) => refusal::UNAVAILABLE,
     };
     let backends = explained_backends(snapshot, backends, &status.to_string(), |rewrite| {
         Some(effects::rewritten(rewrite, route, request))

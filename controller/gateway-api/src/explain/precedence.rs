@@ -4,7 +4,7 @@
 use std::cmp::{Ordering, Reverse};
 
 use sesame_proto::provenance::Provenance;
-use sesame_proto::schema::{Route, path_match};
+use sesame_proto::schema::{Route, StringMatch, path_match, string_match};
 
 /// Returns why `first` comes before `later`, as text.
 pub(super) fn why_first(first: &Route, later: &Route) -> String {
@@ -38,11 +38,16 @@ pub(super) fn why_first(first: &Route, later: &Route) -> String {
         Some((Ordering::Less, why)) => format!("{name} takes precedence: it {why}"),
         Some(_) => format!("{name} takes precedence: its route's hostname is more specific"),
         None if object(first) == object(later) => {
-            format!("{name} takes precedence: neither is more specific, and it is listed first")
+            let listed = if layer(first) == 1 { "last" } else { "first" };
+            format!("{name} takes precedence: neither is more specific, and it is listed {listed}")
         }
-        None if is_ingress(later) && !is_ingress(first) => format!(
+        None if layer(later) > layer(first) => format!(
             "{name} takes precedence: neither is more specific, and routes of the Gateway API \
-            precede Ingresses"
+            precede HTTPProxies, and these precede Ingresses"
+        ),
+        None if layer(first) == 1 => format!(
+            "{name} takes precedence: neither is more specific, and an HTTPProxy precedes what it \
+            includes"
         ),
         None => format!(
             "{name} takes precedence: neither is more specific, and its route is older, or of the \
@@ -79,18 +84,28 @@ fn path_length(route: &Route) -> usize {
     }
 }
 
-fn is_ingress(route: &Route) -> bool {
-    object(route).is_some_and(|object| object.kind == "Ingress")
+/// Returns the place of the route's kind in the order of equal matches.
+fn layer(route: &Route) -> u8 {
+    match object(route).map(|object| object.kind) {
+        Some("Ingress") => 2,
+        Some("HTTPProxy") => 1,
+        _ => 0,
+    }
 }
 
-/// Returns the number of headers that make a match more specific. An Ingress compares only the
-/// host, for its wildcard.
+/// Returns the number of headers that make a match more specific. Ingresses and HTTPProxies also
+/// compare the host, for a wildcard.
 fn headers(route: &Route) -> usize {
-    if is_ingress(route) {
+    let of_host = |it: &&StringMatch| {
+        it.name == "host" && matches!(it.kind, Some(string_match::Kind::Regex(_)))
+    };
+    let of_wildcard = route.headers.iter().filter(of_host).count();
+    let ignored = if layer(route) == 0 {
         0
     } else {
-        route.headers.len()
-    }
+        of_wildcard.min(1)
+    };
+    route.headers.len().saturating_sub(ignored)
 }
 
 fn object(route: &Route) -> Option<Provenance<'_>> {

@@ -8,7 +8,7 @@
 //!    `listeners` and the ListenerSets';
 //! 2. `backends`: the BackendTLSPolicies, and the Backends that references of routes lead to;
 //! 3. `routes`: routes of all kinds, checked with their `parents`, rules, matches and `filters`,
-//!    followed by the rules of `ingresses`, and attached to listeners;
+//!    followed by those of `proxies` and `ingresses`, and attached to listeners;
 //! 4. `tables`: ports, virtual hosts and routes;
 //! 5. `snapshot`: one Gateway, or several of a class that are served together, assembled from
 //!    these, and `conditions`: the statuses of all objects.
@@ -25,6 +25,7 @@ pub mod incremental;
 mod ingresses;
 mod listeners;
 mod parents;
+mod proxies;
 mod routes;
 pub mod settings;
 mod snapshot;
@@ -38,8 +39,10 @@ pub use self::backends::endpoints::endpoint_sets;
 pub use self::context::{Options, Problem, ResolvedFor};
 pub use self::gateways::merged::{MergedGateway, merged_name};
 pub use self::gateways::service_request::ServiceRequest;
-pub use self::ingresses::{INGRESS_CONTROLLER, IngressListeners, ingress_listeners};
+pub use self::ingresses::INGRESS_CONTROLLER;
+pub use self::listeners::implicit::ImplicitListeners;
 pub use self::listeners::{UncoveredHostname, UncoveredHostnames, session_ticket_keys};
+pub use self::proxies::implicit_listeners;
 pub use self::snapshot::ResolvedGateway;
 pub use self::tls::ca_bundles::checked_bundle;
 pub use self::tls::certificate_source::CertificateSource;
@@ -56,6 +59,7 @@ use self::gateways::mesh_trust::MeshTrust;
 pub use self::gateways::ocg_bundles::{OcgBundle, OcgBundles};
 use self::gateways::telemetry_policies;
 use self::gateways::{CheckedGateway, ReferencedObjects};
+use self::ingresses::listeners::{LayeredLookup, ListenersOfGateway};
 use self::settings::GatewaySettings;
 use self::syntax::regexes::Regexes;
 use self::tables::Findings;
@@ -193,7 +197,7 @@ impl Resolver {
         options: &Options,
         shadowed: Shadowed,
     ) -> (Resolution, Hidden) {
-        let of_ingresses = ingress_listeners(world);
+        let implicit = implicit_listeners(world);
         let mut cx = ResolveContext::new(world, options);
         let mut certificates = Certificates::new(&mut self.certificates);
         let mut ca_bundles = CaBundles::default();
@@ -215,17 +219,20 @@ impl Resolver {
             telemetry_policies: &telemetry_policies,
             backends: &mut backends,
         };
-        let checked =
-            gateways::check_all(&classes, &unserved, &of_ingresses, &mut cx, &mut references);
+        let checked = gateways::check_all(&classes, &unserved, &implicit, &mut cx, &mut references);
         let mesh_trust = MeshTrust::check_all(&checked, &certificates, &mut ca_bundles, &mut cx);
         let mut routes = routes::check_all(&checked, &mut cx, &mut backends, &mut self.regexes);
-        let ingresses = ingresses::check_all(
-            &checked,
-            &mut routes,
-            &mut cx,
-            &mut backends,
-            &mut self.regexes,
-        );
+        let found: Vec<_> = checked.iter().map(ListenersOfGateway::of).collect();
+        let mut lookup = LayeredLookup {
+            gateways: &checked,
+            listeners: &found,
+            routes: &mut routes,
+            cx: &mut cx,
+            backends: &mut backends,
+            regexes: &mut self.regexes,
+        };
+        let proxies = proxies::check_all(&mut lookup);
+        let ingresses = ingresses::check_all(&mut lookup);
         let attached = routes::attachments::attach(&checked, &routes);
 
         let mut findings = Findings::new(shadowed);
@@ -278,6 +285,9 @@ impl Resolver {
             .into_iter()
             .chain(conditions::ingresses::statuses(
                 &ingresses, &routes, &checked, &lost,
+            ))
+            .chain(conditions::http_proxies::statuses(
+                &proxies, &routes, &checked, &lost,
             ))
             .collect(),
             backend_tls_policies: conditions::policies::statuses(

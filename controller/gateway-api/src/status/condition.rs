@@ -99,6 +99,8 @@ words! {
         Conflicted = "Conflicted",
         /// Listeners: certificates or hostnames of listeners on the same port overlap. Requests that arrive on a connection for another listener get 421.
         OverlappingTlsConfig = "OverlappingTLSConfig",
+        /// HTTPProxies: everything is served as written.
+        Valid = "Valid",
         /// Routes: some rules are invalid and left out; the others are served.
         PartiallyInvalid = "PartiallyInvalid",
         /// Gateways: clients are accepted without a verified certificate, as the Gateway requests.
@@ -153,6 +155,8 @@ words! {
         ConfigurationChanged = "ConfigurationChanged",
         /// Another policy for the same target takes precedence.
         Conflicted = "Conflicted",
+        /// The HTTPProxy has errors; they are listed below the condition.
+        ErrorPresent = "ErrorPresent",
         /// An object of the fleet could not be created; the message names it.
         FleetIncomplete = "FleetIncomplete",
         /// Another listener has the same port, protocol and hostname.
@@ -253,5 +257,7 @@ words! {
         UnsupportedValue = "UnsupportedValue",
         /// The installed definitions are of a release that this version does not know.
         UnsupportedVersion = "UnsupportedVersion",
+        /// Everything is served as written.
+        Valid = "Valid",
     }
 }

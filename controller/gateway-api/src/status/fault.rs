@@ -15,6 +15,7 @@ impl ConditionType {
     pub fn is_fault(self, status: ConditionStatus) -> bool {
         match self {
             Self::Accepted
+            | Self::Valid
             | Self::Programmed
             | Self::ResolvedRefs
             | Self::CertificatesValid

@@ -188,12 +188,30 @@ pub struct PolicyAncestorStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// `RouteStatus`, of any kind of route. An Ingress has the same here, with the Gateway of its class
+/// `RouteStatus`, of any kind of route. An HTTPProxy or Ingress has the same here, with the Gateway of its class
 /// as its parent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RouteStatus {
     /// In the order of `spec.parentRefs`.
     pub parents: Vec<RouteParentStatus>,
+    /// Errors and warnings of an HTTPProxy; empty for others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub details: Vec<ProxyDetail>,
+}
+
+/// `SubCondition` of an HTTPProxy: an error or a warning.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProxyDetail {
+    /// True for a warning.
+    pub warning: bool,
+    /// The area, such as `TLSError`.
+    #[serde(rename = "type")]
+    pub type_: &'static str,
+    /// The reason, such as `SecretNotValid`.
+    pub reason: &'static str,
+    /// The explanation for people.
+    pub message: String,
 }
 
 /// `RouteParentStatus`.

@@ -109,6 +109,7 @@ mod tests {
     fn status(gateways: &[&str]) -> RouteStatus {
         let good = |type_, reason| Condition::new(type_, ConditionStatus::True, reason, "good", 3);
         RouteStatus {
+            details: Vec::new(),
             parents: gateways
                 .iter()
                 .map(|name| RouteParentStatus {

@@ -47,6 +47,17 @@ pub fn each<'w>(
         let referrer = Some((Kind::Ingress, &ingress.metadata));
         of_ingress(ingress, &mut |reference| take(referrer, reference));
     }
+    for proxy in &world.http_proxies {
+        let referrer = Some((Kind::HttpProxy, &proxy.metadata));
+        for service in proxy.spec.routes.iter().flat_map(|route| &route.services) {
+            let reference = ServiceReference {
+                namespace: &proxy.metadata.namespace,
+                name: &service.name,
+                port: Some(service.port),
+            };
+            take(referrer, reference);
+        }
+    }
     of_others(world, &mut |reference| take(None, reference));
 }
 

@@ -164,8 +164,8 @@ pub(super) fn conditions(
     let refused: BTreeSet<&String> = fleets.flat_map(|fleet| fleet.refused.keys()).collect();
     for (key, status) in &statuses.routes {
         // There may be very many of them, and hosts reject few.
-        let is_ingress = key.kind == Kind::Ingress;
-        if refused.is_empty() || is_ingress || !refused.contains(&key.to_string()) {
+        let is_layered = matches!(key.kind, Kind::Ingress | Kind::HttpProxy);
+        if refused.is_empty() || is_layered || !refused.contains(&key.to_string()) {
             add_route(&mut rows, key, status);
         } else if let Some(status) = compose(key, resolved, reports, now) {
             add_status(&mut rows, key, &status);
@@ -189,13 +189,13 @@ fn add_status(rows: &mut ConditionRows, key: &ObjectKey, status: &Status) {
                 add_conditions(rows, key, of, &ancestor.conditions);
             }
         }
-        // It has no conditions; the resolved ones are shown with the routes.
-        Status::Ingress(_) => {}
+        // Their resolved conditions are shown with the routes.
+        Status::Ingress(_) | Status::HttpProxy(_) => {}
     }
 }
 
-fn add_route(rows: &mut ConditionRows, key: &ObjectKey, RouteStatus { parents }: &RouteStatus) {
-    for parent in parents {
+fn add_route(rows: &mut ConditionRows, key: &ObjectKey, status: &RouteStatus) {
+    for parent in &status.parents {
         add_conditions(rows, key, Some(&parent.parent_ref), &parent.conditions);
     }
 }

@@ -77,6 +77,33 @@ fn path(place: &str, is_secret: bool) -> String {
     path
 }
 
+/// Returns true for fields of an HTTPProxy whose content is not read.
+fn is_noted(kind: &str, place: &str) -> bool {
+    const NOTED: [&str; 20] = [
+        "/tcpproxy",
+        "/authorization",
+        "/corsPolicy",
+        "/rateLimitPolicy",
+        "/ipAllowPolicy/",
+        "/ipDenyPolicy/",
+        "/clientValidation",
+        "/issuer",
+        "/audiences",
+        "/remoteJWKS",
+        "/localJWKS",
+        "/forwardJWT",
+        "/healthCheckPolicy",
+        "/loadBalancerPolicy",
+        "/cookieRewritePolicies/",
+        "/internalRedirectPolicy",
+        "/context",
+        "/idle",
+        "/validation",
+        "/slowStartPolicy",
+    ];
+    kind == "HTTPProxy" && NOTED.iter().any(|noted| place.contains(noted))
+}
+
 #[test]
 fn wrong_value_error_names_path_value_and_line() {
     let mut told = 0;
@@ -87,7 +114,7 @@ fn wrong_value_error_names_path_value_and_line() {
         for place in all {
             // An error needs these to name the object; unknown fields of `metadata` are ignored.
             let is_head = ["/kind", "/apiVersion", "/metadata"].contains(&place.as_str());
-            if is_head || place == "/metadata/name" {
+            if is_head || place == "/metadata/name" || is_noted(&kind, &place) {
                 continue;
             }
             let mut wrong = object.clone();

@@ -148,8 +148,8 @@ impl<'w> Backends<'w> {
         }
     }
 
-    /// Resolves the Service and port of an Ingress.
-    pub(crate) fn of_ingress(
+    /// Resolves the Service and port of an HTTPProxy or Ingress.
+    pub(crate) fn of_service(
         &mut self,
         service: BackendName<'w>,
         port: i32,

@@ -23,23 +23,27 @@ pub(crate) fn statuses(
             parent_ref: reference(ingress.gateway.clone().unwrap_or_default()),
             through: None,
             controller_name: INGRESS_CONTROLLER.to_owned(),
-            ports: ports(ingress, routes, gateways),
+            ports: ports(ingress.routes.clone(), routes, gateways),
             conditions: conditions(ingress, lost),
         };
         let parents = vec![parent];
-        (ingress.object.clone(), RouteStatus { parents })
+        let status = RouteStatus {
+            parents,
+            details: Vec::new(),
+        };
+        (ingress.object.clone(), status)
     };
     ingresses.iter().map(status).collect()
 }
 
-/// Returns the ports of the listeners that the routes of an Ingress attach to.
-fn ports(
-    ingress: &CheckedIngress<'_>,
+/// Returns the ports of the listeners that these routes attach to.
+pub(super) fn ports(
+    of: impl Iterator<Item = usize>,
     routes: &Routes<'_>,
     gateways: &[CheckedGateway<'_>],
 ) -> Vec<u16> {
-    let routes = routes.get(ingress.routes.clone()).unwrap_or_default();
-    let attached = routes.iter().flat_map(CheckedRoute::attaches_to);
+    let routes = of.filter_map(|place| routes.get(place));
+    let attached = routes.flat_map(CheckedRoute::attaches_to);
     let ports = attached.flat_map(|(_, (gateway, listeners))| {
         let gateway = gateways.get(gateway);
         let port = move |place: usize| gateway?.listeners.get(place)?.port;
@@ -94,7 +98,7 @@ fn conditions(ingress: &CheckedIngress<'_>, lost: &LostRequests) -> Vec<Conditio
     conditions
 }
 
-fn reference(gateway: NamespacedName) -> ParentRef {
+pub(super) fn reference(gateway: NamespacedName) -> ParentRef {
     let NamespacedName { namespace, name } = gateway;
     ParentRef {
         group: Some(GATEWAY_GROUP.into()),

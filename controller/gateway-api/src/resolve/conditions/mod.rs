@@ -4,6 +4,7 @@
 //! in `crate::expiry`.
 
 pub(crate) mod gateways;
+pub(crate) mod http_proxies;
 pub(crate) mod ingresses;
 pub(crate) mod listener_sets;
 mod listeners;

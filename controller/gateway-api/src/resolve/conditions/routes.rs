@@ -45,10 +45,16 @@ pub(crate) fn statuses(
         // as routes.
         let mut parents = Vec::with_capacity(route.parents.len());
         parents.extend(of_parents);
-        (route.object.clone(), RouteStatus { parents })
+        (
+            route.object.clone(),
+            RouteStatus {
+                parents,
+                details: Vec::new(),
+            },
+        )
     };
     let of_gateway_api =
-        |(_, route): &(usize, &CheckedRoute<'_>)| route.object.kind != Kind::Ingress;
+        |(_, route): &(usize, &CheckedRoute<'_>)| route.object.kind.is_gateway_api();
     routes
         .iter()
         .enumerate()

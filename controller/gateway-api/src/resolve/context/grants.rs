@@ -4,11 +4,16 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::api::{ReferenceGrant, ReferenceGrantSpec};
+use crate::api::{CONTOUR_GROUP, INGRESS_GROUP, ReferenceGrant, ReferenceGrantSpec};
 use crate::world::World;
 
-/// All grants, by the granting namespace and the namespace that gets the permission.
-pub(crate) struct Grants<'w>(HashMap<(&'w str, &'w str), Vec<&'w ReferenceGrantSpec>>);
+/// All grants, by the granting namespace and the namespace that gets the permission, and the
+/// delegations of Secrets.
+pub(crate) struct Grants<'w> {
+    by_namespaces: HashMap<(&'w str, &'w str), Vec<&'w ReferenceGrantSpec>>,
+    /// TLSCertificateDelegations: the namespaces that may refer to a Secret, or `*`, by the Secret.
+    delegated: HashMap<(&'w str, &'w str), Vec<&'w [String]>>,
+}
 
 /// The referring object, in the terms of grants.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +52,20 @@ impl<'w> Grants<'w> {
                 grants.push(&grant.spec);
             }
         }
-        Self(grants)
+        let mut delegated: HashMap<(&str, &str), Vec<&[String]>> = HashMap::new();
+        for object in &world.tls_certificate_delegations {
+            let own = object.metadata.namespace.as_str();
+            let understood = object.metadata.unknown.refusal("").is_none();
+            for delegation in object.spec.delegations.iter().filter(|_| understood) {
+                let secret = (own, delegation.secret_name.as_str());
+                let targets = delegation.target_namespaces.as_slice();
+                delegated.entry(secret).or_default().push(targets);
+            }
+        }
+        Self {
+            by_namespaces: grants,
+            delegated,
+        }
     }
 
     /// Fails with the reason if the reference is not permitted.
@@ -67,7 +85,10 @@ impl<'w> Grants<'w> {
         if from.namespace == to.namespace {
             return true;
         }
-        self.0
+        if self.delegates(from, to) {
+            return true;
+        }
+        self.by_namespaces
             .get(&(to.namespace, from.namespace))
             .is_some_and(|grants| {
                 grants.iter().any(|grant| {
@@ -81,6 +102,25 @@ impl<'w> Grants<'w> {
                             && entry.name.as_deref().is_none_or(|name| name == to.name)
                     })
                 })
+            })
+    }
+}
+
+impl Grants<'_> {
+    /// Returns true if a TLSCertificateDelegation permits an HTTPProxy or Ingress to refer to the
+    /// Secret. `*` counts only alone, as in Contour.
+    fn delegates(&self, from: Referrer<'_>, to: Referent<'_>) -> bool {
+        let is_known = [CONTOUR_GROUP, INGRESS_GROUP].contains(&from.group);
+        if !is_known || to.kind != "Secret" || !to.group.is_empty() {
+            return false;
+        }
+        let delegations = self.delegated.get(&(to.namespace, to.name));
+        delegations
+            .into_iter()
+            .flatten()
+            .any(|targets| match targets {
+                [one] if one == "*" => true,
+                targets => targets.iter().any(|target| target == from.namespace),
             })
     }
 }

@@ -35,7 +35,7 @@ use self::tracing::GatewayTracing;
 use crate::api::{Gateway, GatewaySpec, GatewayTls, Metadata, NamespacedName, PublishingType};
 use crate::resolve::backends::Backends;
 use crate::resolve::context::ResolveContext;
-use crate::resolve::ingresses::IngressListeners;
+use crate::resolve::listeners::implicit::ImplicitListeners;
 use crate::resolve::listeners::sets::{self, CheckedListenerSet, ListenerSource};
 use crate::resolve::listeners::{
     self, CheckedListener, ComparedGateway, ListenerOwner, UncoveredHostnames, filters, invalid,
@@ -58,9 +58,9 @@ pub(crate) struct CheckedGateway<'w> {
     /// Name under which it is published with others of its class, or `None` if it is published
     /// alone.
     pub(crate) merged: Option<NamespacedName>,
-    /// Its own listeners, followed by the listeners of its ListenerSets and Ingresses.
+    /// Its own listeners, followed by those of the objects in `sets`.
     pub(crate) listeners: Vec<CheckedListener<'w>>,
-    /// Its ListenerSets, then the Ingresses with listeners on it, in their order of precedence.
+    /// Its ListenerSets, HTTPProxies and Ingresses with listeners, in their order of precedence.
     pub(crate) sets: Vec<CheckedListenerSet<'w>>,
     /// Number of its own listeners.
     own: usize,
@@ -102,12 +102,12 @@ pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
 pub(crate) fn check_all<'w>(
     classes: &Classes<'w>,
     unserved: &BTreeMap<NamespacedName, GatewayStatus>,
-    ingresses: &'w [IngressListeners<'w>],
+    implicit: &'w [ImplicitListeners<'w>],
     cx: &mut ResolveContext<'w, '_>,
     references: &mut ReferencedObjects<'_, 'w, '_>,
 ) -> Vec<CheckedGateway<'w>> {
     let world = cx.world;
-    let sets = sets::by_gateway(world, ingresses);
+    let sets = sets::by_gateway(world, implicit);
     let mut checked: Vec<CheckedGateway<'w>> = world
         .gateways
         .iter()

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::routes::PreviousRoutes;
-use crate::api::{FleetGateways, Gateway, Ingress, IngressSpec, Metadata, RouteSpec};
+use crate::api::{
+    FleetGateways, Gateway, HttpProxy, HttpProxySpec, Ingress, IngressSpec, Metadata, RouteSpec,
+};
 use crate::resolve::Options;
 use crate::resolve::gateways::classes::Classes;
 use crate::resolve::ingresses::explicit_hosts;
@@ -63,6 +65,8 @@ pub(super) fn neighbourhood(
         x_backend_traffic_policies,
         ingress_classes,
         ingresses,
+        http_proxies,
+        tls_certificate_delegations,
         services,
         // Tables do not depend on them, and a Backend does not depend on its endpoints.
         endpoint_slices: _,
@@ -92,6 +96,8 @@ pub(super) fn neighbourhood(
         x_backend_traffic_policies: x_backend_traffic_policies.clone(),
         ingress_classes: ingress_classes.clone(),
         ingresses: near_ingresses(ingresses, near)?,
+        http_proxies: far_proxies(http_proxies, near)?,
+        tls_certificate_delegations: tls_certificate_delegations.clone(),
         services: services.clone(),
         secrets: secrets.clone(),
         config_maps: config_maps.clone(),
@@ -144,15 +150,51 @@ fn near_ingresses(
     near: impl Fn(&str) -> bool,
 ) -> Option<Objects<Ingress>> {
     let mut found = only(ingresses, |ingress| is_ingress_near(ingress, &near))?;
-    for ingress in ingresses.iter() {
+    for ingress in ingresses {
         let key = &ingress.metadata;
         if ingress.spec.tls.is_empty() || found.get(&key.namespace, &key.name).is_some() {
             continue;
         }
-        let mut without_rules = Ingress::clone(ingress);
-        without_rules.spec.tls = explicit_hosts(&ingress.spec);
-        without_rules.spec.rules = Vec::new();
+        let without_rules = Ingress {
+            metadata: ingress.metadata.clone(),
+            spec: IngressSpec {
+                ingress_class_name: ingress.spec.ingress_class_name.clone(),
+                tls: explicit_hosts(&ingress.spec),
+                ..IngressSpec::default()
+            },
+        };
         found.insert(without_rules.into());
+    }
+    Some(found)
+}
+
+/// Returns the roots with listeners, without their routes, or `None` if one is near: its routes
+/// come from other HTTPProxies.
+fn far_proxies(
+    proxies: &Objects<HttpProxy>,
+    near: impl Fn(&str) -> bool,
+) -> Option<Objects<HttpProxy>> {
+    let mut found = Objects::default();
+    for proxy in proxies {
+        let Some(virtualhost) = &proxy.spec.virtualhost else {
+            continue;
+        };
+        if near(&meant(&virtualhost.fqdn)) {
+            return None;
+        }
+        if virtualhost.tls.is_none() {
+            continue;
+        }
+        let without_routes = HttpProxy {
+            metadata: proxy.metadata.clone(),
+            spec: HttpProxySpec {
+                virtualhost: Some(virtualhost.clone()),
+                tcpproxy: proxy.spec.tcpproxy,
+                ingress_class_name: proxy.spec.ingress_class_name.clone(),
+                ..HttpProxySpec::default()
+            },
+        };
+        found.insert(without_routes.into());
     }
     Some(found)
 }

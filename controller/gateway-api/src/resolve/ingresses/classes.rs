@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::api::{
-    DEFAULT_INGRESS_CLASS, GATEWAY_GROUP, INGRESS_CLASS, Ingress, IngressClass,
-    IngressClassParameters, IngressClassSpec, NamespacedName,
+    CONTOUR_CLASS, DEFAULT_INGRESS_CLASS, GATEWAY_GROUP, HttpProxy, INGRESS_CLASS, Ingress,
+    IngressClass, IngressClassParameters, IngressClassSpec, NamespacedName,
 };
 use crate::resolve::context::Problems;
 use crate::world::{Kind, World};
@@ -51,9 +51,21 @@ impl<'w> IngressClasses<'w> {
         ingress: &'c Ingress,
     ) -> Option<(&'c str, &'c ClassGateway<'w>)> {
         let annotation = ingress.metadata.annotations.get(INGRESS_CLASS);
-        let field = ingress.spec.ingress_class_name.as_deref();
-        let name = annotation.or(field).filter(|name| !name.is_empty());
-        let name = name.or(self.default)?;
+        self.find(annotation.or(ingress.spec.ingress_class_name.as_deref()))
+    }
+
+    /// Returns the class of an HTTPProxy with its Gateway, or `None` if it is not one of Sesame.
+    pub(crate) fn of_proxy(&self, proxy: &'w HttpProxy) -> Option<(&'w str, ClassGateway<'w>)> {
+        let HttpProxy { metadata, spec } = proxy;
+        let annotation = metadata.annotations.get(CONTOUR_CLASS);
+        let annotation = annotation.or_else(|| metadata.annotations.get(INGRESS_CLASS));
+        let name = annotation.or(spec.ingress_class_name.as_deref());
+        let name = name.filter(|name| !name.is_empty()).or(self.default)?;
+        Some((name, self.by_name.get(name)?.clone()))
+    }
+
+    fn find<'c>(&'c self, name: Option<&'c str>) -> Option<(&'c str, &'c ClassGateway<'w>)> {
+        let name = name.filter(|name| !name.is_empty()).or(self.default)?;
         Some((name, self.by_name.get(name)?))
     }
 

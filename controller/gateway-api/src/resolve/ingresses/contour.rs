@@ -97,7 +97,7 @@ impl Forwarding {
             ..Retry::default()
         };
         for condition in conditions.split(',').map(str::trim) {
-            if !add(&mut retry, condition) {
+            if !add_condition(&mut retry, condition) {
                 read.fault(
                     RETRY_ON,
                     condition,
@@ -160,7 +160,7 @@ impl Forwarding {
 }
 
 /// Adds a condition of Envoy's `retry_on`. Returns false if it is unknown.
-fn add(retry: &mut Retry, condition: &str) -> bool {
+pub(crate) fn add_condition(retry: &mut Retry, condition: &str) -> bool {
     let statuses = match condition {
         // Connections that fail before a request is sent are always retried.
         "connect-failure" | "refused-stream" | "reset-before-request" => return true,

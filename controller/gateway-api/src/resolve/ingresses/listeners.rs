@@ -1,12 +1,14 @@
-//! The listeners that the rules of an Ingress attach to.
+//! The listeners that HTTPProxies and Ingresses attach to.
 //!
-//! An Ingress names no listener. Its rules attach to all HTTP and HTTPS listeners of the Gateway
-//! with a hostname in common that allow its namespace. The administrator's IngressClass opens the
-//! Gateway's own listeners without a hostname, unless they select namespaces.
+//! An Ingress names no listener, and neither does an HTTPProxy. Their rules attach to all HTTP and
+//! HTTPS listeners of the Gateway with a hostname in common that allow their namespace. The
+//! administrator's IngressClass opens the Gateway's own listeners without a hostname, unless they
+//! select namespaces.
 //!
-//! Of the HTTPS listeners that Ingresses add, rules attach to the listeners of their own Ingress
-//! and to those whose hostname covers the host of the rule. Rules for wider hosts stay out of
-//! another Ingress's listener. Thus the number of attachments is linear in the number of rules.
+//! Each of their TLS hosts becomes an implicit listener of the Gateway, like one of a ListenerSet.
+//! Rules attach to those of their own object, and to those whose hostname covers the host of the
+//! rule. Rules for wider hosts stay out of another object's listener. Thus the number of attachments
+//! is linear in the number of rules.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,28 +16,60 @@ use std::ops::Range;
 use sesame_proto::schema::Protocol;
 
 use crate::api::Metadata;
+use crate::resolve::backends::Backends;
 use crate::resolve::context::ResolveContext;
 use crate::resolve::gateways::CheckedGateway;
-use crate::resolve::listeners::{CheckedListener, NamespaceRule};
+use crate::resolve::listeners::{CheckedListener, ListenerOwner, NamespaceRule};
 use crate::resolve::parents::listeners::CommonHostname;
+use crate::resolve::routes::CheckedRoute;
 use crate::resolve::syntax::hostnames::Hostname;
+use crate::resolve::syntax::regexes::Regexes;
 use crate::world::Kind;
 
 /// Listeners of a Gateway by position, each with the common hostname.
-pub(super) type FoundListeners = Vec<(usize, Vec<CommonHostname>)>;
+pub(crate) type FoundListeners = Vec<(usize, Vec<CommonHostname>)>;
 
 /// The listeners for rules of one host, by protocol.
 #[derive(Default)]
-pub(super) struct ListenersOfHost {
-    pub(super) http: FoundListeners,
-    pub(super) https: FoundListeners,
+pub(crate) struct ListenersOfHost {
+    pub(crate) http: FoundListeners,
+    pub(crate) https: FoundListeners,
 }
 
-/// The listeners of a Gateway that Ingresses attach to.
-pub(super) struct ListenersOfGateway<'g, 'w> {
+/// Everything that checking HTTPProxies and Ingresses needs.
+pub(crate) struct LayeredLookup<'a, 'w, 'o> {
+    pub(crate) gateways: &'a [CheckedGateway<'w>],
+    /// Of each Gateway, in the same order.
+    pub(crate) listeners: &'a [ListenersOfGateway<'a, 'w>],
+    pub(crate) routes: &'a mut Vec<CheckedRoute<'w>>,
+    pub(crate) cx: &'a mut ResolveContext<'w, 'o>,
+    pub(crate) backends: &'a mut Backends<'w>,
+    pub(crate) regexes: &'a mut Regexes,
+}
+
+/// Kind, namespace and name of an HTTPProxy or Ingress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct OwnerName<'a> {
+    kind: Kind,
+    namespace: &'a str,
+    name: &'a str,
+}
+
+impl<'a> OwnerName<'a> {
+    pub(crate) fn of(kind: Kind, metadata: &'a Metadata) -> Self {
+        Self {
+            kind,
+            namespace: &metadata.namespace,
+            name: &metadata.name,
+        }
+    }
+}
+
+/// The listeners of a Gateway that HTTPProxies and Ingresses attach to.
+pub(crate) struct ListenersOfGateway<'g, 'w> {
     gateway: &'g CheckedGateway<'w>,
-    /// Positions of the listeners that Ingresses add, by Ingress.
-    by_ingress: HashMap<(&'w str, &'w str), Range<usize>>,
+    /// Positions of the implicit listeners, by the object that has them.
+    by_owner: HashMap<OwnerName<'w>, Range<usize>>,
     /// Positions of those that are served, by the key of their hostname.
     by_hostname: HashMap<&'g str, usize>,
     /// Number of the other listeners, which come first.
@@ -43,15 +77,12 @@ pub(super) struct ListenersOfGateway<'g, 'w> {
 }
 
 impl<'g, 'w> ListenersOfGateway<'g, 'w> {
-    pub(super) fn of(gateway: &'g CheckedGateway<'w>) -> Self {
-        let mut by_ingress = HashMap::new();
+    pub(crate) fn of(gateway: &'g CheckedGateway<'w>) -> Self {
+        let mut by_owner = HashMap::new();
         let mut by_hostname = HashMap::new();
         let mut others = gateway.listeners.len();
-        for source in gateway
-            .sets
-            .iter()
-            .filter(|it| it.owner.kind == Kind::Ingress)
-        {
+        let implicit = gateway.sets.iter();
+        for source in implicit.filter(|it| it.owner.kind != Kind::ListenerSet) {
             others = others.min(source.range.start);
             for place in source.range.clone() {
                 let listener = gateway.listeners.get(place).filter(|it| it.serves());
@@ -59,52 +90,65 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
                     by_hostname.insert(hostname.key(), place);
                 }
             }
-            let name = (source.owner.namespace, source.owner.name);
-            by_ingress.insert(name, source.range.clone());
+            let ListenerOwner {
+                kind,
+                namespace,
+                name,
+                ..
+            } = source.owner;
+            let name = OwnerName {
+                kind,
+                namespace,
+                name,
+            };
+            by_owner.insert(name, source.range.clone());
         }
         Self {
             gateway,
-            by_ingress,
+            by_owner,
             by_hostname,
             others,
         }
     }
 
-    pub(super) fn gateway(&self) -> &'g CheckedGateway<'w> {
+    pub(crate) fn gateway(&self) -> &'g CheckedGateway<'w> {
         self.gateway
     }
 
-    /// Returns the listener that an Ingress adds for a host.
-    pub(super) fn added(
+    /// Returns the listener that an object adds for a host.
+    pub(crate) fn added(
         &self,
         host: &Hostname,
-        ingress: &Metadata,
+        owner: OwnerName<'_>,
     ) -> Option<&'g CheckedListener<'w>> {
-        let mut added = self.added_by(ingress).filter_map(|place| self.get(place));
+        let mut added = self.added_by(owner).filter_map(|place| self.get(place));
         added.find(|listener| listener.hostname.as_ref() == Some(host))
     }
 
-    /// Finds the listeners for a host of an Ingress.
-    pub(super) fn find(
+    /// Finds the listeners for a host of an HTTPProxy or Ingress.
+    pub(crate) fn find(
         &self,
         host: &Hostname,
-        ingress: &Metadata,
+        owner: OwnerName<'_>,
         cx: &ResolveContext<'_, '_>,
     ) -> ListenersOfHost {
         let own = self.gateway.own_listeners().len();
         let allowing = (0..self.others).filter(|place| {
             self.get(*place).is_some_and(|listener| {
                 *place < own && is_opened_by_class(listener)
-                    || listener.namespaces.allows(&ingress.namespace, cx.world)
+                    || listener.namespaces.allows(owner.namespace, cx.world)
             })
         });
         let covering = host.covering_keys();
         let covering = covering.filter_map(|key| self.by_hostname.get(key).copied());
-        let added = self.added_by(ingress);
+        let added = self.added_by(owner);
         let added = added.filter(|place| self.get(*place).is_some_and(CheckedListener::serves));
         let mut places: Vec<usize> = allowing.chain(covering).chain(added).collect();
         places.sort_unstable();
         places.dedup();
+        // A host that is held is not served by a wider listener either.
+        let added = self.added(host, owner);
+        let is_held = added.is_some_and(|listener| listener.holds.is_some());
         let mut found = ListenersOfHost::default();
         for place in places {
             let Some(listener) = self.get(place) else {
@@ -112,7 +156,7 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
             };
             let by_protocol = match listener.protocol {
                 Some(Protocol::Http) => &mut found.http,
-                Some(Protocol::Https) => &mut found.https,
+                Some(Protocol::Https) if !is_held => &mut found.https,
                 _ => continue,
             };
             let common = listener.hostname.as_ref().and_then(|it| it.intersect(host));
@@ -125,13 +169,13 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
     }
 
     /// Returns true if an HTTPS listener for all of the host is served.
-    pub(super) fn has_https(
+    pub(crate) fn has_https(
         &self,
         host: &Hostname,
-        ingress: &Metadata,
+        owner: OwnerName<'_>,
         cx: &ResolveContext<'_, '_>,
     ) -> bool {
-        let found = self.find(host, ingress, cx).https;
+        let found = self.find(host, owner, cx).https;
         found.iter().any(|(place, common)| {
             // The common hostname is the host itself if the listener covers all of it.
             let covers = common.iter().any(|common| common.domain == *host);
@@ -139,9 +183,8 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         })
     }
 
-    fn added_by(&self, ingress: &Metadata) -> Range<usize> {
-        let name = (ingress.namespace.as_str(), ingress.name.as_str());
-        self.by_ingress.get(&name).cloned().unwrap_or_default()
+    fn added_by(&self, owner: OwnerName<'_>) -> Range<usize> {
+        self.by_owner.get(&owner).cloned().unwrap_or_default()
     }
 
     fn get(&self, place: usize) -> Option<&'g CheckedListener<'w>> {

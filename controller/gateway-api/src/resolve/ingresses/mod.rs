@@ -8,8 +8,8 @@
 mod annotations;
 mod backends;
 mod classes;
-mod contour;
-mod listeners;
+pub(crate) mod contour;
+pub(crate) mod listeners;
 mod rules;
 mod tls;
 
@@ -17,23 +17,21 @@ use std::ops::Range;
 
 use self::annotations::PlainHttp;
 pub use self::classes::INGRESS_CONTROLLER;
-use self::classes::IngressClasses;
+pub(crate) use self::classes::IngressClasses;
 use self::contour::Forwarding;
-use self::listeners::{FoundListeners, ListenersOfGateway, ListenersOfHost};
+use self::listeners::{FoundListeners, LayeredLookup, ListenersOfHost, OwnerName};
+pub(crate) use self::rules::one_label;
 use self::rules::{IngressFaults, IngressHostRules};
 pub(crate) use self::tls::explicit_hosts;
-pub use self::tls::{IngressListeners, ingress_listeners};
+pub(crate) use self::tls::listeners_of_all;
 use crate::api::{INGRESS_GROUP, Ingress, Metadata, NamespacedName, ParentRef};
-use crate::resolve::backends::{Backends, PolicedBackend, Traffic};
-use crate::resolve::context::ResolveContext;
+use crate::resolve::backends::{PolicedBackend, Traffic};
 use crate::resolve::context::grants::Referrer;
-use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::parents::{Parent, RouteParent};
 use crate::resolve::routes::CheckedRoute;
 use crate::resolve::routes::rules::{RuleContext, Rules};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::names;
-use crate::resolve::syntax::regexes::Regexes;
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
@@ -63,27 +61,13 @@ static NO_REFERENCE: ParentRef = ParentRef {
     port: None,
 };
 
-/// Checks all Ingresses of Sesame classes, oldest first, and appends their routes to `routes`.
-pub(crate) fn check_all<'w>(
-    gateways: &[CheckedGateway<'w>],
-    routes: &mut Vec<CheckedRoute<'w>>,
-    cx: &mut ResolveContext<'w, '_>,
-    backends: &mut Backends<'w>,
-    regexes: &mut Regexes,
-) -> Vec<CheckedIngress<'w>> {
-    let classes = IngressClasses::check(cx.world);
-    classes.tell(&mut cx.problems);
-    let mut ingresses: Vec<&'w Ingress> = cx.world.ingresses.iter().map(AsRef::as_ref).collect();
+/// Checks all Ingresses of Sesame classes, oldest first, and appends their routes.
+pub(crate) fn check_all<'w>(lookup: &mut LayeredLookup<'_, 'w, '_>) -> Vec<CheckedIngress<'w>> {
+    let world = lookup.cx.world;
+    let classes = IngressClasses::check(world);
+    classes.tell(&mut lookup.cx.problems);
+    let mut ingresses: Vec<&'w Ingress> = world.ingresses.iter().map(AsRef::as_ref).collect();
     ingresses.sort_by(|a, b| a.metadata.by_age(&b.metadata));
-    let listeners: Vec<_> = gateways.iter().map(ListenersOfGateway::of).collect();
-    let mut lookup = Lookup {
-        gateways,
-        listeners: &listeners,
-        routes,
-        cx,
-        backends,
-        regexes,
-    };
     let check = |ingress: &'w Ingress| {
         let (class, named) = classes.of(ingress)?;
         lookup.check(ingress, class, named)
@@ -91,18 +75,7 @@ pub(crate) fn check_all<'w>(
     ingresses.into_iter().filter_map(check).collect()
 }
 
-/// Everything that checking one Ingress needs.
-struct Lookup<'a, 'w, 'o> {
-    gateways: &'a [CheckedGateway<'w>],
-    /// Of each Gateway, in the same order.
-    listeners: &'a [ListenersOfGateway<'a, 'w>],
-    routes: &'a mut Vec<CheckedRoute<'w>>,
-    cx: &'a mut ResolveContext<'w, 'o>,
-    backends: &'a mut Backends<'w>,
-    regexes: &'a mut Regexes,
-}
-
-impl<'w> Lookup<'_, 'w, '_> {
+impl<'w> LayeredLookup<'_, 'w, '_> {
     /// Checks an Ingress whose class names this Gateway. Returns `None` if the Gateway belongs to
     /// another controller, which may serve the Ingress.
     fn check(
@@ -227,7 +200,8 @@ impl<'w> Lookup<'_, 'w, '_> {
         let Some(listeners) = self.listeners.get(place) else {
             return Ok(());
         };
-        let found = listeners.find(host, ingress.metadata, self.cx);
+        let owner = OwnerName::of(Kind::Ingress, ingress.metadata);
+        let found = listeners.find(host, owner, self.cx);
         let reach = |what: &str| {
             format!(
                 "no {what} listener of {} with a hostname for {} allows namespace {:?}",

@@ -266,9 +266,9 @@ fn widened(path: &IngressPath, regexes: &mut Regexes) -> RouteMatch {
 }
 
 /// The condition of a wildcard host: its number of labels. The virtual host sees to the rest.
-struct OneLabel(Option<(StringMatch, u64)>);
+pub(crate) struct OneLabel(Option<(StringMatch, u64)>);
 
-fn one_label(host: &Hostname) -> OneLabel {
+pub(crate) fn one_label(host: &Hostname) -> OneLabel {
     let wildcard = host.as_str().strip_prefix("*.");
     OneLabel(wildcard.map(|name| {
         // The first label, then a dot and a label for each of the name; a port has no dots.
@@ -284,7 +284,7 @@ fn one_label(host: &Hostname) -> OneLabel {
 }
 
 impl OneLabel {
-    fn applied_to(&self, mut route_match: RouteMatch) -> RouteMatch {
+    pub(crate) fn applied_to(&self, mut route_match: RouteMatch) -> RouteMatch {
         if let Some((of_host, cost)) = &self.0 {
             route_match.headers.push(of_host.clone());
             route_match.instructions = route_match.instructions.saturating_add(*cost);

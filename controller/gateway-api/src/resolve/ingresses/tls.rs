@@ -9,56 +9,35 @@ use std::collections::BTreeMap;
 
 use super::classes::IngressClasses;
 use super::contour;
-use super::listeners::ListenersOfGateway;
+use super::listeners::{ListenersOfGateway, OwnerName};
+
 use super::rules::IngressFaults;
-use crate::api::{
-    Ingress, IngressSpec, IngressTls, Listener, ListenerTls, Metadata, ObjectRef, Protocol,
-};
+use crate::api::{Ingress, IngressSpec, IngressTls, Listener, Metadata, ObjectRef};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::listeners::CheckedListener;
+use crate::resolve::listeners::implicit::{self, ImplicitListeners};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::limits::{self, MAX_INGRESS_TLS_HOSTS};
 use crate::status::Reason;
-use crate::world::{ObjectKey, World};
-
-/// Port of the listeners.
-const HTTPS: i32 = 443;
-
-/// The HTTPS listeners that an Ingress adds to the Gateway of its class.
-#[derive(Clone, Debug)]
-pub struct IngressListeners<'w> {
-    /// Namespace and name of the Gateway.
-    pub gateway: (&'w str, &'w str),
-    /// Metadata of the Ingress.
-    pub metadata: &'w Metadata,
-    /// The listeners. Their certificates are Secrets of the Ingress's namespace, or of the one that
-    /// an annotation names.
-    pub listeners: Vec<Listener>,
-}
+use crate::world::{Kind, ObjectKey, World};
 
 /// Returns the listeners of all Ingresses of Sesame classes that have TLS hosts with a Secret.
-pub fn ingress_listeners(world: &World) -> Vec<IngressListeners<'_>> {
+pub(crate) fn listeners_of_all<'w>(
+    world: &'w World,
+    classes: &IngressClasses<'w>,
+) -> Vec<ImplicitListeners<'w>> {
     let with_tls = |ingress: &&Ingress| !ingress.spec.tls.is_empty();
-    let mut ingresses = world.ingresses.iter().map(AsRef::as_ref).filter(with_tls);
-    let Some(first) = ingresses.next() else {
-        return Vec::new();
-    };
-    let classes = IngressClasses::check(world);
-    let listeners = |ingress: &'_ Ingress| -> Vec<Listener> {
-        if check_limits(&ingress.spec).is_err() {
-            return Vec::new();
-        }
-        let hosts = hosts_with_secrets(&ingress.spec).into_iter();
-        hosts
-            .map(|(host, secrets)| listener(&host, secrets, &ingress.metadata))
-            .collect()
-    };
-    std::iter::once(first)
-        .chain(ingresses)
+    let ingresses = world.ingresses.iter().map(AsRef::as_ref).filter(with_tls);
+    ingresses
         .filter_map(|ingress| {
             let gateway = classes.gateway(ingress)?;
-            let listeners = listeners(ingress);
-            (!listeners.is_empty()).then_some(IngressListeners {
+            check_limits(&ingress.spec).ok()?;
+            let hosts = hosts_with_secrets(&ingress.spec).into_iter();
+            let listeners: Vec<Listener> = hosts
+                .map(|(host, secrets)| listener(&host, secrets, &ingress.metadata))
+                .collect();
+            (!listeners.is_empty()).then_some(ImplicitListeners {
+                kind: Kind::Ingress,
                 gateway,
                 metadata: &ingress.metadata,
                 listeners,
@@ -125,32 +104,8 @@ fn listener(host: &Hostname, secrets: Vec<&str>, ingress: &Metadata) -> Listener
         namespace: contour::certificate_namespace(ingress).map(str::to_owned),
         ..ObjectRef::default()
     };
-    let options = contour::tls_options(ingress);
-    let tls = ListenerTls {
-        mode: None,
-        certificate_refs: secrets.into_iter().map(certificate).collect(),
-        options: options
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect(),
-    };
-    Listener {
-        name: listener_name(host),
-        hostname: Some(host.as_str().to_owned()),
-        port: HTTPS,
-        protocol: Protocol::Https,
-        tls: Some(tls),
-        allowed_routes: None,
-        filters: None,
-    }
-}
-
-/// Returns a name that stays the same when other hosts come or go.
-fn listener_name(host: &Hostname) -> String {
-    match host.as_str().strip_prefix("*.") {
-        Some(rest) => format!("any.{rest}"),
-        None if host.as_str().is_empty() => "any".to_owned(),
-        None => host.as_str().to_owned(),
-    }
+    let certificates = secrets.into_iter().map(certificate).collect();
+    implicit::listener(host, certificates, contour::tls_options(ingress))
 }
 
 /// Adds what keeps a host from HTTPS to the faults. Adds a problem if clients get another
@@ -163,6 +118,7 @@ pub(super) fn tell(
     faults: &mut IngressFaults,
 ) {
     let Ingress { metadata, spec } = ingress;
+    let owner = OwnerName::of(Kind::Ingress, metadata);
     for (index, entry) in spec.tls.iter().enumerate() {
         for host in hosts_of(entry, spec) {
             let at = format!("tls[{index}]: host {host:?}");
@@ -177,8 +133,8 @@ pub(super) fn tell(
                     continue;
                 }
             };
-            let has_https = listeners.has_https(&hostname, metadata, cx);
-            match listeners.added(&hostname, metadata) {
+            let has_https = listeners.has_https(&hostname, owner, cx);
+            match listeners.added(&hostname, owner) {
                 None if has_https => {}
                 None => {
                     let gateway = listeners.gateway().owner.display();
@@ -210,7 +166,7 @@ pub(super) fn tell(
 fn another_certificate(listener: &CheckedListener<'_>) -> Option<&'static str> {
     listener.conflict.as_ref()?;
     Some(
-        "its Secret is not used, because the Gateway, a ListenerSet or an older Ingress has an \
-         HTTPS listener for the same host; clients get the certificate of that listener",
+        "its Secret is not used, because the Gateway, a ListenerSet, an HTTPProxy or an older \
+         Ingress has an HTTPS listener for the same host; clients get the certificate of that listener",
     )
 }

@@ -7,9 +7,7 @@ use sesame_proto::schema;
 use super::filters::CheckedFilters;
 use super::namespaces::NamespaceRule;
 use super::uncovered::UncoveredHostname;
-use crate::api::{
-    GATEWAY_GROUP, INGRESS_GROUP, Listener, Metadata, NamespacedName, ObjectRef, UnknownFields,
-};
+use crate::api::{Listener, Metadata, NamespacedName, ObjectRef, UnknownFields};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::syntax::hostnames::Hostname;
@@ -17,7 +15,7 @@ use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// The Gateway, ListenerSet or Ingress that defines a listener.
+/// The Gateway, ListenerSet, HTTPProxy or Ingress that defines a listener.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerOwner<'w> {
     pub(crate) kind: Kind,
@@ -58,13 +56,8 @@ impl<'w> ListenerOwner<'w> {
 
     /// Returns the owner in the terms of ReferenceGrants.
     pub(crate) fn referrer(&self) -> Referrer<'w> {
-        let is_ingress = self.kind == Kind::Ingress;
         Referrer {
-            group: if is_ingress {
-                INGRESS_GROUP
-            } else {
-                GATEWAY_GROUP
-            },
+            group: self.kind.group(),
             kind: self.kind.as_str(),
             namespace: self.namespace,
         }
@@ -73,7 +66,7 @@ impl<'w> ListenerOwner<'w> {
     /// Returns the place of a listener's certificate in messages.
     pub(crate) fn certificate_field(&self, index: usize, reference: &ObjectRef) -> String {
         match self.kind {
-            Kind::Ingress => format!("tls.secretName {:?}", reference.name),
+            Kind::Ingress | Kind::HttpProxy => format!("tls.secretName {:?}", reference.name),
             _ => format!("tls.certificateRefs[{index}]"),
         }
     }
@@ -89,7 +82,7 @@ impl<'w> ListenerOwner<'w> {
 pub(crate) struct Rank {
     /// Index of the Gateway among those served together.
     pub(crate) gateway: usize,
-    /// 0 for the Gateway itself, then its ListenerSets and Ingresses in their order.
+    /// 0 for the Gateway itself, then its ListenerSets, HTTPProxies and Ingresses in their order.
     pub(crate) object: usize,
 }
 

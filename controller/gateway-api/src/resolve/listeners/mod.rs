@@ -13,6 +13,7 @@ mod compare;
 mod conflicts;
 pub(crate) mod filters;
 mod holding;
+pub(crate) mod implicit;
 mod listener;
 pub(crate) mod namespaces;
 mod overlaps;

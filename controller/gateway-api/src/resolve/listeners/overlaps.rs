@@ -140,7 +140,7 @@ fn named(
                 None if of.rank == wider.rank => wider.spec.name.clone(),
                 None if wider.rank.object == 0 => "of the Gateway".to_owned(),
                 None if wider.owner == Kind::Ingress => "of an Ingress".to_owned(),
-                None => "of a ListenerSet".to_owned(),
+                None => format!("of a {}", wider.owner),
             };
             Some((*own, wider.rank, name))
         })

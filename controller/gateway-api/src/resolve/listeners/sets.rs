@@ -1,22 +1,24 @@
-//! ListenerSets and the TLS hosts of Ingresses: the Gateway of each, and its checked listeners.
+//! ListenerSets and the TLS hosts of HTTPProxies and Ingresses: the Gateway of each, and its checked
+//! listeners.
 //!
 //! A ListenerSet that is refused as a whole has no listeners on its Gateway. It never affects its
-//! Gateway, nor a ListenerSet of higher precedence. Ingresses come after all ListenerSets.
+//! Gateway, nor a ListenerSet of higher precedence. HTTPProxies come after all
+//! ListenerSets, and Ingresses after these.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use super::check::check as check_listeners;
+use super::implicit::{self, ImplicitListeners};
 use super::listener::{CheckedListener, ListenerOwner};
 use super::namespaces::NamespaceRule;
 use crate::api::{AllowedListeners, GATEWAY_GROUP, Listener, ListenerSet, Metadata, ObjectRef};
 use crate::resolve::context::ResolveContext;
-use crate::resolve::ingresses::IngressListeners;
 use crate::resolve::syntax::limits;
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, ObjectKey, World};
 
-/// A ListenerSet, or an Ingress with TLS hosts, that adds listeners to a Gateway.
+/// A ListenerSet, or an HTTPProxy or Ingress with TLS hosts, that adds listeners to a Gateway.
 #[derive(Clone, Copy)]
 pub(crate) struct ListenerSource<'w> {
     kind: Kind,
@@ -25,12 +27,21 @@ pub(crate) struct ListenerSource<'w> {
 }
 
 impl ListenerSource<'_> {
+    /// Returns the place of the kind in the order of precedence.
+    fn layer(&self) -> usize {
+        match self.kind {
+            Kind::Ingress => 2,
+            Kind::HttpProxy => 1,
+            _ => 0,
+        }
+    }
+
     pub(crate) fn key(&self) -> ObjectKey {
         self.kind.named(self.metadata.key())
     }
 }
 
-/// A ListenerSet of our Gateway, or an Ingress with listeners on it.
+/// A ListenerSet of our Gateway, or an HTTPProxy or Ingress with listeners on it.
 pub(crate) struct CheckedListenerSet<'w> {
     pub(crate) owner: ListenerOwner<'w>,
     /// The reason why it has no listeners on the Gateway, if so.
@@ -39,11 +50,11 @@ pub(crate) struct CheckedListenerSet<'w> {
     pub(crate) range: Range<usize>,
 }
 
-/// Returns the ListenerSets and Ingresses of each Gateway, by its namespace and name, in their order
-/// of precedence: ListenerSets first, each kind by age.
+/// Returns the objects with listeners for each Gateway, by its namespace and name, in their order
+/// of precedence: ListenerSets, HTTPProxies, Ingresses, each kind by age.
 pub(crate) fn by_gateway<'w>(
     world: &'w World,
-    ingresses: &'w [IngressListeners<'w>],
+    implicit: &'w [ImplicitListeners<'w>],
 ) -> HashMap<(&'w str, &'w str), Vec<ListenerSource<'w>>> {
     let sets = world.listener_sets.iter().filter_map(|set| {
         let source = ListenerSource {
@@ -53,23 +64,22 @@ pub(crate) fn by_gateway<'w>(
         };
         Some((gateway_of(set)?, source))
     });
-    let ingresses = ingresses.iter().map(|it| {
+    let implicit = implicit.iter().map(|it| {
         let source = ListenerSource {
-            kind: Kind::Ingress,
+            kind: it.kind,
             metadata: it.metadata,
             listeners: &it.listeners,
         };
         (it.gateway, source)
     });
     let mut found: HashMap<(&str, &str), Vec<ListenerSource<'_>>> = HashMap::new();
-    for (gateway, source) in sets.chain(ingresses) {
+    for (gateway, source) in sets.chain(implicit) {
         found.entry(gateway).or_default().push(source);
     }
     for sources in found.values_mut() {
         sources.sort_by(|a, b| {
-            let ingress = |it: &ListenerSource<'_>| it.kind == Kind::Ingress;
-            let by_kind = ingress(a).cmp(&ingress(b));
-            by_kind.then_with(|| a.metadata.by_age(b.metadata))
+            let by_layer = a.layer().cmp(&b.layer());
+            by_layer.then_with(|| a.metadata.by_age(b.metadata))
         });
     }
     found
@@ -90,8 +100,8 @@ pub(crate) fn gateway_of(set: &ListenerSet) -> Option<(&str, &str)> {
     (group == GATEWAY_GROUP && kind == Kind::Gateway.as_str()).then_some((namespace, name.as_str()))
 }
 
-/// Checks the ListenerSets and Ingresses of one Gateway, and appends their listeners to `all`. The
-/// IngressClass allows the listeners of Ingresses.
+/// Checks the ListenerSets, HTTPProxies and Ingresses of one Gateway, and appends their listeners to
+/// `all`. The IngressClass allows the listeners of the latter two.
 pub(crate) fn check<'w>(
     gateway: &ListenerOwner<'w>,
     allowed: Option<&'w AllowedListeners>,
@@ -137,6 +147,11 @@ pub(crate) fn check<'w>(
             let checked = check_listeners(&owner, i.saturating_add(1), listeners);
             all.extend(checked.into_iter().map(|listener| CheckedListener {
                 withheld: withheld.clone().or(listener.withheld),
+                provenance: if is_set {
+                    listener.provenance
+                } else {
+                    implicit::provenance(gateway, &listener.spec.name)
+                },
                 ..listener
             }));
         }

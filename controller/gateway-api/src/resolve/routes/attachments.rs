@@ -4,7 +4,6 @@ use super::Routes;
 use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::listeners::CheckedListener;
 use crate::resolve::parents::listeners::CommonHostname;
-use crate::world::Kind;
 
 /// A Gateway and its listeners, with the routes that attach to them.
 pub(crate) struct AttachedGateway<'a, 'w> {
@@ -77,7 +76,7 @@ pub(crate) fn attach<'a, 'w>(
                         route: place,
                         parent,
                         hosts,
-                        counts: route.accepted.good() && route.object.kind != Kind::Ingress,
+                        counts: route.accepted.good() && route.object.kind.is_gateway_api(),
                         mesh,
                     });
                 }

@@ -243,7 +243,7 @@ fn read_path(
 }
 
 /// Returns an Exact or PathPrefix value in the normal form in which the proxy compares paths.
-fn canonical_path(value: &str) -> Result<String, String> {
+pub(crate) fn canonical_path(value: &str) -> Result<String, String> {
     check_path(value)?;
     let never = |what: &str| format!("path.value {value:?} never matches: {what}");
     // The proxy removes dot segments, and treats an escaped backslash as a slash.

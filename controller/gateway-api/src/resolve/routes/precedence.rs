@@ -71,6 +71,8 @@ pub(crate) struct Order {
     /// Specificity of the route's own hostname.
     pub(crate) hostname: Reverse<(bool, usize)>,
     pub(crate) rank: MatchRank,
+    /// The position of the route, and of the rule among those that the route serves.
+    pub(crate) turn: (usize, usize),
     pub(crate) place: MatchPlace,
 }
 

@@ -175,6 +175,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             backend_ms,
         } = timeouts;
         let forward = schema::Forward {
+            unavailable: false,
             backends,
             rewrite: rewrite.map(Box::new),
             mirrors,

@@ -110,8 +110,8 @@ pub(crate) enum Rules {
     Connections(Shares),
 }
 
-/// A rule of an HTTPRoute, GRPCRoute or Ingress that can be served.
-#[derive(Debug)]
+/// A rule of an HTTPRoute, GRPCRoute, HTTPProxy or Ingress that can be served.
+#[derive(Clone, Debug)]
 pub(crate) struct CheckedRule {
     /// Index of the rule in the route.
     pub(crate) index: usize,
@@ -128,7 +128,7 @@ pub(crate) struct CheckedRule {
 }
 
 /// The action on a request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Action {
     Forward(schema::Forward),
     /// A redirect, which depends on the listener.

@@ -147,6 +147,7 @@ fn named(before: &CheckedRoute<'_>, loser: &CheckedRoute<'_>, winner: HiddenBy) 
     if before.object == loser.object {
         let what = match before.object.kind {
             Kind::Ingress => "Ingress",
+            Kind::HttpProxy => "HTTPProxy",
             _ => "route",
         };
         format!("{winner} of this {what}")
@@ -157,18 +158,22 @@ fn named(before: &CheckedRoute<'_>, loser: &CheckedRoute<'_>, winner: HiddenBy) 
     }
 }
 
-/// Returns the field of a match. An Ingress has paths instead of matches.
+/// Returns the field of a match, or of the route of an HTTPProxy.
 fn at(route: &CheckedRoute<'_>, place: MatchPlace) -> String {
     let MatchPlace {
         route: _,
         rule,
         match_,
     } = place;
-    let list = match route.object.kind {
-        Kind::Ingress => "http.paths",
-        _ => "matches",
-    };
-    format!("rules[{rule}].{list}[{match_}]")
+    match route.object.kind {
+        Kind::Ingress => format!("rules[{rule}].http.paths[{match_}]"),
+        Kind::HttpProxy => format!("routes[{rule}]"),
+        _ => format!("rules[{rule}].matches[{match_}]"),
+    }
+}
+
+fn is_layered(route: &CheckedRoute<'_>) -> bool {
+    matches!(route.object.kind, Kind::HttpProxy | Kind::Ingress)
 }
 
 fn why_first(
@@ -179,11 +184,14 @@ fn why_first(
     match winner.first {
         First::TakesAll => "it takes all requests",
         First::Hostname => "its hostname is more specific",
-        First::Place if before.object == loser.object => "it is listed first",
         First::Place
-            if loser.object.kind == Kind::Ingress && before.object.kind != Kind::Ingress =>
+            if before.object.kind == Kind::HttpProxy && loser.object.kind == Kind::HttpProxy =>
         {
-            "routes of the Gateway API precede Ingresses"
+            "the last of equal routes wins, and an HTTPProxy precedes what it includes"
+        }
+        First::Place if before.object == loser.object => "it is listed first",
+        First::Place if loser.object.kind != before.object.kind && is_layered(loser) => {
+            "routes of the Gateway API precede HTTPProxies, and these precede Ingresses"
         }
         First::Place if before.metadata.creation_timestamp == loser.metadata.creation_timestamp => {
             "both are of the same age, and its name comes first"

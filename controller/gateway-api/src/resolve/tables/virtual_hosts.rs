@@ -192,6 +192,7 @@ fn candidates<'a>(
                 let order = Order {
                     hostname: Reverse(host.rank),
                     rank: MatchRank::of(route_match),
+                    turn: (attachment.route, 0),
                     place: MatchPlace {
                         route: attachment.route,
                         rule: rule.index,
@@ -211,11 +212,12 @@ fn candidates<'a>(
         let Rules::Requests(rules) = &route.rules else {
             continue;
         };
-        for rule in rules {
+        for (turn, rule) in rules.iter().enumerate() {
             for (i, route_match) in rule.matches.iter().enumerate() {
                 let order = Order {
                     hostname: Reverse(host.rank),
                     rank: MatchRank::of(route_match),
+                    turn: (attachment.route, turn),
                     place: MatchPlace {
                         route: attachment.route,
                         rule: rule.index,

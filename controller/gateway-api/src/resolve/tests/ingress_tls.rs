@@ -61,7 +61,7 @@ fn host_with_secret_is_served_over_https() {
         assert_eq!(ask(&resolution, port, "h.test", "/x"), "web/a/80");
         assert_eq!(ask(&resolution, port, "other.test", "/x"), "404");
     }
-    let keys = keys(&resolution, "Ingress/web/i/listeners/h.test");
+    let keys = keys(&resolution, "TLSHost/web/gw/listeners/h.test");
     assert_eq!(keys.len(), 1, "{keys:?}");
     let conditions = conditions(&resolution, "i");
     assert_eq!(holds(conditions, ConditionType::Accepted), Holds::True);
@@ -200,18 +200,18 @@ fn gateway_and_older_ingress_decide_on_the_certificate() {
     let alone = with_listener("");
     check(&alone);
     assert_eq!(unused(&alone), ["Ingress/web/new"]);
-    assert_eq!(keys(&alone, "Ingress/web/old/listeners/h.test").len(), 1);
+    assert_eq!(keys(&alone, "TLSHost/web/gw/listeners/h.test").len(), 1);
 
     // A listener of the Gateway for the same hostname.
     let same = with_listener(&https("own", "h.test", "{name: of-gateway}"));
     check(&same);
     assert_eq!(unused(&same), ["Ingress/web/new", "Ingress/web/old"]);
-    assert_eq!(keys(&same, "Ingress/web/old/listeners/h.test"), [""; 0]);
+    assert_eq!(keys(&same, "TLSHost/web/gw/listeners/h.test"), [""; 0]);
 
     // A wider one leaves the narrower hostname to the Ingress.
     let wider = with_listener(&https("own", "*.test", "{name: of-gateway}"));
     check(&wider);
-    assert_eq!(keys(&wider, "Ingress/web/old/listeners/h.test").len(), 1);
+    assert_eq!(keys(&wider, "TLSHost/web/gw/listeners/h.test").len(), 1);
 }
 
 #[test]
@@ -222,7 +222,10 @@ fn all_secrets_of_a_host_are_offered() {
         certificate_for("two", &["h.test", "x.test"]),
         with_tls("i", "h.test", "a", tls),
     ]);
-    assert_eq!(keys(&resolution, "Ingress/web/i/listeners/h.test").len(), 2);
+    assert_eq!(
+        keys(&resolution, "TLSHost/web/gw/listeners/h.test").len(),
+        2
+    );
 }
 
 #[test]

@@ -141,7 +141,8 @@ fn http_route_precedes_an_equal_match_of_an_ingress() {
         hidden,
         [
             "rules[0].http.paths[0] is never reached: its requests go to rules[0].matches[0] of \
-             HTTPRoute/web/r, which comes first because routes of the Gateway API precede Ingresses"
+             HTTPRoute/web/r, which comes first because routes of the Gateway API precede \
+             HTTPProxies, and these precede Ingresses"
         ]
     );
     let wild = rule("*.h.test", &[path("/x", "Prefix", "a")]);

@@ -3,6 +3,8 @@
 mod any_routes;
 mod any_slices;
 mod gateways_of_a_class;
+mod http_proxies;
+mod http_proxy_tls;
 mod incremental;
 mod ingress_tls;
 mod ingresses;
@@ -78,6 +80,8 @@ fn objects(yaml: &str) -> Vec<AnyObject> {
             "ReferenceGrant" => AnyObject::ReferenceGrant(decode(v)),
             "IngressClass" => AnyObject::IngressClass(decode(v)),
             "Ingress" => AnyObject::Ingress(decode(v)),
+            "HTTPProxy" => AnyObject::HttpProxy(decode(v)),
+            "TLSCertificateDelegation" => AnyObject::TlsCertificateDelegation(decode(v)),
             "BackendTLSPolicy" => AnyObject::BackendTlsPolicy(decode(v)),
             "Service" => AnyObject::Service(decode(v)),
             "EndpointSlice" => AnyObject::EndpointSlice(decode(v)),

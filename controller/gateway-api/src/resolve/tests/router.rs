@@ -118,9 +118,12 @@ fn matches(route: &Route, request: &Request<'_>) -> bool {
 }
 
 fn compares(text: &TextMatch, value: &str) -> bool {
-    let fold = |given: &str| match text.ignore_case {
-        true => given.to_ascii_lowercase(),
-        false => given.to_owned(),
+    let fold = |given: &str| {
+        if text.ignore_case {
+            given.to_ascii_lowercase()
+        } else {
+            given.to_owned()
+        }
     };
     let (value, wanted) = (fold(value), fold(&text.value));
     match text.operator() {

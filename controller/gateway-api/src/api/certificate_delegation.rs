@@ -1,0 +1,27 @@
+//! `TLSCertificateDelegation` of `projectcontour.io/v1`.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::Object;
+
+/// `TLSCertificateDelegation` v1.
+pub type TlsCertificateDelegation = Object<TlsCertificateDelegationSpec>;
+
+/// `TLSCertificateDelegationSpec`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct TlsCertificateDelegationSpec {
+    /// Permissions.
+    pub delegations: Vec<CertificateDelegation>,
+}
+
+/// `CertificateDelegation`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct CertificateDelegation {
+    /// A Secret of the delegation's namespace.
+    pub secret_name: String,
+    /// The namespaces that may refer to it; `*` alone for all.
+    pub target_namespaces: Vec<String>,
+}

@@ -1,0 +1,354 @@
+//! `HTTPProxy` of `projectcontour.io/v1`.
+//!
+//! Fields that Sesame does not serve are only noted: see [`Noted`].
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{Noted, Object};
+
+/// `HTTPProxy` v1.
+pub type HttpProxy = Object<HttpProxySpec>;
+
+/// `HTTPProxySpec`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct HttpProxySpec {
+    /// The host of a root; a proxy without it serves only where others include it.
+    pub virtualhost: Option<ProxyHost>,
+    /// The routes.
+    pub routes: Vec<ProxyRoute>,
+    /// Not served.
+    pub tcpproxy: Option<Noted>,
+    /// Other proxies whose routes become part of this one.
+    pub includes: Vec<ProxyInclude>,
+    /// The class; annotations have precedence.
+    pub ingress_class_name: Option<Box<str>>,
+}
+
+/// `VirtualHost`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyHost {
+    /// The host, or `*.` and a name for one more label.
+    pub fqdn: String,
+    /// TLS.
+    pub tls: Option<ProxyTls>,
+    /// Not served; protects.
+    pub authorization: Option<Noted>,
+    /// Not served.
+    pub cors_policy: Option<Noted>,
+    /// Not served; protects.
+    pub rate_limit_policy: Option<Noted>,
+    /// Not served; protects.
+    pub jwt_providers: Vec<ProxyJwtProvider>,
+    /// Not served; protects.
+    pub ip_allow_policy: Vec<Noted>,
+    /// Not served; protects.
+    pub ip_deny_policy: Vec<Noted>,
+}
+
+/// `TLS`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyTls {
+    /// The Secret: `name`, or `namespace/name`.
+    pub secret_name: String,
+    /// `1.2` or `1.3`.
+    pub minimum_protocol_version: String,
+    /// `1.2` or `1.3`.
+    pub maximum_protocol_version: String,
+    /// Not served.
+    pub passthrough: bool,
+    /// Not served; protects.
+    pub client_validation: Option<Noted>,
+    /// Not served.
+    pub enable_fallback_certificate: bool,
+}
+
+/// `JWTProvider`, as far as it decides which routes need a token.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyJwtProvider {
+    /// Its name.
+    pub name: String,
+    /// True if routes need its token unless they say otherwise.
+    pub default: bool,
+    /// Not read.
+    pub issuer: Option<Noted>,
+    /// Not read.
+    pub audiences: Option<Noted>,
+    /// Not read.
+    #[serde(rename = "remoteJWKS")]
+    pub remote_jwks: Option<Noted>,
+    /// Not read.
+    #[serde(rename = "localJWKS")]
+    pub local_jwks: Option<Noted>,
+    /// Not read.
+    #[serde(rename = "forwardJWT")]
+    pub forward_jwt: Option<Noted>,
+}
+
+/// `Include`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyInclude {
+    /// Name of the proxy.
+    pub name: String,
+    /// Namespace of the proxy; the includer's when empty.
+    pub namespace: String,
+    /// Conditions that requests have to fulfil in addition.
+    pub conditions: Vec<ProxyCondition>,
+}
+
+/// `MatchCondition`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyCondition {
+    /// The path begins with this text.
+    pub prefix: String,
+    /// The whole path.
+    pub exact: String,
+    /// RE2, for the whole path.
+    pub regex: String,
+    /// A header.
+    pub header: Option<ProxyHeaderCondition>,
+    /// A query parameter.
+    pub query_parameter: Option<ProxyQueryCondition>,
+}
+
+/// `HeaderMatchCondition`.
+#[expect(clippy::struct_excessive_bools, reason = "as the API has them")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyHeaderCondition {
+    /// Its name.
+    pub name: String,
+    /// The header is there.
+    pub present: bool,
+    /// The header is not there.
+    pub notpresent: bool,
+    /// A part of the value.
+    pub contains: String,
+    /// No part of the value.
+    pub notcontains: String,
+    /// Case does not matter.
+    pub ignore_case: bool,
+    /// The whole value.
+    pub exact: String,
+    /// Another value.
+    pub notexact: String,
+    /// RE2, for the whole value.
+    pub regex: String,
+    /// A missing header counts as empty, for `notexact` and `notcontains`.
+    pub treat_missing_as_empty: bool,
+}
+
+/// `QueryParameterMatchCondition`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyQueryCondition {
+    /// Its name.
+    pub name: String,
+    /// The whole value.
+    pub exact: String,
+    /// The beginning of the value.
+    pub prefix: String,
+    /// The end of the value.
+    pub suffix: String,
+    /// RE2, for the whole value.
+    pub regex: String,
+    /// A part of the value.
+    pub contains: String,
+    /// Case does not matter.
+    pub ignore_case: bool,
+    /// The parameter is there.
+    pub present: bool,
+}
+
+/// `Route`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyRoute {
+    /// Conditions that requests have to fulfil.
+    pub conditions: Vec<ProxyCondition>,
+    /// The Services that get the requests.
+    pub services: Vec<ProxyService>,
+    /// All routes serve WebSockets.
+    pub enable_websockets: bool,
+    /// True if plain text is served although the root has TLS.
+    pub permit_insecure: bool,
+    /// Which routes need the root's authorization.
+    pub auth_policy: Option<ProxyAuthPolicy>,
+    /// Timeouts.
+    pub timeout_policy: Option<ProxyTimeouts>,
+    /// Retries.
+    pub retry_policy: Option<ProxyRetry>,
+    /// Not served.
+    pub health_check_policy: Option<Noted>,
+    /// Not served.
+    pub load_balancer_policy: Option<Noted>,
+    /// A new prefix of the path.
+    pub path_rewrite_policy: Option<ProxyPathRewrite>,
+    /// Changes of request headers.
+    pub request_headers_policy: Option<ProxyHeaders>,
+    /// Changes of response headers.
+    pub response_headers_policy: Option<ProxyHeaders>,
+    /// Not served.
+    pub cookie_rewrite_policies: Vec<Noted>,
+    /// Not served; protects.
+    pub rate_limit_policy: Option<Noted>,
+    /// A redirect, instead of Services.
+    pub request_redirect_policy: Option<ProxyRedirect>,
+    /// An answer, instead of Services.
+    pub direct_response_policy: Option<ProxyDirectResponse>,
+    /// Not served.
+    pub internal_redirect_policy: Option<Noted>,
+    /// Which provider's token the route needs.
+    pub jwt_verification_policy: Option<ProxyJwtVerification>,
+    /// Not served; protects.
+    pub ip_allow_policy: Vec<Noted>,
+    /// Not served; protects.
+    pub ip_deny_policy: Vec<Noted>,
+}
+
+/// `AuthorizationPolicy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyAuthPolicy {
+    /// True if no authorization is needed.
+    pub disabled: bool,
+    /// Not read.
+    pub context: Option<Noted>,
+}
+
+/// `JWTVerificationPolicy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyJwtVerification {
+    /// The provider.
+    pub require: String,
+    /// True if no token is needed.
+    pub disabled: bool,
+}
+
+/// `TimeoutPolicy`. Durations of Go, or `infinity`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyTimeouts {
+    /// For the whole response; 15 seconds when empty.
+    pub response: String,
+    /// Not served.
+    pub idle: Option<Noted>,
+    /// Not served.
+    pub idle_connection: Option<Noted>,
+}
+
+/// `RetryPolicy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyRetry {
+    /// Number of retries: -1 for none, 0 for one.
+    #[serde(rename = "count")]
+    pub number: i32,
+    /// Duration of one attempt.
+    pub per_try_timeout: String,
+    /// Envoy's conditions; `5xx` when empty.
+    pub retry_on: Vec<String>,
+    /// Statuses, with `retriable-status-codes`.
+    pub retriable_status_codes: Vec<i32>,
+}
+
+/// `PathRewritePolicy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyPathRewrite {
+    /// Replacements by prefix.
+    pub replace_prefix: Vec<ProxyReplacePrefix>,
+}
+
+/// `ReplacePrefix`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyReplacePrefix {
+    /// The prefix that the route matches, with those of its includes; any when empty.
+    pub prefix: String,
+    /// The new prefix.
+    pub replacement: String,
+}
+
+/// `HeadersPolicy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyHeaders {
+    /// Headers to set.
+    pub set: Vec<ProxyHeader>,
+    /// Names of headers to remove.
+    pub remove: Vec<String>,
+}
+
+/// `HeaderValue`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyHeader {
+    /// The name.
+    pub name: String,
+    /// The value.
+    pub value: String,
+}
+
+/// `HTTPRequestRedirectPolicy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyRedirect {
+    /// `http` or `https`.
+    pub scheme: Option<Box<str>>,
+    /// The host.
+    pub hostname: Option<Box<str>>,
+    /// The port.
+    pub port: Option<i32>,
+    /// 301, 302 (the default), 303, 307 or 308.
+    pub status_code: Option<i32>,
+    /// A new path.
+    pub path: Option<Box<str>>,
+    /// A new prefix of the path.
+    pub prefix: Option<Box<str>>,
+}
+
+/// `HTTPDirectResponsePolicy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyDirectResponse {
+    /// 200 to 599.
+    pub status_code: i32,
+    /// Not served.
+    pub body: String,
+}
+
+/// `Service`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyService {
+    /// A Service of the proxy's namespace.
+    pub name: String,
+    /// The port.
+    pub port: i32,
+    /// Not served.
+    pub health_port: Option<i32>,
+    /// `h2c`; not served: `h2` and `tls`.
+    pub protocol: Option<Box<str>>,
+    /// The share of requests; even shares if all are 0.
+    pub weight: i32,
+    /// Not served; protects.
+    pub validation: Option<Noted>,
+    /// True if it gets copies of requests.
+    pub mirror: bool,
+    /// Changes of request headers.
+    pub request_headers_policy: Option<ProxyHeaders>,
+    /// Changes of response headers.
+    pub response_headers_policy: Option<ProxyHeaders>,
+    /// Not served.
+    pub cookie_rewrite_policies: Vec<Noted>,
+    /// Not served.
+    pub slow_start_policy: Option<Noted>,
+}

@@ -1,0 +1,81 @@
+//! Statuses of HTTPProxies: the condition `Valid`, with errors and warnings as in Contour. The parent
+//! is the Gateway of the class.
+
+use super::ingresses::{ports, reference};
+use crate::resolve::gateways::CheckedGateway;
+use crate::resolve::ingresses::INGRESS_CONTROLLER;
+use crate::resolve::proxies::CheckedProxy;
+use crate::resolve::routes::Routes;
+use crate::resolve::tables::LostRequests;
+use crate::status::{
+    Condition, ConditionStatus, ConditionType, ProxyDetail, Reason, RouteParentStatus, RouteStatus,
+};
+use crate::world::ObjectKey;
+
+/// Returns the statuses of all HTTPProxies. `lost` has the requests that others get.
+pub(crate) fn statuses(
+    proxies: &[CheckedProxy<'_>],
+    routes: &Routes<'_>,
+    gateways: &[CheckedGateway<'_>],
+    lost: &LostRequests,
+) -> Vec<(ObjectKey, RouteStatus)> {
+    let status = |proxy: &CheckedProxy<'_>| {
+        let details = details(proxy, lost);
+        let condition = valid(proxy, &details);
+        let parent = RouteParentStatus {
+            parent_ref: reference(proxy.gateway.clone().unwrap_or_default()),
+            through: None,
+            controller_name: INGRESS_CONTROLLER.to_owned(),
+            ports: ports(proxy.routes.iter().copied(), routes, gateways),
+            conditions: vec![condition],
+        };
+        let status = RouteStatus {
+            parents: vec![parent],
+            details,
+        };
+        (proxy.object.clone(), status)
+    };
+    proxies.iter().map(status).collect()
+}
+
+fn details(proxy: &CheckedProxy<'_>, lost: &LostRequests) -> Vec<ProxyDetail> {
+    let mut details = proxy.details.clone();
+    let detail = |warning, type_, reason, message: &str| ProxyDetail {
+        warning,
+        type_,
+        reason,
+        message: message.to_owned(),
+    };
+    if proxy.orphaned {
+        let why = "this HTTPProxy is not part of a delegation chain from a root HTTPProxy";
+        details.push(detail(false, "Orphaned", "Orphaned", why));
+    }
+    let routes = proxy.routes.iter();
+    if let Some(why) = routes.clone().find_map(|it| lost.unreached.get(it)) {
+        details.push(detail(true, "RouteError", "Overridden", why));
+    }
+    if let Some((_, why)) = routes.clone().find_map(|it| lost.displaced.get(&(*it, 0))) {
+        details.push(detail(false, "RouteError", "Displaced", why));
+    }
+    details
+}
+
+fn valid(proxy: &CheckedProxy<'_>, details: &[ProxyDetail]) -> Condition {
+    let errors: Vec<&str> = details
+        .iter()
+        .filter(|detail| !detail.warning)
+        .map(|detail| detail.message.as_str())
+        .collect();
+    let (status, reason, message) = if errors.is_empty() {
+        let message = "Valid HTTPProxy".to_owned();
+        (ConditionStatus::True, Reason::Valid, message)
+    } else {
+        (
+            ConditionStatus::False,
+            Reason::ErrorPresent,
+            errors.join("; "),
+        )
+    };
+    let generation = proxy.metadata.generation;
+    Condition::new(ConditionType::Valid, status, reason, &message, generation)
+}

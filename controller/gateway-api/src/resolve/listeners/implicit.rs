@@ -1,0 +1,59 @@
+//! HTTPS listeners that HTTPProxies and Ingresses add to a Gateway, one for each TLS host.
+
+use super::listener::ListenerOwner;
+use crate::api::{Listener, ListenerTls, Metadata, ObjectRef, Protocol};
+use crate::resolve::syntax::hostnames::Hostname;
+use crate::world::Kind;
+
+/// Port of implicit listeners.
+const HTTPS: i32 = 443;
+
+/// The HTTPS listeners that an HTTPProxy or Ingress adds to the Gateway of its class.
+#[derive(Clone, Debug)]
+pub struct ImplicitListeners<'w> {
+    /// `HTTPProxy` or `Ingress`.
+    pub kind: Kind,
+    /// Namespace and name of the Gateway.
+    pub gateway: (&'w str, &'w str),
+    /// Metadata of the object.
+    pub metadata: &'w Metadata,
+    /// The listeners.
+    pub listeners: Vec<Listener>,
+}
+
+/// Returns the name of an implicit listener in the snapshot. It does not name the object that has
+/// the host: when another one takes the host with the same certificate, connections stay.
+pub(crate) fn provenance(gateway: &ListenerOwner<'_>, name: &str) -> String {
+    format!(
+        "TLSHost/{}/{}/listeners/{name}",
+        gateway.namespace, gateway.name
+    )
+}
+
+/// Returns an HTTPS listener. Its name stays the same when other hosts come or go.
+pub(crate) fn listener<'o>(
+    host: &Hostname,
+    certificate_refs: Vec<ObjectRef>,
+    options: impl Iterator<Item = (&'static str, &'o str)>,
+) -> Listener {
+    let name = match host.as_str().strip_prefix("*.") {
+        Some(rest) => format!("any.{rest}"),
+        None if host.as_str().is_empty() => "any".to_owned(),
+        None => host.as_str().to_owned(),
+    };
+    Listener {
+        name,
+        hostname: Some(host.as_str().to_owned()),
+        port: HTTPS,
+        protocol: Protocol::Https,
+        tls: Some(ListenerTls {
+            mode: None,
+            certificate_refs,
+            options: options
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
+        }),
+        allowed_routes: None,
+        filters: None,
+    }
+}

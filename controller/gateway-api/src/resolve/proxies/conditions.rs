@@ -1,0 +1,232 @@
+//! Conditions of includes and routes: a path, headers and query parameters, merged down the tree.
+//!
+//! Prefixes of includes are literal text that a route below cannot leave, and conditions add up.
+
+use sesame_proto::expressions::{fixed_path, quote};
+use sesame_proto::schema::StringMatch;
+use sesame_proto::schema::path_match::Kind as PathKind;
+
+use super::values::{contradiction, header_match, query_match};
+use crate::api::ProxyCondition;
+use crate::resolve::routes::matches::{RouteMatch, canonical_path};
+use crate::resolve::syntax::limits::{self, MAX_MATCHED_VALUES, MAX_PATH};
+use crate::resolve::syntax::regexes::{self, Regexes};
+
+/// Contour's reason, and the message about a condition that cannot be read.
+pub(super) type ConditionFault = (&'static str, String);
+
+const PATH: &str = "PathMatchConditionsNotValid";
+const HEADER: &str = "HeaderMatchConditionsNotValid";
+const QUERY: &str = "QueryParameterMatchConditionsNotValid";
+
+/// The conditions that includes impose on the routes below.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Inherited {
+    /// Empty, or a path that begins with `/`.
+    prefix: String,
+    headers: Vec<StringMatch>,
+    query_params: Vec<StringMatch>,
+    instructions: u64,
+}
+
+/// The path of a list of conditions.
+enum OwnPath<'c> {
+    None,
+    Prefix(&'c str),
+    Exact(&'c str),
+    Regex(&'c str),
+}
+
+impl Inherited {
+    /// Returns the conditions below an include.
+    pub(super) fn include(
+        &self,
+        conditions: &[ProxyCondition],
+        regexes: &mut Regexes,
+    ) -> Result<Self, ConditionFault> {
+        let mut below = self.clone();
+        match own_path(conditions)? {
+            OwnPath::None => {}
+            OwnPath::Prefix(prefix) => below.prefix = self.joined(prefix)?,
+            OwnPath::Exact(_) | OwnPath::Regex(_) => {
+                return Err((
+                    PATH,
+                    "an include can only have a prefix condition".to_owned(),
+                ));
+            }
+        }
+        below.add_values(conditions, regexes)?;
+        Ok(below)
+    }
+
+    /// Returns the match of a route with these conditions.
+    pub(super) fn route(
+        &self,
+        conditions: &[ProxyCondition],
+        regexes: &mut Regexes,
+    ) -> Result<RouteMatch, ConditionFault> {
+        let mut own = self.clone();
+        own.add_values(conditions, regexes)?;
+        let path = match own_path(conditions)? {
+            OwnPath::None => own.prefix_kind(),
+            OwnPath::Prefix(prefix) => {
+                own.prefix = self.joined(prefix)?;
+                own.prefix_kind()
+            }
+            OwnPath::Exact(path) => PathKind::Exact(self.joined(path)?),
+            OwnPath::Regex(pattern) => {
+                let whole = self.pattern(pattern);
+                let checked = regexes.check(&whole);
+                let checked = checked.map_err(|why| (PATH, format!("regex {pattern:?} {why}")))?;
+                if let Some(escape) = regexes::impossible_escape(pattern) {
+                    let why = format!("regex {pattern:?} never matches: no path has {escape}");
+                    return Err((PATH, why));
+                }
+                own.instructions = own.instructions.saturating_add(checked);
+                PathKind::Regex(whole)
+            }
+        };
+        Ok(own.matching(path))
+    }
+
+    /// Returns a match that takes at least the requests of a route with unreadable conditions, and
+    /// no requests beyond its includes.
+    pub(super) fn widened(&self, conditions: &[ProxyCondition]) -> RouteMatch {
+        let mut wide = self.clone();
+        let mut paths = conditions.iter().flat_map(|it| {
+            let regex = fixed_path(&it.regex);
+            [it.prefix.as_str(), it.exact.as_str(), regex]
+        });
+        let readable = paths.find_map(|path| self.joined(path).ok());
+        if let Some(path) = readable {
+            wide.prefix = path;
+        }
+        let path = wide.prefix_kind();
+        wide.matching(path)
+    }
+
+    /// Returns the match of all requests below the includes.
+    pub(super) fn whole(&self) -> RouteMatch {
+        self.clone().matching(self.prefix_kind())
+    }
+
+    /// Returns the prefix, for a rewrite.
+    pub(super) fn prefix_of(route_match: &RouteMatch) -> Option<&str> {
+        match &route_match.path {
+            PathKind::TextPrefix(prefix) => Some(prefix),
+            PathKind::Prefix(prefix) if prefix.is_empty() => Some("/"),
+            _ => None,
+        }
+    }
+
+    fn matching(self, path: PathKind) -> RouteMatch {
+        let Self {
+            prefix: _,
+            mut headers,
+            mut query_params,
+            instructions,
+        } = self;
+        // Equal matches are equal whatever the order of their conditions.
+        headers.sort_by_cached_key(|it| (it.name.clone(), format!("{it:?}")));
+        query_params.sort_by_cached_key(|it| (it.name.clone(), format!("{it:?}")));
+        RouteMatch {
+            path,
+            headers,
+            query_params,
+            instructions,
+            ..RouteMatch::all()
+        }
+    }
+
+    fn prefix_kind(&self) -> PathKind {
+        match self.prefix.as_str() {
+            "" | "/" => PathKind::Prefix(String::new()),
+            prefix => PathKind::TextPrefix(prefix.to_owned()),
+        }
+    }
+
+    /// Returns a path after the prefix of the includes, in the normal form of requests.
+    fn joined(&self, path: &str) -> Result<String, ConditionFault> {
+        if !path.starts_with('/') {
+            return Err((PATH, format!("path {path:?} must start with '/'")));
+        }
+        let mut joined = String::with_capacity(self.prefix.len() + path.len());
+        for c in self.prefix.chars().chain(path.chars()) {
+            if c != '/' || !joined.ends_with('/') {
+                joined.push(c);
+            }
+        }
+        limits::characters("path", &joined, MAX_PATH).map_err(|why| (PATH, why))?;
+        canonical_path(&joined).map_err(|why| (PATH, why.replacen("path.value", "path", 1)))
+    }
+
+    /// Returns a regular expression below the prefix of the includes, which it cannot leave.
+    fn pattern(&self, pattern: &str) -> String {
+        match self.prefix.trim_end_matches('/') {
+            "" => pattern.to_owned(),
+            prefix => format!("{}(?:{pattern})", quote(prefix)),
+        }
+    }
+
+    fn add_values(
+        &mut self,
+        conditions: &[ProxyCondition],
+        regexes: &mut Regexes,
+    ) -> Result<(), ConditionFault> {
+        for header in conditions.iter().filter_map(|it| it.header.as_ref()) {
+            let read = header_match(header, regexes, &mut self.instructions);
+            self.headers.push(read.map_err(|why| (HEADER, why))?);
+        }
+        for param in conditions
+            .iter()
+            .filter_map(|it| it.query_parameter.as_ref())
+        {
+            let read = query_match(param, regexes, &mut self.instructions);
+            self.query_params.push(read.map_err(|why| (QUERY, why))?);
+        }
+        let count = limits::entries(
+            "header conditions",
+            self.headers.len(),
+            0..=MAX_MATCHED_VALUES,
+        );
+        count.map_err(|why| (HEADER, why))?;
+        let most = 0..=MAX_MATCHED_VALUES;
+        let count = limits::entries("query conditions", self.query_params.len(), most);
+        count.map_err(|why| (QUERY, why))?;
+        contradiction("header", &self.headers).map_err(|why| (HEADER, why))?;
+        contradiction("query parameter", &self.query_params).map_err(|why| (QUERY, why))
+    }
+}
+
+/// Returns the only path of a list of conditions.
+fn own_path(conditions: &[ProxyCondition]) -> Result<OwnPath<'_>, ConditionFault> {
+    let mut found = OwnPath::None;
+    for condition in conditions {
+        let ProxyCondition {
+            prefix,
+            exact,
+            regex,
+            header: _,
+            query_parameter: _,
+        } = condition;
+        let paths = [
+            (prefix, OwnPath::Prefix(prefix)),
+            (exact, OwnPath::Exact(exact)),
+            (regex, OwnPath::Regex(regex)),
+        ];
+        for (text, path) in paths {
+            if text.is_empty() {
+                continue;
+            }
+            if !matches!(found, OwnPath::None) {
+                let why = "more than one prefix, exact or regex condition; expected one";
+                return Err((PATH, why.to_owned()));
+            }
+            if !text.starts_with('/') {
+                return Err((PATH, format!("path {text:?} must start with '/'")));
+            }
+            found = path;
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,46 @@
+//! Errors and warnings of HTTPProxies, with Contour's types and reasons.
+
+use std::collections::BTreeMap;
+
+use crate::api::NamespacedName;
+use crate::status::ProxyDetail;
+
+/// The type and reason of a detail, as Contour has them.
+pub(super) type Words = (&'static str, &'static str);
+
+/// The most details of one object.
+const MOST: usize = 64;
+
+/// The details of all objects.
+#[derive(Debug, Default)]
+pub(super) struct Details(BTreeMap<NamespacedName, Vec<ProxyDetail>>);
+
+impl Details {
+    /// Adds an error, once.
+    pub(super) fn error(&mut self, of: &NamespacedName, words: Words, message: impl Into<String>) {
+        self.add(of, false, words, message.into());
+    }
+
+    /// Adds a warning, once.
+    pub(super) fn warn(&mut self, of: &NamespacedName, words: Words, message: impl Into<String>) {
+        self.add(of, true, words, message.into());
+    }
+
+    fn add(&mut self, of: &NamespacedName, warning: bool, words: Words, message: String) {
+        let (type_, reason) = words;
+        let detail = ProxyDetail {
+            warning,
+            type_,
+            reason,
+            message,
+        };
+        let all = self.0.entry(of.clone()).or_default();
+        if all.len() < MOST && !all.contains(&detail) {
+            all.push(detail);
+        }
+    }
+
+    pub(super) fn take(&mut self, of: &NamespacedName) -> Vec<ProxyDetail> {
+        self.0.remove(of).unwrap_or_default()
+    }
+}

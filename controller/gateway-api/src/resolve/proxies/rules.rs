@@ -1,0 +1,360 @@
+//! Routes of HTTPProxies as checked rules.
+//!
+//! A route that cannot be served as written keeps its requests: they get an error and never reach a
+//! wider route.
+
+use sesame_proto::refusal;
+use sesame_proto::schema::{self, Forward, PathModifier, path_modifier};
+
+use super::answers::{direct_response, redirect};
+use super::conditions::Inherited;
+use super::details::Words;
+use super::header_policies::header_policy;
+use super::services;
+use crate::api::{ProxyHost, ProxyPathRewrite, ProxyRetry, ProxyRoute, ProxyTimeouts};
+use crate::resolve::backends::PolicedBackend;
+use crate::resolve::ingresses::contour::add_condition;
+use crate::resolve::routes::matches::RouteMatch;
+use crate::resolve::routes::rules::{Action, CheckedRule, RuleContext};
+use crate::resolve::syntax::{durations, names};
+
+/// Milliseconds for a response if the route says nothing, as in Contour.
+const RESPONSE_MS: u64 = 15_000;
+
+/// Words and message of a fault because of which a route answers with an error.
+pub(super) type RouteFault = (Words, String);
+
+/// A route, its faults and its references.
+#[derive(Debug)]
+pub(super) struct ReadRoute<'w> {
+    pub(super) rule: CheckedRule,
+    /// True if plain text is served although the root has TLS.
+    pub(super) insecure: bool,
+    pub(super) errors: Vec<RouteFault>,
+    pub(super) warnings: Vec<RouteFault>,
+    pub(super) policed: Vec<PolicedBackend<'w>>,
+}
+
+/// Reads a route at `index` with its match.
+pub(super) fn read<'w>(
+    index: usize,
+    route: &'w ProxyRoute,
+    route_match: RouteMatch,
+    root: &ProxyHost,
+    cx: &mut RuleContext<'_, 'w, '_>,
+) -> ReadRoute<'w> {
+    let mut read = ReadRoute {
+        rule: CheckedRule::refusing(index, vec![route_match]),
+        insecure: route.permit_insecure,
+        errors: Vec::new(),
+        warnings: ignored(route),
+        policed: Vec::new(),
+    };
+    let outcome = match withheld(route, root) {
+        Some(fault) => Err(fault),
+        None => read.action(route, cx),
+    };
+    match outcome {
+        Ok(action) => {
+            read.rule.action = action;
+            read.rule.protects = false;
+        }
+        Err((words, why)) => {
+            let status = refusal::HTTP;
+            let why = format!("{why}; its requests are answered with {status}");
+            read.errors.push((words, why));
+        }
+    }
+    read
+}
+
+/// Returns the reason why the route must not be served: a protection that is not supported.
+fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
+    let ProxyHost {
+        fqdn: _,
+        tls: _,
+        authorization,
+        // Without its headers, browsers refuse.
+        cors_policy: _,
+        rate_limit_policy,
+        jwt_providers,
+        ip_allow_policy,
+        ip_deny_policy,
+    } = root;
+    let unsupported =
+        |type_, what: &str| Some(((type_, "NotSupported"), format!("{what} is not supported")));
+    if authorization.is_some() && !route.auth_policy.is_some_and(|it| it.disabled) {
+        return unsupported("AuthError", "authorization of the virtual host");
+    }
+    let verification = route.jwt_verification_policy.as_ref();
+    let by_default = jwt_providers.iter().any(|provider| provider.default);
+    let required = match verification {
+        Some(policy) if policy.disabled && policy.require.is_empty() => false,
+        Some(policy) => by_default || !policy.require.is_empty(),
+        None => by_default,
+    };
+    if required {
+        return unsupported(
+            "JWTVerificationError",
+            "verification of tokens (jwtProviders)",
+        );
+    }
+    let lists = [
+        ip_allow_policy,
+        ip_deny_policy,
+        &route.ip_allow_policy,
+        &route.ip_deny_policy,
+    ];
+    if lists.iter().any(|list| !list.is_empty()) {
+        return unsupported("IPFilterError", "ipAllowPolicy or ipDenyPolicy");
+    }
+    if rate_limit_policy.is_some() || route.rate_limit_policy.is_some() {
+        return unsupported("RouteError", "rateLimitPolicy");
+    }
+    None
+}
+
+/// Returns warnings about fields without effect.
+fn ignored(route: &ProxyRoute) -> Vec<RouteFault> {
+    let timeouts = route.timeout_policy.as_ref();
+    let body = route.direct_response_policy.as_ref();
+    let fields = [
+        ("healthCheckPolicy", route.health_check_policy.is_some()),
+        ("loadBalancerPolicy", route.load_balancer_policy.is_some()),
+        (
+            "cookieRewritePolicies",
+            !route.cookie_rewrite_policies.is_empty(),
+        ),
+        (
+            "internalRedirectPolicy",
+            route.internal_redirect_policy.is_some(),
+        ),
+        (
+            "timeoutPolicy.idle",
+            timeouts.is_some_and(|it| it.idle.is_some()),
+        ),
+        (
+            "timeoutPolicy.idleConnection",
+            timeouts.is_some_and(|it| it.idle_connection.is_some()),
+        ),
+        (
+            "directResponsePolicy.body",
+            body.is_some_and(|it| !it.body.is_empty()),
+        ),
+    ];
+    let set = fields.into_iter().filter(|(_, is_set)| *is_set);
+    set.map(|(field, _)| {
+        (
+            ("SpecError", "IgnoredField"),
+            format!("{field} is not supported and has no effect"),
+        )
+    })
+    .collect()
+}
+
+impl<'w> ReadRoute<'w> {
+    /// Reads the action of the route. [`Self::forward`] reads what only Services need.
+    fn action(
+        &mut self,
+        route: &'w ProxyRoute,
+        cx: &mut RuleContext<'_, 'w, '_>,
+    ) -> Result<Action, RouteFault> {
+        let ProxyRoute {
+            conditions: _,
+            services,
+            enable_websockets: _,
+            permit_insecure: _,
+            auth_policy: _,
+            timeout_policy: _,
+            retry_policy: _,
+            health_check_policy: _,
+            load_balancer_policy: _,
+            path_rewrite_policy: _,
+            request_headers_policy: _,
+            response_headers_policy: _,
+            cookie_rewrite_policies: _,
+            rate_limit_policy: _,
+            request_redirect_policy,
+            direct_response_policy,
+            internal_redirect_policy: _,
+            jwt_verification_policy: _,
+            ip_allow_policy: _,
+            ip_deny_policy: _,
+        } = route;
+        let prefix = self.rule.matches.first().and_then(Inherited::prefix_of);
+        let prefix = prefix.map(str::to_owned);
+        match (
+            services.as_slice(),
+            request_redirect_policy,
+            direct_response_policy,
+        ) {
+            ([], Some(to), None) => redirect(to, prefix.is_some()).map(Action::Redirect),
+            ([], None, Some(answer)) => direct_response(answer),
+            ([_, ..], None, None) => self.forward(route, prefix.as_deref(), cx),
+            _ => Err((
+                ("RouteError", "RouteActionCountNotValid"),
+                "a route must have exactly one of services, requestRedirectPolicy and \
+                 directResponsePolicy"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    fn forward(
+        &mut self,
+        route: &'w ProxyRoute,
+        prefix: Option<&str>,
+        cx: &mut RuleContext<'_, 'w, '_>,
+    ) -> Result<Action, RouteFault> {
+        let mut forward = Forward::default();
+        timeouts(route.timeout_policy.as_ref(), &mut forward)?;
+        retries(
+            route.retry_policy.as_ref(),
+            &mut forward,
+            &mut self.warnings,
+        );
+        let path = path_rewrite(route.path_rewrite_policy.as_ref(), prefix)?;
+        let words = ("RouteError", "RequestHeadersPolicyInvalid");
+        let read = header_policy(
+            route.request_headers_policy.as_ref(),
+            cx.referrer.namespace,
+            None,
+        );
+        let (request, host) = read.map_err(|why| (words, why))?;
+        let words = ("RouteError", "ResponseHeaderPolicyInvalid");
+        let read = header_policy(
+            route.response_headers_policy.as_ref(),
+            cx.referrer.namespace,
+            None,
+        );
+        let (response, of_response) = read.map_err(|why| (words, why))?;
+        if of_response.is_some() {
+            return Err((words, "Host cannot be set in a response".to_owned()));
+        }
+        self.rule.request_headers = request.map(Box::new);
+        self.rule.response_headers = response.map(Box::new);
+        forward.rewrite = (path.is_some() || host.is_some()).then(|| {
+            Box::new(schema::UrlRewrite {
+                host: host.unwrap_or_default(),
+                path,
+            })
+        });
+        let shares = services::read(&route.services, cx, self)?;
+        if shares.backends.iter().all(|share| share.backend.is_empty()) {
+            return Ok(Action::Respond(refusal::UNAVAILABLE));
+        }
+        forward.backends = shares.backends;
+        forward.mirrors = shares.mirrors;
+        forward.unavailable = true;
+        Ok(Action::Forward(forward))
+    }
+}
+
+fn timeouts(spec: Option<&ProxyTimeouts>, forward: &mut Forward) -> Result<(), RouteFault> {
+    let response = spec.map(|it| it.response.as_str()).unwrap_or_default();
+    let invalid = |why| {
+        (
+            ("RouteError", "TimeoutPolicyNotValid"),
+            format!("timeoutPolicy.response: {why}"),
+        )
+    };
+    match response {
+        "infinity" | "infinite" => forward.request_timeout_disabled = true,
+        "" => forward.request_timeout_ms = RESPONSE_MS,
+        text => match durations::milliseconds(text).map_err(invalid)? {
+            0 => forward.request_timeout_ms = RESPONSE_MS,
+            timeout => forward.request_timeout_ms = timeout,
+        },
+    }
+    Ok(())
+}
+
+fn retries(spec: Option<&ProxyRetry>, forward: &mut Forward, warnings: &mut Vec<RouteFault>) {
+    let Some(ProxyRetry {
+        number,
+        per_try_timeout,
+        retry_on,
+        retriable_status_codes,
+    }) = spec
+    else {
+        return;
+    };
+    let mut retry = schema::Retry {
+        unprocessed_only: true,
+        ..schema::Retry::default()
+    };
+    let number = u32::try_from((*number).max(-1));
+    // -1 is none, and 0 is one.
+    retry.attempts = number.map_or(0, |number| number.clamp(1, schema::Retry::MOST_ATTEMPTS));
+    let mut ignored = |what: String| warnings.push((("SpecError", "IgnoredField"), what));
+    if retry_on.is_empty() {
+        add_condition(&mut retry, "5xx");
+    }
+    for condition in retry_on {
+        if condition == "retriable-status-codes" {
+            let codes = retriable_status_codes.iter().copied();
+            let codes = codes.filter_map(|code| u32::try_from(code).ok());
+            let statuses = codes.filter(|code| (400..600).contains(code));
+            retry.statuses.extend(statuses);
+            retry.statuses.sort_unstable();
+            retry.statuses.dedup();
+        } else if !add_condition(&mut retry, condition) {
+            ignored(format!(
+                "retryPolicy.retryOn {condition:?} is not supported and has no effect"
+            ));
+        }
+    }
+    if !per_try_timeout.is_empty() {
+        match durations::milliseconds(per_try_timeout) {
+            Ok(timeout) => forward.backend_timeout_ms = timeout,
+            Err(why) => ignored(format!("retryPolicy.perTryTimeout has no effect: {why}")),
+        }
+    }
+    forward.retry = Some(Box::new(retry));
+}
+
+/// Returns the new prefix. The entry for the whole prefix precedes the entry without a prefix.
+fn path_rewrite(
+    spec: Option<&ProxyPathRewrite>,
+    prefix: Option<&str>,
+) -> Result<Option<PathModifier>, RouteFault> {
+    let Some(ProxyPathRewrite { replace_prefix }) = spec.filter(|it| !it.replace_prefix.is_empty())
+    else {
+        return Ok(None);
+    };
+    let fault = |reason, why: &str| Err((("PrefixReplaceError", reason), why.to_owned()));
+    let Some(prefix) = prefix else {
+        return fault(
+            "MustHavePrefix",
+            "pathRewritePolicy needs a prefix condition",
+        );
+    };
+    for (at, entry) in replace_prefix.iter().enumerate() {
+        let same = |other: &&crate::api::ProxyReplacePrefix| other.prefix == entry.prefix;
+        if replace_prefix.iter().take(at).any(|other| same(&other)) {
+            let reason = if entry.prefix.is_empty() {
+                "AmbiguousReplacement"
+            } else {
+                "DuplicateReplacement"
+            };
+            return fault(
+                reason,
+                "two replacements of pathRewritePolicy have the same prefix",
+            );
+        }
+    }
+    let own = replace_prefix.iter().find(|it| it.prefix == prefix);
+    let found = own.or_else(|| replace_prefix.iter().find(|it| it.prefix.is_empty()));
+    let Some(found) = found else {
+        return Ok(None);
+    };
+    if let Err(why) = names::check_path(
+        "pathRewritePolicy.replacePrefix.replacement",
+        &found.replacement,
+    ) {
+        return Err((("PrefixReplaceError", "ReplacementNotValid"), why));
+    }
+    Ok(Some(PathModifier {
+        kind: Some(path_modifier::Kind::Prefix(found.replacement.clone())),
+    }))
+}

@@ -1,0 +1,165 @@
+//! Services of a route: shares, mirrors, and changes of headers for each.
+
+use sesame_proto::refusal::UNAVAILABLE;
+use sesame_proto::schema::{Mirror, WeightedBackend};
+
+use super::header_policies::header_policy;
+use super::rules::{ReadRoute, RouteFault};
+use crate::api::ProxyService;
+use crate::resolve::backends::{BackendTarget, ResolvedRef};
+use crate::resolve::routes::rules::RuleContext;
+use crate::resolve::syntax::limits::{self, MAX_BACKEND_REFS, MAX_WEIGHT};
+use crate::status::Reason;
+
+/// The Services of a route.
+#[derive(Debug, Default)]
+pub(super) struct ServiceShares {
+    /// A Service that cannot get its share has no name here.
+    pub(super) backends: Vec<WeightedBackend>,
+    pub(super) mirrors: Vec<Mirror>,
+}
+
+/// Reads the Services of a route. Faults of one Service concern its share.
+pub(super) fn read<'w>(
+    services: &'w [ProxyService],
+    cx: &mut RuleContext<'_, 'w, '_>,
+    route: &mut ReadRoute<'w>,
+) -> Result<ServiceShares, RouteFault> {
+    let words = ("ServiceError", "ServicesNotValid");
+    limits::entries("services", services.len(), 1..=MAX_BACKEND_REFS)
+        .map_err(|why| (words, why))?;
+    let mut shares = ServiceShares::default();
+    let even = services
+        .iter()
+        .filter(|it| !it.mirror)
+        .all(|it| it.weight == 0);
+    for service in services {
+        let weight = u32::try_from(service.weight)
+            .ok()
+            .filter(|weight| *weight <= MAX_WEIGHT);
+        let Some(weight) = weight else {
+            let why = format!("weight {}: expected 0 to {MAX_WEIGHT}", service.weight);
+            return Err((words, format!("service {}: {why}", service.name)));
+        };
+        let backend = backend(service, cx, route);
+        if service.mirror {
+            if !shares.mirrors.is_empty() {
+                let words = ("ServiceError", "OnlyOneMirror");
+                return Err((
+                    words,
+                    "only one service per route may be a mirror".to_owned(),
+                ));
+            }
+            let percent = if weight == 0 { 100 } else { weight.min(100) };
+            shares.mirrors.extend(backend.map(|backend| Mirror {
+                backend,
+                numerator: percent,
+                denominator: 100,
+            }));
+            continue;
+        }
+        let weight = if even { 1 } else { weight };
+        shares
+            .backends
+            .push(share(service, backend, weight, cx.referrer.namespace)?);
+    }
+    if shares.backends.iter().all(|share| share.weight == 0) {
+        let words = ("ServiceError", "ServicesNotValid");
+        return Err((
+            words,
+            "no service gets requests; add one that is not a mirror".to_owned(),
+        ));
+    }
+    Ok(shares)
+}
+
+/// Returns the share of a Service, with its changes of headers.
+fn share(
+    service: &ProxyService,
+    backend: Option<String>,
+    weight: u32,
+    namespace: &str,
+) -> Result<WeightedBackend, RouteFault> {
+    let of_service = Some((service.name.as_str(), service.port));
+    let words = ("ServiceError", "RequestHeadersPolicyInvalid");
+    let request = header_policy(
+        service.request_headers_policy.as_ref(),
+        namespace,
+        of_service,
+    );
+    let (request_headers, host) = request.map_err(|why| (words, why))?;
+    if host.is_some() {
+        return Err((words, "Host can only be set for the route".to_owned()));
+    }
+    let words = ("ServiceError", "ResponseHeadersPolicyInvalid");
+    let response = header_policy(
+        service.response_headers_policy.as_ref(),
+        namespace,
+        of_service,
+    );
+    let (response_headers, _) = response.map_err(|why| (words, why))?;
+    Ok(WeightedBackend {
+        backend: backend.unwrap_or_default(),
+        weight,
+        request_headers: request_headers.map(Box::new),
+        response_headers: response_headers.map(Box::new),
+        rewrite: None,
+    })
+}
+
+/// Returns the Backend of a Service, or `None` if its share gets an error.
+fn backend<'w>(
+    service: &'w ProxyService,
+    cx: &mut RuleContext<'_, 'w, '_>,
+    route: &mut ReadRoute<'w>,
+) -> Option<String> {
+    let ProxyService {
+        name,
+        port,
+        health_port,
+        protocol,
+        weight: _,
+        validation,
+        mirror: _,
+        request_headers_policy: _,
+        response_headers_policy: _,
+        cookie_rewrite_policies,
+        slow_start_policy,
+    } = service;
+    let ignored = [
+        ("healthPort", health_port.is_some()),
+        ("cookieRewritePolicies", !cookie_rewrite_policies.is_empty()),
+        ("slowStartPolicy", slow_start_policy.is_some()),
+    ];
+    for (field, _) in ignored.into_iter().filter(|(_, is_set)| *is_set) {
+        let why = format!("service {name}: {field} is not supported and has no effect");
+        route.warnings.push((("SpecError", "IgnoredField"), why));
+    }
+    let share = format!("its share is answered with {UNAVAILABLE}");
+    let protocol = protocol.as_deref().filter(|it| !it.is_empty());
+    if protocol.is_some() || validation.is_some() {
+        let why = format!(
+            "service {name}: protocol and validation are not supported; set appProtocol of the \
+             Service's port, and a BackendTLSPolicy; {share}"
+        );
+        route
+            .errors
+            .push((("ServiceError", "UnsupportedProtocol"), why));
+        return None;
+    }
+    let target = (cx.referrer.namespace, name.as_str());
+    let ResolvedRef { policed, target } = cx.backends.of_service(target, *port, cx.cx);
+    route.policed.extend(policed);
+    let (reason, why) = match target {
+        Ok(BackendTarget::Backend(backend)) => return Some(backend),
+        Ok(BackendTarget::Refused(why)) => (Reason::RefNotPermitted, why),
+        Err(fault) => fault,
+    };
+    let reason = match reason {
+        Reason::BackendNotFound => "ServiceUnresolvedReference",
+        _ => "ServiceNotValid",
+    };
+    let why = format!("service {name}: {why}; {share}");
+    route.errors.push((("ServiceError", reason), why));
+    None
+}

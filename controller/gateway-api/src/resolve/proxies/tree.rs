@@ -1,0 +1,176 @@
+//! Includes: the routes of a root and of everything below it, one list in the order of precedence.
+
+use std::collections::BTreeMap;
+
+use super::conditions::Inherited;
+use super::details::Details;
+use super::roots::{Proxies, Root};
+use crate::api::{HttpProxy, NamespacedName, ProxyInclude};
+use crate::resolve::routes::matches::RouteMatch;
+use crate::resolve::syntax::limits::{MAX_PROXY_DEPTH, MAX_PROXY_ROUTES};
+use crate::resolve::syntax::regexes::Regexes;
+
+/// One place of an HTTPProxy below a root.
+pub(super) struct Place<'w> {
+    pub(super) name: NamespacedName,
+    pub(super) proxy: &'w HttpProxy,
+    pub(super) inherited: Inherited,
+    /// Number of the place among all of this HTTPProxy.
+    pub(super) number: usize,
+    /// Matches of includes that lead nowhere: they answer with an error.
+    pub(super) dead_ends: Vec<RouteMatch>,
+}
+
+/// How often an HTTPProxy was placed, and the number of its routes there.
+pub(super) type Placed = BTreeMap<NamespacedName, (usize, usize)>;
+
+/// Walks the includes of all roots.
+pub(super) struct IncludeTree<'a, 'w> {
+    pub(super) proxies: &'a Proxies<'w>,
+    pub(super) regexes: &'a mut Regexes,
+    pub(super) details: &'a mut Details,
+    pub(super) placed: Placed,
+}
+
+impl<'w> IncludeTree<'_, 'w> {
+    /// Returns the places below a root. Of equal matches, the one of an earlier place wins: an
+    /// includer's routes precede those that it includes, and a later include an earlier one.
+    pub(super) fn places(&mut self, root: &Root<'w>) -> Vec<Place<'w>> {
+        let mut places = Vec::new();
+        let mut path = vec![root.name.clone()];
+        self.place(root.proxy, Inherited::default(), &mut path, &mut places);
+        places
+    }
+
+    fn place(
+        &mut self,
+        proxy: &'w HttpProxy,
+        inherited: Inherited,
+        path: &mut Vec<NamespacedName>,
+        places: &mut Vec<Place<'w>>,
+    ) {
+        let name = proxy.metadata.key();
+        let (number, routes) = self.placed.entry(name.clone()).or_default();
+        let here = *number;
+        *number = number.saturating_add(1);
+        let own = proxy
+            .spec
+            .routes
+            .len()
+            .saturating_add(proxy.spec.includes.len())
+            .max(1);
+        *routes = routes.saturating_add(own);
+        if *routes > MAX_PROXY_ROUTES {
+            let why = format!(
+                "the routes and includes of all places where it is included exceed \
+                 {MAX_PROXY_ROUTES}; include it less often"
+            );
+            self.details
+                .error(&name, ("SpecError", "TooManyRoutes"), why);
+            places.push(Place {
+                name,
+                proxy,
+                dead_ends: vec![inherited.whole()],
+                inherited,
+                number: here,
+            });
+            return;
+        }
+        let at = places.len();
+        places.push(Place {
+            name,
+            proxy,
+            inherited: inherited.clone(),
+            number: here,
+            dead_ends: Vec::new(),
+        });
+        let mut dead_ends = Vec::new();
+        let mut seen: Vec<Inherited> = Vec::new();
+        let mut below: Vec<(&'w HttpProxy, Inherited)> = Vec::new();
+        for include in &proxy.spec.includes {
+            match self.include(proxy, include, &inherited, path, &mut seen) {
+                Ok(found) => below.extend(found),
+                Err(route_match) => dead_ends.push(*route_match),
+            }
+        }
+        if let Some(place) = places.get_mut(at) {
+            place.dead_ends = dead_ends;
+        }
+        for (child, inherited) in below.into_iter().rev() {
+            path.push(child.metadata.key());
+            self.place(child, inherited, path, places);
+            path.pop();
+        }
+    }
+
+    /// Returns the included HTTPProxy, `None` if an earlier include has its requests, or the match
+    /// of the requests that lead nowhere.
+    fn include(
+        &mut self,
+        proxy: &'w HttpProxy,
+        include: &'w ProxyInclude,
+        inherited: &Inherited,
+        path: &[NamespacedName],
+        seen: &mut Vec<Inherited>,
+    ) -> Result<Option<(&'w HttpProxy, Inherited)>, Box<RouteMatch>> {
+        let ProxyInclude {
+            name,
+            namespace,
+            conditions,
+        } = include;
+        let own = proxy.metadata.key();
+        let namespace = if namespace.is_empty() {
+            &proxy.metadata.namespace
+        } else {
+            namespace
+        };
+        let child = NamespacedName::new(namespace, name);
+        let below = match inherited.include(conditions, self.regexes) {
+            Ok(below) => below,
+            Err((reason, why)) => {
+                let type_ = if reason.starts_with("Path") {
+                    "IncludeError"
+                } else {
+                    "RouteError"
+                };
+                let message = format!("include {child}: {why}; its requests are answered with 502");
+                self.details.error(&own, (type_, reason), message);
+                return Err(Box::new(inherited.widened(conditions)));
+            }
+        };
+        let fault = |details: &mut Details, reason: &'static str, why: String| {
+            let message = format!("{why}; its requests are answered with 502");
+            details.error(&own, ("IncludeError", reason), message);
+            Err(Box::new(below.whole()))
+        };
+        if path.contains(&child) || path.len() > MAX_PROXY_DEPTH {
+            let names: Vec<String> = path
+                .iter()
+                .chain([&child])
+                .map(ToString::to_string)
+                .collect();
+            let why = format!("include creates an include cycle: {}", names.join(" -> "));
+            return fault(self.details, "IncludeCreatesCycle", why);
+        }
+        let Some(found) = self.proxies.get(&child) else {
+            let why = format!("include {child} not found, or of another class");
+            return fault(self.details, "IncludeNotFound", why);
+        };
+        if found.proxy.spec.virtualhost.is_some() {
+            let why = format!("include {child} is a root HTTPProxy, which cannot be included");
+            return fault(self.details, "RootIncludesRoot", why);
+        }
+        if !conditions.is_empty() && seen.contains(&below) {
+            let why = format!("include {child} has the conditions of an earlier include");
+            let words = ("IncludeError", "DuplicateMatchConditions");
+            self.details.error(
+                &own,
+                words,
+                format!("{why}; the earlier one gets the requests"),
+            );
+            return Ok(None);
+        }
+        seen.push(below.clone());
+        Ok(Some((found.proxy, below)))
+    }
+}

@@ -1,0 +1,203 @@
+//! Conditions on headers and query parameters of HTTPProxies.
+
+use std::collections::BTreeSet;
+
+use sesame_proto::schema::string_match::Kind as StringKind;
+use sesame_proto::schema::text_match::Operator;
+use sesame_proto::schema::{StringMatch, TextMatch};
+
+use crate::api::{ProxyHeaderCondition, ProxyQueryCondition};
+use crate::resolve::syntax::regexes::Regexes;
+use crate::resolve::syntax::{limits, names};
+
+fn text(operator: Operator, value: &str, ignore_case: bool) -> TextMatch {
+    TextMatch {
+        operator: operator.into(),
+        value: value.to_owned(),
+        ignore_case,
+        ..TextMatch::default()
+    }
+}
+
+fn expression(
+    name: &str,
+    pattern: &str,
+    regexes: &mut Regexes,
+    instructions: &mut u64,
+) -> Result<StringKind, String> {
+    let size = regexes.check(pattern);
+    let size = size.map_err(|why| format!("{name:?}: regex {pattern:?} {why}"))?;
+    *instructions = instructions.saturating_add(size);
+    Ok(StringKind::Regex(pattern.to_owned()))
+}
+
+fn exact(value: &str, ignore_case: bool) -> StringKind {
+    if ignore_case {
+        StringKind::Text(text(Operator::Exact, value, true))
+    } else {
+        StringKind::Exact(value.to_owned())
+    }
+}
+
+/// Reads a condition of a header. Contour takes the first of several operators; two of them are
+/// refused here, like none, because the author wants both.
+pub(super) fn header_match(
+    condition: &ProxyHeaderCondition,
+    regexes: &mut Regexes,
+    instructions: &mut u64,
+) -> Result<StringMatch, String> {
+    let ProxyHeaderCondition {
+        name,
+        present,
+        notpresent,
+        contains,
+        notcontains,
+        ignore_case,
+        exact: is,
+        notexact,
+        regex,
+        treat_missing_as_empty,
+    } = condition;
+    names::check_token(format_args!("header.name"), name)?;
+    let negated = |operator, value: &str| {
+        StringKind::Text(TextMatch {
+            negate: true,
+            missing_is_empty: *treat_missing_as_empty,
+            ..text(operator, value, *ignore_case)
+        })
+    };
+    let given = |value: &str| !value.is_empty();
+    let kinds = [
+        present.then_some(StringKind::Present(true)),
+        notpresent.then_some(StringKind::Present(false)),
+        given(contains).then(|| StringKind::Text(text(Operator::Contains, contains, *ignore_case))),
+        given(notcontains).then(|| negated(Operator::Contains, notcontains)),
+        given(is).then(|| exact(is, *ignore_case)),
+        given(notexact).then(|| negated(Operator::Exact, notexact)),
+    ];
+    for value in [contains, notcontains, is, notexact, regex] {
+        if value.is_empty() {
+            continue;
+        }
+        limits::field_value(format_args!("header {name:?}"), value, 4096)?;
+    }
+    let pattern = given(regex).then(|| expression(name, regex, regexes, instructions));
+    let found: Vec<StringKind> = kinds
+        .into_iter()
+        .flatten()
+        .chain(pattern.transpose()?)
+        .collect();
+    Ok(StringMatch {
+        name: name.to_ascii_lowercase(),
+        kind: Some(only("header", name, found)?),
+    })
+}
+
+pub(super) fn query_match(
+    condition: &ProxyQueryCondition,
+    regexes: &mut Regexes,
+    instructions: &mut u64,
+) -> Result<StringMatch, String> {
+    let ProxyQueryCondition {
+        name,
+        exact: is,
+        prefix,
+        suffix,
+        regex,
+        contains,
+        ignore_case,
+        present,
+    } = condition;
+    names::check_token(format_args!("queryParameter.name"), name)?;
+    let given = |value: &str| !value.is_empty();
+    let compared = |operator, value: &str| {
+        given(value).then(|| StringKind::Text(text(operator, value, *ignore_case)))
+    };
+    for value in [is, prefix, suffix, contains, regex] {
+        if value.is_empty() {
+            continue;
+        }
+        limits::field_value(format_args!("query parameter {name:?}"), value, 4096)?;
+    }
+    let pattern = given(regex).then(|| expression(name, regex, regexes, instructions));
+    let kinds = [
+        given(is).then(|| exact(is, *ignore_case)),
+        compared(Operator::Prefix, prefix),
+        compared(Operator::Suffix, suffix),
+        compared(Operator::Contains, contains),
+        present.then_some(StringKind::Present(true)),
+    ];
+    let found: Vec<StringKind> = kinds
+        .into_iter()
+        .flatten()
+        .chain(pattern.transpose()?)
+        .collect();
+    Ok(StringMatch {
+        name: name.clone(),
+        kind: Some(only("query parameter", name, found)?),
+    })
+}
+
+fn only(what: &str, name: &str, mut found: Vec<StringKind>) -> Result<StringKind, String> {
+    match (found.pop(), found.pop()) {
+        (Some(kind), None) => Ok(kind),
+        (None, _) => Err(format!("{what} {name:?} has no operator; expected one")),
+        (Some(_), Some(_)) => Err(format!(
+            "{what} {name:?} has several operators; expected one"
+        )),
+    }
+}
+
+/// Fails if no request can fulfil all of these.
+pub(super) fn contradiction(what: &str, all: &[StringMatch]) -> Result<(), String> {
+    let mut seen: BTreeSet<(&str, Fact<'_>)> = BTreeSet::new();
+    for StringMatch { name, kind } in all {
+        let Some((fact, opposite)) = kind.as_ref().and_then(facts) else {
+            continue;
+        };
+        // Two equal texts are one condition too many, as in Contour.
+        let again = matches!(fact, Fact::Is) && seen.contains(&(name.as_str(), Fact::Is));
+        if again || seen.contains(&(name.as_str(), opposite)) {
+            return Err(format!(
+                "conditions on {what} {name:?} contradict each other"
+            ));
+        }
+        seen.insert((name, fact));
+        if let Some(StringKind::Exact(value)) = kind {
+            seen.insert((name, Fact::IsText(value)));
+        }
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fact<'a> {
+    Present,
+    Absent,
+    /// Is any text.
+    Is,
+    IsText(&'a str),
+    IsNot(&'a str),
+    Contains(&'a str),
+    ContainsNot(&'a str),
+}
+
+/// Returns what a condition says, and what would contradict it.
+fn facts(kind: &StringKind) -> Option<(Fact<'_>, Fact<'_>)> {
+    Some(match kind {
+        StringKind::Present(true) => (Fact::Present, Fact::Absent),
+        StringKind::Present(false) => (Fact::Absent, Fact::Present),
+        StringKind::Exact(value) => (Fact::Is, Fact::IsNot(value)),
+        StringKind::Text(text) => {
+            let value = text.value.as_str();
+            match (text.operator(), text.negate) {
+                (Operator::Exact, false) => (Fact::Is, Fact::IsNot(value)),
+                (Operator::Exact, true) => (Fact::IsNot(value), Fact::IsText(value)),
+                (Operator::Contains, false) => (Fact::Contains(value), Fact::ContainsNot(value)),
+                (Operator::Contains, true) => (Fact::ContainsNot(value), Fact::Contains(value)),
+                _ => return None,
+            }
+        }
+        StringKind::Regex(_) => return None,
+    })
+}

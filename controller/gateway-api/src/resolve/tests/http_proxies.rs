@@ -1,0 +1,359 @@
+//! HTTPProxies: roots, includes, conditions, layers, and what becomes of mistakes.
+
+use super::ingresses::{CLASS, ingress, path, rule};
+use super::router::{GET, Request, answer};
+use super::{HTTP, gateway, indent, resolved, route};
+use crate::api::NamespacedName;
+use crate::resolve::Resolution;
+use crate::status::RouteStatus;
+use crate::world::Kind;
+
+/// An HTTPProxy of class `edge` with this specification in namespace `web`.
+pub(super) fn proxy(name: &str, spec: &str) -> String {
+    format!(
+        "---\nkind: HTTPProxy\nmetadata: {{name: {name}, namespace: web}}\nspec:\n  \
+         ingressClassName: edge\n{}\n",
+        indent(spec, 2)
+    )
+}
+
+/// A root for `h.test`.
+fn root(name: &str, spec: &str) -> String {
+    proxy(name, &format!("virtualhost: {{fqdn: h.test}}\n{spec}"))
+}
+
+pub(super) fn with(objects: &[String]) -> Resolution {
+    resolved(&format!("{}{CLASS}{}", gateway(HTTP), objects.concat()))
+}
+
+pub(super) fn send(
+    resolution: &Resolution,
+    port: u32,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> String {
+    let request = Request {
+        port,
+        sni: "h.test",
+        host: "h.test",
+        path,
+        headers,
+        ..GET
+    };
+    answer(&resolution.gateways[0].snapshot, &request)
+}
+
+pub(super) fn ask(resolution: &Resolution, path: &str) -> String {
+    send(resolution, 80, path, &[])
+}
+
+fn status<'r>(resolution: &'r Resolution, name: &str) -> &'r RouteStatus {
+    let key = Kind::HttpProxy.named(NamespacedName::new("web", name));
+    resolution.statuses.routes.get(&key).expect("a status")
+}
+
+/// The errors of an HTTPProxy, as type and reason.
+pub(super) fn errors(resolution: &Resolution, name: &str) -> Vec<String> {
+    let details = status(resolution, name).details.iter();
+    let errors = details.filter(|detail| !detail.warning);
+    errors
+        .map(|it| format!("{}/{}", it.type_, it.reason))
+        .collect()
+}
+
+fn warnings(resolution: &Resolution, name: &str) -> Vec<String> {
+    let details = status(resolution, name).details.iter();
+    let warnings = details.filter(|detail| detail.warning);
+    warnings
+        .map(|it| format!("{}/{}", it.type_, it.reason))
+        .collect()
+}
+
+pub(super) const NONE: [&str; 0] = [];
+
+#[test]
+fn longest_textual_prefix_wins_after_exact_path() {
+    let spec = "
+routes:
+- {conditions: [{prefix: /}], services: [{name: a, port: 80}]}
+- {conditions: [{prefix: /foo}], services: [{name: b, port: 80}]}
+- {conditions: [{exact: /foo}], services: [{name: c, port: 80}]}
+- {conditions: [{regex: '/v[0-9]+/.*'}], services: [{name: c, port: 80}]}
+";
+    let resolution = with(&[root("r", spec)]);
+    for (path, expected) in [
+        ("/", "web/a/80"),
+        ("/foo", "web/c/80"),
+        ("/foobar", "web/b/80"),
+        ("/v1/x", "web/c/80"),
+    ] {
+        assert_eq!(ask(&resolution, path), expected, "{path}");
+    }
+    assert_eq!(errors(&resolution, "r"), NONE);
+    let conditions = &status(&resolution, "r").parents[0].conditions;
+    assert_eq!(conditions[0].message, "Valid HTTPProxy");
+}
+
+#[test]
+fn includes_join_prefixes_and_add_conditions() {
+    let parent = "
+includes:
+- {name: child, conditions: [{prefix: /a}, {header: {name: x-team, exact: one}}]}
+- {name: child, conditions: [{prefix: /b/}]}
+routes: [{services: [{name: a, port: 80}]}]
+";
+    let child = "
+routes:
+- {conditions: [{prefix: /c}], services: [{name: b, port: 80}]}
+- {conditions: [{regex: '/r|/admin'}], services: [{name: c, port: 80}]}
+";
+    let resolution = with(&[root("r", parent), proxy("child", child)]);
+    let team = [("x-team", "one")];
+    for (path, headers, expected) in [
+        ("/a/c/x", &team[..], "web/b/80"),
+        ("/a/c/x", &[], "web/a/80"),
+        ("/b/c", &[], "web/b/80"),
+        ("/b/r", &[], "web/c/80"),
+        // A regular expression cannot leave the prefix of its include.
+        ("/admin", &[], "web/a/80"),
+        ("/b/admin", &[], "web/c/80"),
+        ("/c", &[], "web/a/80"),
+    ] {
+        assert_eq!(send(&resolution, 80, path, headers), expected, "{path}");
+    }
+    assert_eq!(errors(&resolution, "child"), NONE);
+}
+
+#[test]
+fn headers_compare_with_every_operator() {
+    let cases = [
+        ("present: true", Some("x"), None),
+        ("notpresent: true", None, Some("x")),
+        ("exact: Abc", Some("Abc"), Some("abc")),
+        ("exact: Abc, ignoreCase: true", Some("aBC"), Some("b")),
+        ("notexact: a", Some("b"), Some("a")),
+        ("contains: b", Some("abc"), Some("ac")),
+        ("notcontains: b", Some("ac"), Some("abc")),
+        ("regex: 'a+'", Some("aa"), Some("ab")),
+        ("notexact: a, treatMissingAsEmpty: true", None, Some("a")),
+        // A missing header is no other value.
+        ("notexact: a", Some("b"), None),
+        ("notcontains: a", Some("b"), None),
+    ];
+    for (operator, yes, no) in cases {
+        let spec = format!(
+            "routes:\n- {{conditions: [{{header: {{name: X-Test, {operator}}}}}], services: \
+             [{{name: b, port: 80}}]}}\n- {{services: [{{name: a, port: 80}}]}}"
+        );
+        let resolution = with(&[root("r", &spec)]);
+        let sent = |value: Option<&str>| {
+            let header = value.map(|value| ("x-test", value));
+            send(&resolution, 80, "/", header.as_slice())
+        };
+        assert_eq!(sent(yes), "web/b/80", "{operator}: {yes:?}");
+        assert_eq!(sent(no), "web/a/80", "{operator}: {no:?}");
+    }
+}
+
+#[test]
+fn invalid_conditions_withhold_only_their_route() {
+    for (condition, error) in [
+        (
+            "{header: {name: x}}",
+            "RouteError/HeaderMatchConditionsNotValid",
+        ),
+        (
+            "{header: {name: x, exact: a, contains: a}}",
+            "RouteError/HeaderMatchConditionsNotValid",
+        ),
+        (
+            "{header: {name: x, present: true}}, {header: {name: x, notpresent: true}}",
+            "RouteError/HeaderMatchConditionsNotValid",
+        ),
+        (
+            "{header: {name: x, exact: a}}, {header: {name: x, exact: b}}",
+            "RouteError/HeaderMatchConditionsNotValid",
+        ),
+        (
+            "{queryParameter: {name: q}}",
+            "RouteError/QueryParameterMatchConditionsNotValid",
+        ),
+        ("{prefix: /bad/x}", "RouteError/PathMatchConditionsNotValid"),
+    ] {
+        let spec = format!(
+            "routes:\n- {{services: [{{name: a, port: 80}}]}}\n- {{conditions: [{{prefix: /bad}}, {condition}], \
+             services: [{{name: b, port: 80}}]}}"
+        );
+        let resolution = with(&[root("r", &spec)]);
+        assert_eq!(ask(&resolution, "/bad/x"), "500", "{condition}");
+        assert_eq!(ask(&resolution, "/"), "web/a/80", "{condition}");
+        assert_eq!(errors(&resolution, "r"), [error], "{condition}");
+    }
+}
+
+#[test]
+fn includes_that_lead_nowhere_answer_502() {
+    let parent = "
+includes:
+- {name: gone, conditions: [{prefix: /gone}]}
+- {name: r, conditions: [{prefix: /self}]}
+- {name: other, conditions: [{prefix: /root}]}
+- {name: child, conditions: [{exact: /exact}]}
+- {name: child, conditions: [{prefix: /twice}]}
+- {name: child, conditions: [{prefix: /twice}]}
+routes: [{services: [{name: a, port: 80}]}]
+";
+    let other = "virtualhost: {fqdn: other.test}\nroutes: [{services: [{name: a, port: 80}]}]";
+    let child = "routes: [{services: [{name: b, port: 80}]}]";
+    let resolution = with(&[
+        root("r", parent),
+        proxy("other", other),
+        proxy("child", child),
+        proxy("orphan", child),
+    ]);
+    for (path, expected) in [
+        ("/gone/x", "502"),
+        ("/self", "502"),
+        ("/root", "502"),
+        ("/exact", "502"),
+        ("/twice/x", "web/b/80"),
+        ("/x", "web/a/80"),
+    ] {
+        assert_eq!(ask(&resolution, path), expected, "{path}");
+    }
+    let expected = [
+        "IncludeError/IncludeNotFound",
+        "IncludeError/IncludeCreatesCycle",
+        "IncludeError/RootIncludesRoot",
+        "IncludeError/PathMatchConditionsNotValid",
+        "IncludeError/DuplicateMatchConditions",
+    ];
+    assert_eq!(errors(&resolution, "r"), expected);
+    assert_eq!(errors(&resolution, "child"), NONE);
+    assert_eq!(errors(&resolution, "orphan"), ["Orphaned/Orphaned"]);
+}
+
+#[test]
+fn last_of_equal_routes_wins_over_included_ones() {
+    let parent = "
+includes: [{name: child}]
+routes:
+- {conditions: [{prefix: /x}], services: [{name: a, port: 80}]}
+- {conditions: [{prefix: /x}], services: [{name: b, port: 80}]}
+";
+    let child = "routes:\n- {conditions: [{prefix: /x}], services: [{name: c, port: 80}]}\n- {conditions: \
+                 [{prefix: /y}], services: [{name: c, port: 80}]}";
+    let resolution = with(&[root("r", parent), proxy("child", child)]);
+    assert_eq!(ask(&resolution, "/x"), "web/b/80");
+    assert_eq!(ask(&resolution, "/y"), "web/c/80");
+    assert_eq!(warnings(&resolution, "r"), ["RouteError/Overridden"]);
+    assert_eq!(warnings(&resolution, "child"), ["RouteError/Overridden"]);
+}
+
+#[test]
+fn oldest_of_several_roots_has_the_host() {
+    let to = |service: &str| format!("routes: [{{services: [{{name: {service}, port: 80}}]}}]");
+    let aged = |name: &str, created: &str, service: &str| {
+        let created = format!("metadata: {{creationTimestamp: \"{created}\", ");
+        root(name, &to(service)).replacen("metadata: {", &created, 1)
+    };
+    let resolution = with(&[
+        aged("a", "2026-02-01T00:00:00Z", "a"),
+        aged("b", "2026-01-01T00:00:00Z", "b"),
+    ]);
+    assert_eq!(ask(&resolution, "/"), "web/b/80");
+    assert_eq!(
+        errors(&resolution, "a"),
+        ["VirtualHostError/DuplicateVhost"]
+    );
+    assert_eq!(errors(&resolution, "b"), NONE);
+}
+
+#[test]
+fn missing_services_answer_503_for_their_share() {
+    let spec = "
+routes:
+- {conditions: [{prefix: /none}], services: [{name: gone, port: 80}]}
+- {conditions: [{prefix: /some}], services: [{name: gone, port: 80, weight: 1}, {name: a, port: 80, weight: 3}]}
+- {conditions: [{prefix: /port}], services: [{name: a, port: 81}]}
+- {conditions: [{prefix: /tls}], services: [{name: a, port: 80, protocol: tls}]}
+";
+    let resolution = with(&[root("r", spec)]);
+    assert_eq!(ask(&resolution, "/none"), "503");
+    assert_eq!(ask(&resolution, "/some"), "1x500 3xweb/a/80");
+    assert_eq!(ask(&resolution, "/port"), "503");
+    assert_eq!(ask(&resolution, "/tls"), "503");
+    let expected = [
+        "ServiceError/UnsupportedProtocol",
+        "ServiceError/ServiceUnresolvedReference",
+    ];
+    let mut found = errors(&resolution, "r");
+    found.sort();
+    found.dedup();
+    found.reverse();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn layers_share_a_host_by_rank_and_specificity() {
+    let of_ingress = rule(
+        "h.test",
+        &[
+            path("/foo", "Exact", "a"),
+            path("/api", "Prefix", "a"),
+            path("/bar", "Prefix", "a"),
+        ],
+    );
+    let of_proxy = "
+routes:
+- {conditions: [{exact: /foo}], services: [{name: b, port: 80}]}
+- {conditions: [{prefix: /bar}], services: [{name: b, port: 80}]}
+- {services: [{name: b, port: 80}]}
+";
+    let of_route = "hostnames: [h.test]\nrules: [{matches: [{path: {type: Exact, value: /foo}}], \
+                    backendRefs: [{name: c, port: 80}]}]";
+    let two = [ingress("i", &of_ingress), root("r", of_proxy)];
+    let resolution = with(&two);
+    for (path, expected) in [
+        ("/foo", "web/b/80"),
+        ("/api/x", "web/a/80"),
+        // A prefix of elements comes before one of characters with the same length.
+        ("/bar", "web/a/80"),
+        ("/barx", "web/b/80"),
+        ("/x", "web/b/80"),
+    ] {
+        assert_eq!(ask(&resolution, path), expected, "{path}");
+    }
+    let [one, other] = two;
+    let resolution = with(&[one, other, route("top", of_route)]);
+    assert_eq!(ask(&resolution, "/foo"), "web/c/80");
+    assert_eq!(warnings(&resolution, "r"), ["RouteError/Overridden"]);
+}
+
+#[test]
+fn tree_of_includes_is_bounded() {
+    let mut objects = vec![root(
+        "r",
+        "includes: [{name: p0}, {name: p0, conditions: [{prefix: /b}]}]",
+    )];
+    for level in 0..20 {
+        let next = level + 1;
+        let spec = format!(
+            "includes: [{{name: p{next}}}, {{name: p{next}, conditions: [{{prefix: /b}}]}}]\n\
+             routes: [{{services: [{{name: a, port: 80}}]}}]"
+        );
+        objects.push(proxy(&format!("p{level}"), &spec));
+    }
+    objects.push(proxy("p20", "routes: [{services: [{name: a, port: 80}]}]"));
+    let other = "virtualhost: {fqdn: other.test}\nroutes: [{services: [{name: b, port: 80}]}]";
+    objects.push(proxy("other", other));
+    let resolution = with(&objects);
+    let too_many = "SpecError/TooManyRoutes".to_owned();
+    assert!(errors(&resolution, "p12").contains(&too_many));
+    let request = Request {
+        host: "other.test",
+        ..GET
+    };
+    let snapshot = &resolution.gateways[0].snapshot;
+    assert_eq!(answer(snapshot, &request), "web/b/80");
+}

@@ -1,0 +1,120 @@
+//! The definitions of `HTTPProxy` and `TLSCertificateDelegation`, generated from the types that
+//! resolution reads, for clusters without Contour. The content of fields that Sesame does not read
+//! is not checked.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::{Value, json};
+use sesame_gateway_api::api::{CONTOUR_GROUP, HttpProxySpec, TlsCertificateDelegationSpec};
+
+use crate::definition_schema::{self, text};
+
+/// Returns the definition of HTTPProxy.
+pub fn http_proxy_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
+    let mut schema = definition_schema::of::<HttpProxySpec>();
+    let fields = &mut schema["properties"];
+    fields["virtualhost"]["required"] = json!(["fqdn"]);
+    fields["includes"]["items"]["required"] = json!(["name"]);
+    let services = &mut fields["routes"]["items"]["properties"]["services"]["items"];
+    services["required"] = json!(["name", "port"]);
+    let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
+    definition(
+        &json!({
+            "kind": "HTTPProxy",
+            "plural": "httpproxies",
+            "shortNames": ["proxy", "proxies"],
+            "singular": "httpproxy",
+        }),
+        &json!([
+            column("FQDN", ".spec.virtualhost.fqdn"),
+            column("TLS Secret", ".spec.virtualhost.tls.secretName"),
+            column("Status", ".status.currentStatus"),
+            column("Status Description", ".status.description"),
+        ]),
+        &schema,
+        &status(),
+    )
+}
+
+/// Returns the definition of TLSCertificateDelegation.
+pub fn certificate_delegation_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
+    let mut schema = definition_schema::of::<TlsCertificateDelegationSpec>();
+    let delegations = &mut schema["properties"]["delegations"]["items"];
+    delegations["required"] = json!(["secretName", "targetNamespaces"]);
+    schema["required"] = json!(["delegations"]);
+    definition(
+        &json!({
+            "kind": "TLSCertificateDelegation",
+            "plural": "tlscertificatedelegations",
+            "shortNames": ["tlscerts"],
+            "singular": "tlscertificatedelegation",
+        }),
+        &json!([]),
+        &schema,
+        &json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
+    )
+}
+
+fn definition(
+    names: &Value,
+    columns: &Value,
+    specification: &Value,
+    status: &Value,
+) -> Result<CustomResourceDefinition, serde_json::Error> {
+    let plural = names["plural"].as_str().unwrap_or_default();
+    serde_json::from_value(json!({
+        "metadata": {"name": format!("{plural}.{CONTOUR_GROUP}")},
+        "spec": {
+            "group": CONTOUR_GROUP,
+            "names": names,
+            "scope": "Namespaced",
+            "versions": [{
+                "name": "v1",
+                "served": true,
+                "storage": true,
+                "subresources": {"status": {}},
+                "additionalPrinterColumns": columns,
+                "schema": {"openAPIV3Schema": {
+                    "type": "object",
+                    "required": ["spec"],
+                    "properties": {"spec": specification, "status": status},
+                }},
+            }],
+        },
+    }))
+}
+
+fn status() -> Value {
+    let mut conditions =
+        definition_schema::conditions("Valid: true if everything is served as written.");
+    let detail = json!({
+        "type": "array",
+        "items": {
+            "type": "object",
+            "required": ["type", "status", "reason", "message"],
+            "properties": {
+                "type": text("Area.", 316),
+                "status": text("True.", 16),
+                "reason": text("Machine-readable reason.", 1024),
+                "message": text("Human-readable message.", 32768),
+            },
+        },
+    });
+    for field in ["errors", "warnings"] {
+        conditions["items"]["properties"][field] = detail.clone();
+    }
+    json!({
+        "type": "object",
+        "properties": {
+            "currentStatus": text("valid, invalid or orphaned.", 64),
+            "description": text("Human-readable summary.", 32768),
+            "conditions": conditions,
+            "loadBalancer": {"type": "object", "properties": {"ingress": {
+                "type": "array",
+                "items": {"type": "object", "properties": {
+                    "ip": text("IP address.", 64),
+                    "hostname": text("Hostname.", 253),
+                }},
+            }}},
+        },
+    })
+}
