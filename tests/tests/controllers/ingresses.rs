@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use sesame_tests::certs::Authority;
 use sesame_tests::cluster::Channel;
 use sesame_tests::controller::{ControllerUnderTest, SOON, deployed, publication};
-use sesame_tests::manifests::{edge, edge_name, http_listener, served};
+use sesame_tests::manifests::{edge, edge_name, http_listener, ingress_class, served};
 use sesame_tests::reports;
 use sesame_tests::wait::{eventually, holds};
 
@@ -24,14 +24,7 @@ fn objects() -> Vec<Value> {
         "app",
         &["192.0.2.1:80".parse().expect("an address")],
     ));
-    objects.push(
-        json!({"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": {"name": "edge"},
-        "spec": {
-            "controller": "projectsesame.io/ingress-controller",
-            "parameters": {"apiGroup": "gateway.networking.k8s.io", "kind": "Gateway",
-                "scope": "Namespace", "namespace": "default", "name": "edge"},
-        }}),
-    );
+    objects.push(ingress_class());
     objects.push(
         json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
         "metadata": {"name": "app", "namespace": "default"},
@@ -61,7 +54,7 @@ async fn ingress_is_published_and_its_fault_reported() {
     // The Secret comes after the Ingress.
     let secret = Authority::new("tests").issue(&["app.test"]).secret("app");
     cluster.apply_all(&[secret]).await;
-    published("Ingress/default/app/listeners/app.test").await;
+    published("TLSHost/default/edge/listeners/app.test").await;
     cluster
         .until("an Event names the missing Service", EVENTS, |events| {
             let all = events["items"].as_array().into_iter().flatten();

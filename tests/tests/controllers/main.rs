@@ -9,6 +9,7 @@ mod events;
 mod experimental;
 mod faults;
 mod fleets;
+mod http_proxies;
 mod ingresses;
 mod page;
 mod publish;

@@ -9,43 +9,16 @@ use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
-    edge, http_listener, http_route, https_listener, path, rule_to, yaml,
+    edge, http_listener, http_route, https_listener, ingress, ingress_backend, ingress_class,
+    ingress_rule, path, rule_to, yaml,
 };
-
-fn class() -> Value {
-    json!({"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": {"name": "edge"},
-    "spec": {
-        "controller": "projectsesame.io/ingress-controller",
-        "parameters": {"apiGroup": "gateway.networking.k8s.io", "kind": "Gateway",
-            "scope": "Namespace", "namespace": "default", "name": "edge"},
-    }})
-}
-
-fn ingress(name: &str, annotations: &Value, spec: &Value) -> Value {
-    let mut ingress = json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
-        "metadata": {"name": name, "namespace": "default", "annotations": annotations}, "spec": spec});
-    ingress["spec"]["ingressClassName"] = json!("edge");
-    ingress
-}
-
-fn backend(service: &str) -> Value {
-    json!({"service": {"name": service, "port": {"number": 80}}})
-}
-
-/// Returns a rule with paths: value, type and Service.
-fn rule(host: &str, paths: &[(&str, &str, &str)]) -> Value {
-    let paths = paths.iter().map(|(path, kind, service)| {
-        json!({"path": path, "pathType": kind, "backend": backend(service)})
-    });
-    json!({"host": host, "http": {"paths": paths.collect::<Vec<_>>()}})
-}
 
 fn objects() -> Vec<Value> {
     let all = ("/", "Prefix", "a");
-    let wild = rule("*.wild.test", &[all]);
-    let mut bucket = rule("shop.test", &[("/bucket", "Prefix", "a")]);
+    let wild = ingress_rule("*.wild.test", &[all]);
+    let mut bucket = ingress_rule("shop.test", &[("/bucket", "Prefix", "a")]);
     bucket["http"]["paths"][0]["backend"] = json!({"resource": {"kind": "Bucket", "name": "b"}});
-    let shop = rule(
+    let shop = ingress_rule(
         "shop.test",
         &[
             all,
@@ -55,12 +28,16 @@ fn objects() -> Vec<Value> {
             ("/equal", "Exact", "a"),
         ],
     );
-    let secure = rule("secure.test", &[("/", "Prefix", "b")]);
+    let secure = ingress_rule("secure.test", &[("/", "Prefix", "b")]);
     let force = json!({"ingress.kubernetes.io/force-ssl-redirect": "true"});
     vec![
-        class(),
+        ingress_class(),
         ingress("shop", &json!({}), &json!({"rules": [shop, bucket, wild]})),
-        ingress("rest", &json!({}), &json!({"defaultBackend": backend("c")})),
+        ingress(
+            "rest",
+            &json!({}),
+            &json!({"defaultBackend": ingress_backend("c")}),
+        ),
         ingress("secure", &force, &json!({"rules": [secure]})),
         http_route(
             "equal",
@@ -126,7 +103,7 @@ fn status(agent: &AgentUnderTest, checks: &mut Checks) {
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_host_moves_to_gateway_api_without_failed_request() {
     let authority = Authority::new("tests");
-    let mut all = vec![class()];
+    let mut all = vec![ingress_class()];
     all.push(authority.issue(&["shop.test"]).secret("pair"));
     all.push(authority.issue(&["*.wild.test"]).secret("wild"));
     let _backends = start_served(&["a", "b"], &mut all).await;
@@ -134,11 +111,12 @@ async fn tls_host_moves_to_gateway_api_without_failed_request() {
     let https = https_listener("https", 443, "shop.test", "pair");
     let before = edge(std::slice::from_ref(&http));
     let after = edge(&[http, https]);
-    let rules = |host: &str| rule(host, &[("/", "Prefix", "a")]);
+    let rules = |host: &str| ingress_rule(host, &[("/", "Prefix", "a")]);
     let shop = json!({"tls": [{"hosts": ["shop.test"], "secretName": "pair"}], "rules": [rules("shop.test")]});
     let wild = json!({"tls": [{"secretName": "wild"}], "rules": [rules("*.wild.test")]});
     let none = json!({});
-    let agent = Setup::with_ports(&[80, 443]).start(&[
+    let setup = Setup::with_ports(&[80, 443]).flag("--drain-seconds=20");
+    let agent = setup.start(&[
         ("all.yaml", &yaml(&all)),
         ("gateway.yaml", &yaml(&before)),
         ("shop.yaml", &yaml(&[ingress("shop", &none, &shop)])),

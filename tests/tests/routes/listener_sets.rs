@@ -326,7 +326,10 @@ async fn client_gets_certificate_of_owner_of_hostname() {
             .wait_status(&what, |status| {
                 let gateway = object(status, "Gateway", "edge");
                 let programmed = condition(&gateway["conditions"], "Programmed");
-                programmed["status"] == "True" && programmed["observedGeneration"] == number + 1
+                let is_read = programmed["observedGeneration"] == number + 1;
+                // The Gateway is programmed while only the set changes.
+                let edge = &status["gateways"][0];
+                is_read && programmed["status"] == "True" && edge["applied"] == edge["wanted"]
             })
             .await;
         let client = Handshake::with(agent.address(443), &row.client, &authority.trust());

@@ -10,6 +10,7 @@ mod http_backends;
 mod http_filters;
 mod http_listeners;
 mod http_matches;
+mod http_proxies;
 mod ingresses;
 mod l4_routes;
 mod listener_sets;

@@ -1,0 +1,127 @@
+//! HTTPProxies in a cluster: a real controller publishes them and writes their status in Contour's
+//! form.
+
+use serde_json::{Value, json};
+use sesame_tests::certs::Authority;
+use sesame_tests::cluster::Channel;
+use sesame_tests::controller::{ControllerUnderTest, SOON, deployed, give_rights, publication};
+use sesame_tests::manifests::{edge, edge_name, http_listener, ingress_class, served};
+use sesame_tests::reports;
+use sesame_tests::wait::{eventually, holds};
+
+/// Address that a host of the Gateway reports.
+const HOST: &str = "192.0.2.10";
+const ALL: &str = "/apis/projectcontour.io/v1/namespaces/default/httpproxies";
+
+fn proxy(name: &str, spec: &Value) -> Value {
+    let mut proxy = json!({"apiVersion": "projectcontour.io/v1", "kind": "HTTPProxy",
+        "metadata": {"name": name, "namespace": "default"}, "spec": spec});
+    proxy["spec"]["ingressClassName"] = json!("edge");
+    proxy
+}
+
+fn objects() -> Vec<Value> {
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served(
+        "app",
+        &["192.0.2.1:80".parse().expect("an address")],
+    ));
+    let service = json!([{"name": "app", "port": 80}]);
+    let root = json!({
+        "virtualhost": {"fqdn": "app.test", "tls": {"secretName": "app"}},
+        "includes": [{"name": "child", "conditions": [{"prefix": "/child"}]}],
+        "routes": [{"services": service}],
+    });
+    objects.extend([
+        ingress_class(),
+        proxy("root", &root),
+        proxy("child", &json!({"routes": [{"services": service}]})),
+        proxy("orphan", &json!({"routes": [{"services": service}]})),
+    ]);
+    objects
+}
+
+/// The only condition of an HTTPProxy: `Valid`.
+fn valid(proxy: &Value) -> &Value {
+    &proxy["status"]["conditions"][0]
+}
+
+fn current(proxy: &Value) -> &Value {
+    &proxy["status"]["currentStatus"]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn proxy_is_published_and_its_status_written() {
+    let cluster = deployed(Channel::Standard).await;
+    give_rights(&cluster, "contour/crds.yaml").await;
+    let _controller = ControllerUnderTest::start(&cluster, &[]).await;
+    // The API server needs a moment for new definitions.
+    cluster.until("the kind is served", ALL, |_| true).await;
+    cluster.apply_all(&objects()).await;
+    let path = |name: &str| format!("{ALL}/{name}");
+    let root = cluster
+        .until("the Secret is missing", &path("root"), |proxy| {
+            current(proxy) == "invalid"
+        })
+        .await;
+    let error = &valid(&root)["errors"][0];
+    assert_eq!(
+        (&error["type"], &error["reason"]),
+        (&json!("TLSError"), &json!("SecretNotValid"))
+    );
+    assert_eq!(valid(&root)["reason"], "ErrorPresent");
+    let orphan = cluster
+        .until("an orphan", &path("orphan"), |it| current(it) == "orphaned")
+        .await;
+    assert_eq!(valid(&orphan)["errors"][0]["type"], "Orphaned");
+
+    let secret = Authority::new("tests").issue(&["app.test"]).secret("app");
+    cluster.apply_all(&[secret]).await;
+    for name in ["root", "child"] {
+        let proxy = cluster
+            .until("valid", &path(name), |it| current(it) == "valid")
+            .await;
+        assert_eq!(valid(&proxy)["status"], "True");
+        assert_eq!(valid(&proxy)["message"], "Valid HTTPProxy");
+        assert_eq!(valid(&proxy)["observedGeneration"], 1);
+    }
+    for wanted in [
+        "TLSHost/default/edge/listeners/app.test",
+        "HTTPProxy/default/child/rules/0/matches/0",
+    ] {
+        eventually("the HTTPProxies are published", SOON, async || {
+            let publication = publication(cluster.admin(), &edge_name()).await?;
+            let snapshot = format!("{:?}", publication.snapshot);
+            holds(snapshot.contains(wanted), || snapshot.clone())
+        })
+        .await;
+    }
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}});
+    cluster.apply_all(&[node]).await;
+    let addresses = json!({"status": {"addresses": [{"type": "InternalIP", "address": HOST}]}});
+    cluster
+        .merge("/api/v1/nodes/node-a/status", &addresses)
+        .await;
+    reports::say_serving(cluster.admin(), &edge_name(), "node-a", HOST).await;
+    for name in ["root", "child"] {
+        cluster
+            .until("an address", &path(name), |proxy| {
+                proxy["status"]["loadBalancer"]["ingress"] == json!([{"ip": HOST}])
+            })
+            .await;
+    }
+
+    // A class of another controller: Sesame removes what it wrote.
+    let other = json!({"spec": {"ingressClassName": "other"}});
+    cluster.merge(&path("root"), &other).await;
+    let root = cluster
+        .until("nobody's", &path("root"), |proxy| {
+            current(proxy) == "NotReconciled"
+        })
+        .await;
+    assert_eq!(root["status"]["conditions"], json!([]));
+    assert!(root["status"]["loadBalancer"]["ingress"].is_null());
+    cluster
+        .until("an orphan", &path("child"), |it| current(it) == "orphaned")
+        .await;
+}
