@@ -142,7 +142,11 @@ pub(crate) fn check<'w>(
         refused.refuse_if(Reason::Invalid, number.err().filter(|_| is_set));
         let start = all.len();
         // If a protection is missing, its listeners keep their hostnames and refuse all requests.
-        let withheld = owner.unknown.refusal("listeners");
+        let withheld = owner.unknown.refusal(match kind {
+            Kind::HttpProxy => "routes",
+            Kind::Ingress => "rules",
+            _ => "listeners",
+        });
         if refused.good() {
             let checked = check_listeners(&owner, i.saturating_add(1), listeners);
             all.extend(checked.into_iter().map(|listener| CheckedListener {

@@ -173,6 +173,18 @@ impl Inherited {
         conditions: &[ProxyCondition],
         regexes: &mut Regexes,
     ) -> Result<(), ConditionFault> {
+        // Before expressions are compiled.
+        let headers = conditions.iter().filter(|it| it.header.is_some()).count();
+        let number = self.headers.len().saturating_add(headers);
+        let count = limits::entries("header conditions", number, 0..=MAX_MATCHED_VALUES);
+        count.map_err(|why| (HEADER, why))?;
+        let params = conditions
+            .iter()
+            .filter(|it| it.query_parameter.is_some())
+            .count();
+        let number = self.query_params.len().saturating_add(params);
+        let count = limits::entries("query conditions", number, 0..=MAX_MATCHED_VALUES);
+        count.map_err(|why| (QUERY, why))?;
         for header in conditions.iter().filter_map(|it| it.header.as_ref()) {
             let read = header_match(header, regexes, &mut self.instructions);
             self.headers.push(read.map_err(|why| (HEADER, why))?);
@@ -184,15 +196,6 @@ impl Inherited {
             let read = query_match(param, regexes, &mut self.instructions);
             self.query_params.push(read.map_err(|why| (QUERY, why))?);
         }
-        let count = limits::entries(
-            "header conditions",
-            self.headers.len(),
-            0..=MAX_MATCHED_VALUES,
-        );
-        count.map_err(|why| (HEADER, why))?;
-        let most = 0..=MAX_MATCHED_VALUES;
-        let count = limits::entries("query conditions", self.query_params.len(), most);
-        count.map_err(|why| (QUERY, why))?;
         contradiction("header", &self.headers).map_err(|why| (HEADER, why))?;
         contradiction("query parameter", &self.query_params).map_err(|why| (QUERY, why))
     }

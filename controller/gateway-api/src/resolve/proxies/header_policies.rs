@@ -5,6 +5,7 @@ use sesame_proto::schema::HeaderModifier;
 use crate::api::{Header, HeaderModifier as HeaderSpec, ProxyHeaders};
 use crate::resolve::filters::headers;
 use crate::resolve::syntax::hostnames;
+use crate::resolve::syntax::limits::{self, MAX_FILTER_HEADERS};
 
 /// Returns the changes of headers, and the new Host. `service` is the Service with its port, if
 /// they are for its requests.
@@ -16,6 +17,7 @@ pub(super) fn header_policy(
     let Some(ProxyHeaders { set, remove }) = spec else {
         return Ok((None, None));
     };
+    limits::entries("set", set.len(), 0..=MAX_FILTER_HEADERS)?;
     let mut host = None;
     let mut plain = HeaderSpec {
         remove: remove.clone(),

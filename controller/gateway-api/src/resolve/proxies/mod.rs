@@ -141,7 +141,9 @@ fn add<'w>(
     };
     tls::tell(root, listeners, details);
     let owner = OwnerName::of(Kind::HttpProxy, &root.proxy.metadata);
-    let ListenersOfHost { http, https } = listeners.find(&root.host, owner, lookup.cx);
+    let ListenersOfHost { http, mut https } = listeners.find(&root.host, owner, lookup.cx);
+    // Nothing that TLS should protect is served by another listener of the host.
+    https.retain(|_| !tls::is_faulty(root));
     let has_tls = root.virtualhost.tls.is_some();
     if http.is_empty() && https.is_empty() {
         let why = format!(
@@ -193,6 +195,17 @@ fn rules<'w>(
         let why = "HTTPProxy.Spec must have at least one Route, Include or TCPProxy";
         details.error(&place.name, ("SpecError", "NothingDefined"), why);
     }
+    if spec.tcpproxy.is_some() {
+        let why = "tcpproxy is not supported and has no effect; use a TLSRoute";
+        details.error(&place.name, ("TCPProxyError", "NotSupported"), why);
+    }
+    let of_place = || place.proxy.metadata.unknown.refusal("routes");
+    let unknown = root
+        .proxy
+        .metadata
+        .unknown
+        .refusal("routes")
+        .or_else(of_place);
     let refuse = |index, route_match: RouteMatch, status| CheckedRule {
         first: place.number,
         action: Action::Respond(status),
@@ -226,7 +239,10 @@ fn rules<'w>(
             regexes: lookup.regexes,
         };
         let route_match = one_label.applied_to(route_match);
-        let mut read = self::rules::read(index, route, route_match, root.virtualhost, &mut cx);
+        let of_route = || place.proxy.metadata.unknown.refusal_of("routes", index);
+        let unknown = unknown.clone().or_else(of_route);
+        let host = root.virtualhost;
+        let mut read = self::rules::read(index, route, route_match, host, unknown, &mut cx);
         read.rule.first = place.number;
         for ((type_, reason), why) in read.errors {
             let why = format!("routes[{index}]: {why}");

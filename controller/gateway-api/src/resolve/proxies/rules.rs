@@ -16,7 +16,11 @@ use crate::resolve::backends::PolicedBackend;
 use crate::resolve::ingresses::contour::add_condition;
 use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::rules::{Action, CheckedRule, RuleContext};
+use crate::resolve::syntax::limits::{self, MAX_MATCHES};
 use crate::resolve::syntax::{durations, names};
+
+/// Conditions of retries that are read; Envoy has fewer.
+const MAX_RETRY_CONDITIONS: usize = 32;
 
 /// Milliseconds for a response if the route says nothing, as in Contour.
 const RESPONSE_MS: u64 = 15_000;
@@ -35,12 +39,14 @@ pub(super) struct ReadRoute<'w> {
     pub(super) policed: Vec<PolicedBackend<'w>>,
 }
 
-/// Reads a route at `index` with its match.
+/// Reads a route at `index` with its match. `unknown` is the reason why unknown fields keep it from
+/// being served.
 pub(super) fn read<'w>(
     index: usize,
     route: &'w ProxyRoute,
     route_match: RouteMatch,
     root: &ProxyHost,
+    unknown: Option<String>,
     cx: &mut RuleContext<'_, 'w, '_>,
 ) -> ReadRoute<'w> {
     let mut read = ReadRoute {
@@ -50,7 +56,8 @@ pub(super) fn read<'w>(
         warnings: ignored(route),
         policed: Vec::new(),
     };
-    let outcome = match withheld(route, root) {
+    let unknown = unknown.map(|why| (("SpecError", "UnknownField"), why));
+    let outcome = match unknown.or_else(|| withheld(route, root)) {
         Some(fault) => Err(fault),
         None => read.action(route, cx),
     };
@@ -290,7 +297,7 @@ fn retries(spec: Option<&ProxyRetry>, forward: &mut Forward, warnings: &mut Vec<
     if retry_on.is_empty() {
         add_condition(&mut retry, "5xx");
     }
-    for condition in retry_on {
+    for condition in retry_on.iter().take(MAX_RETRY_CONDITIONS) {
         if condition == "retriable-status-codes" {
             let codes = retriable_status_codes.iter().copied();
             let codes = codes.filter_map(|code| u32::try_from(code).ok());
@@ -329,6 +336,9 @@ fn path_rewrite(
             "pathRewritePolicy needs a prefix condition",
         );
     };
+    if let Err(why) = limits::entries("replacePrefix", replace_prefix.len(), 0..=MAX_MATCHES) {
+        return Err((("PrefixReplaceError", "ReplacementNotValid"), why));
+    }
     for (at, entry) in replace_prefix.iter().enumerate() {
         let same = |other: &&crate::api::ProxyReplacePrefix| other.prefix == entry.prefix;
         if replace_prefix.iter().take(at).any(|other| same(&other)) {

@@ -37,6 +37,12 @@ pub(crate) fn listeners_of_all<'w>(
     listeners.collect()
 }
 
+/// Returns true if TLS cannot be served as written.
+pub(super) fn is_faulty(root: &Root<'_>) -> bool {
+    let tls = root.virtualhost.tls.as_ref();
+    tls.is_some_and(|tls| fault(root, tls).is_some())
+}
+
 /// Returns the reason why TLS cannot be served as written.
 fn fault(root: &Root<'_>, tls: &ProxyTls) -> Option<(&'static str, &'static str)> {
     let ProxyTls {

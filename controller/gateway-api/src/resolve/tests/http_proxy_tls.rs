@@ -2,8 +2,10 @@
 
 use super::http_proxies::{NONE, ask, errors, proxy, send, with};
 use super::ingresses::CLASS;
-use super::tls::{certificate, secret};
-use super::{HTTP, gateway, resolved};
+use super::tls::{certificate, https, secret};
+use super::{HTTP, gateway, resolved, world};
+use crate::decode::{self, DecodeLimits};
+use crate::resolve::{Options, resolve};
 
 #[test]
 fn tls_host_redirects_plain_requests_unless_permitted() {
@@ -68,6 +70,11 @@ routes: [{services: [{name: a, port: 80}]}]
         errors(&resolution, "r"),
         ["TLSError/ClientValidationInvalid"]
     );
+
+    // Nor may a listener of the Gateway for this host.
+    let listeners = https("own", "h.test", "{name: s}");
+    let all = format!("{}{CLASS}{pair}{}", gateway(&listeners), proxy("r", spec));
+    assert_ne!(send(&resolved(&all), 443, "/", &[]), "web/a/80");
 }
 
 #[test]
@@ -123,4 +130,21 @@ fn what_protects_and_is_not_supported_withholds_routes() {
             "{host} {of_route}"
         );
     }
+}
+
+#[test]
+fn unknown_protecting_field_withholds_its_route() {
+    let unknown = proxy(
+        "r",
+        "virtualhost: {fqdn: h.test}\nroutes:\n- {services: [{name: a, port: 80}]}\n- {conditions: [{prefix: /x}], \
+         newAuthPolicy: {}, services: [{name: a, port: 80}]}",
+    );
+    let text = unknown.replace("---\n", "apiVersion: projectcontour.io/v1\n");
+    let decoded = decode::decode(&text, &DecodeLimits::default()).remove(0);
+    let mut world = world(&format!("{}{CLASS}", gateway(HTTP)));
+    world.insert(decoded.expect("an HTTPProxy").object);
+    let resolution = resolve(&world, &Options::default());
+    assert_eq!(ask(&resolution, "/"), "web/a/80");
+    assert_eq!(ask(&resolution, "/x"), "500");
+    assert_eq!(errors(&resolution, "r"), ["SpecError/UnknownField"]);
 }
