@@ -307,6 +307,14 @@ pub fn ingress(name: &str, annotations: &Value, spec: &Value) -> Value {
     ingress
 }
 
+/// Returns an HTTPProxy of the class `edge`.
+pub fn http_proxy(name: &str, spec: &Value) -> Value {
+    let mut proxy = json!({"apiVersion": "projectcontour.io/v1", "kind": "HTTPProxy",
+        "metadata": {"name": name, "namespace": "default"}, "spec": spec});
+    proxy["spec"]["ingressClassName"] = json!("edge");
+    proxy
+}
+
 /// Returns a Service with port 80 as the backend of an Ingress.
 pub fn ingress_backend(service: &str) -> Value {
     json!({"service": {"name": service, "port": {"number": 80}}})

@@ -54,6 +54,16 @@ pub async fn say_serving(client: &Client, gateway: &NamespacedName, host: &str, 
     said.expect("a report");
 }
 
+/// Adds a node with this address, and reports that it serves the Gateway there.
+pub async fn serve_on_node(cluster: &TestCluster, gateway: &NamespacedName, address: &str) {
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}});
+    cluster.apply_all(&[node]).await;
+    let addresses = json!({"status": {"addresses": [{"type": "InternalIP", "address": address}]}});
+    let status = "/api/v1/nodes/node-a/status";
+    cluster.merge(status, &addresses).await;
+    say_serving(cluster.admin(), gateway, "node-a", address).await;
+}
+
 /// Lets the agents' ServiceAccount of `controller/deploy/agent` report for these hosts, which are
 /// not nodes.
 pub async fn allow_hosts(cluster: &TestCluster, hosts: &[&str]) {

@@ -1,4 +1,4 @@
-//! Comparison of the files on disk with what the running Envoy has taken.
+//! Compares the files on disk with the configuration that the running Envoy uses.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

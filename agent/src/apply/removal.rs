@@ -74,26 +74,15 @@ pub(super) fn clusters(
         cluster.is_ok_and(|cluster| is_encrypted(&cluster))
     };
     let may_stay = is_little && !unused_now.iter().any(is_encrypted);
-    if removal == Removal::Hold && may_stay {
-        let unused = together_all(&unused_before, &unused_now);
+    if removal != Removal::AtOnce && may_stay {
+        let unused = if removal == Removal::Later && is_written {
+            // Envoy has confirmed that no file on disk uses the earlier leftovers.
+            unused_now
+        } else {
+            together_all(&unused_before, &unused_now)
+        };
         return ClusterWrites {
             union: is_written.then(|| with(&unused)),
-            last: None,
-            left_over: LeftOver {
-                clusters: unused.into_iter().cloned().collect(),
-                leaves: Vec::new(),
-            },
-        };
-    }
-    if removal == Removal::Later && may_stay {
-        // Envoy has confirmed that no file on disk uses the leftovers.
-        let (union, unused) = if is_written {
-            (Some(with(&unused_now)), unused_now)
-        } else {
-            (None, together_all(&unused_before, &unused_now))
-        };
-        return ClusterWrites {
-            union,
             last: None,
             left_over: LeftOver {
                 clusters: unused.into_iter().cloned().collect(),

@@ -60,27 +60,13 @@ fn definition(
     specification: &Value,
     status: &Value,
 ) -> Result<CustomResourceDefinition, serde_json::Error> {
-    let plural = names["plural"].as_str().unwrap_or_default();
-    serde_json::from_value(json!({
-        "metadata": {"name": format!("{plural}.{CONTOUR_GROUP}")},
-        "spec": {
-            "group": CONTOUR_GROUP,
-            "names": names,
-            "scope": "Namespaced",
-            "versions": [{
-                "name": "v1",
-                "served": true,
-                "storage": true,
-                "subresources": {"status": {}},
-                "additionalPrinterColumns": columns,
-                "schema": {"openAPIV3Schema": {
-                    "type": "object",
-                    "required": ["spec"],
-                    "properties": {"spec": specification, "status": status},
-                }},
-            }],
-        },
-    }))
+    let schema = json!({
+        "type": "object",
+        "required": ["spec"],
+        "properties": {"spec": specification, "status": status},
+    });
+    let version = (CONTOUR_GROUP, "v1");
+    definition_schema::definition(version, names, "Namespaced", columns, &schema)
 }
 
 fn status() -> Value {

@@ -1,6 +1,7 @@
-//! Parts of the definitions of our own kinds: the schema of a Rust type, and the schema of
-//! conditions.
+//! Parts of generated definitions: the definition itself, the schema of a Rust type, and the schema
+//! of conditions.
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::schema::{OptionalEnum, StructuralSchemaRewriter};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -23,6 +24,33 @@ pub(crate) fn of<T: JsonSchema>() -> Value {
         fields.remove("title");
     }
     schema
+}
+
+/// Returns the definition of a kind with one version, which has a status.
+pub(crate) fn definition(
+    (group, version): (&str, &str),
+    names: &Value,
+    scope: &str,
+    columns: &Value,
+    schema: &Value,
+) -> Result<CustomResourceDefinition, serde_json::Error> {
+    let plural = names["plural"].as_str().unwrap_or_default();
+    serde_json::from_value(json!({
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {
+            "group": group,
+            "names": names,
+            "scope": scope,
+            "versions": [{
+                "name": version,
+                "served": true,
+                "storage": true,
+                "subresources": {"status": {}},
+                "additionalPrinterColumns": columns,
+                "schema": {"openAPIV3Schema": schema},
+            }],
+        },
+    }))
 }
 
 /// Returns the schema of a list of conditions.

@@ -65,35 +65,22 @@ fn definition(
     specification: &Value,
     status: &Value,
 ) -> Result<CustomResourceDefinition, serde_json::Error> {
-    let plural = names["plural"].as_str().unwrap_or_default();
     let columns =
         columns.map(|(name, path)| json!({"name": name, "type": "string", "jsonPath": path}));
     let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"});
     let columns: Vec<Value> = columns.into_iter().chain([age]).collect();
-    serde_json::from_value(json!({
-        "metadata": {
-            "name": format!("{plural}.{SESAME_GROUP}"),
-            "labels": {format!("{GATEWAY_GROUP}/policy"): "Direct"},
-        },
-        "spec": {
-            "group": SESAME_GROUP,
-            "names": names,
-            "scope": scope,
-            "versions": [{
-                "name": "v1alpha1",
-                "served": true,
-                "storage": true,
-                "subresources": {"status": {}},
-                "additionalPrinterColumns": columns,
-                "schema": {"openAPIV3Schema": {
-                    "type": "object",
-                    "description": description,
-                    "required": ["spec"],
-                    "properties": {"spec": specification, "status": status},
-                }},
-            }],
-        },
-    }))
+    let schema = json!({
+        "type": "object",
+        "description": description,
+        "required": ["spec"],
+        "properties": {"spec": specification, "status": status},
+    });
+    let version = (SESAME_GROUP, "v1alpha1");
+    let mut definition =
+        definition_schema::definition(version, names, scope, &json!(columns), &schema)?;
+    let labels = definition.metadata.labels.get_or_insert_default();
+    labels.insert(format!("{GATEWAY_GROUP}/policy"), "Direct".to_owned());
+    Ok(definition)
 }
 
 fn specification_of_ocg() -> Value {

@@ -88,14 +88,10 @@ fn load_balancer(stored: &Value, status: &IngressStatus) -> Option<Value> {
         None => json!({"port": port, "protocol": "TCP"}),
     };
     let ports: Vec<Value> = ports.iter().map(port).collect();
-    let address = |address: &GatewayStatusAddress| {
-        let field = match address.type_ {
-            AddressType::Hostname => "hostname",
-            _ => "ip",
-        };
-        json!({field: address.value, "ports": ports})
-    };
-    let wanted: Vec<Value> = addresses.iter().map(address).collect();
+    let mut wanted: Vec<Value> = addresses.iter().map(entry_of).collect();
+    for entry in &mut wanted {
+        entry["ports"] = json!(ports);
+    }
     let old = stored["loadBalancer"]["ingress"].as_array();
     if wanted.iter().eq(old.into_iter().flatten()) {
         return None;
@@ -106,6 +102,14 @@ fn load_balancer(stored: &Value, status: &IngressStatus) -> Option<Value> {
         json!(wanted)
     };
     Some(json!({"loadBalancer": {"ingress": wanted}}))
+}
+
+/// Returns the entry of an address in `loadBalancer.ingress`.
+fn entry_of(address: &GatewayStatusAddress) -> Value {
+    match address.type_ {
+        AddressType::Hostname => json!({"hostname": address.value}),
+        _ => json!({"ip": address.value}),
+    }
 }
 
 /// Messages of the condition `Valid`, which programs compare.
@@ -139,17 +143,13 @@ fn http_proxy(stored: &Value, status: &ProxyStatus, now: Timestamp) -> Option<Va
     }
     let mut conditions = other_conditions(stored);
     conditions.extend(timed.as_array().into_iter().flatten().cloned());
-    let address = |address: &GatewayStatusAddress| match address.type_ {
-        AddressType::Hostname => json!({"hostname": address.value}),
-        _ => json!({"ip": address.value}),
-    };
-    let addresses: Vec<Value> = addresses.iter().map(address).collect();
+    let addresses: Vec<Value> = addresses.iter().map(entry_of).collect();
     let (current, description) = match orphaned {
         Some(detail) => ("orphaned", detail.message.as_str()),
         None if is_valid => ("valid", message),
         None => ("invalid", message),
     };
-    let said = json!({
+    let mut said = json!({
         "currentStatus": current,
         "description": description,
         "conditions": conditions,
@@ -160,7 +160,6 @@ fn http_proxy(stored: &Value, status: &ProxyStatus, now: Timestamp) -> Option<Va
     if equal.copied().all(same) {
         return None;
     }
-    let mut said = said;
     if addresses.is_empty() && !stored["loadBalancer"]["ingress"].is_null() {
         said["loadBalancer"]["ingress"] = Value::Null;
     }
@@ -190,12 +189,13 @@ fn sub_condition(detail: &ProxyDetail) -> Value {
         reason,
         message,
     } = detail;
-    let end = message
-        .char_indices()
-        .nth(MAX_MESSAGE)
-        .map_or(message.len(), |(at, _)| at);
-    let message = message.get(..end).unwrap_or_default();
-    json!({"type": type_, "reason": reason, "status": "True", "message": message})
+    json!({"type": type_, "reason": reason, "status": "True", "message": shortened(message)})
+}
+
+fn shortened(message: &str) -> &str {
+    let end = message.char_indices().nth(MAX_MESSAGE);
+    end.and_then(|(end, _)| message.get(..end))
+        .unwrap_or(message)
 }
 
 /// Returns the new status of a kind that only one controller writes: `said`, with times in its
@@ -297,9 +297,8 @@ fn timed(old: &Value, new: &[Condition], now: Timestamp) -> Value {
     let old = Vec::deserialize(old).unwrap_or_default();
     let mut merged = merge(&old, new, now);
     for condition in &mut merged {
-        if let Some((cut, _)) = condition.message.char_indices().nth(MAX_MESSAGE) {
-            condition.message.truncate(cut);
-        }
+        let length = shortened(&condition.message).len();
+        condition.message.truncate(length);
     }
     json!(merged)
 }

@@ -5,20 +5,13 @@ use serde_json::{Value, json};
 use sesame_tests::certs::Authority;
 use sesame_tests::cluster::Channel;
 use sesame_tests::controller::{ControllerUnderTest, SOON, deployed, give_rights, publication};
-use sesame_tests::manifests::{edge, edge_name, http_listener, ingress_class, served};
+use sesame_tests::manifests::{edge, edge_name, http_listener, http_proxy, ingress_class, served};
 use sesame_tests::reports;
 use sesame_tests::wait::{eventually, holds};
 
 /// Address that a host of the Gateway reports.
 const HOST: &str = "192.0.2.10";
 const ALL: &str = "/apis/projectcontour.io/v1/namespaces/default/httpproxies";
-
-fn proxy(name: &str, spec: &Value) -> Value {
-    let mut proxy = json!({"apiVersion": "projectcontour.io/v1", "kind": "HTTPProxy",
-        "metadata": {"name": name, "namespace": "default"}, "spec": spec});
-    proxy["spec"]["ingressClassName"] = json!("edge");
-    proxy
-}
 
 fn objects() -> Vec<Value> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
@@ -34,9 +27,9 @@ fn objects() -> Vec<Value> {
     });
     objects.extend([
         ingress_class(),
-        proxy("root", &root),
-        proxy("child", &json!({"routes": [{"services": service}]})),
-        proxy("orphan", &json!({"routes": [{"services": service}]})),
+        http_proxy("root", &root),
+        http_proxy("child", &json!({"routes": [{"services": service}]})),
+        http_proxy("orphan", &json!({"routes": [{"services": service}]})),
     ]);
     objects
 }
@@ -96,13 +89,7 @@ async fn proxy_is_published_and_its_status_written() {
         })
         .await;
     }
-    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}});
-    cluster.apply_all(&[node]).await;
-    let addresses = json!({"status": {"addresses": [{"type": "InternalIP", "address": HOST}]}});
-    cluster
-        .merge("/api/v1/nodes/node-a/status", &addresses)
-        .await;
-    reports::say_serving(cluster.admin(), &edge_name(), "node-a", HOST).await;
+    reports::serve_on_node(&cluster, &edge_name(), HOST).await;
     for name in ["root", "child"] {
         cluster
             .until("an address", &path(name), |proxy| {
@@ -111,7 +98,7 @@ async fn proxy_is_published_and_its_status_written() {
             .await;
     }
 
-    // A class of another controller: Sesame removes what it wrote.
+    // With a class of another controller, Sesame removes its status.
     let other = json!({"spec": {"ingressClassName": "other"}});
     cluster.merge(&path("root"), &other).await;
     let root = cluster

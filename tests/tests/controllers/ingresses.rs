@@ -65,13 +65,7 @@ async fn ingress_is_published_and_its_fault_reported() {
             })
         })
         .await;
-    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}});
-    cluster.apply_all(&[node]).await;
-    let addresses = json!({"status": {"addresses": [{"type": "InternalIP", "address": HOST}]}});
-    cluster
-        .merge("/api/v1/nodes/node-a/status", &addresses)
-        .await;
-    reports::say_serving(cluster.admin(), &edge_name(), "node-a", HOST).await;
+    reports::serve_on_node(&cluster, &edge_name(), HOST).await;
     let ingress = cluster
         .until("the status has an address", INGRESS, |ingress| {
             !ingress["status"]["loadBalancer"]["ingress"].is_null()
@@ -81,7 +75,7 @@ async fn ingress_is_published_and_its_fault_reported() {
     let expected = json!([{"ip": HOST, "ports": [port(80), port(443)]}]);
     assert_eq!(ingress["status"]["loadBalancer"]["ingress"], expected);
 
-    // A class of another controller: Sesame removes the address that it wrote.
+    // With a class of another controller, Sesame removes the address from the status.
     let other = json!({"spec": {"ingressClassName": "other"}});
     cluster.merge(INGRESS, &other).await;
     cluster

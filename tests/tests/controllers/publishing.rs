@@ -60,15 +60,6 @@ async fn published(publishing: &Value) -> (TestCluster, ControllerUnderTest) {
     (cluster, controller)
 }
 
-/// Reports, for a host that is a Node, that it serves the published revision.
-async fn serve(cluster: &TestCluster) {
-    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}});
-    cluster.apply_all(&[node]).await;
-    let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": HOST}]}});
-    cluster.merge("/api/v1/nodes/node-a/status", &status).await;
-    reports::say_serving(cluster.admin(), &edge_name(), "node-a", HOST).await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn gateway_addresses_follow_load_balancer() {
     let publishing = json!({
@@ -81,7 +72,7 @@ async fn gateway_addresses_follow_load_balancer() {
     let (cluster, mut controller) = published(&publishing).await;
     let admin = cluster.admin();
     let cloud = StandInCloud::start(&cluster).await;
-    serve(&cluster).await;
+    reports::serve_on_node(&cluster, &edge_name(), HOST).await;
     // Until the Service exists, another message with the same reason says so.
     let why = "no load balancer of class \"example.com/lb\" has assigned Service default/edge-edge an address yet";
     cluster
@@ -182,7 +173,7 @@ async fn gateway_addresses_follow_load_balancer() {
         })
         .await;
     // The changed Gateway has a new generation, which the host must report.
-    serve(&cluster).await;
+    reports::serve_on_node(&cluster, &edge_name(), HOST).await;
     until(
         &cluster,
         "and its address",
@@ -193,7 +184,7 @@ async fn gateway_addresses_follow_load_balancer() {
     .await;
 
     a_listener_set_adds_a_port(&cluster).await;
-    serve(&cluster).await;
+    reports::serve_on_node(&cluster, &edge_name(), HOST).await;
     cloud.give(json!([]));
     until(
         &cluster,
@@ -227,7 +218,7 @@ async fn a_listener_set_adds_a_port(cluster: &TestCluster) {
 #[tokio::test(flavor = "multi_thread")]
 async fn publishing_type_selects_gateway_addresses() {
     let (cluster, _controller) = published(&json!({"type": "ClusterIP"})).await;
-    serve(&cluster).await;
+    reports::serve_on_node(&cluster, &edge_name(), HOST).await;
     let inside = cluster
         .until("it has the address in the cluster", GATEWAY, |gateway| {
             programmed(gateway)["status"] == "True"
@@ -268,7 +259,7 @@ async fn publishing_type_selects_gateway_addresses() {
     })
     .await;
     assert!(found.snapshot.addresses.is_empty());
-    serve(&cluster).await;
+    reports::serve_on_node(&cluster, &edge_name(), HOST).await;
     let told = until(
         &cluster,
         "another was given",

@@ -1,5 +1,5 @@
-//! `HTTPProxy`: which backend gets a request, by a real Envoy, beside Ingresses and HTTPRoutes, and
-//! that a host moves between the three without a failed request.
+//! `HTTPProxy` on a real Envoy: requests reach the right backends, with Ingresses and HTTPRoutes for
+//! the same hosts. A host moves between the three kinds without a failed request.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -8,15 +8,9 @@ use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
-    edge, http_listener, http_route, ingress, ingress_class, ingress_rule, path, rule_to, yaml,
+    edge, http_listener, http_proxy, http_route, ingress, ingress_class, ingress_rule, path,
+    rule_to, yaml,
 };
-
-fn proxy(name: &str, spec: &Value) -> Value {
-    let mut proxy = json!({"apiVersion": "projectcontour.io/v1", "kind": "HTTPProxy",
-        "metadata": {"name": name, "namespace": "default"}, "spec": spec});
-    proxy["spec"]["ingressClassName"] = json!("edge");
-    proxy
-}
 
 fn to(service: &str) -> Value {
     json!([{"name": service, "port": 80}])
@@ -52,12 +46,12 @@ fn objects() -> Vec<Value> {
     let all = ("/", "Prefix", "c");
     vec![
         ingress_class(),
-        proxy(
+        http_proxy(
             "shop",
             &json!({"virtualhost": {"fqdn": "shop.test"}, "routes": routes, "includes": includes}),
         ),
-        proxy("team", &team),
-        proxy(
+        http_proxy("team", &team),
+        http_proxy(
             "wild",
             &json!({"virtualhost": {"fqdn": "*.wild.test"}, "routes": [{"services": to("b")}]}),
         ),
@@ -153,7 +147,7 @@ async fn host_moves_between_layers_without_failed_request() {
         "routes": [{"permitInsecure": true, "services": to("b")}],
     });
     let of_ingress = yaml(&[ingress("shop", &json!({}), &of_ingress)]);
-    let of_proxy = yaml(&[proxy("shop", &of_proxy)]);
+    let of_proxy = yaml(&[http_proxy("shop", &of_proxy)]);
     let of_route = yaml(&[http_route("shop", &["shop.test"], &[rule_to("c", &[])])]);
     let setup = Setup::with_ports(&[80, 443]).flag("--drain-seconds=20");
     let agent = setup.start(&[("all.yaml", &yaml(&all)), ("ingress.yaml", &of_ingress)]);

@@ -271,7 +271,7 @@ pub struct ProxyPathRewrite {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyReplacePrefix {
-    /// The prefix that the route matches, with those of its includes; any when empty.
+    /// The full prefix, which starts with the prefixes of the includes; any when empty.
     pub prefix: String,
     /// The new prefix.
     pub replacement: String,

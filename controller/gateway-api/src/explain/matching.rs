@@ -147,30 +147,22 @@ fn of_header(
 ) -> Option<String> {
     let name = &header.name;
     let what = format!("header {name}");
-    match (&header.kind, request.header(name)) {
-        (_, HeaderValue::Unknown) => {
-            return Some(format!(
-                "header {name} is set by the proxy, to a value that is unknown here"
-            ));
-        }
-        (Some(string_match::Kind::Present(present)), value) => {
-            return of_presence(&what, *present, !matches!(value, HeaderValue::Absent));
-        }
-        (Some(string_match::Kind::Text(text)), HeaderValue::Absent) if text.missing_is_empty => {
-            return of_text(&what, text, "");
-        }
-        (Some(string_match::Kind::Text(text)), HeaderValue::Is(values)) => {
-            // Envoy compares all values as one.
-            return of_text(&what, text, &values.join(","));
-        }
-        _ => {}
-    }
-    match request.header(name) {
-        HeaderValue::Absent => Some(format!("header {name} is missing")),
-        HeaderValue::Unknown => Some(format!(
+    match (request.header(name), &header.kind) {
+        (HeaderValue::Unknown, _) => Some(format!(
             "header {name} is set by the proxy, to a value that is unknown here"
         )),
-        HeaderValue::Is(values) => {
+        (value, Some(string_match::Kind::Present(present))) => {
+            of_presence(&what, *present, !matches!(value, HeaderValue::Absent))
+        }
+        (HeaderValue::Absent, Some(string_match::Kind::Text(text))) if text.missing_is_empty => {
+            of_text(&what, text, "")
+        }
+        (HeaderValue::Absent, _) => Some(format!("header {name} is missing")),
+        (HeaderValue::Is(values), Some(string_match::Kind::Text(text))) => {
+            // Envoy compares all values as one.
+            of_text(&what, text, &values.join(","))
+        }
+        (HeaderValue::Is(values), _) => {
             let reasons = values
                 .iter()
                 .map(|value| of_value(&what, header, value, expressions));

@@ -8,7 +8,7 @@
 //!    `listeners` and the ListenerSets';
 //! 2. `backends`: the BackendTLSPolicies, and the Backends that references of routes lead to;
 //! 3. `routes`: routes of all kinds, checked with their `parents`, rules, matches and `filters`,
-//!    followed by those of `proxies` and `ingresses`, and attached to listeners;
+//!    followed by the routes of `proxies` and `ingresses`, and attached to listeners;
 //! 4. `tables`: ports, virtual hosts and routes;
 //! 5. `snapshot`: one Gateway, or several of a class that are served together, assembled from
 //!    these, and `conditions`: the statuses of all objects.
@@ -59,7 +59,10 @@ use self::gateways::mesh_trust::MeshTrust;
 pub use self::gateways::ocg_bundles::{OcgBundle, OcgBundles};
 use self::gateways::telemetry_policies;
 use self::gateways::{CheckedGateway, ReferencedObjects};
-use self::ingresses::listeners::{LayeredLookup, ListenersOfGateway};
+use self::ingresses::IngressClasses;
+use self::ingresses::listeners::ListenersOfGateway;
+use self::ingresses::lookup::LayeredLookup;
+use self::proxies::FoundProxies;
 use self::settings::GatewaySettings;
 use self::syntax::regexes::Regexes;
 use self::tables::Findings;
@@ -197,7 +200,9 @@ impl Resolver {
         options: &Options,
         shadowed: Shadowed,
     ) -> (Resolution, Hidden) {
-        let implicit = implicit_listeners(world);
+        let ingress_classes = IngressClasses::check(world);
+        let found_proxies = FoundProxies::find(world, &ingress_classes);
+        let implicit = proxies::listeners_of_all(world, &ingress_classes, &found_proxies);
         let mut cx = ResolveContext::new(world, options);
         let mut certificates = Certificates::new(&mut self.certificates);
         let mut ca_bundles = CaBundles::default();
@@ -224,15 +229,14 @@ impl Resolver {
         let mut routes = routes::check_all(&checked, &mut cx, &mut backends, &mut self.regexes);
         let found: Vec<_> = checked.iter().map(ListenersOfGateway::of).collect();
         let mut lookup = LayeredLookup {
-            gateways: &checked,
             listeners: &found,
             routes: &mut routes,
             cx: &mut cx,
             backends: &mut backends,
             regexes: &mut self.regexes,
         };
-        let proxies = proxies::check_all(&mut lookup);
-        let ingresses = ingresses::check_all(&mut lookup);
+        let proxies = proxies::check_all(&mut lookup, found_proxies);
+        let ingresses = ingresses::check_all(&mut lookup, &ingress_classes);
         let attached = routes::attachments::attach(&checked, &routes);
 
         let mut findings = Findings::new(shadowed);

@@ -17,6 +17,17 @@ pub(crate) struct RedirectTo {
 }
 
 impl RedirectTo {
+    /// Returns the redirect to the same URL over HTTPS.
+    pub(crate) fn https() -> Self {
+        Self {
+            scheme: "https",
+            host: String::new(),
+            port: None,
+            path: None,
+            status: 301,
+        }
+    }
+
     /// Returns the redirect on a listener of this scheme and port. Its port is the explicit one,
     /// else the scheme's, else the listener's outside port; it is omitted if the scheme implies it.
     pub(crate) fn on(&self, listener_scheme: &str, listener_port: u16) -> schema::Redirect {

@@ -58,11 +58,11 @@ pub(crate) struct CheckedGateway<'w> {
     /// Name under which it is published with others of its class, or `None` if it is published
     /// alone.
     pub(crate) merged: Option<NamespacedName>,
-    /// Its own listeners, followed by those of the objects in `sets`.
+    /// The listeners of its spec, followed by the listeners of the objects in `sets`.
     pub(crate) listeners: Vec<CheckedListener<'w>>,
     /// Its ListenerSets, HTTPProxies and Ingresses with listeners, in their order of precedence.
     pub(crate) sets: Vec<CheckedListenerSet<'w>>,
-    /// Number of its own listeners.
+    /// Number of listeners in its spec.
     own: usize,
     pub(crate) accepted: Verdict,
     /// Verdict on the references outside of listeners.

@@ -27,8 +27,8 @@ pub(super) struct OwnSettings {
 }
 
 impl OwnSettings {
-    /// Finds the settings of a Gateway with these ListenerSets and Ingresses. Unusable settings are refused in
-    /// `accepted`, unless the Gateway was already served without them.
+    /// Finds the settings of a Gateway with these ListenerSets and Ingresses. Unusable settings are
+    /// refused in `accepted`, unless the Gateway was already served without them.
     pub(super) fn find<'w>(
         gateway: &'w Gateway,
         class: &CheckedClass<'_>,

@@ -143,8 +143,8 @@ fn is_near<R>(spec: &RouteSpec<R>, near: impl Fn(&str) -> bool) -> bool {
     hosts(&spec.hostnames).any(|hostname| near(&hostname))
 }
 
-/// Returns the near Ingresses, and of the others those with listeners, without their rules: they
-/// compete with other listeners.
+/// Returns the near Ingresses. Others with listeners, which compete with other listeners, are
+/// returned without their rules.
 fn near_ingresses(
     ingresses: &Objects<Ingress>,
     near: impl Fn(&str) -> bool,

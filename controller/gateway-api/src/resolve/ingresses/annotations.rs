@@ -61,7 +61,7 @@ pub(super) fn withheld(metadata: &Metadata) -> Option<String> {
     }
     Some(format!(
         "metadata.annotations {} may be security-relevant and are not supported; remove them, \
-             and protect the application otherwise",
+         and protect the application otherwise",
         names.join(", ")
     ))
 }

@@ -46,31 +46,26 @@ impl<'w> IngressClasses<'w> {
     }
 
     /// Returns the class of an Ingress with its Gateway, or `None` if it is not one of Sesame.
-    pub(crate) fn of<'c>(
-        &'c self,
-        ingress: &'c Ingress,
-    ) -> Option<(&'c str, &'c ClassGateway<'w>)> {
+    pub(crate) fn of(&self, ingress: &'w Ingress) -> Option<(&'w str, &ClassGateway<'w>)> {
         let annotation = ingress.metadata.annotations.get(INGRESS_CLASS);
         self.find(annotation.or(ingress.spec.ingress_class_name.as_deref()))
     }
 
     /// Returns the class of an HTTPProxy with its Gateway, or `None` if it is not one of Sesame.
-    pub(crate) fn of_proxy(&self, proxy: &'w HttpProxy) -> Option<(&'w str, ClassGateway<'w>)> {
+    pub(crate) fn of_proxy(&self, proxy: &'w HttpProxy) -> Option<(&'w str, &ClassGateway<'w>)> {
         let HttpProxy { metadata, spec } = proxy;
         let annotation = metadata.annotations.get(CONTOUR_CLASS);
         let annotation = annotation.or_else(|| metadata.annotations.get(INGRESS_CLASS));
-        let name = annotation.or(spec.ingress_class_name.as_deref());
-        let name = name.filter(|name| !name.is_empty()).or(self.default)?;
-        Some((name, self.by_name.get(name)?.clone()))
+        self.find(annotation.or(spec.ingress_class_name.as_deref()))
     }
 
-    fn find<'c>(&'c self, name: Option<&'c str>) -> Option<(&'c str, &'c ClassGateway<'w>)> {
+    fn find(&self, name: Option<&'w str>) -> Option<(&'w str, &ClassGateway<'w>)> {
         let name = name.filter(|name| !name.is_empty()).or(self.default)?;
         Some((name, self.by_name.get(name)?))
     }
 
     /// Returns the namespace and name of the Gateway for an Ingress.
-    pub(crate) fn gateway(&self, ingress: &Ingress) -> Option<(&'w str, &'w str)> {
+    pub(crate) fn gateway(&self, ingress: &'w Ingress) -> Option<(&'w str, &'w str)> {
         let (_, gateway) = self.of(ingress)?;
         gateway.as_ref().ok().copied()
     }

@@ -108,11 +108,7 @@ impl Forwarding {
         }
         if let Some(number) = get(metadata, NUM_RETRIES) {
             match number.parse::<i32>() {
-                Ok(-1) => retry.attempts = 0,
-                Ok(number @ 0..) => {
-                    let number = number.unsigned_abs().max(1);
-                    retry.attempts = number.min(Retry::MOST_ATTEMPTS);
-                }
+                Ok(number @ -1..) => retry.attempts = attempts(number),
                 _ => read.fault(
                     NUM_RETRIES,
                     number,
@@ -157,6 +153,12 @@ impl Forwarding {
             format!("metadata.annotations {OF_CONTOUR}{name}: {value:?} has no effect; {expected}");
         self.faults.push(message);
     }
+}
+
+/// Returns the number of attempts for Contour's number of retries: -1 is none, and 0 is one.
+pub(crate) fn attempts(number: i32) -> u32 {
+    let number = u32::try_from(number);
+    number.map_or(0, |number| number.clamp(1, Retry::MOST_ATTEMPTS))
 }
 
 /// Adds a condition of Envoy's `retry_on`. Returns false if it is unknown.

@@ -6,9 +6,9 @@
 //! select namespaces.
 //!
 //! Each of their TLS hosts becomes an implicit listener of the Gateway, like one of a ListenerSet.
-//! Rules attach to those of their own object, and to those whose hostname covers the host of the
-//! rule. Rules for wider hosts stay out of another object's listener. Thus the number of attachments
-//! is linear in the number of rules.
+//! Rules attach to the listeners of their object, and to listeners whose hostname covers the host of
+//! the rule. Rules for wider hosts stay out of another object's listener. Thus the number of
+//! attachments is linear in the number of rules.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,35 +16,35 @@ use std::ops::Range;
 use sesame_proto::schema::Protocol;
 
 use crate::api::Metadata;
-use crate::resolve::backends::Backends;
 use crate::resolve::context::ResolveContext;
 use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::listeners::{CheckedListener, ListenerOwner, NamespaceRule};
 use crate::resolve::parents::listeners::CommonHostname;
-use crate::resolve::routes::CheckedRoute;
 use crate::resolve::syntax::hostnames::Hostname;
-use crate::resolve::syntax::regexes::Regexes;
 use crate::world::Kind;
 
 /// Listeners of a Gateway by position, each with the common hostname.
 pub(crate) type FoundListeners = Vec<(usize, Vec<CommonHostname>)>;
 
 /// The listeners for rules of one host, by protocol.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct ListenersOfHost {
     pub(crate) http: FoundListeners,
     pub(crate) https: FoundListeners,
 }
 
-/// Everything that checking HTTPProxies and Ingresses needs.
-pub(crate) struct LayeredLookup<'a, 'w, 'o> {
-    pub(crate) gateways: &'a [CheckedGateway<'w>],
-    /// Of each Gateway, in the same order.
-    pub(crate) listeners: &'a [ListenersOfGateway<'a, 'w>],
-    pub(crate) routes: &'a mut Vec<CheckedRoute<'w>>,
-    pub(crate) cx: &'a mut ResolveContext<'w, 'o>,
-    pub(crate) backends: &'a mut Backends<'w>,
-    pub(crate) regexes: &'a mut Regexes,
+impl ListenersOfHost {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.http.is_empty() && self.https.is_empty()
+    }
+
+    /// Returns the listeners of both protocols by position.
+    pub(crate) fn both(self) -> FoundListeners {
+        let Self { mut http, https } = self;
+        http.extend(https);
+        http.sort_by_key(|(place, _)| *place);
+        http
+    }
 }
 
 /// Kind, namespace and name of an HTTPProxy or Ingress.

@@ -10,6 +10,7 @@ mod backends;
 mod classes;
 pub(crate) mod contour;
 pub(crate) mod listeners;
+pub(crate) mod lookup;
 mod rules;
 mod tls;
 
@@ -19,17 +20,13 @@ use self::annotations::PlainHttp;
 pub use self::classes::INGRESS_CONTROLLER;
 pub(crate) use self::classes::IngressClasses;
 use self::contour::Forwarding;
-use self::listeners::{FoundListeners, LayeredLookup, ListenersOfHost, OwnerName};
+use self::listeners::{ListenersOfGateway, OwnerName};
+use self::lookup::{LayeredLookup, RuleOwner};
 pub(crate) use self::rules::one_label;
 use self::rules::{IngressFaults, IngressHostRules};
 pub(crate) use self::tls::explicit_hosts;
 pub(crate) use self::tls::listeners_of_all;
-use crate::api::{INGRESS_GROUP, Ingress, Metadata, NamespacedName, ParentRef};
-use crate::resolve::backends::{PolicedBackend, Traffic};
-use crate::resolve::context::grants::Referrer;
-use crate::resolve::parents::{Parent, RouteParent};
-use crate::resolve::routes::CheckedRoute;
-use crate::resolve::routes::rules::{RuleContext, Rules};
+use crate::api::{Ingress, Metadata, NamespacedName};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, Verdict};
@@ -51,20 +48,12 @@ pub(crate) struct CheckedIngress<'w> {
     pub(crate) routes: Range<usize>,
 }
 
-/// Stands for the parentRef that an Ingress does not have.
-static NO_REFERENCE: ParentRef = ParentRef {
-    group: None,
-    kind: None,
-    namespace: None,
-    name: String::new(),
-    section_name: None,
-    port: None,
-};
-
 /// Checks all Ingresses of Sesame classes, oldest first, and appends their routes.
-pub(crate) fn check_all<'w>(lookup: &mut LayeredLookup<'_, 'w, '_>) -> Vec<CheckedIngress<'w>> {
+pub(crate) fn check_all<'w>(
+    lookup: &mut LayeredLookup<'_, 'w, '_>,
+    classes: &IngressClasses<'w>,
+) -> Vec<CheckedIngress<'w>> {
     let world = lookup.cx.world;
-    let classes = IngressClasses::check(world);
     classes.tell(&mut lookup.cx.problems);
     let mut ingresses: Vec<&'w Ingress> = world.ingresses.iter().map(AsRef::as_ref).collect();
     ingresses.sort_by(|a, b| a.metadata.by_age(&b.metadata));
@@ -104,8 +93,7 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
             }
         };
         let gateway = NamespacedName::new(namespace, name);
-        let mut all = self.gateways.iter();
-        let Some(place) = all.position(|it| it.name() == gateway) else {
+        let Some(found) = self.gateway(namespace, name) else {
             let exists = self.cx.world.gateways.get(namespace, name).is_some();
             let message = format!(
                 "Gateway {gateway} does not exist; create it, or name another one in \
@@ -116,13 +104,18 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
             return (!exists).then_some(checked);
         };
         checked.gateway = Some(gateway);
-        self.rules(ingress, place, &mut checked);
+        self.rules(ingress, found, &mut checked);
         checked.routes.end = self.routes.len();
         Some(checked)
     }
 
     /// Adds the routes of the rules to the listeners of the Gateway at this position.
-    fn rules(&mut self, ingress: &'w Ingress, place: usize, checked: &mut CheckedIngress<'w>) {
+    fn rules(
+        &mut self,
+        ingress: &'w Ingress,
+        gateway: (usize, &ListenersOfGateway<'_, '_>),
+        checked: &mut CheckedIngress<'w>,
+    ) {
         let Metadata {
             namespace, name, ..
         } = &ingress.metadata;
@@ -135,44 +128,25 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         let withheld = annotations::withheld(&ingress.metadata);
         let plain = PlainHttp::of(&ingress.metadata);
         annotations::tell(&checked.object, &ingress.metadata, &mut self.cx.problems);
-        let provenance = checked.object.to_string();
-        let mut rule_context = RuleContext {
-            referrer: Referrer {
-                group: INGRESS_GROUP,
-                kind: Kind::Ingress.as_str(),
-                namespace,
-            },
-            traffic: Traffic::Http,
-            terminates_tls: false,
-            object: &checked.object,
-            route: &provenance,
-            hostnames: 1,
-            cx: self.cx,
-            backends: self.backends,
-            regexes: self.regexes,
-        };
         let mut faults = IngressFaults::default();
         let forwarding = Forwarding::read(&ingress.metadata);
         for fault in &forwarding.faults {
-            rule_context
-                .cx
-                .problems
-                .add(checked.object.clone(), fault.clone());
+            let problems = &mut self.cx.problems;
+            problems.add(checked.object.clone(), fault.clone());
         }
+        let owner = RuleOwner::of(Kind::Ingress, &ingress.metadata);
         let hosts = rules::check(
             &ingress.spec,
             withheld,
             &forwarding,
-            &mut rule_context,
+            &mut self.rule_context(&owner),
             &mut faults,
         );
-        if let Some(listeners) = self.listeners.get(place) {
-            tls::tell(ingress, &checked.object, listeners, self.cx, &mut faults);
-        }
+        tls::tell(ingress, &checked.object, gateway.1, self.cx, &mut faults);
         let mut served = 0_usize;
         for (host, rules) in hosts {
             let standing = rules.standing;
-            match self.attach(&host, rules, plain, (place, &*checked)) {
+            match self.attach(&host, rules, plain, gateway, &owner) {
                 Ok(()) => served = served.saturating_add(standing),
                 Err((reason, why)) => faults.rules.refuse(reason, why),
             }
@@ -195,40 +169,30 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         host: &Hostname,
         rules: IngressHostRules<'w>,
         plain: PlainHttp,
-        (place, ingress): (usize, &CheckedIngress<'w>),
+        (place, listeners): (usize, &ListenersOfGateway<'_, '_>),
+        owner: &RuleOwner<'w>,
     ) -> Result<(), Grounds> {
-        let Some(listeners) = self.listeners.get(place) else {
-            return Ok(());
-        };
-        let owner = OwnerName::of(Kind::Ingress, ingress.metadata);
-        let found = listeners.find(host, owner, self.cx);
+        let found = listeners.find(host, OwnerName::of(Kind::Ingress, owner.metadata), self.cx);
         let reach = |what: &str| {
             format!(
                 "no {what} listener of {} with a hostname for {} allows namespace {:?}",
                 listeners.gateway().owner.display(),
                 host.domain(),
-                ingress.metadata.namespace
+                owner.metadata.namespace
             )
         };
-        let ListenersOfHost {
-            mut http,
-            mut https,
-        } = found;
-        match plain {
-            PlainHttp::Served => {
-                if http.is_empty() && https.is_empty() {
-                    return Err((Reason::NotAllowedByListeners, reach("HTTP or HTTPS")));
-                }
-                https.append(&mut http);
-                https.sort_by_key(|(place, _)| *place);
+        let serving = match plain {
+            PlainHttp::Served if found.is_empty() => {
+                return Err((Reason::NotAllowedByListeners, reach("HTTP or HTTPS")));
             }
+            PlainHttp::Served => found.both(),
             PlainHttp::Redirected => {
-                let redirects = rules.redirects();
-                self.push(redirects, Vec::new(), http, (place, ingress));
+                self.push(owner, rules.redirects(), Vec::new(), (place, found.http));
+                found.https
             }
-            PlainHttp::Refused => {}
-        }
-        if https.is_empty() {
+            PlainHttp::Refused => found.https,
+        };
+        if serving.is_empty() {
             let message = format!(
                 "{}, and an annotation keeps the Ingress from being served in plain text",
                 reach("HTTPS")
@@ -241,37 +205,7 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
             standing: _,
         } = rules;
         let policed = policed.into_iter().collect();
-        self.push(Rules::Requests(rules), policed, https, (place, ingress));
+        self.push(owner, rules, policed, (place, serving));
         Ok(())
-    }
-
-    fn push(
-        &mut self,
-        rules: Rules,
-        policed: Vec<PolicedBackend<'w>>,
-        listeners: FoundListeners,
-        (place, ingress): (usize, &CheckedIngress<'w>),
-    ) {
-        let provenance = ingress.object.to_string();
-        self.routes.push(CheckedRoute {
-            object: ingress.object.clone(),
-            size: rules.size(&provenance),
-            provenance,
-            metadata: ingress.metadata,
-            parents: vec![RouteParent {
-                reference: &NO_REFERENCE,
-                parent: Parent {
-                    gateway: place,
-                    set: None,
-                },
-                listeners: Ok(listeners),
-            }],
-            rules,
-            policed,
-            accepted: Verdict::default(),
-            refuses: false,
-            resolved: Verdict::default(),
-            dropped: None,
-        });
     }
 }

@@ -177,19 +177,13 @@ fn check_rule<'w>(
 
 impl IngressHostRules<'_> {
     /// Returns rules with the same matches that redirect to HTTPS.
-    pub(super) fn redirects(&self) -> Rules {
+    pub(super) fn redirects(&self) -> Vec<CheckedRule> {
         let redirects = self.rules.iter().map(|rule| CheckedRule {
             first: rule.first,
-            action: Action::Redirect(RedirectTo {
-                scheme: "https",
-                host: String::new(),
-                port: None,
-                path: None,
-                status: 301,
-            }),
+            action: Action::Redirect(RedirectTo::https()),
             ..CheckedRule::refusing(rule.index, rule.matches.clone())
         });
-        Rules::Requests(redirects.collect())
+        redirects.collect()
     }
 
     fn add(&mut self, index: usize, first: usize, route_match: RouteMatch, action: Action) {

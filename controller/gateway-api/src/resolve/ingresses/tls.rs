@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use super::classes::IngressClasses;
 use super::contour;
 use super::listeners::{ListenersOfGateway, OwnerName};
-
 use super::rules::IngressFaults;
 use crate::api::{Ingress, IngressSpec, IngressTls, Listener, Metadata, ObjectRef};
 use crate::resolve::context::ResolveContext;
@@ -59,8 +58,8 @@ pub(super) fn check_limits(spec: &IngressSpec) -> Result<(), String> {
     )
 }
 
-/// Returns the hosts of an entry: those of all rules if it names none, and every host if there are
-/// no rules either.
+/// Returns the hosts of an entry. An entry without hosts has the hosts of all rules, or every host
+/// if the Ingress has no rules.
 pub(super) fn hosts_of<'s>(entry: &'s IngressTls, spec: &'s IngressSpec) -> Vec<&'s str> {
     if !entry.hosts.is_empty() {
         return entry.hosts.iter().map(String::as_str).collect();

@@ -3,10 +3,10 @@
 use sesame_proto::schema::{PathModifier, path_modifier};
 
 use super::rules::RouteFault;
-use crate::api::{ProxyDirectResponse, ProxyRedirect};
-use crate::resolve::filters::rewrites::RedirectTo;
+use crate::api::{ProxyDirectResponse, ProxyRedirect, RequestRedirect};
+use crate::resolve::filters::rewrites::{RedirectTo, read_redirect};
 use crate::resolve::routes::rules::Action;
-use crate::resolve::syntax::{hostnames, names};
+use crate::resolve::syntax::names;
 
 pub(super) fn redirect(to: &ProxyRedirect, has_prefix: bool) -> Result<RedirectTo, RouteFault> {
     let ProxyRedirect {
@@ -23,18 +23,17 @@ pub(super) fn redirect(to: &ProxyRedirect, has_prefix: bool) -> Result<RedirectT
             format!("requestRedirectPolicy: {why}"),
         )
     };
-    let scheme = match scheme.as_deref() {
-        None | Some("") => "",
-        Some("http") => "http",
-        Some("https") => "https",
-        Some(other) => return Err(fault(format!("scheme {other:?}; expected http or https"))),
-    };
-    if let Some(hostname) = hostname {
-        hostnames::check_precise(hostname).map_err(|why| fault(format!("hostname {why}")))?;
+    if hostname.as_deref() == Some("") {
+        return Err(fault("hostname is empty".to_owned()));
     }
-    let outside = |port: &i32| {
-        names::port(*port).ok_or_else(|| fault(format!("port {port} is out of range")))
+    let same = RequestRedirect {
+        scheme: scheme.as_deref().map(str::to_owned),
+        hostname: hostname.as_deref().map(str::to_owned),
+        path: None,
+        port: *port,
+        status_code: *status_code,
     };
+    let redirect = read_redirect(&same, false).map_err(fault)?;
     let path = match (path, prefix) {
         (Some(_), Some(_)) => return Err(fault("both path and prefix are set".to_owned())),
         (Some(path), None) => Some(path_modifier::Kind::Full(path.to_string())),
@@ -47,18 +46,9 @@ pub(super) fn redirect(to: &ProxyRedirect, has_prefix: bool) -> Result<RedirectT
     if let Some(path_modifier::Kind::Full(text) | path_modifier::Kind::Prefix(text)) = &path {
         names::check_path("path", text).map_err(fault)?;
     }
-    let status = status_code.unwrap_or(302);
-    if ![301, 302, 303, 307, 308].contains(&status) {
-        return Err(fault(format!(
-            "statusCode {status}; expected 301, 302, 303, 307 or 308"
-        )));
-    }
     Ok(RedirectTo {
-        scheme,
-        host: hostname.as_deref().unwrap_or_default().to_owned(),
-        port: port.as_ref().map(outside).transpose()?,
         path: path.map(|kind| PathModifier { kind: Some(kind) }),
-        status: status.unsigned_abs(),
+        ..redirect
     })
 }
 

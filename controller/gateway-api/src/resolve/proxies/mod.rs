@@ -17,23 +17,22 @@ mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sesame_proto::refusal;
+
 use self::details::Details;
+pub(crate) use self::roots::FoundProxies;
 use self::roots::Root;
 use self::tree::{IncludeTree, Place};
-use crate::api::{CONTOUR_GROUP, Metadata, NamespacedName, ParentRef};
-use crate::resolve::backends::{PolicedBackend, Traffic};
-use crate::resolve::context::grants::Referrer;
+use crate::api::{Metadata, NamespacedName, ProxyRoute};
+use crate::resolve::backends::PolicedBackend;
 use crate::resolve::filters::rewrites::RedirectTo;
-use crate::resolve::ingresses::listeners::{
-    FoundListeners, LayeredLookup, ListenersOfHost, OwnerName,
-};
+use crate::resolve::ingresses::listeners::OwnerName;
+use crate::resolve::ingresses::lookup::{LayeredLookup, RuleOwner};
 use crate::resolve::ingresses::{self, IngressClasses, one_label};
 use crate::resolve::listeners::implicit::ImplicitListeners;
-use crate::resolve::parents::{Parent, RouteParent};
-use crate::resolve::routes::CheckedRoute;
 use crate::resolve::routes::matches::RouteMatch;
-use crate::resolve::routes::rules::{Action, CheckedRule, RuleContext, Rules};
-use crate::status::{ProxyDetail, Verdict};
+use crate::resolve::routes::rules::{Action, CheckedRule, Rules};
+use crate::status::ProxyDetail;
 use crate::world::{Kind, ObjectKey, World};
 
 /// Status of requests below an include that leads nowhere.
@@ -55,31 +54,32 @@ pub(crate) struct CheckedProxy<'w> {
 /// Returns the listeners of all HTTPProxies and Ingresses of Sesame classes that have TLS hosts.
 pub fn implicit_listeners(world: &World) -> Vec<ImplicitListeners<'_>> {
     let classes = IngressClasses::check(world);
-    let mut all = tls::listeners_of_all(world, &classes);
-    all.extend(ingresses::listeners_of_all(world, &classes));
+    let proxies = FoundProxies::find(world, &classes);
+    listeners_of_all(world, &classes, &proxies)
+}
+
+/// Returns the listeners of these HTTPProxies and of all Ingresses of these classes.
+pub(crate) fn listeners_of_all<'w>(
+    world: &'w World,
+    classes: &IngressClasses<'w>,
+    proxies: &FoundProxies<'w>,
+) -> Vec<ImplicitListeners<'w>> {
+    let mut all = tls::listeners_of_all(&proxies.roots);
+    all.extend(ingresses::listeners_of_all(world, classes));
     all
 }
 
-/// Stands for the parentRef that an HTTPProxy does not have.
-static NO_REFERENCE: ParentRef = ParentRef {
-    group: None,
-    kind: None,
-    namespace: None,
-    name: String::new(),
-    section_name: None,
-    port: None,
-};
-
 /// Checks all HTTPProxies of Sesame classes, and appends their routes.
-pub(crate) fn check_all<'w>(lookup: &mut LayeredLookup<'_, 'w, '_>) -> Vec<CheckedProxy<'w>> {
+pub(crate) fn check_all<'w>(
+    lookup: &mut LayeredLookup<'_, 'w, '_>,
+    found: FoundProxies<'w>,
+) -> Vec<CheckedProxy<'w>> {
     let world = lookup.cx.world;
-    if world.http_proxies.is_empty() {
-        return Vec::new();
-    }
-    let classes = IngressClasses::check(world);
-    let proxies = roots::classed(world, &classes);
-    let mut details = Details::default();
-    let roots = roots::find(&proxies, &mut details);
+    let FoundProxies {
+        proxies,
+        roots,
+        mut details,
+    } = found;
     let mut tree = IncludeTree {
         proxies: &proxies,
         regexes: &mut *lookup.regexes,
@@ -93,22 +93,18 @@ pub(crate) fn check_all<'w>(lookup: &mut LayeredLookup<'_, 'w, '_>) -> Vec<Check
         add(lookup, root, places, &mut details, &mut routes_of);
     }
     let checked = proxies.iter().filter_map(|(name, classed)| {
-        let gateway = classed
-            .gateway
-            .map(|(namespace, name)| NamespacedName::new(namespace, name));
         // The Gateway of another controller.
-        let is_known = gateway.as_ref().is_none_or(|gateway| {
-            let ours = lookup.gateways.iter().any(|it| it.name() == *gateway);
-            ours || world
-                .gateways
-                .get(&gateway.namespace, &gateway.name)
-                .is_none()
+        let is_foreign = classed.gateway.is_some_and(|(namespace, name)| {
+            let exists = world.gateways.get(namespace, name).is_some();
+            exists && lookup.gateway(namespace, name).is_none()
         });
         let is_root = classed.proxy.spec.virtualhost.is_some();
-        is_known.then(|| CheckedProxy {
+        (!is_foreign).then(|| CheckedProxy {
             object: Kind::HttpProxy.named(name.clone()),
             metadata: &classed.proxy.metadata,
-            gateway,
+            gateway: classed
+                .gateway
+                .map(|(namespace, name)| NamespacedName::new(namespace, name)),
             details: details.take(name),
             orphaned: !is_root && !reached.contains(name),
             routes: routes_of.remove(name).unwrap_or_default(),
@@ -127,11 +123,8 @@ fn add<'w>(
 ) {
     let (namespace, name) = root.gateway;
     let gateway = NamespacedName::new(namespace, name);
-    let mut all = lookup.gateways.iter();
-    let place = all.position(|it| it.name() == gateway);
     let words = ("ListenerError", "ErrorIdentifyingListener");
-    let Some((place, listeners)) = place.and_then(|it| Some((it, lookup.listeners.get(it)?)))
-    else {
+    let Some((position, listeners)) = lookup.gateway(namespace, name) else {
         details.error(
             &root.name,
             words,
@@ -141,11 +134,12 @@ fn add<'w>(
     };
     tls::tell(root, listeners, details);
     let owner = OwnerName::of(Kind::HttpProxy, &root.proxy.metadata);
-    let ListenersOfHost { http, mut https } = listeners.find(&root.host, owner, lookup.cx);
-    // Nothing that TLS should protect is served by another listener of the host.
-    https.retain(|_| !tls::is_faulty(root));
-    let has_tls = root.virtualhost.tls.is_some();
-    if http.is_empty() && https.is_empty() {
+    let mut found = listeners.find(&root.host, owner, lookup.cx);
+    if tls::is_faulty(root) {
+        // Nothing that TLS should protect is served by another listener of the host.
+        found.https.clear();
+    }
+    if found.is_empty() {
         let why = format!(
             "no listener of Gateway {gateway} with a hostname for {} allows namespace {:?}",
             root.host.domain(),
@@ -154,44 +148,41 @@ fn add<'w>(
         details.error(&root.name, words, why);
         return;
     }
-    for of in places {
-        let (rules, insecure, policed) = rules(lookup, root, of, details);
-        let routes = routes_of.entry(of.name.clone()).or_default();
-        if has_tls {
-            let plain = plain(&rules, &insecure);
-            routes.extend(push(
-                lookup,
-                of,
-                plain,
-                policed.clone(),
-                http.clone(),
-                place,
-            ));
-            routes.extend(push(lookup, of, rules, policed, https.clone(), place));
+    for place in places {
+        let owner = RuleOwner::of(Kind::HttpProxy, &place.proxy.metadata);
+        let (rules, policed) = rules(lookup, &owner, root, place, details);
+        let found = found.clone();
+        let listeners = if root.virtualhost.tls.is_some() {
+            let plain = plain(&rules, &place.proxy.spec.routes);
+            let added = lookup.push(&owner, plain, policed.clone(), (position, found.http));
+            routes_of
+                .entry(place.name.clone())
+                .or_default()
+                .extend(added);
+            found.https
         } else {
-            let mut both = https.clone();
-            both.extend(http.iter().cloned());
-            both.sort_by_key(|(place, _)| *place);
-            routes.extend(push(lookup, of, rules, policed, both, place));
-        }
+            found.both()
+        };
+        let added = lookup.push(&owner, rules, policed, (position, listeners));
+        routes_of
+            .entry(place.name.clone())
+            .or_default()
+            .extend(added);
     }
 }
 
-/// Returns the rules of one place, the last route first, and which of them serve plain text.
-// Long: each step may refuse the next one.
+/// Returns the rules of one place, the last route first.
 fn rules<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
+    owner: &RuleOwner<'w>,
     root: &Root<'w>,
     place: &Place<'w>,
     details: &mut Details,
-) -> (Vec<CheckedRule>, Vec<bool>, Vec<PolicedBackend<'w>>) {
-    let object = Kind::HttpProxy.named(place.name.clone());
-    let provenance = object.to_string();
+) -> (Vec<CheckedRule>, Vec<PolicedBackend<'w>>) {
     let one_label = one_label(&root.host);
     let spec = &place.proxy.spec;
-    let (mut rules, mut insecure, mut policed) = (Vec::new(), Vec::new(), BTreeSet::new());
-    let nothing = spec.routes.is_empty() && spec.includes.is_empty() && spec.tcpproxy.is_none();
-    if nothing {
+    let (mut rules, mut policed) = (Vec::new(), BTreeSet::new());
+    if spec.routes.is_empty() && spec.includes.is_empty() && spec.tcpproxy.is_none() {
         let why = "HTTPProxy.Spec must have at least one Route, Include or TCPProxy";
         details.error(&place.name, ("SpecError", "NothingDefined"), why);
     }
@@ -199,136 +190,73 @@ fn rules<'w>(
         let why = "tcpproxy is not supported and has no effect; use a TLSRoute";
         details.error(&place.name, ("TCPProxyError", "NotSupported"), why);
     }
-    let of_place = || place.proxy.metadata.unknown.refusal("routes");
-    let unknown = root
-        .proxy
-        .metadata
-        .unknown
+    let of_root = &root.proxy.metadata.unknown;
+    let of_place = &place.proxy.metadata.unknown;
+    let unknown = of_root
         .refusal("routes")
-        .or_else(of_place);
+        .or_else(|| of_place.refusal("routes"));
     let refuse = |index, route_match: RouteMatch, status| CheckedRule {
         first: place.number,
         action: Action::Respond(status),
         ..CheckedRule::refusing(index, vec![one_label.applied_to(route_match)])
     };
+    let mut cx = lookup.rule_context(owner);
     for (index, route) in spec.routes.iter().enumerate().rev() {
-        let route_match = match place.inherited.route(&route.conditions, lookup.regexes) {
-            Ok(route_match) => route_match,
+        let route_match = match place.inherited.route(&route.conditions, cx.regexes) {
+            Ok(route_match) => one_label.applied_to(route_match),
             Err((reason, why)) => {
                 let why = format!("routes[{index}]: {why}; its requests are answered with 500");
                 details.error(&place.name, ("RouteError", reason), why);
                 let wide = place.inherited.widened(&route.conditions);
-                rules.push(refuse(index, wide, sesame_proto::refusal::HTTP));
-                insecure.push(route.permit_insecure);
+                rules.push(refuse(index, wide, refusal::HTTP));
                 continue;
             }
         };
-        let mut cx = RuleContext {
-            referrer: Referrer {
-                group: CONTOUR_GROUP,
-                kind: Kind::HttpProxy.as_str(),
-                namespace: &place.proxy.metadata.namespace,
-            },
-            traffic: Traffic::Http,
-            terminates_tls: false,
-            object: &object,
-            route: &provenance,
-            hostnames: 1,
-            cx: lookup.cx,
-            backends: lookup.backends,
-            regexes: lookup.regexes,
-        };
-        let route_match = one_label.applied_to(route_match);
-        let of_route = || place.proxy.metadata.unknown.refusal_of("routes", index);
+        let of_route = || of_place.refusal_of("routes", index);
         let unknown = unknown.clone().or_else(of_route);
         let host = root.virtualhost;
         let mut read = self::rules::read(index, route, route_match, host, unknown, &mut cx);
         read.rule.first = place.number;
-        for ((type_, reason), why) in read.errors {
-            let why = format!("routes[{index}]: {why}");
-            details.error(&place.name, (type_, reason), why);
+        for (words, why) in read.errors {
+            details.error(&place.name, words, format!("routes[{index}]: {why}"));
         }
         for (words, why) in read.warnings {
             details.warn(&place.name, words, format!("routes[{index}]: {why}"));
         }
         policed.extend(read.policed);
         rules.push(read.rule);
-        insecure.push(read.insecure);
     }
     // They come after the routes, whose equal matches win.
-    for dead_end in &place.dead_ends {
-        rules.push(refuse(spec.routes.len(), dead_end.clone(), BAD_GATEWAY));
-        insecure.push(false);
-    }
+    let last = spec.routes.len();
+    let dead_ends = place.dead_ends.iter().cloned();
+    rules.extend(dead_ends.map(|dead_end| refuse(last, dead_end, BAD_GATEWAY)));
     let checked = Rules::Requests(rules);
-    let affordable = checked.affordable(&provenance, 1);
+    let affordable = checked.affordable(cx.route, 1);
     let Rules::Requests(mut rules) = checked else {
-        return (Vec::new(), insecure, Vec::new());
+        return (Vec::new(), Vec::new());
     };
     if let Err(why) = affordable {
         details.error(&place.name, ("SpecError", "TooLarge"), why);
-        rules = vec![refuse(
-            0,
-            place.inherited.whole(),
-            sesame_proto::refusal::HTTP,
-        )];
-        insecure = vec![false];
+        rules = vec![refuse(last, place.inherited.whole(), refusal::HTTP)];
     }
-    (rules, insecure, policed.into_iter().collect())
+    (rules, policed.into_iter().collect())
 }
 
-fn push<'w>(
-    lookup: &mut LayeredLookup<'_, 'w, '_>,
-    place: &Place<'w>,
-    rules: Vec<CheckedRule>,
-    policed: Vec<PolicedBackend<'w>>,
-    listeners: FoundListeners,
-    gateway: usize,
-) -> Option<usize> {
-    if rules.is_empty() || listeners.is_empty() {
-        return None;
-    }
-    let at = lookup.routes.len();
-    let object = Kind::HttpProxy.named(place.name.clone());
-    let provenance = object.to_string();
-    let rules = Rules::Requests(rules);
-    lookup.routes.push(CheckedRoute {
-        object,
-        size: rules.size(&provenance),
-        provenance,
-        metadata: &place.proxy.metadata,
-        parents: vec![RouteParent {
-            reference: &NO_REFERENCE,
-            parent: Parent { gateway, set: None },
-            listeners: Ok(listeners),
-        }],
-        rules,
-        policed,
-        accepted: Verdict::default(),
-        refuses: false,
-        resolved: Verdict::default(),
-        dropped: None,
-    });
-    Some(at)
-}
-
-/// Returns the rules for plain text: redirects to HTTPS, except those that are served in plain text.
-fn plain(rules: &[CheckedRule], insecure: &[bool]) -> Vec<CheckedRule> {
-    let each = rules.iter().zip(insecure);
-    each.map(|(rule, insecure)| {
-        let mut rule = rule.clone();
-        if !insecure {
-            rule.action = Action::Redirect(RedirectTo {
-                scheme: "https",
-                host: String::new(),
-                port: None,
-                path: None,
-                status: 301,
-            });
-            rule.request_headers = None;
-            rule.response_headers = None;
+/// Returns the rules for plain text: redirects to HTTPS, except for routes with `permitInsecure`.
+fn plain(rules: &[CheckedRule], routes: &[ProxyRoute]) -> Vec<CheckedRule> {
+    let redirecting = |rule: &CheckedRule| {
+        if routes
+            .get(rule.index)
+            .is_some_and(|route| route.permit_insecure)
+        {
+            return rule.clone();
         }
-        rule
-    })
-    .collect()
+        CheckedRule {
+            action: Action::Redirect(RedirectTo::https()),
+            request_headers: None,
+            response_headers: None,
+            ..rule.clone()
+        }
+    };
+    rules.iter().map(redirecting).collect()
 }

@@ -8,7 +8,7 @@ use crate::resolve::ingresses::IngressClasses;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::World;
 
-/// The HTTPProxies of Sesame classes by name, each with the Gateway of its class.
+/// HTTPProxies by name, each with the Gateway of its class.
 pub(super) type Proxies<'w> = BTreeMap<NamespacedName, Classed<'w>>;
 
 /// An HTTPProxy and the Gateway of its class.
@@ -29,8 +29,29 @@ pub(super) struct Root<'w> {
     pub(super) gateway: (&'w str, &'w str),
 }
 
-/// Returns the HTTPProxies of Sesame classes.
-pub(super) fn classed<'w>(world: &'w World, classes: &IngressClasses<'w>) -> Proxies<'w> {
+/// The HTTPProxies of Sesame classes and the roots among them.
+pub(crate) struct FoundProxies<'w> {
+    pub(super) proxies: Proxies<'w>,
+    /// Oldest first.
+    pub(super) roots: Vec<Root<'w>>,
+    /// Errors of HTTPProxies whose host is invalid or taken.
+    pub(super) details: Details,
+}
+
+impl<'w> FoundProxies<'w> {
+    pub(crate) fn find(world: &'w World, classes: &IngressClasses<'w>) -> Self {
+        let mut details = Details::default();
+        let proxies = classed(world, classes);
+        let roots = find(&proxies, &mut details);
+        Self {
+            proxies,
+            roots,
+            details,
+        }
+    }
+}
+
+fn classed<'w>(world: &'w World, classes: &IngressClasses<'w>) -> Proxies<'w> {
     let proxies = world.http_proxies.iter().filter_map(|proxy| {
         let (class, gateway) = classes.of_proxy(proxy)?;
         let found = Classed {
@@ -44,7 +65,7 @@ pub(super) fn classed<'w>(world: &'w World, classes: &IngressClasses<'w>) -> Pro
 }
 
 /// Returns the roots, oldest first. Of several with one host, the oldest has it.
-pub(super) fn find<'w>(proxies: &Proxies<'w>, details: &mut Details) -> Vec<Root<'w>> {
+fn find<'w>(proxies: &Proxies<'w>, details: &mut Details) -> Vec<Root<'w>> {
     let mut all: Vec<(&NamespacedName, &Classed<'w>)> = proxies.iter().collect();
     all.sort_by(|(_, a), (_, b)| a.proxy.metadata.by_age(&b.proxy.metadata));
     let mut owners: BTreeMap<((&str, &str), Hostname), &NamespacedName> = BTreeMap::new();

@@ -13,7 +13,7 @@ use super::header_policies::header_policy;
 use super::services;
 use crate::api::{ProxyHost, ProxyPathRewrite, ProxyRetry, ProxyRoute, ProxyTimeouts};
 use crate::resolve::backends::PolicedBackend;
-use crate::resolve::ingresses::contour::add_condition;
+use crate::resolve::ingresses::contour::{add_condition, attempts};
 use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::rules::{Action, CheckedRule, RuleContext};
 use crate::resolve::syntax::limits::{self, MAX_MATCHES};
@@ -32,8 +32,6 @@ pub(super) type RouteFault = (Words, String);
 #[derive(Debug)]
 pub(super) struct ReadRoute<'w> {
     pub(super) rule: CheckedRule,
-    /// True if plain text is served although the root has TLS.
-    pub(super) insecure: bool,
     pub(super) errors: Vec<RouteFault>,
     pub(super) warnings: Vec<RouteFault>,
     pub(super) policed: Vec<PolicedBackend<'w>>,
@@ -51,7 +49,6 @@ pub(super) fn read<'w>(
 ) -> ReadRoute<'w> {
     let mut read = ReadRoute {
         rule: CheckedRule::refusing(index, vec![route_match]),
-        insecure: route.permit_insecure,
         errors: Vec::new(),
         warnings: ignored(route),
         policed: Vec::new(),
@@ -287,12 +284,10 @@ fn retries(spec: Option<&ProxyRetry>, forward: &mut Forward, warnings: &mut Vec<
         return;
     };
     let mut retry = schema::Retry {
+        attempts: attempts(*number),
         unprocessed_only: true,
         ..schema::Retry::default()
     };
-    let number = u32::try_from((*number).max(-1));
-    // -1 is none, and 0 is one.
-    retry.attempts = number.map_or(0, |number| number.clamp(1, schema::Retry::MOST_ATTEMPTS));
     let mut ignored = |what: String| warnings.push((("SpecError", "IgnoredField"), what));
     if retry_on.is_empty() {
         add_condition(&mut retry, "5xx");

@@ -4,25 +4,16 @@
 //! listener gets its requests: it is held.
 
 use super::details::Details;
-use super::roots::{self, Root};
+use super::roots::Root;
 use crate::api::{NamespacedName, ObjectRef, ProxyTls};
-use crate::resolve::ingresses::IngressClasses;
 use crate::resolve::ingresses::listeners::{ListenersOfGateway, OwnerName};
 use crate::resolve::listeners::implicit::{self, ImplicitListeners};
 use crate::resolve::listeners::{CheckedListener, MAX_VERSION, MIN_VERSION};
 use crate::status::Reason;
-use crate::world::{Kind, World};
+use crate::world::Kind;
 
 /// Returns the listeners of all roots with TLS.
-pub(crate) fn listeners_of_all<'w>(
-    world: &'w World,
-    classes: &IngressClasses<'w>,
-) -> Vec<ImplicitListeners<'w>> {
-    if world.http_proxies.is_empty() {
-        return Vec::new();
-    }
-    let proxies = roots::classed(world, classes);
-    let roots = roots::find(&proxies, &mut Details::default());
+pub(crate) fn listeners_of_all<'w>(roots: &[Root<'w>]) -> Vec<ImplicitListeners<'w>> {
     let listeners = roots.iter().filter_map(|root| {
         let tls = root.virtualhost.tls.as_ref()?;
         let certificates = fault(root, tls).is_none().then(|| certificate(tls));

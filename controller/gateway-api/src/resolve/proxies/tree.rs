@@ -33,8 +33,8 @@ pub(super) struct IncludeTree<'a, 'w> {
 }
 
 impl<'w> IncludeTree<'_, 'w> {
-    /// Returns the places below a root. Of equal matches, the one of an earlier place wins: an
-    /// includer's routes precede those that it includes, and a later include an earlier one.
+    /// Returns the places below a root. If matches are equal, the earlier place wins: an HTTPProxy
+    /// precedes its includes, and a later include precedes an earlier one.
     pub(super) fn places(&mut self, root: &Root<'w>) -> Vec<Place<'w>> {
         let mut places = Vec::new();
         let mut path = vec![root.name.clone()];

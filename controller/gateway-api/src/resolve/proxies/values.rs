@@ -19,16 +19,42 @@ fn text(operator: Operator, value: &str, ignore_case: bool) -> TextMatch {
     }
 }
 
-fn expression(
-    name: &str,
-    pattern: &str,
-    regexes: &mut Regexes,
-    instructions: &mut u64,
-) -> Result<StringKind, String> {
-    let size = regexes.check(pattern);
-    let size = size.map_err(|why| format!("{name:?}: regex {pattern:?} {why}"))?;
-    *instructions = instructions.saturating_add(size);
-    Ok(StringKind::Regex(pattern.to_owned()))
+/// The texts that a condition compares with.
+struct Texts<'a> {
+    fixed: [&'a str; 4],
+    regex: &'a str,
+}
+
+impl Texts<'_> {
+    /// Checks the texts, and returns the only operator of the condition: one of `kinds`, or the
+    /// regular expression.
+    fn operator(
+        self,
+        (what, name): (&str, &str),
+        kinds: impl IntoIterator<Item = Option<StringKind>>,
+        regexes: &mut Regexes,
+        instructions: &mut u64,
+    ) -> Result<StringKind, String> {
+        let Self { fixed, regex } = self;
+        let given = fixed.into_iter().chain([regex]);
+        for text in given.filter(|text| !text.is_empty()) {
+            limits::field_value(format_args!("{what} {name:?}"), text, 4096)?;
+        }
+        let mut found: Vec<StringKind> = kinds.into_iter().flatten().collect();
+        if !regex.is_empty() {
+            let size = regexes.check(regex);
+            let size = size.map_err(|why| format!("{name:?}: regex {regex:?} {why}"))?;
+            *instructions = instructions.saturating_add(size);
+            found.push(StringKind::Regex(regex.to_owned()));
+        }
+        match (found.pop(), found.pop()) {
+            (Some(kind), None) => Ok(kind),
+            (None, _) => Err(format!("{what} {name:?} has no operator; expected one")),
+            (Some(_), Some(_)) => Err(format!(
+                "{what} {name:?} has several operators; expected one"
+            )),
+        }
+    }
 }
 
 fn exact(value: &str, ignore_case: bool) -> StringKind {
@@ -75,21 +101,14 @@ pub(super) fn header_match(
         given(is).then(|| exact(is, *ignore_case)),
         given(notexact).then(|| negated(Operator::Exact, notexact)),
     ];
-    for value in [contains, notcontains, is, notexact, regex] {
-        if value.is_empty() {
-            continue;
-        }
-        limits::field_value(format_args!("header {name:?}"), value, 4096)?;
-    }
-    let pattern = given(regex).then(|| expression(name, regex, regexes, instructions));
-    let found: Vec<StringKind> = kinds
-        .into_iter()
-        .flatten()
-        .chain(pattern.transpose()?)
-        .collect();
+    let texts = Texts {
+        fixed: [contains, notcontains, is, notexact],
+        regex,
+    };
+    let kind = texts.operator(("header", name), kinds, regexes, instructions)?;
     Ok(StringMatch {
         name: name.to_ascii_lowercase(),
-        kind: Some(only("header", name, found)?),
+        kind: Some(kind),
     })
 }
 
@@ -113,13 +132,6 @@ pub(super) fn query_match(
     let compared = |operator, value: &str| {
         given(value).then(|| StringKind::Text(text(operator, value, *ignore_case)))
     };
-    for value in [is, prefix, suffix, contains, regex] {
-        if value.is_empty() {
-            continue;
-        }
-        limits::field_value(format_args!("query parameter {name:?}"), value, 4096)?;
-    }
-    let pattern = given(regex).then(|| expression(name, regex, regexes, instructions));
     let kinds = [
         given(is).then(|| exact(is, *ignore_case)),
         compared(Operator::Prefix, prefix),
@@ -127,25 +139,15 @@ pub(super) fn query_match(
         compared(Operator::Contains, contains),
         present.then_some(StringKind::Present(true)),
     ];
-    let found: Vec<StringKind> = kinds
-        .into_iter()
-        .flatten()
-        .chain(pattern.transpose()?)
-        .collect();
+    let texts = Texts {
+        fixed: [is, prefix, suffix, contains],
+        regex,
+    };
+    let kind = texts.operator(("query parameter", name), kinds, regexes, instructions)?;
     Ok(StringMatch {
         name: name.clone(),
-        kind: Some(only("query parameter", name, found)?),
+        kind: Some(kind),
     })
-}
-
-fn only(what: &str, name: &str, mut found: Vec<StringKind>) -> Result<StringKind, String> {
-    match (found.pop(), found.pop()) {
-        (Some(kind), None) => Ok(kind),
-        (None, _) => Err(format!("{what} {name:?} has no operator; expected one")),
-        (Some(_), Some(_)) => Err(format!(
-            "{what} {name:?} has several operators; expected one"
-        )),
-    }
 }
 
 /// Fails if no request can fulfil all of these.
@@ -182,7 +184,7 @@ enum Fact<'a> {
     ContainsNot(&'a str),
 }
 
-/// Returns what a condition says, and what would contradict it.
+/// Returns the fact that a condition requires, and the fact that contradicts it.
 fn facts(kind: &StringKind) -> Option<(Fact<'_>, Fact<'_>)> {
     Some(match kind {
         StringKind::Present(true) => (Fact::Present, Fact::Absent),

@@ -187,7 +187,7 @@ fn why_first(
         First::Place
             if before.object.kind == Kind::HttpProxy && loser.object.kind == Kind::HttpProxy =>
         {
-            "the last of equal routes wins, and an HTTPProxy precedes what it includes"
+            "the last of equal routes wins, and an including HTTPProxy precedes its includes"
         }
         First::Place if before.object == loser.object => "it is listed first",
         First::Place if loser.object.kind != before.object.kind && is_layered(loser) => {

@@ -136,7 +136,7 @@ fn headers_compare_with_every_operator() {
         ("notcontains: b", Some("ac"), Some("abc")),
         ("regex: 'a+'", Some("aa"), Some("ab")),
         ("notexact: a, treatMissingAsEmpty: true", None, Some("a")),
-        // A missing header is no other value.
+        // A negated operator does not match if the header is missing.
         ("notexact: a", Some("b"), None),
         ("notcontains: a", Some("b"), None),
     ];

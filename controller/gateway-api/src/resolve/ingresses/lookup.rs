@@ -1,0 +1,122 @@
+//! Everything that the checks of HTTPProxies and Ingresses share: Gateways, listeners and routes.
+
+use super::listeners::{FoundListeners, ListenersOfGateway};
+use crate::api::{Metadata, ParentRef};
+use crate::resolve::backends::{Backends, PolicedBackend, Traffic};
+use crate::resolve::context::ResolveContext;
+use crate::resolve::context::grants::Referrer;
+use crate::resolve::parents::{Parent, RouteParent};
+use crate::resolve::routes::CheckedRoute;
+use crate::resolve::routes::rules::{CheckedRule, RuleContext, Rules};
+use crate::resolve::syntax::regexes::Regexes;
+use crate::status::Verdict;
+use crate::world::{Kind, ObjectKey};
+
+/// Stands for the parentRef that HTTPProxies and Ingresses do not have.
+static NO_REFERENCE: ParentRef = ParentRef {
+    group: None,
+    kind: None,
+    namespace: None,
+    name: String::new(),
+    section_name: None,
+    port: None,
+};
+
+/// Everything that checking HTTPProxies and Ingresses needs.
+pub(crate) struct LayeredLookup<'a, 'w, 'o> {
+    /// Of each Gateway.
+    pub(crate) listeners: &'a [ListenersOfGateway<'a, 'w>],
+    pub(crate) routes: &'a mut Vec<CheckedRoute<'w>>,
+    pub(crate) cx: &'a mut ResolveContext<'w, 'o>,
+    pub(crate) backends: &'a mut Backends<'w>,
+    pub(crate) regexes: &'a mut Regexes,
+}
+
+/// The HTTPProxy or Ingress whose rules are checked.
+pub(crate) struct RuleOwner<'w> {
+    object: ObjectKey,
+    /// The object in the names of its rules.
+    provenance: String,
+    pub(crate) metadata: &'w Metadata,
+}
+
+impl<'w> RuleOwner<'w> {
+    pub(crate) fn of(kind: Kind, metadata: &'w Metadata) -> Self {
+        let object = kind.named(metadata.key());
+        Self {
+            provenance: object.to_string(),
+            object,
+            metadata,
+        }
+    }
+}
+
+impl<'a, 'w, 'o> LayeredLookup<'a, 'w, 'o> {
+    /// Returns the position and listeners of a Gateway of Sesame.
+    pub(crate) fn gateway(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Option<(usize, &'a ListenersOfGateway<'a, 'w>)> {
+        let mut all = self.listeners.iter().enumerate();
+        all.find(|(_, it)| {
+            let owner = &it.gateway().owner;
+            (owner.namespace, owner.name) == (namespace, name)
+        })
+    }
+
+    pub(crate) fn rule_context<'c>(
+        &'c mut self,
+        owner: &'c RuleOwner<'w>,
+    ) -> RuleContext<'c, 'w, 'o> {
+        RuleContext {
+            referrer: Referrer {
+                group: owner.object.kind.group(),
+                kind: owner.object.kind.as_str(),
+                namespace: &owner.metadata.namespace,
+            },
+            traffic: Traffic::Http,
+            terminates_tls: false,
+            object: &owner.object,
+            route: &owner.provenance,
+            hostnames: 1,
+            cx: self.cx,
+            backends: self.backends,
+            regexes: self.regexes,
+        }
+    }
+
+    /// Adds a route with these rules to listeners of the Gateway at this position. Returns the
+    /// position of the route, or `None` if no request could reach it.
+    pub(crate) fn push(
+        &mut self,
+        owner: &RuleOwner<'w>,
+        rules: Vec<CheckedRule>,
+        policed: Vec<PolicedBackend<'w>>,
+        (gateway, listeners): (usize, FoundListeners),
+    ) -> Option<usize> {
+        if rules.is_empty() || listeners.is_empty() {
+            return None;
+        }
+        let at = self.routes.len();
+        let rules = Rules::Requests(rules);
+        self.routes.push(CheckedRoute {
+            object: owner.object.clone(),
+            size: rules.size(&owner.provenance),
+            provenance: owner.provenance.clone(),
+            metadata: owner.metadata,
+            parents: vec![RouteParent {
+                reference: &NO_REFERENCE,
+                parent: Parent { gateway, set: None },
+                listeners: Ok(listeners),
+            }],
+            rules,
+            policed,
+            accepted: Verdict::default(),
+            refuses: false,
+            resolved: Verdict::default(),
+            dropped: None,
+        });
+        Some(at)
+    }
+}
