@@ -85,6 +85,7 @@ pub(crate) fn check_all<'w>(
         regexes: &mut *lookup.regexes,
         details: &mut details,
         placed: BTreeMap::new(),
+        sizes: BTreeMap::new(),
     };
     let places: Vec<Vec<Place<'w>>> = roots.iter().map(|root| tree.places(root)).collect();
     let reached: BTreeSet<NamespacedName> = tree.placed.into_keys().collect();
@@ -201,7 +202,7 @@ fn rules<'w>(
         ..CheckedRule::refusing(index, vec![one_label.applied_to(route_match)])
     };
     let mut cx = lookup.rule_context(owner);
-    for (index, route) in spec.routes.iter().enumerate().rev() {
+    for (index, route) in place.routes.iter().enumerate().rev() {
         let route_match = match place.inherited.route(&route.conditions, cx.regexes) {
             Ok(route_match) => one_label.applied_to(route_match),
             Err((reason, why)) => {

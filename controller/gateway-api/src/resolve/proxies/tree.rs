@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::conditions::Inherited;
 use super::details::Details;
 use super::roots::{Proxies, Root};
-use crate::api::{HttpProxy, NamespacedName, ProxyInclude};
+use crate::api::{HttpProxy, NamespacedName, ProxyInclude, ProxyRoute};
 use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::syntax::limits::{MAX_PROXY_DEPTH, MAX_PROXY_ROUTES};
 use crate::resolve::syntax::regexes::Regexes;
@@ -14,6 +14,8 @@ use crate::resolve::syntax::regexes::Regexes;
 pub(super) struct Place<'w> {
     pub(super) name: NamespacedName,
     pub(super) proxy: &'w HttpProxy,
+    /// The routes that are served here: all or none.
+    pub(super) routes: &'w [ProxyRoute],
     pub(super) inherited: Inherited,
     /// Number of the place among all of this HTTPProxy.
     pub(super) number: usize,
@@ -21,15 +23,16 @@ pub(super) struct Place<'w> {
     pub(super) dead_ends: Vec<RouteMatch>,
 }
 
-/// How often an HTTPProxy was placed, and the number of its routes there.
-pub(super) type Placed = BTreeMap<NamespacedName, (usize, usize)>;
-
 /// Walks the includes of all roots.
 pub(super) struct IncludeTree<'a, 'w> {
     pub(super) proxies: &'a Proxies<'w>,
     pub(super) regexes: &'a mut Regexes,
     pub(super) details: &'a mut Details,
-    pub(super) placed: Placed,
+    /// Number of places of each HTTPProxy.
+    pub(super) placed: BTreeMap<NamespacedName, usize>,
+    /// Number of routes and includes of each HTTPProxy at all places below roots of a namespace.
+    /// Thus includes from one namespace never withhold routes from another.
+    pub(super) sizes: BTreeMap<(&'w str, NamespacedName), usize>,
 }
 
 impl<'w> IncludeTree<'_, 'w> {
@@ -38,19 +41,26 @@ impl<'w> IncludeTree<'_, 'w> {
     pub(super) fn places(&mut self, root: &Root<'w>) -> Vec<Place<'w>> {
         let mut places = Vec::new();
         let mut path = vec![root.name.clone()];
-        self.place(root.proxy, Inherited::default(), &mut path, &mut places);
+        self.place(
+            root,
+            root.proxy,
+            Inherited::default(),
+            &mut path,
+            &mut places,
+        );
         places
     }
 
     fn place(
         &mut self,
+        root: &Root<'w>,
         proxy: &'w HttpProxy,
         inherited: Inherited,
         path: &mut Vec<NamespacedName>,
         places: &mut Vec<Place<'w>>,
     ) {
         let name = proxy.metadata.key();
-        let (number, routes) = self.placed.entry(name.clone()).or_default();
+        let number = self.placed.entry(name.clone()).or_default();
         let here = *number;
         *number = number.saturating_add(1);
         let own = proxy
@@ -59,17 +69,22 @@ impl<'w> IncludeTree<'_, 'w> {
             .len()
             .saturating_add(proxy.spec.includes.len())
             .max(1);
-        *routes = routes.saturating_add(own);
-        if *routes > MAX_PROXY_ROUTES {
+        let of_namespace = (root.proxy.metadata.namespace.as_str(), name.clone());
+        let size = self.sizes.entry(of_namespace).or_default();
+        *size = size.saturating_add(own);
+        if *size > MAX_PROXY_ROUTES {
             let why = format!(
-                "the routes and includes of all places where it is included exceed \
-                 {MAX_PROXY_ROUTES}; include it less often"
+                "includes of HTTPProxy {name} from namespace {:?} have more than \
+                 {MAX_PROXY_ROUTES} routes and includes together; include it less often; requests \
+                 of further includes are answered with 502",
+                root.proxy.metadata.namespace
             );
-            self.details
-                .error(&name, ("SpecError", "TooManyRoutes"), why);
+            let words = ("SpecError", "TooManyRoutes");
+            self.details.error(&root.name, words, why);
             places.push(Place {
                 name,
                 proxy,
+                routes: &[],
                 dead_ends: vec![inherited.whole()],
                 inherited,
                 number: here,
@@ -80,6 +95,7 @@ impl<'w> IncludeTree<'_, 'w> {
         places.push(Place {
             name,
             proxy,
+            routes: &proxy.spec.routes,
             inherited: inherited.clone(),
             number: here,
             dead_ends: Vec::new(),
@@ -98,7 +114,7 @@ impl<'w> IncludeTree<'_, 'w> {
         }
         for (child, inherited) in below.into_iter().rev() {
             path.push(child.metadata.key());
-            self.place(child, inherited, path, places);
+            self.place(root, child, inherited, path, places);
             path.pop();
         }
     }

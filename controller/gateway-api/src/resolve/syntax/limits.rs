@@ -38,8 +38,8 @@ pub(crate) const MAX_INGRESS_RULES: usize = 512;
 pub(crate) const MAX_INGRESS_PATHS: usize = 1024;
 /// Hosts of an Ingress with certificates. Sesame's limit.
 pub(crate) const MAX_INGRESS_TLS_HOSTS: usize = 512;
-/// Includes from a root to an HTTPProxy, and routes of an HTTPProxy times the number of its
-/// includes. Sesame's limits.
+/// Includes from a root to an HTTPProxy. Routes and includes of an HTTPProxy, summed over its places
+/// below the roots of one namespace. Sesame's limits.
 pub(crate) const MAX_PROXY_DEPTH: usize = 32;
 pub(crate) const MAX_PROXY_ROUTES: usize = 4096;
 /// Headers, and query parameters, of one match.

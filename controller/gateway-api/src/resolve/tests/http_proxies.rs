@@ -349,11 +349,44 @@ fn tree_of_includes_is_bounded() {
     objects.push(proxy("other", other));
     let resolution = with(&objects);
     let too_many = "SpecError/TooManyRoutes".to_owned();
-    assert!(errors(&resolution, "p12").contains(&too_many));
+    assert!(errors(&resolution, "r").contains(&too_many));
     let request = Request {
         host: "other.test",
         ..GET
     };
     let snapshot = &resolution.gateways[0].snapshot;
     assert_eq!(answer(snapshot, &request), "web/b/80");
+}
+
+#[test]
+fn routes_beyond_limit_are_withheld_from_one_namespace() {
+    let route = |at: usize| {
+        format!("- {{conditions: [{{prefix: /{at}}}], services: [{{name: b, port: 80}}]}}\n")
+    };
+    let child = format!("routes:\n{}", (0..1000).map(route).collect::<String>());
+    let include = |at: usize| {
+        format!("- {{name: child, namespace: web, conditions: [{{prefix: /p{at}}}]}}\n")
+    };
+    let spec = |host: &str, number: usize| {
+        let includes: String = (0..number).map(include).collect();
+        format!("virtualhost: {{fqdn: {host}.test}}\nincludes:\n{includes}")
+    };
+    // Of equal age, the namespace `app` comes first.
+    let many =
+        proxy("many", &spec("many", 5)).replace("namespace: web}\nspec", "namespace: app}\nspec");
+    let resolution = with(&[many, proxy("child", &child), proxy("r", &spec("h", 1))]);
+    let ask_many = |path: &str| {
+        let request = Request {
+            host: "many.test",
+            path,
+            ..GET
+        };
+        answer(&resolution.gateways[0].snapshot, &request)
+    };
+    assert_eq!(ask_many("/p4/999"), "web/b/80");
+    assert_eq!(ask_many("/p0/999"), "502");
+    assert_eq!(ask(&resolution, "/p0/999"), "web/b/80");
+    for name in ["child", "r"] {
+        assert_eq!(errors(&resolution, name), NONE, "{name}");
+    }
 }
