@@ -75,9 +75,11 @@ impl Inherited {
             }
             OwnPath::Exact(path) => PathKind::Exact(self.joined(path)?),
             OwnPath::Regex(pattern) => {
+                let invalid = |why: String| (PATH, format!("regex {pattern:?} {why}"));
+                // An unbalanced group could end the group that the prefix applies to.
+                regexes.check(pattern).map_err(invalid)?;
                 let whole = self.pattern(pattern);
-                let checked = regexes.check(&whole);
-                let checked = checked.map_err(|why| (PATH, format!("regex {pattern:?} {why}")))?;
+                let checked = regexes.check(&whole).map_err(invalid)?;
                 if let Some(escape) = regexes::impossible_escape(pattern) {
                     let why = format!("regex {pattern:?} never matches: no path has {escape}");
                     return Err((PATH, why));
