@@ -10,9 +10,6 @@ use crate::resolve::routes::rules::{Action, RuleContext};
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// Status for requests whose Service cannot get them.
-const UNAVAILABLE: u32 = 503;
-
 /// Returns the action on the requests of the backend at `at`, in the rule at `index`. An invalid
 /// backend answers with an error.
 pub(super) fn action<'w>(
@@ -26,7 +23,7 @@ pub(super) fn action<'w>(
     let (status, (reason, why)) = match (service, resource) {
         (Some(service), None) => match forward(index, service, cx, rules) {
             Ok(forward) => return Action::Forward(forward),
-            Err(fault) => (UNAVAILABLE, fault),
+            Err(fault) => (refusal::UNAVAILABLE, fault),
         },
         (_, Some(resource)) => {
             let IngressResource {

@@ -45,6 +45,18 @@ pub(super) fn header_policy(
     Ok((changes.then_some(read), host))
 }
 
+/// Returns the changes of headers of a response, which has no Host.
+pub(super) fn response_policy(
+    spec: Option<&ProxyHeaders>,
+    namespace: &str,
+    service: Option<(&str, i32)>,
+) -> Result<Option<HeaderModifier>, String> {
+    match header_policy(spec, namespace, service)? {
+        (_, Some(_)) => Err("Host cannot be set in a response".to_owned()),
+        (read, None) => Ok(read),
+    }
+}
+
 /// Returns a value with its names filled in. Values from the request are not supported.
 fn literal(value: &str, namespace: &str, service: Option<(&str, i32)>) -> Result<String, String> {
     let mut filled = value.replace("%CONTOUR_NAMESPACE%", namespace);

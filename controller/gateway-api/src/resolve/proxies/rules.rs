@@ -9,7 +9,7 @@ use sesame_proto::schema::{self, Forward, PathModifier, path_modifier};
 use super::answers::{direct_response, redirect};
 use super::conditions::Inherited;
 use super::details::Words;
-use super::header_policies::header_policy;
+use super::header_policies::{header_policy, response_policy};
 use super::services;
 use crate::api::{ProxyHost, ProxyPathRewrite, ProxyRetry, ProxyRoute, ProxyTimeouts};
 use crate::resolve::backends::PolicedBackend;
@@ -226,15 +226,12 @@ impl<'w> ReadRoute<'w> {
         );
         let (request, host) = read.map_err(|why| (words, why))?;
         let words = ("RouteError", "ResponseHeaderPolicyInvalid");
-        let read = header_policy(
+        let read = response_policy(
             route.response_headers_policy.as_ref(),
             cx.referrer.namespace,
             None,
         );
-        let (response, of_response) = read.map_err(|why| (words, why))?;
-        if of_response.is_some() {
-            return Err((words, "Host cannot be set in a response".to_owned()));
-        }
+        let response = read.map_err(|why| (words, why))?;
         self.rule.request_headers = request.map(Box::new);
         self.rule.response_headers = response.map(Box::new);
         forward.rewrite = (path.is_some() || host.is_some()).then(|| {

@@ -3,7 +3,7 @@
 use sesame_proto::refusal::UNAVAILABLE;
 use sesame_proto::schema::{Mirror, WeightedBackend};
 
-use super::header_policies::header_policy;
+use super::header_policies::{header_policy, response_policy};
 use super::rules::{ReadRoute, RouteFault};
 use crate::api::ProxyService;
 use crate::resolve::backends::{BackendTarget, ResolvedRef};
@@ -92,12 +92,12 @@ fn share(
         return Err((words, "Host can only be set for the route".to_owned()));
     }
     let words = ("ServiceError", "ResponseHeadersPolicyInvalid");
-    let response = header_policy(
+    let response = response_policy(
         service.response_headers_policy.as_ref(),
         namespace,
         of_service,
     );
-    let (response_headers, _) = response.map_err(|why| (words, why))?;
+    let response_headers = response.map_err(|why| (words, why))?;
     Ok(WeightedBackend {
         backend: backend.unwrap_or_default(),
         weight,

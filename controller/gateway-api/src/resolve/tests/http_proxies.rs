@@ -198,6 +198,24 @@ fn oldest_of_several_roots_has_the_host() {
 }
 
 #[test]
+fn response_that_sets_host_withholds_its_route() {
+    let policy = "responseHeadersPolicy: {set: [{name: host, value: x.test}]}";
+    let spec = format!(
+        "routes:\n- {{conditions: [{{prefix: /route}}], services: [{{name: a, port: 80}}], {policy}}}\n\
+         - {{conditions: [{{prefix: /service}}], services: [{{name: a, port: 80, {policy}}}]}}"
+    );
+    let resolution = with(&[root("r", &spec)]);
+    for path in ["/route", "/service"] {
+        assert_eq!(ask(&resolution, path), "500", "{path}");
+    }
+    let expected = [
+        "ServiceError/ResponseHeadersPolicyInvalid",
+        "RouteError/ResponseHeaderPolicyInvalid",
+    ];
+    assert_eq!(errors(&resolution, "r"), expected);
+}
+
+#[test]
 fn missing_services_answer_503_for_their_share() {
     let spec = "
 routes:
