@@ -122,6 +122,7 @@ fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec)
         publishing,
         fleet,
         // These have no flags.
+        ingress: _,
         ports: _,
         edge: _,
         rotation: _,

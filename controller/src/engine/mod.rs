@@ -212,8 +212,7 @@ impl Engine {
         if !state.is_listed() {
             return;
         }
-        let wanted: BTreeSet<ObjectKey> =
-            references(state.world(), &self.settings.options.controller_name);
+        let wanted: BTreeSet<ObjectKey> = references(state.world(), &self.settings.options);
         if let Some(references) = state.refer_to(&wanted) {
             self.references.send_replace(references);
         }

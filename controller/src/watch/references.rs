@@ -8,18 +8,20 @@ use std::collections::BTreeSet;
 use sesame_gateway_api::api::{
     FrontendTls, Gateway, GatewayTls, Listener, NamespacedName, ObjectRef, TrustBundleRef,
 };
-use sesame_gateway_api::resolve::{CertificateSource, implicit_listeners, session_ticket_keys};
+use sesame_gateway_api::resolve::{
+    CertificateSource, Options, implicit_listeners, session_ticket_keys,
+};
 use sesame_gateway_api::world::{Kind, ObjectKey, World};
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
-/// Returns the objects that Gateways of `controller_name`, ListenerSets, HTTPProxies, Ingresses and
+/// Returns the objects that Gateways of this controller, ListenerSets, HTTPProxies, Ingresses and
 /// policies refer to.
-pub(crate) fn references(world: &World, controller_name: &str) -> BTreeSet<ObjectKey> {
+pub(crate) fn references(world: &World, options: &Options) -> BTreeSet<ObjectKey> {
     let mut found = Referenced::default();
     let ours: BTreeSet<&str> = world
         .gateway_classes
         .iter()
-        .filter(|class| class.spec.controller_name == controller_name)
+        .filter(|class| class.spec.controller_name == options.controller_name)
         .map(|class| class.metadata.name.as_str())
         .collect();
     for gateway in &world.gateways {
@@ -40,7 +42,7 @@ pub(crate) fn references(world: &World, controller_name: &str) -> BTreeSet<Objec
             found.listeners(&set.metadata.namespace, &set.spec.listeners);
         }
     }
-    for implicit in implicit_listeners(world) {
+    for implicit in implicit_listeners(world, options) {
         let (namespace, name) = implicit.gateway;
         let parent = world.gateways.get(namespace, name);
         if parent.is_some_and(|parent| ours.contains(parent.spec.gateway_class_name.as_str())) {
@@ -259,7 +261,13 @@ spec:
       caCertificateRefs: [{group: "", kind: ConfigMap, name: pods}]
 "#,
         );
-        let found = references(&world, "example.com/ours");
+        let found = references(
+            &world,
+            &Options {
+                controller_name: "example.com/ours".to_owned(),
+                ..Options::default()
+            },
+        );
         let found: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(
             found,

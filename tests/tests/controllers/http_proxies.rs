@@ -12,6 +12,7 @@ use sesame_tests::wait::{eventually, holds};
 /// Address that a host of the Gateway reports.
 const HOST: &str = "192.0.2.10";
 const ALL: &str = "/apis/projectcontour.io/v1/namespaces/default/httpproxies";
+const CLASS: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/sesame";
 
 fn objects() -> Vec<Value> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
@@ -110,5 +111,18 @@ async fn proxy_is_published_and_its_status_written() {
     assert!(root["status"]["loadBalancer"]["ingress"].is_null());
     cluster
         .until("an orphan", &path("child"), |it| current(it) == "orphaned")
+        .await;
+
+    // A class that the parameters of the GatewayClass list needs no IngressClass.
+    let named = json!({"group": "projectsesame.io", "kind": "SesameConfiguration",
+        "name": "edge", "namespace": "default"});
+    let settings = json!({"apiVersion": "projectsesame.io/v1alpha1", "kind": "SesameConfiguration",
+        "metadata": {"name": "edge", "namespace": "default"},
+        "spec": {"ingress": {"classes": [{"name": "other"}]}}});
+    cluster.apply_all(&[settings]).await;
+    let parameters = json!({"spec": {"parametersRef": named}});
+    cluster.merge(CLASS, &parameters).await;
+    cluster
+        .until("valid again", &path("root"), |it| current(it) == "valid")
         .await;
 }

@@ -11,9 +11,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AccessLogRules, EscapedSlashesAction, FleetSettings, IpFamily, IpFamilyPolicy, MetricsSettings,
-    Object, PublishingType, RepeatedSlashesAction, SelectionMode, SessionAffinity, TracingSettings,
-    TrafficPolicy, UnderscoresAction,
+    AccessLogRules, EscapedSlashesAction, FleetSettings, IngressSettings, IpFamily, IpFamilyPolicy,
+    MetricsSettings, Object, PublishingType, RepeatedSlashesAction, SelectionMode, SessionAffinity,
+    TracingSettings, TrafficPolicy, UnderscoresAction,
 };
 
 /// Group of Sesame's own kinds.
@@ -33,6 +33,9 @@ pub struct SesameConfigurationSpec {
     /// Hosts that serve Gateways. Only in the controller's own configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hosts: Option<HostRules>,
+    /// Ingresses and HTTPProxies. Only in the configurations of the controller and of a GatewayClass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ingress: Option<IngressSettings>,
     /// Service that the controller maintains for each Gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub publishing: Option<Publishing>,

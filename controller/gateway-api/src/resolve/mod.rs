@@ -200,7 +200,7 @@ impl Resolver {
         options: &Options,
         shadowed: Shadowed,
     ) -> (Resolution, Hidden) {
-        let ingress_classes = IngressClasses::check(world);
+        let ingress_classes = IngressClasses::check(world, options);
         let found_proxies = FoundProxies::find(world, &ingress_classes);
         let implicit = proxies::listeners_of_all(world, &ingress_classes, &found_proxies);
         let mut cx = ResolveContext::new(world, options);

@@ -44,8 +44,12 @@ pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<
     for file in &args.filename {
         add_file(&mut changed, file)?;
     }
-    let mut wanted = references(&world, &reader.controller_name);
-    wanted.extend(references(&changed, &reader.controller_name));
+    let options = Options {
+        controller_name: reader.controller_name.clone(),
+        ..Options::default()
+    };
+    let mut wanted = references(&world, &options);
+    wanted.extend(references(&changed, &options));
     for key in wanted {
         let Some((version, value)) = reader.get(&key).await? else {
             note(&format!(
@@ -60,10 +64,6 @@ pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<
             world.insert(decoded.object);
         }
     }
-    let options = Options {
-        controller_name: reader.controller_name.clone(),
-        ..Options::default()
-    };
     let (old, new) = (snapshots(&world, &options), snapshots(&changed, &options));
     let names: BTreeSet<&NamespacedName> = old.keys().chain(new.keys()).collect();
     let mut answers: Vec<ChangedAnswer> = names

@@ -4,30 +4,57 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::api::{
-    CONTOUR_CLASS, DEFAULT_INGRESS_CLASS, GATEWAY_GROUP, HttpProxy, INGRESS_CLASS, Ingress,
-    IngressClass, IngressClassParameters, IngressClassSpec, NamespacedName,
+    CONTOUR_CLASS, DEFAULT_INGRESS_CLASS, GATEWAY_GROUP, Gateway, GatewayRef, HttpProxy,
+    INGRESS_CLASS, Ingress, IngressClass, IngressClassParameters, IngressClassSpec,
+    IngressSettings, NamespacedName, ProxyClass,
 };
-use crate::resolve::context::Problems;
+use crate::resolve::context::{Options, Problems};
+use crate::resolve::settings;
 use crate::world::{Kind, World};
 
 /// The controller that IngressClasses of Sesame name.
 pub const INGRESS_CONTROLLER: &str = "projectsesame.io/ingress-controller";
 
+/// Says in messages which Gateway classes without one have.
+const DEFAULT_GATEWAY: &str =
+    "spec.ingress.gatewayRef in the configuration, nor exactly one Gateway";
+
 /// The Gateway of a class by namespace and name, or the reason why the class has none.
 pub(crate) type ClassGateway<'w> = Result<(&'w str, &'w str), String>;
 
-/// The IngressClasses of Sesame.
+/// The classes of Ingresses and HTTPProxies that Sesame serves.
 pub(crate) struct IngressClasses<'w> {
+    /// `spec.ingress` of the configuration.
+    settings: Option<&'w IngressSettings>,
+    of_objects: NamedClasses<'w>,
+    /// Classes of the settings, for HTTPProxies only.
+    of_settings: NamedClasses<'w>,
+}
+
+#[derive(Default)]
+struct NamedClasses<'w> {
     by_name: BTreeMap<&'w str, ClassGateway<'w>>,
-    /// Name of the class of Ingresses without a class, if it is one of Sesame.
+    /// Name of the class of objects without a class, if it is one of Sesame.
     default: Option<&'w str>,
+}
+
+impl<'w> NamedClasses<'w> {
+    fn find(&self, name: Option<&'w str>) -> Option<(&'w str, &ClassGateway<'w>)> {
+        let name = name.filter(|name| !name.is_empty()).or(self.default)?;
+        Some((name, self.by_name.get(name)?))
+    }
 }
 
 impl<'w> IngressClasses<'w> {
     /// Checks all classes.
-    pub(crate) fn check(world: &'w World) -> Self {
+    pub(crate) fn check(world: &'w World, options: &'w Options) -> Self {
+        let settings = settings::ingress::settings(world, options);
+        let default_gateway = default_gateway(settings, world, options);
         let ours = world.ingress_classes.iter().filter(|class| is_ours(class));
-        let by_name = ours.map(|class| (class.metadata.name.as_str(), gateway_of(&class.spec)));
+        let by_name = ours.map(|class| {
+            let gateway = gateway_of(&class.spec, default_gateway);
+            (class.metadata.name.as_str(), gateway)
+        });
         // The API server fills in the newest default class when an Ingress is created.
         let defaults = world
             .ingress_classes
@@ -38,17 +65,27 @@ impl<'w> IngressClasses<'w> {
             (Reverse(metadata.creation_timestamp), metadata.name.as_str())
         });
         Self {
-            by_name: by_name.collect(),
-            default: default
-                .filter(|class| is_ours(class))
-                .map(|class| class.metadata.name.as_str()),
+            settings,
+            of_objects: NamedClasses {
+                by_name: by_name.collect(),
+                default: default
+                    .filter(|class| is_ours(class))
+                    .map(|class| class.metadata.name.as_str()),
+            },
+            of_settings: of_settings(settings, default_gateway),
         }
+    }
+
+    /// Returns the settings of Ingresses and HTTPProxies.
+    pub(crate) fn settings(&self) -> Option<&'w IngressSettings> {
+        self.settings
     }
 
     /// Returns the class of an Ingress with its Gateway, or `None` if it is not one of Sesame.
     pub(crate) fn of(&self, ingress: &'w Ingress) -> Option<(&'w str, &ClassGateway<'w>)> {
         let annotation = ingress.metadata.annotations.get(INGRESS_CLASS);
-        self.find(annotation.or(ingress.spec.ingress_class_name.as_deref()))
+        let class = annotation.or(ingress.spec.ingress_class_name.as_deref());
+        self.of_objects.find(class)
     }
 
     /// Returns the class of an HTTPProxy with its Gateway, or `None` if it is not one of Sesame.
@@ -56,12 +93,9 @@ impl<'w> IngressClasses<'w> {
         let HttpProxy { metadata, spec } = proxy;
         let annotation = metadata.annotations.get(CONTOUR_CLASS);
         let annotation = annotation.or_else(|| metadata.annotations.get(INGRESS_CLASS));
-        self.find(annotation.or(spec.ingress_class_name.as_deref()))
-    }
-
-    fn find(&self, name: Option<&'w str>) -> Option<(&'w str, &ClassGateway<'w>)> {
-        let name = name.filter(|name| !name.is_empty()).or(self.default)?;
-        Some((name, self.by_name.get(name)?))
+        let class = annotation.or(spec.ingress_class_name.as_deref());
+        let of_objects = self.of_objects.find(class);
+        of_objects.or_else(|| self.of_settings.find(class))
     }
 
     /// Returns the namespace and name of the Gateway for an Ingress.
@@ -72,7 +106,7 @@ impl<'w> IngressClasses<'w> {
 
     /// Adds a problem for each class without a Gateway.
     pub(crate) fn tell(&self, problems: &mut Problems) {
-        for (name, gateway) in &self.by_name {
+        for (name, gateway) in &self.of_objects.by_name {
             if let Err(why) = gateway {
                 let key = Kind::IngressClass.named(NamespacedName::new("", name));
                 problems.add(key, format!("{why}; no Ingress of the class is served"));
@@ -85,8 +119,64 @@ fn is_ours(class: &IngressClass) -> bool {
     *class.spec.controller == *INGRESS_CONTROLLER
 }
 
+/// Returns the classes that the settings list.
+fn of_settings<'w>(
+    settings: Option<&'w IngressSettings>,
+    default_gateway: Option<(&'w str, &'w str)>,
+) -> NamedClasses<'w> {
+    let mut classes = NamedClasses::default();
+    let listed = settings.and_then(|it| it.classes.as_deref());
+    for class in listed.unwrap_or_default() {
+        let ProxyClass {
+            name,
+            gateway_ref,
+            default,
+        } = class;
+        let gateway = gateway_ref.as_ref().map(named).or(default_gateway);
+        let gateway = gateway.ok_or_else(|| {
+            format!(
+                "entry {name:?} of spec.ingress.classes has no gatewayRef, and there is no \
+                 {DEFAULT_GATEWAY}"
+            )
+        });
+        classes.by_name.insert(name, gateway);
+        if *default == Some(true) {
+            classes.default = Some(name);
+        }
+    }
+    classes
+}
+
+fn named(reference: &GatewayRef) -> (&str, &str) {
+    (&reference.namespace, &reference.name)
+}
+
+/// Returns the Gateway of classes that name none: the one in the settings, or the only one of Sesame.
+fn default_gateway<'w>(
+    settings: Option<&'w IngressSettings>,
+    world: &'w World,
+    options: &Options,
+) -> Option<(&'w str, &'w str)> {
+    if let Some(reference) = settings.and_then(|it| it.gateway_ref.as_ref()) {
+        return Some(named(reference));
+    }
+    let is_ours = |class: &str| {
+        let found = world.gateway_classes.get("", class);
+        found.is_some_and(|class| *class.spec.controller_name == *options.controller_name)
+    };
+    let gateways = world.gateways.iter().map(AsRef::as_ref);
+    let mut ours = gateways.filter(|gateway| is_ours(&gateway.spec.gateway_class_name));
+    match (ours.next(), ours.next()) {
+        (Some(Gateway { metadata, .. }), None) => Some((&metadata.namespace, &metadata.name)),
+        _ => None,
+    }
+}
+
 /// Returns the Gateway that a class names.
-fn gateway_of(spec: &IngressClassSpec) -> ClassGateway<'_> {
+fn gateway_of<'w>(
+    spec: &'w IngressClassSpec,
+    default_gateway: Option<(&'w str, &'w str)>,
+) -> ClassGateway<'w> {
     let IngressClassSpec {
         controller: _,
         parameters,
@@ -99,10 +189,12 @@ fn gateway_of(spec: &IngressClassSpec) -> ClassGateway<'_> {
         namespace,
     }) = parameters
     else {
-        return Err(format!(
-            "spec.parameters is missing; name a Gateway there: apiGroup {GATEWAY_GROUP}, kind \
-             Gateway, scope Namespace, namespace and name"
-        ));
+        return default_gateway.ok_or_else(|| {
+            format!(
+                "spec.parameters is missing, and there is no {DEFAULT_GATEWAY}; name a Gateway \
+                 there: apiGroup {GATEWAY_GROUP}, kind Gateway, scope Namespace, namespace and name"
+            )
+        });
     };
     let group = api_group.as_deref().unwrap_or_default();
     if group != GATEWAY_GROUP || **kind != *Kind::Gateway.as_str() {

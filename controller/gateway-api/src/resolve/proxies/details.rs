@@ -40,6 +40,14 @@ impl Details {
         }
     }
 
+    /// Returns true if an error keeps the routes of an HTTPProxy from being served in Contour.
+    pub(super) fn withdraws(&self, of: &NamespacedName) -> bool {
+        let errors = self.0.get(of).into_iter().flatten();
+        errors
+            .filter(|it| !it.warning && it.type_ != "IncludeError")
+            .any(|it| it.reason != "ServiceUnresolvedReference")
+    }
+
     pub(super) fn take(&mut self, of: &NamespacedName) -> Vec<ProxyDetail> {
         self.0.remove(of).unwrap_or_default()
     }

@@ -23,8 +23,11 @@ use self::details::Details;
 pub(crate) use self::roots::FoundProxies;
 use self::roots::Root;
 use self::tree::{IncludeTree, Place};
-use crate::api::{Metadata, NamespacedName, ProxyRoute};
+use crate::api::{
+    IngressSettings, InvalidProxies, Metadata, MissingBackend, NamespacedName, ProxyRoute,
+};
 use crate::resolve::backends::PolicedBackend;
+use crate::resolve::context::Options;
 use crate::resolve::filters::rewrites::RedirectTo;
 use crate::resolve::ingresses::listeners::OwnerName;
 use crate::resolve::ingresses::lookup::{LayeredLookup, RuleOwner};
@@ -52,8 +55,11 @@ pub(crate) struct CheckedProxy<'w> {
 }
 
 /// Returns the listeners of all HTTPProxies and Ingresses of Sesame classes that have TLS hosts.
-pub fn implicit_listeners(world: &World) -> Vec<ImplicitListeners<'_>> {
-    let classes = IngressClasses::check(world);
+pub fn implicit_listeners<'w>(
+    world: &'w World,
+    options: &'w Options,
+) -> Vec<ImplicitListeners<'w>> {
+    let classes = IngressClasses::check(world, options);
     let proxies = FoundProxies::find(world, &classes);
     listeners_of_all(world, &classes, &proxies)
 }
@@ -79,6 +85,7 @@ pub(crate) fn check_all<'w>(
         proxies,
         roots,
         mut details,
+        settings,
     } = found;
     let mut tree = IncludeTree {
         proxies: &proxies,
@@ -91,7 +98,7 @@ pub(crate) fn check_all<'w>(
     let reached: BTreeSet<NamespacedName> = tree.placed.into_keys().collect();
     let mut routes_of: BTreeMap<NamespacedName, Vec<usize>> = BTreeMap::new();
     for (root, places) in roots.iter().zip(&places) {
-        add(lookup, root, places, &mut details, &mut routes_of);
+        add(lookup, root, places, settings, &mut details, &mut routes_of);
     }
     let checked = proxies.iter().filter_map(|(name, classed)| {
         // The Gateway of another controller.
@@ -119,6 +126,7 @@ fn add<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     root: &Root<'w>,
     places: &[Place<'w>],
+    settings: Option<&IngressSettings>,
     details: &mut Details,
     routes_of: &mut BTreeMap<NamespacedName, Vec<usize>>,
 ) {
@@ -149,12 +157,27 @@ fn add<'w>(
         details.error(&root.name, words, why);
         return;
     }
+    let withdraws = settings.and_then(|it| it.invalid.as_ref()) == Some(&InvalidProxies::Withdraw);
+    let mut skipped_below = None;
     for place in places {
+        if skipped_below.is_some_and(|depth| place.depth > depth) {
+            continue;
+        }
+        skipped_below = None;
         let owner = RuleOwner::of(Kind::HttpProxy, &place.proxy.metadata);
-        let (rules, policed) = rules(lookup, &owner, root, place, details);
+        let (mut rules, policed) = rules(lookup, &owner, root, place, details);
+        if withdraws && details.withdraws(&place.name) {
+            let why = "no route of this HTTPProxy or below it is served, because it has errors and \
+                       spec.ingress.invalid of the configuration is Withdraw";
+            details.warn(&place.name, ("SpecError", "Withdrawn"), why);
+            skipped_below = Some(place.depth);
+            continue;
+        }
+        reweight(&mut rules, settings);
         let found = found.clone();
         let listeners = if root.virtualhost.tls.is_some() {
-            let plain = plain(&rules, &place.proxy.spec.routes);
+            let permits = settings.and_then(|it| it.disable_permit_insecure) != Some(true);
+            let plain = plain(&rules, &place.proxy.spec.routes, permits);
             let added = lookup.push(&owner, plain, policed.clone(), (position, found.http));
             routes_of
                 .entry(place.name.clone())
@@ -243,13 +266,27 @@ fn rules<'w>(
     (rules, policed.into_iter().collect())
 }
 
+/// Gives shares of Services that cannot be used to the others, if the settings say so.
+fn reweight(rules: &mut [CheckedRule], settings: Option<&IngressSettings>) {
+    let missing = settings.and_then(|it| it.missing_backend.as_ref());
+    if missing != Some(&MissingBackend::Reweight) {
+        return;
+    }
+    for rule in rules {
+        if let Action::Forward(forward) = &mut rule.action {
+            forward.backends.retain(|share| !share.backend.is_empty());
+            if forward.backends.iter().all(|share| share.weight == 0) {
+                rule.action = Action::Respond(refusal::UNAVAILABLE);
+            }
+        }
+    }
+}
+
 /// Returns the rules for plain text: redirects to HTTPS, except for routes with `permitInsecure`.
-fn plain(rules: &[CheckedRule], routes: &[ProxyRoute]) -> Vec<CheckedRule> {
+fn plain(rules: &[CheckedRule], routes: &[ProxyRoute], permits: bool) -> Vec<CheckedRule> {
     let redirecting = |rule: &CheckedRule| {
-        if routes
-            .get(rule.index)
-            .is_some_and(|route| route.permit_insecure)
-        {
+        let route = routes.get(rule.index);
+        if permits && route.is_some_and(|route| route.permit_insecure) {
             return rule.clone();
         }
         CheckedRule {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::details::Details;
-use crate::api::{HttpProxy, NamespacedName, ProxyHost};
+use crate::api::{DuplicateHosts, HttpProxy, IngressSettings, NamespacedName, ProxyHost};
 use crate::resolve::ingresses::IngressClasses;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::World;
@@ -36,20 +36,29 @@ pub(crate) struct FoundProxies<'w> {
     pub(super) roots: Vec<Root<'w>>,
     /// Errors of HTTPProxies whose host is invalid or taken.
     pub(super) details: Details,
+    pub(super) settings: Option<&'w IngressSettings>,
 }
 
 impl<'w> FoundProxies<'w> {
     pub(crate) fn find(world: &'w World, classes: &IngressClasses<'w>) -> Self {
         let mut details = Details::default();
         let proxies = classed(world, classes);
-        let roots = find(&proxies, &mut details);
+        let settings = classes.settings();
+        let roots = find(&proxies, settings, &mut details);
         Self {
             proxies,
             roots,
             details,
+            settings,
         }
     }
 }
+
+/// The roots of one host, oldest first, each with its fqdn.
+type Owners<'a> = Vec<(&'a NamespacedName, &'a str)>;
+
+/// Most roots that a message names.
+const MOST_NAMED: usize = 8;
 
 fn classed<'w>(world: &'w World, classes: &IngressClasses<'w>) -> Proxies<'w> {
     let proxies = world.http_proxies.iter().filter_map(|proxy| {
@@ -64,11 +73,19 @@ fn classed<'w>(world: &'w World, classes: &IngressClasses<'w>) -> Proxies<'w> {
     proxies.collect()
 }
 
-/// Returns the roots, oldest first. Of several with one host, the oldest has it.
-fn find<'w>(proxies: &Proxies<'w>, details: &mut Details) -> Vec<Root<'w>> {
+/// Returns the roots, oldest first. Of several with one host, the oldest has it, or none of them if
+/// the settings say so.
+fn find<'w>(
+    proxies: &Proxies<'w>,
+    settings: Option<&IngressSettings>,
+    details: &mut Details,
+) -> Vec<Root<'w>> {
+    let namespaces = settings.and_then(|it| it.root_namespaces.as_ref());
+    let duplicates = settings.and_then(|it| it.duplicates.as_ref());
+    let none_has_it = duplicates == Some(&DuplicateHosts::AllInvalid);
     let mut all: Vec<(&NamespacedName, &Classed<'w>)> = proxies.iter().collect();
     all.sort_by(|(_, a), (_, b)| a.proxy.metadata.by_age(&b.proxy.metadata));
-    let mut owners: BTreeMap<((&str, &str), Hostname), &NamespacedName> = BTreeMap::new();
+    let mut owners: BTreeMap<((&str, &str), Hostname), Owners<'_>> = BTreeMap::new();
     let mut roots = Vec::new();
     for (
         name,
@@ -82,13 +99,16 @@ fn find<'w>(proxies: &Proxies<'w>, details: &mut Details) -> Vec<Root<'w>> {
         let Some(virtualhost) = &proxy.spec.virtualhost else {
             continue;
         };
+        if namespaces.is_some_and(|allowed| !allowed.contains(&name.namespace)) {
+            let words = ("RootNamespaceError", "RootProxyNotAllowedInNamespace");
+            let why = "root HTTPProxy cannot be defined in this namespace; see rootNamespaces in \
+                       spec.ingress of the configuration";
+            details.error(name, words, why);
+            continue;
+        }
         let Some(gateway) = *gateway else {
             let words = ("ListenerError", "ErrorIdentifyingListener");
-            details.error(
-                name,
-                words,
-                format!("IngressClass {class} names no Gateway"),
-            );
+            details.error(name, words, format!("class {class} names no Gateway"));
             continue;
         };
         let host = match hostname(&virtualhost.fqdn) {
@@ -98,16 +118,9 @@ fn find<'w>(proxies: &Proxies<'w>, details: &mut Details) -> Vec<Root<'w>> {
                 continue;
             }
         };
-        let owner = *owners.entry((gateway, host.clone())).or_insert(name);
-        if owner != name {
-            let by = if owner.namespace == name.namespace {
-                format!("HTTPProxy {owner}")
-            } else {
-                "an HTTPProxy of another namespace".to_owned()
-            };
-            let fqdn = &virtualhost.fqdn;
-            let why = format!("fqdn {fqdn:?} is used by {by}, which is older; choose another one");
-            details.error(name, ("VirtualHostError", "DuplicateVhost"), why);
+        let of_host = owners.entry((gateway, host.clone())).or_default();
+        of_host.push((name, &virtualhost.fqdn));
+        if of_host.len() > 1 {
             continue;
         }
         roots.push(Root {
@@ -118,7 +131,42 @@ fn find<'w>(proxies: &Proxies<'w>, details: &mut Details) -> Vec<Root<'w>> {
             gateway,
         });
     }
+    let shared = owners.values().filter(|of_host| of_host.len() > 1);
+    for of_host in shared {
+        let losers = of_host.get(usize::from(!none_has_it)..).unwrap_or_default();
+        for (name, fqdn) in losers {
+            let why = taken(name, fqdn, of_host, none_has_it);
+            details.error(name, ("VirtualHostError", "DuplicateVhost"), why);
+        }
+    }
+    let is_alone = |root: &Root<'_>| {
+        matches!(
+            owners.get(&(root.gateway, root.host.clone())).map(Vec::len),
+            Some(1)
+        )
+    };
+    roots.retain(|root| !none_has_it || is_alone(root));
     roots
+}
+
+/// Returns the message for a root whose host others have. It names no object of another namespace.
+fn taken(name: &NamespacedName, fqdn: &str, of_host: &Owners<'_>, none_has_it: bool) -> String {
+    let winners = if none_has_it { of_host.len() } else { 1 };
+    let others = of_host.iter().take(winners).map(|(other, _)| *other);
+    let others = others.filter(|other| *other != name);
+    let seen = others.filter(|other| other.namespace == name.namespace);
+    let seen: Vec<String> = seen.map(ToString::to_string).take(MOST_NAMED).collect();
+    let by = if seen.is_empty() {
+        "an HTTPProxy of another namespace".to_owned()
+    } else {
+        format!("HTTPProxy {}", seen.join(", "))
+    };
+    let outcome = if none_has_it {
+        "so none of them is served"
+    } else {
+        "which is older"
+    };
+    format!("fqdn {fqdn:?} is used by {by}, {outcome}; choose another one")
 }
 
 fn hostname(fqdn: &str) -> Result<Hostname, String> {

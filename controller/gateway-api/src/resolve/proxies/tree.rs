@@ -17,6 +17,8 @@ pub(super) struct Place<'w> {
     /// The routes that are served here: all or none.
     pub(super) routes: &'w [ProxyRoute],
     pub(super) inherited: Inherited,
+    /// Number of HTTPProxies that include each other above this place.
+    pub(super) depth: usize,
     /// Number of the place among all of this HTTPProxy.
     pub(super) number: usize,
     /// Matches of includes that lead nowhere: they answer with an error.
@@ -87,6 +89,7 @@ impl<'w> IncludeTree<'_, 'w> {
                 routes: &[],
                 dead_ends: vec![inherited.whole()],
                 inherited,
+                depth: path.len(),
                 number: here,
             });
             return;
@@ -97,6 +100,7 @@ impl<'w> IncludeTree<'_, 'w> {
             proxy,
             routes: &proxy.spec.routes,
             inherited: inherited.clone(),
+            depth: path.len(),
             number: here,
             dead_ends: Vec::new(),
         });

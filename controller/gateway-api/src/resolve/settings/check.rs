@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::edge::EdgeDefaults;
 use super::parameters::Scope;
-use super::{access_log, fleet, metrics, ports, tracing};
+use super::{access_log, fleet, ingress, metrics, ports, tracing};
 use crate::api::{
     AccessLogRules, GatewayRef, GatewaySelection, HostRules, MetricsSettings, Network, PortRules,
     RotationSettings, SelectionMode, SesameConfiguration, SesameConfigurationSpec, UnknownField,
@@ -35,6 +35,7 @@ pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
     let SesameConfigurationSpec {
         gateway,
         hosts,
+        ingress,
         publishing,
         fleet,
         ports,
@@ -56,6 +57,12 @@ pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
     }
     if let Some(hosts) = hosts {
         faults.hosts(hosts);
+    }
+    if let Some(ingress) = ingress {
+        let wrong = ingress::faults(ingress).into_iter();
+        faults
+            .0
+            .extend(wrong.map(|why| format!("spec.ingress.{why}")));
     }
     if let Some(publishing) = publishing {
         faults.publishing(publishing);
@@ -101,6 +108,7 @@ pub(super) fn faults_of_parameters(
     let SesameConfigurationSpec {
         gateway,
         hosts,
+        ingress,
         fleet,
         ..
     } = &configuration.spec;
@@ -120,10 +128,15 @@ pub(super) fn faults_of_parameters(
     let fleet = fleet.as_ref();
     let images = fleet.is_some_and(|fleet| fleet.images.is_some());
     let gateways = fleet.is_some_and(|fleet| fleet.gateways.is_some());
-    for (field, there) in [("images", images), ("gateways", gateways)] {
+    let images = ("fleet.images", images);
+    for (field, there) in [
+        images,
+        ("fleet.gateways", gateways),
+        ("ingress", ingress.is_some()),
+    ] {
         if there {
             found.push(format!(
-                "spec.fleet.{field} applies only in the configurations of the controller and of a \
+                "spec.{field} applies only in the configurations of the controller and of a \
                 GatewayClass; remove it from parameters of a Gateway"
             ));
         }
@@ -314,8 +327,8 @@ mod tests {
     use super::super::configuration;
     use super::*;
     use crate::api::{
-        EdgeSettings, FleetImages, FleetSettings, MeasuredRoute, PortMapping, Publishing,
-        PublishingType, TracingSettings,
+        EdgeSettings, FleetImages, FleetSettings, IngressSettings, MeasuredRoute, PortMapping,
+        ProxyClass, Publishing, PublishingType, TracingSettings,
     };
 
     fn of(spec: SesameConfigurationSpec) -> String {
@@ -339,6 +352,11 @@ mod tests {
             hosts: Some(HostRules {
                 addresses: Some(vec!["192.0.2.1".to_owned()]),
                 lost_after: Some("60s".to_owned()),
+            }),
+            ingress: Some(IngressSettings {
+                duplicates: Some("Newest".into()),
+                classes: Some(vec![ProxyClass::default()]),
+                ..IngressSettings::default()
             }),
             publishing: Some(Publishing {
                 type_: Some(PublishingType::ClusterIp),
@@ -387,6 +405,8 @@ mod tests {
             "spec.gateway.gatewayRef: namespace \"../x\"",
             "spec.hosts.addresses[0]: \"192.0.2.1\"",
             "spec.hosts.lostAfter: \"60s\": expected 90s to 24h",
+            "spec.ingress.duplicates \"Newest\" is not one of Oldest, AllInvalid",
+            "spec.ingress.classes[0].name \"\": expected a name that no other entry has",
             "spec.publishing.ipFamilyPolicy: \"Both\"",
             "spec.publishing.loadBalancerClass: expected only with type LoadBalancer, not ClusterIP",
             "spec.fleet.drainSeconds: 0: expected 1 to 3600",

@@ -45,10 +45,11 @@ impl Merged {
     /// Merges a configuration on top of the previous ones.
     pub(super) fn lay(&mut self, layer: &SesameConfiguration) {
         let source = named(layer);
-        // The first two belong to the controller.
+        // The first three belong to the controller.
         let SesameConfigurationSpec {
             gateway: _,
             hosts: _,
+            ingress: _,
             publishing,
             fleet,
             ports,

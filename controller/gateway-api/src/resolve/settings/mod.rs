@@ -10,6 +10,7 @@ pub mod check;
 mod collector_headers;
 pub(crate) mod edge;
 mod fleet;
+pub(crate) mod ingress;
 mod merge;
 mod metrics;
 pub(crate) mod parameters;

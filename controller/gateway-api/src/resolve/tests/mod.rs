@@ -7,6 +7,7 @@ mod http_proxies;
 mod http_proxy_includes;
 mod http_proxy_tls;
 mod incremental;
+mod ingress_settings;
 mod ingress_tls;
 mod ingresses;
 mod last_good;

@@ -1,0 +1,101 @@
+//! Settings of Ingresses and HTTPProxies: their errors, and the configuration that applies.
+
+use std::collections::BTreeSet;
+
+use super::parameters::{self, Scope};
+use crate::api::{
+    DuplicateHosts, GatewayClass, GatewayRef, IngressSettings, InvalidProxies, MissingBackend,
+    ProxyClass,
+};
+use crate::resolve::context::Options;
+use crate::resolve::syntax::{limits, names};
+use crate::status::Verdict;
+use crate::world::World;
+
+/// Maximum number of classes, as in the schema.
+const MAX_CLASSES: usize = 64;
+/// Maximum number of namespaces of roots, as in the schema.
+const MAX_NAMESPACES: usize = 256;
+
+/// Returns the settings that apply: the controller's own, or those of the oldest GatewayClass with
+/// valid parameters that has some.
+pub(crate) fn settings<'o>(world: &'o World, options: &'o Options) -> Option<&'o IngressSettings> {
+    let own = options.configuration.as_deref();
+    if let Some(own) = own.and_then(|it| it.spec.ingress.as_ref()) {
+        return Some(own);
+    }
+    let classes = world.gateway_classes.iter().map(AsRef::as_ref);
+    let ours = classes.filter(|class| *class.spec.controller_name == *options.controller_name);
+    let mut ours: Vec<&GatewayClass> = ours.collect();
+    ours.sort_by(|a, b| a.metadata.by_age(&b.metadata));
+    ours.into_iter().find_map(|class| {
+        let reference = class.spec.parameters_ref.as_ref();
+        let mut told_elsewhere = Verdict::default();
+        let found = parameters::find("", reference, Scope::Named, world, &mut told_elsewhere);
+        found.valid()?.spec.ingress.as_ref()
+    })
+}
+
+/// Returns the errors of the settings, each with its field below `spec.ingress.`.
+pub(super) fn faults(settings: &IngressSettings) -> Vec<String> {
+    let IngressSettings {
+        gateway_ref,
+        classes,
+        root_namespaces,
+        duplicates,
+        invalid,
+        missing_backend,
+        disable_permit_insecure: _,
+    } = settings;
+    let mut faults = Vec::new();
+    let mut gateway = |field: &str, reference: Option<&GatewayRef>| {
+        let checked = reference.map(|it| names::check_object(&it.namespace, &it.name));
+        if let Some(Err(why)) = checked {
+            faults.push(format!("{field}: {why}"));
+        }
+    };
+    gateway("gatewayRef", gateway_ref.as_ref());
+    let classes = classes.as_deref().unwrap_or_default();
+    for (i, class) in classes.iter().enumerate().take(MAX_CLASSES) {
+        let field = format!("classes[{i}].gatewayRef");
+        gateway(&field, class.gateway_ref.as_ref());
+    }
+    faults.extend(limits::entries("classes", classes.len(), 0..=MAX_CLASSES).err());
+    let mut seen = BTreeSet::new();
+    for (i, ProxyClass { name, .. }) in classes.iter().enumerate().take(MAX_CLASSES) {
+        if name.is_empty() || !seen.insert(name) {
+            faults.push(format!(
+                "classes[{i}].name {name:?}: expected a name that no other entry has"
+            ));
+        }
+    }
+    if classes.iter().filter(|it| it.default == Some(true)).count() > 1 {
+        faults.push("classes: several entries have default; expected one at most".to_owned());
+    }
+    let namespaces = root_namespaces.as_deref().unwrap_or_default();
+    let number = limits::entries("rootNamespaces", namespaces.len(), 0..=MAX_NAMESPACES);
+    faults.extend(number.err());
+    for (field, value, words) in [
+        (
+            "duplicates",
+            duplicates.as_ref().map(DuplicateHosts::as_str),
+            DuplicateHosts::WORDS,
+        ),
+        (
+            "invalid",
+            invalid.as_ref().map(InvalidProxies::as_str),
+            InvalidProxies::WORDS,
+        ),
+        (
+            "missingBackend",
+            missing_backend.as_ref().map(MissingBackend::as_str),
+            MissingBackend::WORDS,
+        ),
+    ] {
+        if let Some(value) = value.filter(|value| !words.contains(value)) {
+            let words = words.join(", ");
+            faults.push(format!("{field} {value:?} is not one of {words}"));
+        }
+    }
+    faults
+}
