@@ -9,7 +9,8 @@ use sesame_gateway_api::api::{
     FrontendTls, Gateway, GatewayTls, Listener, NamespacedName, ObjectRef, TrustBundleRef,
 };
 use sesame_gateway_api::resolve::{
-    CertificateSource, Options, implicit_listeners, session_ticket_keys,
+    AuthorityRef, CertificateSource, Options, authority_refs, implicit_listeners,
+    session_ticket_keys,
 };
 use sesame_gateway_api::world::{Kind, ObjectKey, World};
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
@@ -42,11 +43,23 @@ pub(crate) fn references(world: &World, options: &Options) -> BTreeSet<ObjectKey
             found.listeners(&set.metadata.namespace, &set.spec.listeners);
         }
     }
+    let is_ours = |(namespace, name): (&str, &str)| {
+        let gateway = world.gateways.get(namespace, name);
+        gateway.is_some_and(|it| ours.contains(it.spec.gateway_class_name.as_str()))
+    };
     for implicit in implicit_listeners(world, options) {
-        let (namespace, name) = implicit.gateway;
-        let parent = world.gateways.get(namespace, name);
-        if parent.is_some_and(|parent| ours.contains(parent.spec.gateway_class_name.as_str())) {
+        if is_ours(implicit.gateway) {
             found.listeners(&implicit.metadata.namespace, &implicit.listeners);
+        }
+    }
+    for reference in authority_refs(world, options) {
+        let AuthorityRef {
+            gateway,
+            namespace,
+            secret,
+        } = reference;
+        if is_ours(gateway) {
+            found.certificate(namespace, &secret);
         }
     }
     for policy in &world.backend_tls_policies {
@@ -247,6 +260,30 @@ spec:
     hostname: app.example.com
     caCertificateRefs: [{group: "", kind: ConfigMap, name: backends}]
 ---
+apiVersion: networking.k8s.io/v1
+kind: IngressClass
+metadata: {name: edge}
+spec:
+  controller: projectsesame.io/ingress-controller
+  parameters: {apiGroup: gateway.networking.k8s.io, kind: Gateway, scope: Namespace, namespace: apps, name: edge}
+---
+apiVersion: projectcontour.io/v1
+kind: HTTPProxy
+metadata: {name: proxy, namespace: apps}
+spec:
+  ingressClassName: edge
+  routes:
+  - services:
+    - {name: app, port: 80, protocol: tls, validation: {caSecret: keys/authority, subjectName: app.test}}
+    - {name: app, port: 80, protocol: tls, validation: {caSecret: ../x, subjectName: app.test}}
+---
+apiVersion: projectcontour.io/v1
+kind: HTTPProxy
+metadata: {name: foreign, namespace: apps}
+spec:
+  ingressClassName: contour
+  routes: [{services: [{name: app, port: 80, validation: {caSecret: theirs, subjectName: app.test}}]}]
+---
 apiVersion: gateway.networking.x-k8s.io/v1alpha1
 kind: XBackend
 metadata: {name: pods, namespace: apps}
@@ -274,6 +311,7 @@ spec:
             [
                 "Secret/apps/client",
                 "Secret/apps/tickets",
+                "Secret/keys/authority",
                 "Secret/keys/cert",
                 "ConfigMap/apps/backends",
                 "ConfigMap/apps/clients",

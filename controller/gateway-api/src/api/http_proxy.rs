@@ -335,12 +335,12 @@ pub struct ProxyService {
     pub port: i32,
     /// Not served.
     pub health_port: Option<i32>,
-    /// `h2c`; not served: `h2` and `tls`.
+    /// `h2c`, `h2` or `tls`; precedes `appProtocol` of the Service's port.
     pub protocol: Option<Box<str>>,
     /// The share of requests; even shares if all are 0.
     pub weight: i32,
-    /// Not served; protects.
-    pub validation: Option<Noted>,
+    /// Verification of its certificate, for `h2` and `tls`.
+    pub validation: Option<ProxyValidation>,
     /// True if it gets copies of requests.
     pub mirror: bool,
     /// Changes of request headers.
@@ -351,4 +351,16 @@ pub struct ProxyService {
     pub cookie_rewrite_policies: Vec<Noted>,
     /// Not served.
     pub slow_start_policy: Option<Noted>,
+}
+
+/// `UpstreamValidation`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyValidation {
+    /// The Secret with `ca.crt`: `name`, or `namespace/name`.
+    pub ca_secret: String,
+    /// A DNS name of the certificate.
+    pub subject_name: String,
+    /// DNS names, of which the certificate has one; `subjectName` is the first.
+    pub subject_names: Vec<String>,
 }

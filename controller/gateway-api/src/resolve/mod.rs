@@ -42,7 +42,7 @@ pub use self::gateways::service_request::ServiceRequest;
 pub use self::ingresses::INGRESS_CONTROLLER;
 pub use self::listeners::implicit::ImplicitListeners;
 pub use self::listeners::{UncoveredHostname, UncoveredHostnames, session_ticket_keys};
-pub use self::proxies::implicit_listeners;
+pub use self::proxies::{AuthorityRef, authority_refs, implicit_listeners};
 pub use self::snapshot::ResolvedGateway;
 pub use self::tls::ca_bundles::checked_bundle;
 pub use self::tls::certificate_source::CertificateSource;
@@ -226,6 +226,7 @@ impl Resolver {
         };
         let checked = gateways::check_all(&classes, &unserved, &implicit, &mut cx, &mut references);
         let mesh_trust = MeshTrust::check_all(&checked, &certificates, &mut ca_bundles, &mut cx);
+        backends.ca_bundles = ca_bundles;
         let mut routes = routes::check_all(&checked, &mut cx, &mut backends, &mut self.regexes);
         let found: Vec<_> = checked.iter().map(ListenersOfGateway::of).collect();
         let mut lookup = LayeredLookup {

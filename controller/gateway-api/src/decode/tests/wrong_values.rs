@@ -79,7 +79,7 @@ fn path(place: &str, is_secret: bool) -> String {
 
 /// Returns true for fields of an HTTPProxy whose content is not read.
 fn is_noted(kind: &str, place: &str) -> bool {
-    const NOTED: [&str; 20] = [
+    const NOTED: [&str; 19] = [
         "/tcpproxy",
         "/authorization",
         "/corsPolicy",
@@ -98,7 +98,6 @@ fn is_noted(kind: &str, place: &str) -> bool {
         "/internalRedirectPolicy",
         "/context",
         "/idle",
-        "/validation",
         "/slowStartPolicy",
     ];
     kind == "HTTPProxy" && NOTED.iter().any(|noted| place.contains(noted))

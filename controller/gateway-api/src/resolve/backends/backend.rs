@@ -4,6 +4,7 @@ use sesame_proto::digest;
 use sesame_proto::schema::{AppProtocol, Backend, BackendTls};
 
 use super::app_protocols::{http_protocol, is_https};
+use super::connections::Connection;
 use super::traffic::Traffic;
 use crate::api::{NamespacedName, ServicePort};
 use crate::resolve::backends::endpoints;
@@ -16,10 +17,38 @@ pub(super) fn backend(
     port: &ServicePort,
     traffic: Traffic,
     tls: Option<&BackendTls>,
+    connection: &Connection,
 ) -> Result<Backend, Grounds> {
+    connection.check(key, port, tls)?;
     let number = port.port;
+    let own = http_protocol(port.app_protocol.as_deref(), tls.is_some());
+    let http = connection.protocol.map_or(own, |asked| Some(asked.http()));
+    let protocol = protocol(key, port, traffic, http, tls.is_some())?;
+    let name = endpoints::set_name(key, number, "TCP");
+    let mut backend = Backend {
+        name: String::new(),
+        endpoints: endpoints::set_name(key, number, traffic.transport()),
+        protocol: protocol.into(),
+        tls: tls.cloned().map(Box::new),
+        session_key: Vec::new(),
+    };
+    backend.name = if Some(protocol) == own && tls.is_none() {
+        name
+    } else {
+        distinct_name(&name, &backend)
+    };
+    Ok(backend)
+}
+
+/// Returns the protocol for this traffic on this port, given the one of plain HTTP routes.
+fn protocol(
+    key: &NamespacedName,
+    port: &ServicePort,
+    traffic: Traffic,
+    http: Option<AppProtocol>,
+    tls: bool,
+) -> Result<AppProtocol, Grounds> {
     let app_protocol = port.app_protocol.as_deref();
-    let http = http_protocol(app_protocol, tls.is_some());
     let expected = match app_protocol {
         Some("kubernetes.io/wss") => "kubernetes.io/ws, or a BackendTLSPolicy for the Service",
         Some(name) if is_https(name) => "http, or a BackendTLSPolicy for the Service",
@@ -29,7 +58,7 @@ pub(super) fn backend(
         app_protocol.is_some_and(|name| is_https(name) || name == "kubernetes.io/wss");
     let (protocol, expected) = match (traffic, http) {
         // Never forward traffic that was encrypted as plain text to a backend that expects TLS.
-        (Traffic::Terminated, _) if asks_for_tls && tls.is_none() => {
+        (Traffic::Terminated, _) if asks_for_tls && !tls => {
             (None, "a BackendTLSPolicy for the Service")
         }
         (Traffic::Connections | Traffic::Bytes | Traffic::Terminated, _) => {
@@ -46,27 +75,14 @@ pub(super) fn backend(
         }
         (Traffic::Grpc, _) => (None, "grpc or kubernetes.io/h2c"),
     };
-    let Some(protocol) = protocol else {
+    protocol.ok_or_else(|| {
         let message = format!(
-            "port {number} of Service {key} has appProtocol {:?}; expected {expected}",
+            "port {} of Service {key} has appProtocol {:?}; expected {expected}",
+            port.port,
             app_protocol.unwrap_or_default()
         );
-        return Err((Reason::UnsupportedProtocol, message));
-    };
-    let name = endpoints::set_name(key, number, "TCP");
-    let mut backend = Backend {
-        name: String::new(),
-        endpoints: endpoints::set_name(key, number, traffic.transport()),
-        protocol: protocol.into(),
-        tls: tls.cloned().map(Box::new),
-        session_key: Vec::new(),
-    };
-    backend.name = if Some(protocol) == http && tls.is_none() {
-        name
-    } else {
-        distinct_name(&name, &backend)
-    };
-    Ok(backend)
+        (Reason::UnsupportedProtocol, message)
+    })
 }
 
 /// Returns the name of a Backend that differs from plain HTTP to the port.

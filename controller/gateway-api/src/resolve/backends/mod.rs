@@ -5,6 +5,7 @@
 
 mod app_protocols;
 mod backend;
+mod connections;
 pub(crate) mod endpoints;
 mod pods;
 mod references;
@@ -16,6 +17,7 @@ mod validation;
 pub(crate) mod x_backends;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use sesame_proto::schema::{Backend, EndpointSet, TrustBundle};
 use sha2::{Digest as _, Sha256};
@@ -23,6 +25,7 @@ use sha2::{Digest as _, Sha256};
 use self::app_protocols::is_https;
 use self::backend::backend;
 pub(crate) use self::backend::{MeshTransport, reached_by};
+pub(crate) use self::connections::{Connection, OwnTls, UpstreamProtocol};
 use self::endpoints::Slices;
 use self::pods::Pods;
 pub(crate) use self::references::{BackendName, PolicedBackend};
@@ -35,6 +38,7 @@ use self::x_backends::XBackends;
 use crate::api::{BackendRef, CollectorRef, Metadata, NamespacedName, ServicePort};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
+use crate::resolve::tls::ca_bundles::CaBundles;
 use crate::status::{Grounds, Reason, unsupported};
 use crate::world::{Kind, World};
 
@@ -73,6 +77,10 @@ pub(crate) struct Backends<'w> {
     ports: HashMap<(&'w str, &'w str, i32, Traffic), FoundPort>,
     entries: Vec<BackendEntry<'w>>,
     by_name: HashMap<String, usize>,
+    /// CA certificates that HTTPProxies name.
+    pub(crate) ca_bundles: CaBundles<'w>,
+    /// Trust bundles of HTTPProxies, by name.
+    own_bundles: BTreeMap<String, Arc<TrustBundle>>,
 }
 
 struct BackendEntry<'w> {
@@ -97,6 +105,8 @@ impl<'w> Backends<'w> {
             ports: HashMap::with_capacity(likely),
             entries: Vec::with_capacity(likely),
             by_name: HashMap::with_capacity(likely),
+            ca_bundles: CaBundles::default(),
+            own_bundles: BTreeMap::new(),
         }
     }
 
@@ -113,7 +123,9 @@ impl<'w> Backends<'w> {
         } = &self.checked;
         let mut bundles = tls_policies.bundles();
         let of_x_backends = x_backends.bundles();
-        bundles.extend(of_x_backends.map(|bundle| (bundle.name.as_str(), bundle)));
+        let own = self.own_bundles.values().map(AsRef::as_ref);
+        let others = of_x_backends.chain(own);
+        bundles.extend(others.map(|bundle| (bundle.name.as_str(), bundle)));
         bundles
     }
 
@@ -145,19 +157,6 @@ impl<'w> Backends<'w> {
         ResolvedRef {
             policed: self.policed(name, traffic.heeds_policies()),
             target: self.target(name, reference.port, traffic, cx),
-        }
-    }
-
-    /// Resolves the Service and port of an HTTPProxy or Ingress.
-    pub(crate) fn of_service(
-        &mut self,
-        service: BackendName<'w>,
-        port: i32,
-        cx: &ResolveContext<'w, '_>,
-    ) -> ResolvedRef<'w> {
-        ResolvedRef {
-            policed: self.policed(service, true),
-            target: self.target(service, Some(port), Traffic::Http, cx),
         }
     }
 
@@ -262,10 +261,15 @@ impl<'w> Backends<'w> {
         let found = if let Some(found) = self.ports.get(&key) {
             found.clone()
         } else {
-            let found = self.find(namespace, name, port, traffic, cx);
+            let of_policies = Connection::default();
+            let found = self.find((namespace, name), port, traffic, &of_policies, cx);
             self.ports.insert(key, found.clone());
             found
         };
+        self.named_target(found)
+    }
+
+    fn named_target(&self, found: FoundPort) -> Result<BackendTarget, Grounds> {
         Ok(match found? {
             Ok(index) => {
                 let entry = self.entries.get(index);
@@ -277,10 +281,10 @@ impl<'w> Backends<'w> {
 
     fn find(
         &mut self,
-        namespace: &'w str,
-        name: &'w str,
+        (namespace, name): BackendName<'w>,
         port: i32,
         traffic: Traffic,
+        connection: &Connection,
         cx: &ResolveContext<'w, '_>,
     ) -> FoundPort {
         let key = NamespacedName::new(namespace, name);
@@ -295,12 +299,17 @@ impl<'w> Backends<'w> {
         } else {
             None
         };
-        let tls = match policy {
-            Some(Applied::Refused(why)) => return Ok(Err(why)),
-            Some(Applied::Tls(tls)) => Some(tls),
-            None => None,
+        let tls = match (&connection.own_tls, policy) {
+            (Some(own), _) => Some(&own.tls),
+            (None, Some(Applied::Refused(why))) => return Ok(Err(why)),
+            (None, Some(Applied::Tls(tls))) => Some(tls),
+            (None, None) => None,
         };
-        let backend = backend(&key, port, traffic, tls)?;
+        let backend = backend(&key, port, traffic, tls, connection)?;
+        if let Some(OwnTls { tls: _, bundle }) = &connection.own_tls {
+            let name = bundle.name.clone();
+            self.own_bundles.insert(name, Arc::clone(bundle));
+        }
         if let Some(known) = self.by_name.get(&backend.name) {
             return Ok(Ok(*known));
         }

@@ -14,6 +14,18 @@ pub(crate) struct CoreReference<'w> {
     name: &'w str,
 }
 
+impl<'w> CoreReference<'w> {
+    /// Returns a reference to an object of the core group.
+    pub(crate) fn of_kind(kind: &'w str, namespace: Option<&'w str>, name: &'w str) -> Self {
+        Self {
+            group: None,
+            kind: Some(kind),
+            namespace,
+            name,
+        }
+    }
+}
+
 impl<'w> From<&'w ObjectRef> for CoreReference<'w> {
     fn from(reference: &'w ObjectRef) -> Self {
         let ObjectRef {

@@ -5,7 +5,7 @@ use sesame_proto::schema::{Forward, WeightedBackend};
 
 use super::rules::{IngressFaults, IngressHostRules};
 use crate::api::{IngressBackend, IngressResource, IngressService, IngressServicePort};
-use crate::resolve::backends::{BackendTarget, ResolvedRef};
+use crate::resolve::backends::{BackendTarget, Connection, ResolvedRef};
 use crate::resolve::routes::rules::{Action, RuleContext};
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, unsupported};
@@ -51,7 +51,10 @@ fn forward<'w>(
     let namespace = cx.referrer.namespace;
     let port = port(service, cx)?;
     let name = (namespace, service.name.as_str());
-    let ResolvedRef { policed, target } = cx.backends.of_service(name, port, cx.cx);
+    let connection = Connection::default();
+    let ResolvedRef { policed, target } =
+        cx.backends
+            .of_service(name, port, cx.traffic, &connection, cx.cx);
     rules.policed.extend(policed);
     let backend = match target? {
         BackendTarget::Backend(name) => name,

@@ -6,6 +6,7 @@
 
 mod answers;
 mod conditions;
+mod connections;
 mod details;
 mod header_policies;
 mod roots;
@@ -19,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::refusal;
 
+pub use self::connections::{AuthorityRef, authority_refs};
 use self::details::Details;
 pub(crate) use self::roots::FoundProxies;
 use self::roots::Root;

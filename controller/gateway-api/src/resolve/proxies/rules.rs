@@ -240,7 +240,9 @@ impl<'w> ReadRoute<'w> {
                 path,
             })
         });
-        let shares = services::read(&route.services, cx, self)?;
+        let host = forward.rewrite.as_ref().map(|it| it.host.clone());
+        let host = host.unwrap_or_default();
+        let shares = services::read(&route.services, &host, cx, self)?;
         if shares.backends.iter().all(|share| share.backend.is_empty()) {
             return Ok(Action::Respond(refusal::UNAVAILABLE));
         }

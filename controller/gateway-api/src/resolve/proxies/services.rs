@@ -3,6 +3,7 @@
 use sesame_proto::refusal::UNAVAILABLE;
 use sesame_proto::schema::{Mirror, WeightedBackend};
 
+use super::connections;
 use super::header_policies::{header_policy, response_policy};
 use super::rules::{ReadRoute, RouteFault};
 use crate::api::ProxyService;
@@ -19,9 +20,11 @@ pub(super) struct ServiceShares {
     pub(super) mirrors: Vec<Mirror>,
 }
 
-/// Reads the Services of a route. Faults of one Service concern its share.
+/// Reads the Services of a route whose requests get this Host, unless it is empty. Faults of one
+/// Service concern its share.
 pub(super) fn read<'w>(
     services: &'w [ProxyService],
+    host: &str,
     cx: &mut RuleContext<'_, 'w, '_>,
     route: &mut ReadRoute<'w>,
 ) -> Result<ServiceShares, RouteFault> {
@@ -41,7 +44,7 @@ pub(super) fn read<'w>(
             let why = format!("weight {}: expected 0 to {MAX_WEIGHT}", service.weight);
             return Err((words, format!("service {}: {why}", service.name)));
         };
-        let backend = backend(service, cx, route);
+        let backend = backend(service, host, cx, route);
         if service.mirror {
             if !shares.mirrors.is_empty() {
                 let words = ("ServiceError", "OnlyOneMirror");
@@ -110,6 +113,7 @@ fn share(
 /// Returns the Backend of a Service, or `None` if its share gets an error.
 fn backend<'w>(
     service: &'w ProxyService,
+    host: &str,
     cx: &mut RuleContext<'_, 'w, '_>,
     route: &mut ReadRoute<'w>,
 ) -> Option<String> {
@@ -117,9 +121,10 @@ fn backend<'w>(
         name,
         port,
         health_port,
-        protocol,
+        // Read with the connection.
+        protocol: _,
         weight: _,
-        validation,
+        validation: _,
         mirror: _,
         request_headers_policy: _,
         response_headers_policy: _,
@@ -135,31 +140,30 @@ fn backend<'w>(
         let why = format!("service {name}: {field} is not supported and has no effect");
         route.warnings.push((("SpecError", "IgnoredField"), why));
     }
-    let share = format!("its share is answered with {UNAVAILABLE}");
-    let protocol = protocol.as_deref().filter(|it| !it.is_empty());
-    if protocol.is_some() || validation.is_some() {
-        let why = format!(
-            "service {name}: protocol and validation are not supported; set appProtocol of the \
-             Service's port, and a BackendTLSPolicy; {share}"
-        );
-        route
-            .errors
-            .push((("ServiceError", "UnsupportedProtocol"), why));
-        return None;
-    }
+    let refuse = |route: &mut ReadRoute<'_>, (words, why): RouteFault| {
+        let share = format!("its share is answered with {UNAVAILABLE}");
+        let why = format!("service {name}: {why}; {share}");
+        route.errors.push((words, why));
+        None
+    };
+    let connection = match connections::read(service, host, cx) {
+        Ok(connection) => connection,
+        Err(fault) => return refuse(route, fault),
+    };
     let target = (cx.referrer.namespace, name.as_str());
-    let ResolvedRef { policed, target } = cx.backends.of_service(target, *port, cx.cx);
+    let ResolvedRef { policed, target } =
+        cx.backends
+            .of_service(target, *port, cx.traffic, &connection, cx.cx);
     route.policed.extend(policed);
     let (reason, why) = match target {
         Ok(BackendTarget::Backend(backend)) => return Some(backend),
         Ok(BackendTarget::Refused(why)) => (Reason::RefNotPermitted, why),
         Err(fault) => fault,
     };
-    let reason = match reason {
-        Reason::BackendNotFound => "ServiceUnresolvedReference",
-        _ => "ServiceNotValid",
+    let words = match reason {
+        Reason::BackendNotFound => ("ServiceError", "ServiceUnresolvedReference"),
+        Reason::NoValidCaCertificate => connections::UNVERIFIED,
+        _ => ("ServiceError", "ServiceNotValid"),
     };
-    let why = format!("service {name}: {why}; {share}");
-    route.errors.push((("ServiceError", reason), why));
-    None
+    refuse(route, (words, why))
 }

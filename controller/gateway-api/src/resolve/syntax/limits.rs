@@ -80,6 +80,8 @@ pub(crate) const MAX_POLICY_CA_REFS: usize = 8;
 /// Names for the certificate of a backend, and the characters of one that is a URI.
 pub(crate) const MAX_SUBJECT_ALT_NAMES: usize = 5;
 pub(crate) const MAX_URI: usize = 253;
+/// Names for the certificate of an HTTPProxy's Service.
+pub(crate) const MAX_SUBJECT_NAMES: usize = 8;
 /// Bytes of a PEM text, and certificates in it: more than any real chain or bundle has. Sesame's
 /// limits.
 pub(crate) const MAX_PEM_BYTES: usize = 512 * 1024;

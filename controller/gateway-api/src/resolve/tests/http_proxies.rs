@@ -222,7 +222,7 @@ routes:
 - {conditions: [{prefix: /none}], services: [{name: gone, port: 80}]}
 - {conditions: [{prefix: /some}], services: [{name: gone, port: 80, weight: 1}, {name: a, port: 80, weight: 3}]}
 - {conditions: [{prefix: /port}], services: [{name: a, port: 81}]}
-- {conditions: [{prefix: /tls}], services: [{name: a, port: 80, protocol: tls}]}
+- {conditions: [{prefix: /tls}], services: [{name: a, port: 80, protocol: h3}]}
 ";
     let resolution = with(&[root("r", spec)]);
     assert_eq!(ask(&resolution, "/none"), "503");

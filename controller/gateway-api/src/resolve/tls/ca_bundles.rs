@@ -1,4 +1,4 @@
-//! CA certificates and revocation lists from ConfigMaps, and CA certificates from
+//! CA certificates and revocation lists from ConfigMaps, and CA certificates from Secrets and
 //! ClusterTrustBundles. They are looked up, permitted, read and checked, each object once.
 
 use std::collections::{HashMap, HashSet};
@@ -8,11 +8,12 @@ use sesame_proto::schema::TrustBundle;
 use sesame_proto::sizes::{MOST_OF_NAMESPACE_BUNDLES, MOST_OF_TRUST_BUNDLE};
 
 use super::authorities::{Authorities, Union, authorities, bundle};
+use super::certificates::SECRETS;
 use super::revocation_lists;
-use crate::api::{ClusterTrustBundleSpec, ConfigMap, NamespacedName, ObjectRef};
+use crate::api::{ClusterTrustBundleSpec, ConfigMap, NamespacedName, ObjectRef, Secret};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
-use crate::resolve::context::references::Expected;
+use crate::resolve::context::references::{CoreReference, Expected};
 use crate::status::{Grounds, Reason};
 use crate::world::Kind;
 
@@ -25,7 +26,7 @@ const CONFIG_MAPS: Expected = Expected {
     wrong_name: Reason::InvalidCaCertificateRef,
 };
 
-/// Default key of a referenced ConfigMap.
+/// Default key of a referenced ConfigMap or Secret.
 const DEFAULT_KEY: &str = "ca.crt";
 
 /// The content of the object, or its error.
@@ -54,7 +55,8 @@ pub(crate) enum Reach {
 /// The bundles read so far. Objects with the same references share a bundle, so a corporate bundle exists once in memory.
 #[derive(Default)]
 pub(crate) struct CaBundles<'w> {
-    objects: HashMap<(&'w str, &'w str, &'w str), ParsedObject>,
+    /// By kind, namespace, name and key.
+    objects: HashMap<(Kind, &'w str, &'w str, &'w str), ParsedObject>,
     /// Unions by name.
     unions: HashMap<String, Arc<Union>>,
     /// Unions of the policies of each namespace, and their bytes. Eight of a few objects can be combined in thousands of ways.
@@ -105,25 +107,11 @@ impl<'w> CaBundles<'w> {
         if sources.is_empty() {
             return combined;
         }
-        let names: Vec<&str> = sources.iter().map(|(name, _)| name.as_str()).collect();
-        let name = names.join("+");
-        let union = self.unions.entry(name.clone());
-        let union = union
-            .or_insert_with_key(|name| Arc::new(Union::new(name, &sources)))
-            .clone();
-        let bundle = union.bundle.as_ref().map_err(|size| {
-            format!(
-                "certificates and revocation lists take {size} bytes together; at most {MOST_OF_TRUST_BUNDLE} are allowed"
-            )
-        });
-        let bundle = bundle.and_then(|bundle| match reach {
-            Reach::Granted => Ok(bundle),
-            Reach::OwnNamespace => self.charge(referrer.namespace, &name, bundle),
-        });
-        match bundle {
-            Ok(bundle) => {
-                combined.bundle = Some(bundle.clone());
-                combined.advice.clone_from(&union.advice);
+        let charged = (reach == Reach::OwnNamespace).then_some(referrer.namespace);
+        match self.unite(&sources, charged) {
+            Ok((bundle, advice)) => {
+                combined.bundle = Some(bundle);
+                combined.advice = advice;
             }
             Err(why) => combined.faults.push((
                 Reason::InvalidCaCertificateRef,
@@ -133,27 +121,74 @@ impl<'w> CaBundles<'w> {
         combined
     }
 
+    /// Returns the bundle of all sources and advice on it, charged to a namespace if one is given.
+    fn unite(
+        &mut self,
+        sources: &[(String, Arc<Authorities>)],
+        charged: Option<&'w str>,
+    ) -> Result<(Arc<TrustBundle>, Option<String>), String> {
+        let names: Vec<&str> = sources.iter().map(|(name, _)| name.as_str()).collect();
+        let name = names.join("+");
+        let union = self.unions.entry(name.clone());
+        let union = union
+            .or_insert_with_key(|name| Arc::new(Union::new(name, sources)))
+            .clone();
+        let bundle = union.bundle.as_ref().map_err(|size| {
+            format!(
+                "certificates and revocation lists take {size} bytes together; at most {MOST_OF_TRUST_BUNDLE} are allowed"
+            )
+        })?;
+        if let Some(namespace) = charged {
+            self.charge(namespace, &name, bundle)?;
+        }
+        Ok((bundle.clone(), union.advice.clone()))
+    }
+
+    /// Returns the CA certificates of the Secret that `referrer` names for its backends, in the
+    /// namespace if it names one.
+    pub(crate) fn of_secret(
+        &mut self,
+        referrer: Referrer<'w>,
+        (namespace, name): (Option<&'w str>, &'w str),
+        cx: &ResolveContext<'w, '_>,
+    ) -> Result<Arc<TrustBundle>, Grounds> {
+        let reference = CoreReference::of_kind(SECRETS.kind, namespace, name);
+        let (namespace, name) = SECRETS.find(reference, referrer, &cx.grants)?;
+        let invalid = |why: String| (Reason::InvalidCaCertificateRef, why);
+        let Some(secret) = cx.world.secrets.get(namespace, name) else {
+            return Err(invalid(format!("Secret {namespace}/{name} does not exist")));
+        };
+        let key = (Kind::Secret, namespace, name, DEFAULT_KEY);
+        let parsed = self.objects.entry(key);
+        let parsed = parsed.or_insert_with(|| parse_secret(secret)).clone();
+        let found = parsed.map_err(|why| invalid(format!("Secret {namespace}/{name} {why}")))?;
+        // The Secret itself is the name of its key pair.
+        let source = format!("Secret/{namespace}/{name}/{DEFAULT_KEY}");
+        let united = self.unite(&[(source, found)], Some(referrer.namespace));
+        united.map(|(bundle, _)| bundle).map_err(invalid)
+    }
+
     /// Charges a bundle to the policies of a namespace, once. The error is a sentence.
-    fn charge<'b>(
+    fn charge(
         &mut self,
         namespace: &'w str,
         name: &str,
-        bundle: &'b Arc<TrustBundle>,
-    ) -> Result<&'b Arc<TrustBundle>, String> {
+        bundle: &TrustBundle,
+    ) -> Result<(), String> {
         let share = self.shares.entry(namespace).or_default();
         if !share.names.contains(name) {
             let bytes = share.bytes + bundle.pem.len() + bundle.crl.len();
             if bytes > MOST_OF_NAMESPACE_BUNDLES {
                 self.unions.remove(name);
                 return Err(format!(
-                    "the policies of namespace {namespace:?} would use {bytes} bytes of different trust bundles; at most \
+                    "policies and HTTPProxies of namespace {namespace:?} would use {bytes} bytes of different trust bundles; at most \
                      {MOST_OF_NAMESPACE_BUNDLES} are allowed, and older policies come first"
                 ));
             }
             share.bytes = bytes;
             share.names.insert(name.to_owned());
         }
-        Ok(bundle)
+        Ok(())
     }
 
     /// Returns the certificates of a ClusterTrustBundle, and its name. A reference may name any of
@@ -174,7 +209,12 @@ impl<'w> CaBundles<'w> {
             return Err(invalid(format!("ClusterTrustBundle {name} does not exist")));
         };
         let ClusterTrustBundleSpec { trust_bundle } = &bundle.spec;
-        let key = ("", bundle.metadata.name.as_str(), "");
+        let key = (
+            Kind::ClusterTrustBundle,
+            "",
+            bundle.metadata.name.as_str(),
+            "",
+        );
         let parse = || authorities("spec.trustBundle", trust_bundle, Vec::new());
         let parsed = self.objects.entry(key).or_insert_with(parse);
         let certificates = parsed
@@ -226,7 +266,8 @@ impl<'w> CaBundles<'w> {
         let Some(map) = cx.world.config_maps.get(namespace, name) else {
             return Err(format!("ConfigMap {object} does not exist"));
         };
-        let parsed = self.objects.entry((namespace, name, key));
+        let place = (Kind::ConfigMap, namespace, name, key);
+        let parsed = self.objects.entry(place);
         let parsed = parsed.or_insert_with(|| parse(map, key));
         parsed
             .clone()
@@ -246,6 +287,20 @@ fn parse(map: &ConfigMap, key: &str) -> ParsedObject {
     let lists = data.get("ca.crl").map(|text| revocation_lists::read(text));
     let lists = lists.transpose().map_err(|why| format!("ca.crl {why}"))?;
     authorities(key, text, lists.unwrap_or_default())
+}
+
+/// Reads and checks the CA certificates in one Secret. The error completes the sentence "Secret x ...".
+fn parse_secret(secret: &Secret) -> ParsedObject {
+    if !["kubernetes.io/tls", "Opaque", ""].contains(&secret.type_.as_str()) {
+        return Err(format!(
+            "has type {:?}; expected Opaque or kubernetes.io/tls with {DEFAULT_KEY}",
+            secret.type_
+        ));
+    }
+    let text = secret.get(DEFAULT_KEY).map(std::str::from_utf8);
+    let text = text.ok_or(format!("has no key {DEFAULT_KEY}"))?;
+    let text = text.map_err(|_| format!("{DEFAULT_KEY} is not text; expected PEM"))?;
+    authorities(DEFAULT_KEY, text, Vec::new())
 }
 
 /// Checks CA certificates and revocation lists that replace a ConfigMap's. Errors call them

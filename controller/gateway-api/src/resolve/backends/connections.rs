@@ -1,0 +1,114 @@
+//! Connections to Services as HTTPProxies and Ingresses want them, beside `appProtocol` and policies.
+
+use std::sync::Arc;
+
+use sesame_proto::schema::{AppProtocol, BackendTls, TrustBundle};
+
+use super::app_protocols::is_https;
+use super::references::BackendName;
+use super::{Backends, ResolvedRef, Traffic};
+use crate::api::{NamespacedName, ServicePort};
+use crate::resolve::context::ResolveContext;
+use crate::status::{Grounds, Reason};
+
+/// A protocol as Contour names it. It precedes `appProtocol`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UpstreamProtocol {
+    /// HTTP/2 in plain text.
+    H2c,
+    /// HTTP/2 over TLS.
+    H2,
+    /// HTTP/1.1, or bytes, over TLS.
+    Tls,
+}
+
+impl UpstreamProtocol {
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        match name {
+            "h2c" => Some(Self::H2c),
+            "h2" => Some(Self::H2),
+            "tls" => Some(Self::Tls),
+            _ => None,
+        }
+    }
+
+    /// Returns the protocol of requests.
+    pub(super) fn http(self) -> AppProtocol {
+        match self {
+            Self::H2c | Self::H2 => AppProtocol::Http2,
+            Self::Tls => AppProtocol::Http1,
+        }
+    }
+
+    fn needs_tls(self) -> bool {
+        match self {
+            Self::H2 | Self::Tls => true,
+            Self::H2c => false,
+        }
+    }
+}
+
+/// TLS that a referrer requires, and its trust bundle. It replaces a policy's.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct OwnTls {
+    pub(crate) tls: BackendTls,
+    pub(crate) bundle: Arc<TrustBundle>,
+}
+
+/// The wishes of one referrer for its connections to a Service.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Connection {
+    pub(crate) protocol: Option<UpstreamProtocol>,
+    pub(crate) own_tls: Option<OwnTls>,
+}
+
+impl Connection {
+    /// Fails if the protocol needs TLS and there is none to use, or if TLS would not be used.
+    pub(super) fn check(
+        &self,
+        key: &NamespacedName,
+        port: &ServicePort,
+        tls: Option<&BackendTls>,
+    ) -> Result<(), Grounds> {
+        let app_protocol = port.app_protocol.as_deref().unwrap_or_default();
+        let number = port.port;
+        let needs_tls = match self.protocol {
+            Some(protocol) => protocol.needs_tls(),
+            None => is_https(app_protocol) || app_protocol == "kubernetes.io/wss",
+        };
+        let why = match (&self.own_tls, self.protocol) {
+            (Some(_), _) if !needs_tls => format!(
+                "validation has no effect without TLS to port {number} of Service {key}; set \
+                 protocol tls or h2"
+            ),
+            (None, Some(_)) if needs_tls && tls.is_none() => format!(
+                "TLS to port {number} of Service {key} could not be verified; set a \
+                 BackendTLSPolicy for the Service, or validation of its entry in an HTTPProxy"
+            ),
+            _ => return Ok(()),
+        };
+        Err((Reason::NoValidCaCertificate, why))
+    }
+}
+
+impl<'w> Backends<'w> {
+    /// Resolves the Service and port of an HTTPProxy or Ingress.
+    pub(crate) fn of_service(
+        &mut self,
+        service: BackendName<'w>,
+        port: i32,
+        traffic: Traffic,
+        connection: &Connection,
+        cx: &ResolveContext<'w, '_>,
+    ) -> ResolvedRef<'w> {
+        let heeds_policies = traffic.heeds_policies() && connection.own_tls.is_none();
+        let policed = self.policed(service, heeds_policies);
+        let target = if *connection == Connection::default() {
+            self.target(service, Some(port), traffic, cx)
+        } else {
+            let found = self.find(service, port, traffic, connection, cx);
+            self.named_target(found)
+        };
+        ResolvedRef { policed, target }
+    }
+}

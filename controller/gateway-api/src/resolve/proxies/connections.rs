@@ -1,0 +1,144 @@
+//! Protocols of Services, and the TLS that their entries in HTTPProxies require.
+
+use sesame_proto::schema::BackendTls;
+
+use super::rules::RouteFault;
+use crate::api::{ObjectRef, ProxyService, ProxyValidation};
+use crate::resolve::backends::{Connection, OwnTls, UpstreamProtocol};
+use crate::resolve::context::Options;
+use crate::resolve::ingresses::IngressClasses;
+use crate::resolve::routes::rules::RuleContext;
+use crate::resolve::syntax::hostnames;
+use crate::resolve::syntax::limits::{self, MAX_SUBJECT_NAMES};
+use crate::status::{Grounds, Reason};
+use crate::world::World;
+
+/// Reads what the entry of a Service says about connections to it. `host` is the literal Host of
+/// their requests, if there is one.
+pub(super) fn read<'w>(
+    service: &'w ProxyService,
+    host: &str,
+    cx: &mut RuleContext<'_, 'w, '_>,
+) -> Result<Connection, RouteFault> {
+    let protocol = service.protocol.as_deref().filter(|name| !name.is_empty());
+    let protocol = protocol.map(|name| {
+        UpstreamProtocol::named(name).ok_or_else(|| {
+            let why = format!("protocol {name:?} is not supported; expected h2c, h2 or tls");
+            (("ServiceError", "UnsupportedProtocol"), why)
+        })
+    });
+    let protocol = protocol.transpose()?;
+    let validation = service.validation.as_ref();
+    let own_tls = validation.map(|validation| {
+        own_tls(validation, host, cx).map_err(|(reason, why)| {
+            let words = match reason {
+                Reason::RefNotPermitted => ("TLSError", "CACertificateNotDelegated"),
+                _ => UNVERIFIED,
+            };
+            (words, format!("validation.{why}"))
+        })
+    });
+    Ok(Connection {
+        protocol,
+        own_tls: own_tls.transpose()?,
+    })
+}
+
+/// The words for a backend that cannot be verified.
+pub(super) const UNVERIFIED: (&str, &str) = ("ServiceError", "TLSUpstreamValidation");
+
+fn own_tls<'w>(
+    validation: &'w ProxyValidation,
+    host: &str,
+    cx: &mut RuleContext<'_, 'w, '_>,
+) -> Result<OwnTls, Grounds> {
+    let ProxyValidation {
+        ca_secret,
+        subject_name: _,
+        subject_names: _,
+    } = validation;
+    let dns_names = names(validation).map_err(|why| (Reason::Invalid, why))?;
+    let secret = secret(ca_secret);
+    let bundles = &mut cx.backends.ca_bundles;
+    let bundle = bundles
+        .of_secret(cx.referrer, secret, cx.cx)
+        .map_err(|(reason, why)| (reason, format!("caSecret {ca_secret:?}: {why}")))?;
+    let sni = dns_names.first().map(String::as_str);
+    let sni = Some(host).filter(|host| !host.is_empty()).or(sni);
+    let tls = BackendTls {
+        sni: sni.unwrap_or_default().to_owned(),
+        trust_bundle: bundle.name.clone(),
+        dns_names,
+        ..BackendTls::default()
+    };
+    Ok(OwnTls { tls, bundle })
+}
+
+/// Returns the names of which the certificate must have one; at least one.
+fn names(validation: &ProxyValidation) -> Result<Vec<String>, String> {
+    let ProxyValidation {
+        ca_secret: _,
+        subject_name: first,
+        subject_names: all,
+    } = validation;
+    limits::entries("subjectNames", all.len(), 0..=MAX_SUBJECT_NAMES)?;
+    let names = if all.is_empty() {
+        std::slice::from_ref(first)
+    } else {
+        all.as_slice()
+    };
+    if !first.is_empty() && names.first() != Some(first) {
+        return Err(format!(
+            "subjectNames begins with another name than subjectName {first:?}; make both equal"
+        ));
+    }
+    for name in names {
+        hostnames::check_precise(name).map_err(|why| format!("subjectName {why}"))?;
+    }
+    Ok(names.to_vec())
+}
+
+/// Returns the parts of the reference to a Secret: `name`, or `namespace/name`.
+fn secret(reference: &str) -> (Option<&str>, &str) {
+    let parts = reference.split_once('/');
+    parts.map_or((None, reference), |(namespace, name)| {
+        (Some(namespace), name)
+    })
+}
+
+/// A reference of an HTTPProxy to a Secret with the CA certificates of a Service.
+#[derive(Debug)]
+pub struct AuthorityRef<'w> {
+    /// Namespace and name of the Gateway that the HTTPProxy's class names.
+    pub gateway: (&'w str, &'w str),
+    /// Namespace of the HTTPProxy.
+    pub namespace: &'w str,
+    /// The Secret.
+    pub secret: ObjectRef,
+}
+
+/// Returns the references of all HTTPProxies of Sesame classes.
+pub fn authority_refs<'w>(world: &'w World, options: &'w Options) -> Vec<AuthorityRef<'w>> {
+    let classes = IngressClasses::check(world, options);
+    let proxies = world.http_proxies.iter().filter_map(|proxy| {
+        let (_, gateway) = classes.of_proxy(proxy)?;
+        Some((proxy, *gateway.as_ref().ok()?))
+    });
+    let references = proxies.flat_map(|(proxy, gateway)| {
+        let services = proxy.spec.routes.iter().flat_map(|route| &route.services);
+        let validations = services.filter_map(|service| service.validation.as_ref());
+        validations.map(move |validation| {
+            let (namespace, name) = secret(&validation.ca_secret);
+            AuthorityRef {
+                gateway,
+                namespace: &proxy.metadata.namespace,
+                secret: ObjectRef {
+                    name: name.to_owned(),
+                    namespace: namespace.map(str::to_owned),
+                    ..ObjectRef::default()
+                },
+            }
+        })
+    });
+    references.collect()
+}

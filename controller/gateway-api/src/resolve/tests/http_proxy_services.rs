@@ -1,0 +1,206 @@
+//! Services of HTTPProxies and Ingresses: protocols, verification, and what becomes of mistakes.
+
+use sesame_proto::schema::{AppProtocol, Backend, BackendTls};
+
+use super::http_proxies::{NONE, ask, errors, root, with};
+use super::indent;
+use super::tls::certificate;
+use crate::resolve::Resolution;
+use crate::status::RouteStatus;
+
+const CA: &str = "{caSecret: ca, subjectName: good.test}";
+
+/// A Secret with CA certificates.
+fn authorities(namespace: &str, name: &str, type_: &str) -> String {
+    let pem = certificate(&["authority.test"]).certificate;
+    format!(
+        "---\nkind: Secret\ntype: {type_}\nmetadata: {{name: {name}, namespace: {namespace}}}\nstringData:\n  ca.crt: \
+         |\n{}\n",
+        indent(&pem, 4)
+    )
+}
+
+/// A root whose only route has this Service, with more fields.
+fn to(service: &str) -> String {
+    root("r", &format!("routes: [{{services: [{{{service}}}]}}]"))
+}
+
+fn policy(service: &str, hostname: &str) -> String {
+    format!(
+        "---\nkind: BackendTLSPolicy\nmetadata: {{name: p, namespace: web}}\nspec: {{targetRefs: [{{group: '', kind: \
+         Service, name: {service}}}], validation: {{hostname: {hostname}, wellKnownCACertificates: System}}}}\n"
+    )
+}
+
+fn backends(resolution: &Resolution) -> &[Backend] {
+    &resolution.gateways[0].snapshot.backends
+}
+
+fn only(resolution: &Resolution) -> (AppProtocol, Option<&BackendTls>) {
+    let [backend] = backends(resolution) else {
+        panic!("one Backend is expected: {:?}", errors(resolution, "r"));
+    };
+    (backend.protocol(), backend.tls.as_deref())
+}
+
+fn messages(resolution: &Resolution) -> String {
+    let all: Vec<&RouteStatus> = resolution.statuses.routes.values().collect();
+    format!("{all:?}")
+}
+
+#[test]
+fn verified_protocols_become_tls_to_backend() {
+    let ca = authorities("web", "ca", "Opaque");
+    for (protocol, spoken) in [("tls", AppProtocol::Http1), ("h2", AppProtocol::Http2)] {
+        let service = format!("name: a, port: 80, protocol: {protocol}, validation: {CA}");
+        let resolution = with(&[ca.clone(), to(&service)]);
+        assert_eq!(errors(&resolution, "r"), NONE);
+        let expected = BackendTls {
+            sni: "good.test".to_owned(),
+            trust_bundle: "Secret/web/ca/ca.crt".to_owned(),
+            dns_names: vec!["good.test".to_owned()],
+            ..BackendTls::default()
+        };
+        assert_eq!(only(&resolution), (spoken, Some(&expected)));
+        let bundles = &resolution.gateways[0].snapshot.trust_bundles;
+        assert_eq!(bundles[0].name, "Secret/web/ca/ca.crt");
+        assert!(bundles[0].pem.contains("BEGIN CERTIFICATE"));
+    }
+    let resolution = with(&[to("name: a, port: 80, protocol: h2c")]);
+    assert_eq!(only(&resolution), (AppProtocol::Http2, None));
+    assert_ne!(backends(&resolution)[0].name, "Service/web/a/80");
+}
+
+#[test]
+fn policy_verifies_unless_entry_has_validation() {
+    let policy = policy("a", "policy.test");
+    let sni = |service: &str| {
+        let ca = authorities("web", "ca", "kubernetes.io/tls");
+        let resolution = with(&[ca, policy.clone(), to(service)]);
+        assert_eq!(errors(&resolution, "r"), NONE, "{service}");
+        let (protocol, tls) = only(&resolution);
+        (protocol, tls.expect("TLS").sni.clone())
+    };
+    let of = |name: &str| name.to_owned();
+    let http1 = AppProtocol::Http1;
+    let tls = "name: a, port: 80, protocol: tls";
+    assert_eq!(sni(tls), (http1, of("policy.test")));
+    let h2c = "name: a, port: 80, protocol: h2c";
+    assert_eq!(sni(h2c), (AppProtocol::Http2, of("policy.test")));
+    let validated = format!("{tls}, validation: {CA}");
+    assert_eq!(sni(&validated), (http1, of("good.test")));
+}
+
+#[test]
+fn literal_host_of_route_is_server_name() {
+    let service = format!("name: a, port: 80, protocol: tls, validation: {CA}");
+    let policy = "requestHeadersPolicy: {set: [{name: Host, value: other.test}]}";
+    let spec = format!("routes: [{{services: [{{{service}}}], {policy}}}]");
+    let resolution = with(&[authorities("web", "ca", "Opaque"), root("r", &spec)]);
+    let tls = only(&resolution).1.expect("TLS");
+    assert_eq!(tls.sni, "other.test");
+    assert_eq!(tls.dns_names, ["good.test"]);
+}
+
+#[test]
+fn unverified_backend_answers_503_for_its_share() {
+    let opaque = authorities("web", "ca", "Opaque");
+    let docker = authorities("web", "ca", "kubernetes.io/dockerconfigjson");
+    let broken =
+        "---\nkind: Secret\nmetadata: {name: ca, namespace: web}\nstringData: {ca.crt: x}\n";
+    let unverified = "ServiceError/TLSUpstreamValidation";
+    let valid = format!("protocol: tls, validation: {CA}");
+    let with_names = |names: &str| format!("protocol: tls, validation: {{caSecret: ca, {names}}}");
+    let many = vec!["a.test"; 9].join(", ");
+    for (secret, service, error) in [
+        ("", "protocol: tls".to_owned(), unverified),
+        ("", "protocol: h2".to_owned(), unverified),
+        (
+            "",
+            "protocol: h3".to_owned(),
+            "ServiceError/UnsupportedProtocol",
+        ),
+        // Validation without TLS would be plain text.
+        (&opaque, format!("validation: {CA}"), unverified),
+        (
+            &opaque,
+            format!("protocol: h2c, validation: {CA}"),
+            unverified,
+        ),
+        ("", valid.clone(), unverified),
+        (&docker, valid.clone(), unverified),
+        (broken, valid, unverified),
+        (&opaque, with_names("subjectName: ''"), unverified),
+        (
+            &opaque,
+            with_names("subjectName: 'spiffe://a/b'"),
+            unverified,
+        ),
+        (&opaque, with_names("subjectName: '*.test'"), unverified),
+        (
+            &opaque,
+            with_names("subjectName: a.test, subjectNames: [b.test]"),
+            unverified,
+        ),
+        (
+            &opaque,
+            with_names(&format!("subjectNames: [{many}]")),
+            unverified,
+        ),
+    ] {
+        let spec = format!(
+            "routes: [{{services: [{{name: a, port: 80, weight: 1, {service}}}, {{name: b, port: 80, weight: 3}}]}}]"
+        );
+        let resolution = with(&[secret.to_owned(), root("r", &spec)]);
+        assert_eq!(ask(&resolution, "/"), "1x500 3xweb/b/80", "{service}");
+        assert_eq!(errors(&resolution, "r"), [error], "{service}");
+    }
+    let told = messages(&with(&[to("name: a, port: 80, protocol: tls")]));
+    assert!(told.contains("set a BackendTLSPolicy for the Service, or validation of its entry"));
+}
+
+#[test]
+fn foreign_authority_needs_delegation() {
+    let ca = authorities("certs", "ca", "Opaque");
+    let proxy = to(
+        "name: a, port: 80, protocol: tls, validation: {caSecret: certs/ca, subjectName: good.test}",
+    );
+    let delegation = "---\nkind: TLSCertificateDelegation\nmetadata: {name: d, namespace: certs}\nspec: {delegations: \
+                      [{secretName: ca, targetNamespaces: [web]}]}\n";
+    let grant = "---\nkind: ReferenceGrant\nmetadata: {name: g, namespace: certs}\nspec: {from: [{group: \
+                 projectcontour.io, kind: HTTPProxy, namespace: web}], to: [{group: '', kind: Secret}]}\n";
+    for (permission, permitted) in [("", false), (delegation, true), (grant, true)] {
+        let resolution = with(&[ca.clone(), permission.to_owned(), proxy.clone()]);
+        let expected: &[&str] = if permitted {
+            &[]
+        } else {
+            &["TLSError/CACertificateNotDelegated"]
+        };
+        assert_eq!(errors(&resolution, "r"), expected, "{permission}");
+        let answer = ask(&resolution, "/");
+        assert_eq!(answer != "503", permitted, "{permission}: {answer}");
+    }
+}
+
+#[test]
+fn authorities_of_one_service_are_separate_backends() {
+    let spec = "
+routes:
+- {services: [{name: a, port: 80, protocol: tls, validation: {caSecret: one, subjectName: good.test}}]}
+- {conditions: [{prefix: /two}], services: [{name: a, port: 80, protocol: tls, validation: {caSecret: two, subjectName: good.test}}]}
+- {conditions: [{prefix: /bad}], services: [{name: a, port: 80, protocol: tls, validation: {caSecret: bad, subjectName: good.test}}]}
+- {conditions: [{prefix: /plain}], services: [{name: a, port: 80}]}
+";
+    let secrets = [
+        authorities("web", "one", "Opaque"),
+        authorities("web", "two", "Opaque"),
+    ];
+    let resolution = with(&[secrets.concat(), root("r", spec)]);
+    let answers = ["/", "/two", "/plain"].map(|path| ask(&resolution, path));
+    assert_ne!(answers[0], answers[1]);
+    assert_eq!(answers[2], "web/a/80");
+    assert_eq!(ask(&resolution, "/bad"), "503");
+    assert_eq!(backends(&resolution).len(), 3);
+    // All have the endpoints of the port.
+    assert_eq!(resolution.gateways[0].snapshot.endpoints.len(), 1);
+}

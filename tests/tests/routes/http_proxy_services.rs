@@ -1,0 +1,133 @@
+//! Services of an `HTTPProxy` on a real Envoy: protocols, and the verification of backends.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use sesame_tests::agent::Setup;
+use sesame_tests::backend::Backend;
+use sesame_tests::certs::Authority;
+use sesame_tests::checks::Checks;
+use sesame_tests::echo::EchoTls;
+use sesame_tests::manifests::{edge, http_listener, http_proxy, ingress_class, served, yaml};
+
+/// Returns a Secret with the certificate of an authority.
+fn authority_secret(name: &str, authority: &Authority) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"name": name, "namespace": "default"},
+        "stringData": {"ca.crt": authority.pem()}})
+}
+
+/// Returns a route for a prefix to port 80 of a Service, with more fields of its entry.
+fn to(prefix: &str, service: &str, more: Value) -> Value {
+    let mut entry = json!({"name": service, "port": 80});
+    if let (Some(entry), Value::Object(more)) = (entry.as_object_mut(), more) {
+        entry.extend(more);
+    }
+    json!({"conditions": [{"prefix": prefix}], "services": [entry]})
+}
+
+fn root(host: &str, routes: &[Value]) -> Value {
+    let spec = json!({"virtualhost": {"fqdn": host}, "routes": routes});
+    http_proxy(&host.replace('.', "-"), &spec)
+}
+
+fn verified(protocol: &str, secret: &str, name: &str) -> Value {
+    json!({"protocol": protocol, "validation": {"caSecret": secret, "subjectName": name}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn services_are_reached_by_protocol_and_verified() {
+    let (ours, theirs, clients) = (
+        Authority::new("backends"),
+        Authority::new("others"),
+        Authority::new("clients"),
+    );
+    let leaf = ours.issue(&["good.test"]);
+    let client = clients.issue(&["gateway.test"]);
+    let plain = Backend::start("plain").await;
+    let secure = Backend::start_either("secure", &leaf).await;
+    let mutual = Backend::start_mutual_tls("mutual", &leaf, &clients).await;
+    let mut all = edge(&[http_listener("http", 80, "")]);
+    all[1]["spec"]["tls"] = json!({"backend": {"clientCertificateRef": {"name": "client"}}});
+    for backend in [&plain, &secure, &mutual] {
+        all.extend(served(backend.name(), &[backend.address()]));
+    }
+    all.extend([
+        ingress_class(),
+        client.secret("client"),
+        authority_secret("ours", &ours),
+        authority_secret("theirs", &theirs),
+    ]);
+    let mut host = to("/host", "secure", verified("tls", "ours", "good.test"));
+    host["requestHeadersPolicy"] = json!({"set": [{"name": "Host", "value": "other.test"}]});
+    all.push(root(
+        "shop.test",
+        &[
+            to("/h2c", "plain", json!({"protocol": "h2c"})),
+            to("/tls", "secure", verified("tls", "ours", "good.test")),
+            to("/h2", "secure", verified("h2", "ours", "good.test")),
+            to("/mutual", "mutual", verified("tls", "ours", "good.test")),
+            host,
+            to("/name", "secure", verified("tls", "ours", "bad.test")),
+            to(
+                "/authority",
+                "secure",
+                verified("tls", "theirs", "good.test"),
+            ),
+            to("/missing", "secure", verified("tls", "gone", "good.test")),
+            to("/unverified", "secure", json!({"protocol": "tls"})),
+            to(
+                "/plain",
+                "secure",
+                json!({"validation": {"caSecret": "ours", "subjectName": "good.test"}}),
+            ),
+            to("/unknown", "plain", json!({"protocol": "h3"})),
+        ],
+    ));
+    let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&all))]);
+    let get = |path: &str| agent.get(80, "shop.test", path);
+    agent.wait_backend(&get("/tls"), "secure").await;
+    let mut checks = Checks::default();
+    let certificate = STANDARD.encode(&client.der);
+    let handshake = |server_name: &str| {
+        Some(EchoTls {
+            server_name: server_name.to_owned(),
+            // The backend does not ask for one.
+            client_certificate: String::new(),
+        })
+    };
+    let shown = handshake("good.test").map(|tls| EchoTls {
+        client_certificate: certificate,
+        ..tls
+    });
+    for (path, backend, protocol, tls) in [
+        ("/h2c", "plain", "HTTP/2.0", None),
+        ("/tls", "secure", "HTTP/1.1", handshake("good.test")),
+        ("/h2", "secure", "HTTP/2.0", handshake("good.test")),
+        ("/mutual", "mutual", "HTTP/1.1", shown),
+        ("/host", "secure", "HTTP/1.1", handshake("other.test")),
+    ] {
+        if let Some(reply) = checks.reply(&get(path)).await {
+            let echo = reply.echo();
+            let found = (echo.backend.as_str(), echo.protocol.as_str(), echo.tls);
+            checks.same(path, found, (backend, protocol, tls));
+        }
+    }
+    let before = secure.count() + plain.count();
+    for path in [
+        "/name",
+        "/authority",
+        "/missing",
+        "/unverified",
+        "/plain",
+        "/unknown",
+    ] {
+        checks.status(get(path), 503).await;
+    }
+    checks.same(
+        "refused requests sent",
+        secure.count() + plain.count() - before,
+        0,
+    );
+    checks.finish();
+}
