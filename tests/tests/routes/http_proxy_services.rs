@@ -8,7 +8,10 @@ use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
 use sesame_tests::echo::EchoTls;
-use sesame_tests::manifests::{edge, http_listener, http_proxy, ingress_class, served, yaml};
+use sesame_tests::manifests::{
+    backend_tls_policy, edge, endpoint_slices, http_listener, http_proxy, ingress, ingress_class,
+    ingress_rule, served, service, verified_by, yaml,
+};
 
 /// Returns a Secret with the certificate of an authority.
 fn authority_secret(name: &str, authority: &Authority) -> Value {
@@ -129,5 +132,62 @@ async fn services_are_reached_by_protocol_and_verified() {
         secure.count() + plain.count() - before,
         0,
     );
+    checks.finish();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn annotated_services_are_reached_by_protocol() {
+    let authority = Authority::new("backends");
+    let leaf = authority.issue(&["good.test"]);
+    let backend = Backend::start_either("backend", &leaf).await;
+    let annotated = |name: &str, protocol: &str, port: &str| {
+        let mut object = service(name, "");
+        let annotation = format!("projectcontour.io/upstream-protocol.{protocol}");
+        object["metadata"]["annotations"] = json!({annotation: port});
+        let mut objects = endpoint_slices(name, &[backend.address()]);
+        objects.push(object);
+        objects
+    };
+    let mut all = edge(&[http_listener("http", 80, "")]);
+    all.extend([
+        ingress_class(),
+        Authority::config_map("ours", &[&authority]),
+    ]);
+    let services = [
+        ("h2c", "h2c", "80", "HTTP/2.0", None),
+        ("h2", "h2", "http", "HTTP/2.0", Some("good.test")),
+        ("tls", "tls", "8080, http", "HTTP/1.1", Some("good.test")),
+        ("other", "tls", "8080", "HTTP/1.1", None),
+    ];
+    let (mut routes, mut paths) = (Vec::new(), Vec::new());
+    let names: Vec<String> = services.iter().map(|it| format!("/{}", it.0)).collect();
+    for (path, (name, protocol, port, _, tls)) in names.iter().zip(services) {
+        all.extend(annotated(name, protocol, port));
+        if tls.is_some() {
+            all.push(backend_tls_policy(name, &verified_by("ours", "good.test")));
+        }
+        routes.push(to(path, name, json!({})));
+        paths.push((path.as_str(), "Prefix", name));
+    }
+    all.extend(annotated("unverified", "tls", "80"));
+    routes.push(to("/unverified", "unverified", json!({})));
+    paths.push(("/unverified", "Prefix", "unverified"));
+    all.push(root("shop.test", &routes));
+    let rules = json!({"rules": [ingress_rule("ingress.test", &paths)]});
+    all.push(ingress("shop", &json!({}), &rules));
+    let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&all))]);
+    agent.wait_ok(&agent.get(80, "shop.test", "/tls")).await;
+    let mut checks = Checks::default();
+    for host in ["shop.test", "ingress.test"] {
+        for (path, (_, _, _, protocol, tls)) in names.iter().zip(services) {
+            if let Some(reply) = checks.reply(&agent.get(80, host, path)).await {
+                let echo = reply.echo();
+                let server_name = echo.tls.as_ref().map(|tls| tls.server_name.as_str());
+                let what = format!("{host}{path}");
+                checks.same(what, (echo.protocol.as_str(), server_name), (protocol, tls));
+            }
+        }
+        checks.status(agent.get(80, host, "/unverified"), 503).await;
+    }
     checks.finish();
 }

@@ -52,8 +52,8 @@ pub const CONTOUR_CLASS: &str = "projectcontour.io/ingress.class";
 pub const OF_CONTOUR: &str = "projectcontour.io/";
 /// Prefixes of annotations of other Ingress controllers.
 pub const OF_OTHERS: [&str; 2] = ["nginx.ingress.kubernetes.io/", OF_CONTOUR];
-/// Characters of a value of Contour's annotations that are kept. None that is valid has as many.
-const MOST_OF_CONTOUR: usize = 1024;
+/// Characters of a value of Contour's annotations that are kept.
+pub const MOST_OF_CONTOUR: usize = 1024;
 
 /// Reads only Sesame's own annotations and those that concern an Ingress; others may be as large
 /// as the object itself.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use sesame_proto::schema::{AppProtocol, BackendTls, TrustBundle};
 
 use super::app_protocols::is_https;
+use super::endpoints::service_port;
 use super::references::BackendName;
 use super::{Backends, ResolvedRef, Traffic};
-use crate::api::{NamespacedName, ServicePort};
+use crate::api::{MOST_OF_CONTOUR, NamespacedName, OF_CONTOUR, Service, ServicePort};
 use crate::resolve::context::ResolveContext;
 use crate::status::{Grounds, Reason};
 
@@ -24,12 +25,34 @@ pub(crate) enum UpstreamProtocol {
 
 impl UpstreamProtocol {
     pub(crate) fn named(name: &str) -> Option<Self> {
-        match name {
-            "h2c" => Some(Self::H2c),
-            "h2" => Some(Self::H2),
-            "tls" => Some(Self::Tls),
-            _ => None,
+        let mut all = [Self::H2c, Self::H2, Self::Tls].into_iter();
+        all.find(|protocol| protocol.name() == name)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::H2c => "h2c",
+            Self::H2 => "h2",
+            Self::Tls => "tls",
         }
+    }
+
+    /// Returns the protocol that Contour's annotations of a Service give to a port. `appProtocol`
+    /// precedes them. Of several, one with TLS counts.
+    fn annotated(service: &Service, port: &ServicePort) -> Option<Self> {
+        let app_protocol = port.app_protocol.as_deref().unwrap_or_default();
+        let number = port.port.to_string();
+        let is_meant = |name: &str| name == number || !name.is_empty() && *name == *port.name;
+        let lists = |protocol: &Self| {
+            let annotation = format!("{OF_CONTOUR}upstream-protocol.{}", protocol.name());
+            let list = service.metadata.annotations.get(&annotation);
+            // A list that was cut off may have named any port.
+            list.is_some_and(|list| {
+                list.len() >= MOST_OF_CONTOUR || list.split(',').map(str::trim).any(is_meant)
+            })
+        };
+        let all = [Self::Tls, Self::H2, Self::H2c].into_iter();
+        app_protocol.is_empty().then(|| all.clone().find(lists))?
     }
 
     /// Returns the protocol of requests.
@@ -92,21 +115,28 @@ impl Connection {
 }
 
 impl<'w> Backends<'w> {
-    /// Resolves the Service and port of an HTTPProxy or Ingress.
+    /// Resolves the Service and port of an HTTPProxy or Ingress. Annotations of the Service apply if
+    /// `connection` has no protocol.
     pub(crate) fn of_service(
         &mut self,
         service: BackendName<'w>,
         port: i32,
         traffic: Traffic,
-        connection: &Connection,
+        mut connection: Connection,
         cx: &ResolveContext<'w, '_>,
     ) -> ResolvedRef<'w> {
+        if connection.protocol.is_none()
+            && let Some(object) = cx.world.services.get(service.0, service.1)
+            && let Some(port) = service_port(&object.spec, port, traffic.transport())
+        {
+            connection.protocol = UpstreamProtocol::annotated(object, port);
+        }
         let heeds_policies = traffic.heeds_policies() && connection.own_tls.is_none();
         let policed = self.policed(service, heeds_policies);
-        let target = if *connection == Connection::default() {
+        let target = if connection == Connection::default() {
             self.target(service, Some(port), traffic, cx)
         } else {
-            let found = self.find(service, port, traffic, connection, cx);
+            let found = self.find(service, port, traffic, &connection, cx);
             self.named_target(found)
         };
         ResolvedRef { policed, target }

@@ -52,9 +52,9 @@ fn forward<'w>(
     let port = port(service, cx)?;
     let name = (namespace, service.name.as_str());
     let connection = Connection::default();
-    let ResolvedRef { policed, target } =
-        cx.backends
-            .of_service(name, port, cx.traffic, &connection, cx.cx);
+    let ResolvedRef { policed, target } = cx
+        .backends
+        .of_service(name, port, cx.traffic, connection, cx.cx);
     rules.policed.extend(policed);
     let backend = match target? {
         BackendTarget::Backend(name) => name,

@@ -151,9 +151,9 @@ fn backend<'w>(
         Err(fault) => return refuse(route, fault),
     };
     let target = (cx.referrer.namespace, name.as_str());
-    let ResolvedRef { policed, target } =
-        cx.backends
-            .of_service(target, *port, cx.traffic, &connection, cx.cx);
+    let ResolvedRef { policed, target } = cx
+        .backends
+        .of_service(target, *port, cx.traffic, connection, cx.cx);
     route.policed.extend(policed);
     let (reason, why) = match target {
         Ok(BackendTarget::Backend(backend)) => return Some(backend),

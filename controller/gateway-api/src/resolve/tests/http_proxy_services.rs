@@ -4,6 +4,7 @@ use sesame_proto::schema::{AppProtocol, Backend, BackendTls};
 
 use super::http_proxies::{NONE, ask, errors, root, with};
 use super::indent;
+use super::ingresses::{ingress, path, rule};
 use super::tls::certificate;
 use crate::resolve::Resolution;
 use crate::status::RouteStatus;
@@ -100,6 +101,65 @@ fn literal_host_of_route_is_server_name() {
     let tls = only(&resolution).1.expect("TLS");
     assert_eq!(tls.sni, "other.test");
     assert_eq!(tls.dns_names, ["good.test"]);
+}
+
+/// Service `d` with these annotations and fields of its port.
+fn annotated(annotations: &str, port: &str) -> String {
+    let annotations = annotations.replace("of.", "projectcontour.io/upstream-protocol.");
+    format!(
+        "---\nkind: Service\nmetadata: {{name: d, namespace: web, annotations: {{{annotations}}}}}\nspec: {{ports: \
+         [{{name: web, port: 80{port}}}]}}\n"
+    )
+}
+
+#[test]
+fn annotations_apply_unless_entry_or_port_decides() {
+    let policy = policy("d", "policy.test");
+    let (http1, http2) = (AppProtocol::Http1, AppProtocol::Http2);
+    let long = format!("of.tls: '{}'", "1,".repeat(512));
+    for (annotations, port, entry, expected) in [
+        ("of.h2c: '80'", "", "", http2),
+        ("of.h2c: 'api, web'", "", "", http2),
+        ("of.h2c: 'api, 8080, 080'", "", "", http1),
+        ("of.h2: web", "", "", http2),
+        ("of.tls: web, of.h2c: '80'", "", "", http1),
+        (&long, "", "", http1),
+        ("of.h2c: web", ", appProtocol: http", "", http1),
+        ("of.tls: web", "", ", protocol: h2", http2),
+    ] {
+        let service = annotated(annotations, port);
+        let proxy = to(&format!("name: d, port: 80{entry}"));
+        let of_proxy = with(&[service.clone(), policy.clone(), proxy]);
+        assert_eq!(errors(&of_proxy, "r"), NONE, "{annotations}");
+        let (protocol, tls) = only(&of_proxy);
+        assert_eq!((protocol, tls.is_some()), (expected, true), "{annotations}");
+        if entry.is_empty() {
+            let rules = rule("h.test", &[path("/", "Prefix", "d")]);
+            let of_ingress = with(&[service, policy.clone(), ingress("i", &rules)]);
+            assert_eq!(backends(&of_ingress), backends(&of_proxy), "{annotations}");
+        }
+    }
+}
+
+#[test]
+fn annotated_tls_is_never_unverified() {
+    let rules = rule("h.test", &[path("/", "Prefix", "d")]);
+    for annotations in ["of.tls: web", "of.h2: '80'"] {
+        let service = annotated(annotations, "");
+        let of_proxy = with(&[service.clone(), to("name: d, port: 80")]);
+        assert_eq!(ask(&of_proxy, "/"), "503");
+        let error = "ServiceError/TLSUpstreamValidation";
+        assert_eq!(errors(&of_proxy, "r"), [error]);
+        let of_ingress = with(&[service.clone(), ingress("i", &rules)]);
+        assert_eq!(ask(&of_ingress, "/"), "503");
+        assert!(messages(&of_ingress).contains("set a BackendTLSPolicy"));
+
+        let ca = authorities("web", "ca", "Opaque");
+        let entry = format!("name: d, port: 80, validation: {CA}");
+        let verified = with(&[ca, service, to(&entry)]);
+        assert_eq!(errors(&verified, "r"), NONE);
+        assert!(only(&verified).1.is_some());
+    }
 }
 
 #[test]
