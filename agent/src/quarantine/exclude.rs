@@ -67,6 +67,7 @@ impl<'a> Gone<'a> {
             protocol: _,
             tls,
             session_key: _,
+            idle_timeout_ms: _,
         } = backend;
         let mut causes = vec![
             Piece::Backend(name.clone()),

@@ -1,5 +1,8 @@
 //! Services of an `HTTPProxy` on a real Envoy: protocols, and the verification of backends.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -12,6 +15,9 @@ use sesame_tests::manifests::{
     backend_tls_policy, edge, endpoint_slices, http_listener, http_proxy, ingress, ingress_class,
     ingress_rule, served, service, verified_by, yaml,
 };
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 
 /// Returns a Secret with the certificate of an authority.
 fn authority_secret(name: &str, authority: &Authority) -> Value {
@@ -189,5 +195,63 @@ async fn annotated_services_are_reached_by_protocol() {
         }
         checks.status(agent.get(80, host, "/unverified"), 503).await;
     }
+    checks.finish();
+}
+
+/// Answers one request, then waits for the end of the connection.
+async fn one_answer() -> (SocketAddr, oneshot::Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (ended, end) = oneshot::channel();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        let mut request = [0; 4096];
+        let read = stream.read(&mut request).await.expect("a request");
+        assert!(read > 0, "a request");
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+        stream.write_all(answer).await.expect("an answer is sent");
+        while stream.read(&mut request).await.is_ok_and(|read| read > 0) {}
+        // The test may be over.
+        let _ = ended.send(());
+    });
+    (address, end)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_connections_end_as_the_route_says() {
+    let mut all = edge(&[http_listener("http", 80, "")]);
+    all.push(ingress_class());
+    let (short, ended) = one_answer().await;
+    let (endless, mut lasting) = one_answer().await;
+    let ready = Backend::start("ready").await;
+    let timed = |prefix: &str, service: &str, timeout: &str| {
+        let mut route = to(prefix, service, json!({}));
+        route["timeoutPolicy"] = json!({"idleConnection": timeout});
+        route
+    };
+    all.extend(served("short", &[short]));
+    all.extend(served("endless", &[endless]));
+    all.extend(served("ready", &[ready.address()]));
+    all.push(root(
+        "shop.test",
+        &[
+            timed("/ready", "ready", "1m"),
+            timed("/short", "short", "1s"),
+            timed("/endless", "endless", "infinity"),
+            timed("/bad", "ready", "soon"),
+        ],
+    ));
+    let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&all))]);
+    let get = |path: &str| agent.get(80, "shop.test", path);
+    agent.wait_backend(&get("/ready"), "ready").await;
+    let mut checks = Checks::default();
+    for path in ["/endless", "/short"] {
+        checks.status(get(path), 200).await;
+    }
+    checks.status(get("/bad"), 500).await;
+    let ended = tokio::time::timeout(Duration::from_secs(20), ended).await;
+    checks.that(ended.is_ok(), "an idle connection of /short ends");
+    let lasts = lasting.try_recv() == Err(oneshot::error::TryRecvError::Empty);
+    checks.that(lasts, "a connection of /endless stays");
     checks.finish();
 }

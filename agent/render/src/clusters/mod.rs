@@ -134,6 +134,7 @@ fn cluster(
         protocol: _,
         tls: backend_tls,
         session_key: _,
+        idle_timeout_ms,
     } = backend;
     let protocol = backend.protocol();
     if name.is_empty() {
@@ -148,7 +149,7 @@ fn cluster(
         connect_timeout: wrappers::seconds(CONNECT_TIMEOUT),
         per_connection_buffer_limit_bytes: wrappers::uint32(CONNECTION_BUFFER),
         circuit_breakers: Some(circuit_breakers(&context.options.limits)),
-        typed_extension_protocol_options: http_options(protocol),
+        typed_extension_protocol_options: http_options(protocol, *idle_timeout_ms),
         transport_socket,
         ..Default::default()
     };
@@ -173,7 +174,7 @@ fn cluster(
 }
 
 /// Returns the options of HTTP connections to a backend; empty for other protocols.
-fn http_options(protocol: AppProtocol) -> HashMap<String, Any> {
+fn http_options(protocol: AppProtocol, idle_timeout_ms: Option<u64>) -> HashMap<String, Any> {
     let config = match protocol {
         AppProtocol::Http1 | AppProtocol::Websocket => {
             ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default())
@@ -183,6 +184,7 @@ fn http_options(protocol: AppProtocol) -> HashMap<String, Any> {
     };
     let options = HttpProtocolOptions {
         common_http_protocol_options: Some(CommonOptions {
+            idle_timeout: idle_timeout_ms.and_then(wrappers::milliseconds),
             max_headers_count: wrappers::uint32(MOST_RESPONSE_HEADERS),
             max_response_headers_kb: wrappers::uint32(MOST_RESPONSE_HEADERS_KIB),
             ..Default::default()

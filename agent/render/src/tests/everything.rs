@@ -91,6 +91,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
         } else {
             Vec::new()
         },
+        idle_timeout_ms: (name == API).then_some(0),
     };
     let snapshot = Snapshot {
         gateway: "Gateway/ns/gw".into(),

@@ -317,6 +317,7 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                         protocol: AppProtocol::Http1.into(),
                         tls: None,
                         session_key: b"key".to_vec(),
+                        idle_timeout_ms: Some(u64::MAX),
                     })
                     .collect(),
                 endpoints: names

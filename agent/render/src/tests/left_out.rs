@@ -25,6 +25,7 @@ fn what_is_wrong_is_left_out_alone() {
         protocol: AppProtocol::Http1.into(),
         tls: Some(tls),
         session_key: b"key".to_vec(),
+        idle_timeout_ms: None,
     };
     snapshot
         .backends

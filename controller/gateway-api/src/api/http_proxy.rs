@@ -240,8 +240,8 @@ pub struct ProxyTimeouts {
     pub response: String,
     /// Not served.
     pub idle: Option<Noted>,
-    /// Not served.
-    pub idle_connection: Option<Noted>,
+    /// For unused connections to backends; an hour when empty.
+    pub idle_connection: String,
 }
 
 /// `RetryPolicy`.

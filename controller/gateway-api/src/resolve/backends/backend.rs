@@ -31,8 +31,10 @@ pub(super) fn backend(
         protocol: protocol.into(),
         tls: tls.cloned().map(Box::new),
         session_key: Vec::new(),
+        idle_timeout_ms: connection.idle_timeout_ms,
     };
-    backend.name = if Some(protocol) == own && tls.is_none() {
+    let is_plain = tls.is_none() && backend.idle_timeout_ms.is_none();
+    backend.name = if Some(protocol) == own && is_plain {
         name
     } else {
         distinct_name(&name, &backend)

@@ -228,6 +228,7 @@ impl CheckedXBackend<'_> {
             protocol: spoken.into(),
             tls: tls.map(Box::new),
             session_key: Vec::new(),
+            idle_timeout_ms: None,
         };
         backend.name = if is_plain {
             plain

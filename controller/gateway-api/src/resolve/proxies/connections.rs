@@ -3,21 +3,52 @@
 use sesame_proto::schema::BackendTls;
 
 use super::rules::RouteFault;
-use crate::api::{ObjectRef, ProxyService, ProxyValidation};
+use crate::api::{ObjectRef, ProxyService, ProxyTimeouts, ProxyValidation};
 use crate::resolve::backends::{Connection, OwnTls, UpstreamProtocol};
 use crate::resolve::context::Options;
 use crate::resolve::ingresses::IngressClasses;
 use crate::resolve::routes::rules::RuleContext;
-use crate::resolve::syntax::hostnames;
 use crate::resolve::syntax::limits::{self, MAX_SUBJECT_NAMES};
+use crate::resolve::syntax::{durations, hostnames};
 use crate::status::{Grounds, Reason};
 use crate::world::World;
 
-/// Reads what the entry of a Service says about connections to it. `host` is the literal Host of
-/// their requests, if there is one.
+/// Settings of a route for connections to its Services.
+#[derive(Debug, Default)]
+pub(super) struct RouteConnections {
+    /// Literal Host of the requests; empty to keep the client's.
+    pub(super) host: String,
+    /// Milliseconds; 0 for none, `None` for the default.
+    idle_timeout_ms: Option<u64>,
+}
+
+impl RouteConnections {
+    /// Reads the settings of a route whose requests get this Host. As in Contour, `0s` is the
+    /// default.
+    pub(super) fn read(timeouts: Option<&ProxyTimeouts>, host: &str) -> Result<Self, RouteFault> {
+        let idle = timeouts.map(|it| it.idle_connection.as_str());
+        let idle_timeout_ms = match idle.unwrap_or_default() {
+            "" => None,
+            "infinity" | "infinite" => Some(0),
+            text => {
+                let timeout = durations::milliseconds(text).map_err(|why| {
+                    let words = ("RouteError", "TimeoutPolicyNotValid");
+                    (words, format!("timeoutPolicy.idleConnection: {why}"))
+                })?;
+                Some(timeout).filter(|timeout| *timeout > 0)
+            }
+        };
+        Ok(Self {
+            host: host.to_owned(),
+            idle_timeout_ms,
+        })
+    }
+}
+
+/// Reads what the entry of a Service says about connections to it.
 pub(super) fn read<'w>(
     service: &'w ProxyService,
-    host: &str,
+    of_route: &RouteConnections,
     cx: &mut RuleContext<'_, 'w, '_>,
 ) -> Result<Connection, RouteFault> {
     let protocol = service.protocol.as_deref().filter(|name| !name.is_empty());
@@ -30,7 +61,7 @@ pub(super) fn read<'w>(
     let protocol = protocol.transpose()?;
     let validation = service.validation.as_ref();
     let own_tls = validation.map(|validation| {
-        own_tls(validation, host, cx).map_err(|(reason, why)| {
+        own_tls(validation, &of_route.host, cx).map_err(|(reason, why)| {
             let words = match reason {
                 Reason::RefNotPermitted => ("TLSError", "CACertificateNotDelegated"),
                 _ => UNVERIFIED,
@@ -41,6 +72,7 @@ pub(super) fn read<'w>(
     Ok(Connection {
         protocol,
         own_tls: own_tls.transpose()?,
+        idle_timeout_ms: of_route.idle_timeout_ms,
     })
 }
 

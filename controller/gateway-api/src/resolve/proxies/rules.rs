@@ -8,6 +8,7 @@ use sesame_proto::schema::{self, Forward, PathModifier, path_modifier};
 
 use super::answers::{direct_response, redirect};
 use super::conditions::Inherited;
+use super::connections::RouteConnections;
 use super::details::Words;
 use super::header_policies::{header_policy, response_policy};
 use super::services;
@@ -138,10 +139,6 @@ fn ignored(route: &ProxyRoute) -> Vec<RouteFault> {
             timeouts.is_some_and(|it| it.idle.is_some()),
         ),
         (
-            "timeoutPolicy.idleConnection",
-            timeouts.is_some_and(|it| it.idle_connection.is_some()),
-        ),
-        (
             "directResponsePolicy.body",
             body.is_some_and(|it| !it.body.is_empty()),
         ),
@@ -240,9 +237,10 @@ impl<'w> ReadRoute<'w> {
                 path,
             })
         });
-        let host = forward.rewrite.as_ref().map(|it| it.host.clone());
-        let host = host.unwrap_or_default();
-        let shares = services::read(&route.services, &host, cx, self)?;
+        let host = forward.rewrite.as_ref().map(|it| it.host.as_str());
+        let timeouts = route.timeout_policy.as_ref();
+        let connections = RouteConnections::read(timeouts, host.unwrap_or_default())?;
+        let shares = services::read(&route.services, &connections, cx, self)?;
         if shares.backends.iter().all(|share| share.backend.is_empty()) {
             return Ok(Action::Respond(refusal::UNAVAILABLE));
         }

@@ -3,7 +3,7 @@
 use sesame_proto::refusal::UNAVAILABLE;
 use sesame_proto::schema::{Mirror, WeightedBackend};
 
-use super::connections;
+use super::connections::{self, RouteConnections};
 use super::header_policies::{header_policy, response_policy};
 use super::rules::{ReadRoute, RouteFault};
 use crate::api::ProxyService;
@@ -20,11 +20,10 @@ pub(super) struct ServiceShares {
     pub(super) mirrors: Vec<Mirror>,
 }
 
-/// Reads the Services of a route whose requests get this Host, unless it is empty. Faults of one
-/// Service concern its share.
+/// Reads the Services of a route. Faults of one Service concern its share.
 pub(super) fn read<'w>(
     services: &'w [ProxyService],
-    host: &str,
+    of_route: &RouteConnections,
     cx: &mut RuleContext<'_, 'w, '_>,
     route: &mut ReadRoute<'w>,
 ) -> Result<ServiceShares, RouteFault> {
@@ -44,7 +43,7 @@ pub(super) fn read<'w>(
             let why = format!("weight {}: expected 0 to {MAX_WEIGHT}", service.weight);
             return Err((words, format!("service {}: {why}", service.name)));
         };
-        let backend = backend(service, host, cx, route);
+        let backend = backend(service, of_route, cx, route);
         if service.mirror {
             if !shares.mirrors.is_empty() {
                 let words = ("ServiceError", "OnlyOneMirror");
@@ -113,7 +112,7 @@ fn share(
 /// Returns the Backend of a Service, or `None` if its share gets an error.
 fn backend<'w>(
     service: &'w ProxyService,
-    host: &str,
+    of_route: &RouteConnections,
     cx: &mut RuleContext<'_, 'w, '_>,
     route: &mut ReadRoute<'w>,
 ) -> Option<String> {
@@ -146,7 +145,7 @@ fn backend<'w>(
         route.errors.push((words, why));
         None
     };
-    let connection = match connections::read(service, host, cx) {
+    let connection = match connections::read(service, of_route, cx) {
         Ok(connection) => connection,
         Err(fault) => return refuse(route, fault),
     };

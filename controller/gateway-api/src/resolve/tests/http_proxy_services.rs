@@ -264,3 +264,32 @@ routes:
     // All have the endpoints of the port.
     assert_eq!(resolution.gateways[0].snapshot.endpoints.len(), 1);
 }
+
+#[test]
+fn idle_timeout_distinguishes_backends_of_service() {
+    let of = |value: &str| {
+        let policy = format!("timeoutPolicy: {{idleConnection: '{value}'}}");
+        with(&[root(
+            "r",
+            &format!("routes: [{{services: [{{name: a, port: 80}}], {policy}}}]"),
+        )])
+    };
+    for (value, expected) in [
+        ("", None),
+        ("0s", None),
+        ("90s", Some(90_000)),
+        ("infinity", Some(0)),
+    ] {
+        let resolution = of(value);
+        assert_eq!(errors(&resolution, "r"), NONE, "{value}");
+        let [backend] = backends(&resolution) else {
+            panic!("one Backend is expected for {value}");
+        };
+        assert_eq!(backend.idle_timeout_ms, expected, "{value}");
+        let is_plain = backend.name == "Service/web/a/80";
+        assert_eq!(is_plain, expected.is_none(), "{value}");
+    }
+    let bad = of("soon");
+    assert_eq!(ask(&bad, "/"), "500");
+    assert_eq!(errors(&bad, "r"), ["RouteError/TimeoutPolicyNotValid"]);
+}
