@@ -1,5 +1,6 @@
 //! Services of an `HTTPProxy` on a real Envoy: protocols, and the verification of backends.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -253,5 +254,47 @@ async fn idle_connections_end_as_the_route_says() {
     checks.that(ended.is_ok(), "an idle connection of /short ends");
     let lasts = lasting.try_recv() == Err(oneshot::error::TryRecvError::Empty);
     checks.that(lasts, "a connection of /endless stays");
+    checks.finish();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cookie_keeps_a_client_at_its_endpoint() {
+    let ends = [Backend::start("one").await, Backend::start("two").await];
+    let mut all = edge(&[http_listener("http", 80, "")]);
+    all.push(ingress_class());
+    all.extend(served("a", &ends.each_ref().map(Backend::address)));
+    let sticky = |prefix: &str, strategy: &str| {
+        let mut route = to(prefix, "a", json!({}));
+        route["loadBalancerPolicy"] = json!({"strategy": strategy});
+        route
+    };
+    let routes = [sticky("/kept", "Cookie"), sticky("/hash", "RequestHash")];
+    all.push(root("shop.test", &routes));
+    let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&all))]);
+    let get = |path: &str| agent.get(80, "shop.test", path);
+    agent.wait_ok(&get("/kept")).await;
+    let mut checks = Checks::default();
+    for _ in 0..4 {
+        let Some(reply) = checks.reply(&get("/kept")).await else {
+            continue;
+        };
+        let cookie = reply.header("set-cookie").unwrap_or_default().to_owned();
+        let is_whole = cookie.starts_with("X-Contour-Session-Affinity=");
+        checks.that(is_whole && cookie.contains("; Path=/;"), &cookie);
+        let pair = cookie.split(';').next().unwrap_or_default();
+        let first = reply.backend().unwrap_or_default();
+        for _ in 0..10 {
+            let request = get("/kept").header("cookie", pair);
+            checks.backend(request, &first).await;
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for _ in 0..20 {
+        if let Some(reply) = checks.reply(&get("/hash")).await {
+            seen.extend(reply.backend());
+            checks.same("cookie of /hash", reply.header("set-cookie"), None);
+        }
+    }
+    checks.same("endpoints of /hash", seen.len(), 2);
     checks.finish();
 }

@@ -186,8 +186,8 @@ pub struct ProxyRoute {
     pub retry_policy: Option<ProxyRetry>,
     /// Not served.
     pub health_check_policy: Option<Noted>,
-    /// Not served.
-    pub load_balancer_policy: Option<Noted>,
+    /// How endpoints are chosen.
+    pub load_balancer_policy: Option<ProxyLoadBalancer>,
     /// A new prefix of the path.
     pub path_rewrite_policy: Option<ProxyPathRewrite>,
     /// Changes of request headers.
@@ -363,4 +363,14 @@ pub struct ProxyValidation {
     pub subject_name: String,
     /// DNS names, of which the certificate has one; `subjectName` is the first.
     pub subject_names: Vec<String>,
+}
+
+/// `LoadBalancerPolicy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyLoadBalancer {
+    /// `Cookie`, or `RoundRobin`, which replaces all others.
+    pub strategy: String,
+    /// Not served.
+    pub request_hash_policies: Vec<Noted>,
 }

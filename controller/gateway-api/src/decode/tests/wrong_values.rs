@@ -93,7 +93,7 @@ fn is_noted(kind: &str, place: &str) -> bool {
         "/localJWKS",
         "/forwardJWT",
         "/healthCheckPolicy",
-        "/loadBalancerPolicy",
+        "/requestHashPolicies/",
         "/cookieRewritePolicies/",
         "/internalRedirectPolicy",
         "/context",

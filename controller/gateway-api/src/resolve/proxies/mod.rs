@@ -9,6 +9,7 @@ mod conditions;
 mod connections;
 mod details;
 mod header_policies;
+mod load_balancing;
 mod roots;
 mod rules;
 mod services;

@@ -11,7 +11,7 @@ use super::conditions::Inherited;
 use super::connections::RouteConnections;
 use super::details::Words;
 use super::header_policies::{header_policy, response_policy};
-use super::services;
+use super::{load_balancing, services};
 use crate::api::{ProxyHost, ProxyPathRewrite, ProxyRetry, ProxyRoute, ProxyTimeouts};
 use crate::resolve::backends::PolicedBackend;
 use crate::resolve::ingresses::contour::{add_condition, attempts};
@@ -125,7 +125,6 @@ fn ignored(route: &ProxyRoute) -> Vec<RouteFault> {
     let body = route.direct_response_policy.as_ref();
     let fields = [
         ("healthCheckPolicy", route.health_check_policy.is_some()),
-        ("loadBalancerPolicy", route.load_balancer_policy.is_some()),
         (
             "cookieRewritePolicies",
             !route.cookie_rewrite_policies.is_empty(),
@@ -246,6 +245,11 @@ impl<'w> ReadRoute<'w> {
         }
         forward.backends = shares.backends;
         forward.mirrors = shares.mirrors;
+        let policy = route.load_balancer_policy.as_ref();
+        let (session, warning) = load_balancing::sessions(policy, &route.services);
+        let warning = warning.map(|why| (("SpecError", "IgnoredField"), why));
+        self.warnings.extend(warning);
+        forward.session = session.map(Box::new);
         forward.unavailable = true;
         Ok(Action::Forward(forward))
     }

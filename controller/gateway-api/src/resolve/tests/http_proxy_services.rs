@@ -1,8 +1,10 @@
 //! Services of HTTPProxies and Ingresses: protocols, verification, and what becomes of mistakes.
 
-use sesame_proto::schema::{AppProtocol, Backend, BackendTls};
+use sesame_proto::schema::route::Action;
+use sesame_proto::schema::session_persistence::Kind;
+use sesame_proto::schema::{AppProtocol, Backend, BackendTls, SessionPersistence};
 
-use super::http_proxies::{NONE, ask, errors, root, with};
+use super::http_proxies::{NONE, ask, errors, root, warnings, with};
 use super::indent;
 use super::ingresses::{ingress, path, rule};
 use super::tls::certificate;
@@ -292,4 +294,48 @@ fn idle_timeout_distinguishes_backends_of_service() {
     let bad = of("soon");
     assert_eq!(ask(&bad, "/"), "500");
     assert_eq!(errors(&bad, "r"), ["RouteError/TimeoutPolicyNotValid"]);
+}
+
+/// The sessions of the only route.
+fn session(resolution: &Resolution) -> Option<SessionPersistence> {
+    let host = &resolution.gateways[0].snapshot.route_tables[0].virtual_hosts[0];
+    match &host.routes[0].action {
+        Some(Action::Forward(forward)) => forward.session.as_deref().cloned(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn cookie_strategy_keeps_sessions_and_others_warn() {
+    let one = "{name: a, port: 80}";
+    let two = "{name: a, port: 80}, {name: b, port: 80}";
+    for (strategy, services, keeps, warning) in [
+        ("Cookie", one, true, ""),
+        ("RoundRobin", one, false, ""),
+        ("''", one, false, ""),
+        ("Cookie", two, true, "weights choose the service"),
+        ("Random", one, false, "requests go to the endpoints in turn"),
+        ("WeightedLeastRequest", one, false, "in turn"),
+        ("RequestHash", one, false, "use Cookie to keep sessions"),
+        ("Maglev", one, false, "is unknown"),
+    ] {
+        let spec = format!(
+            "routes: [{{services: [{services}], loadBalancerPolicy: {{strategy: {strategy}}}}}]"
+        );
+        let resolution = with(&[root("r", &spec)]);
+        let expected = keeps.then(|| SessionPersistence {
+            kind: Some(Kind::Cookie("X-Contour-Session-Affinity".to_owned())),
+            cookie_max_age_seconds: 0,
+            cookie_path: String::new(),
+        });
+        assert_eq!(session(&resolution), expected, "{strategy}");
+        let has_key = backends(&resolution)
+            .iter()
+            .all(|it| !it.session_key.is_empty());
+        assert_eq!(has_key, keeps, "{strategy}");
+        assert_eq!(errors(&resolution, "r"), NONE, "{strategy}");
+        let told = warnings(&resolution, "r");
+        assert_eq!(told.is_empty(), warning.is_empty(), "{strategy}: {told:?}");
+        assert!(messages(&resolution).contains(warning), "{strategy}");
+    }
 }
