@@ -15,6 +15,19 @@ impl Retry {
     pub const LEAST_BACKOFF_MS: u64 = 25;
 }
 
+impl DirectResponse {
+    /// Largest body in bytes, which is also Envoy's default limit.
+    pub const MOST_BODY: usize = 4096;
+
+    /// Returns a response without a body.
+    pub fn new(status: u32) -> Self {
+        Self {
+            status,
+            body: String::new(),
+        }
+    }
+}
+
 impl Port {
     /// Returns the port that hosts open, unless their own settings map it.
     pub fn opened(&self) -> u32 {

@@ -10,10 +10,10 @@ use crate::expressions::Answer;
 use crate::schema::path_match::Kind as PathKind;
 use crate::schema::route::Action;
 use crate::schema::{
-    Cors, CorsOrigin, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward, Header,
-    HeaderModifier, Mirror, PathModifier, Redirect, Retry, Route, SessionPersistence, StringMatch,
-    UrlRewrite, WeightedBackend, cors_origin, external_auth, path_modifier, session_persistence,
-    string_match,
+    Cors, CorsOrigin, DirectResponse, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward,
+    Header, HeaderModifier, Mirror, PathModifier, Redirect, Retry, Route, SessionPersistence,
+    StringMatch, UrlRewrite, WeightedBackend, cors_origin, external_auth, path_modifier,
+    session_persistence, string_match,
 };
 
 /// Limit of one match for one hostname, in bytes. A smaller route fits into a shard even if it does
@@ -71,7 +71,7 @@ pub enum RuleAnswer<'r> {
     /// Redirects the client.
     Redirect(&'r Redirect),
     /// Answers directly.
-    Direct,
+    Direct(Option<&'r DirectResponse>),
 }
 
 /// Size of a rule for one hostname.
@@ -108,7 +108,10 @@ impl RuleSize {
                 (Answer::Forwarded, parts, common, shares)
             }
             RuleAnswer::Redirect(redirect) => (Answer::Redirected, 1, of_redirect(redirect), 0),
-            RuleAnswer::Direct => (Answer::Direct, 1, 0, 0),
+            RuleAnswer::Direct(response) => {
+                let body = response.map_or(0, |DirectResponse { status: _, body }| text(body));
+                (Answer::Direct, 1, body, 0)
+            }
         };
         let looks = kind.looks(cors.is_some());
         let copies = looks.saturating_mul(parts);
@@ -199,7 +202,8 @@ pub fn of_route(route: &Route) -> u64 {
         answer: match action {
             Some(Action::Forward(forward)) => RuleAnswer::Forward(forward),
             Some(Action::Redirect(redirect)) => RuleAnswer::Redirect(redirect),
-            Some(Action::DirectResponse(_)) | None => RuleAnswer::Direct,
+            Some(Action::DirectResponse(response)) => RuleAnswer::Direct(Some(response)),
+            None => RuleAnswer::Direct(None),
         },
         request_headers: request_headers.as_deref(),
         response_headers: response_headers.as_deref(),

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use envoy_types::pb::envoy::config::route::v3::{Route as EnvoyRoute, RouteMatch, route};
 use envoy_types::pb::google::protobuf::Any;
 use sesame_proto::refusal;
-use sesame_proto::schema::{Cors, DirectResponse, Route, route::Action};
+use sesame_proto::schema::{Cors, Route, route::Action};
 
-use super::answers::answer;
+use super::answers::{answer, direct};
 use super::backend_rewrites::RequestPart;
 use super::forward::{self, changes_request};
 use super::headers::{self, HeaderChanges};
@@ -155,9 +155,7 @@ impl RouteFrame<'_> {
                 });
                 Ok(variants.collect())
             }
-            Some(Action::DirectResponse(DirectResponse { status })) => {
-                Ok(vec![self.with(answer(*status))])
-            }
+            Some(Action::DirectResponse(response)) => Ok(vec![self.with(direct(response)?)]),
             None => Err("the route has no action".to_owned()),
         }
     }

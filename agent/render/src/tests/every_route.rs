@@ -115,7 +115,10 @@ pub(super) fn every_route() -> Vec<Route> {
             ..route(
                 "exact",
                 "",
-                Action::DirectResponse(DirectResponse { status: 421 }),
+                Action::DirectResponse(DirectResponse {
+                    status: 421,
+                    body: "100% elsewhere\n".into(),
+                }),
             )
         },
         Route {

@@ -189,7 +189,7 @@ fn action(names: Vec<String>) -> impl Strategy<Value = Option<Action>> {
                 implied_port,
             }))
         }),
-        1 => any::<u32>().prop_map(|status| Some(Action::DirectResponse(DirectResponse { status }))),
+        1 => (any::<u32>(), text()).prop_map(|(status, body)| Some(Action::DirectResponse(DirectResponse { status, body }))),
         1 => Just(None),
     ]
 }
@@ -399,7 +399,7 @@ fn virtual_host_expressions_stay_within_budget() {
         path: Some(PathMatch {
             kind: Some(path_match::Kind::Regex(pattern.to_owned())),
         }),
-        action: Some(Action::DirectResponse(DirectResponse { status: 200 })),
+        action: Some(Action::DirectResponse(DirectResponse::new(200))),
         ..Route::default()
     };
     let mut routes = vec![route(0, "[ab]*a[ab]{2000}c")];

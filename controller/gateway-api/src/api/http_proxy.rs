@@ -321,7 +321,7 @@ pub struct ProxyRedirect {
 pub struct ProxyDirectResponse {
     /// 200 to 599.
     pub status_code: i32,
-    /// Not served.
+    /// Text of at most 4096 bytes.
     pub body: String,
 }
 

@@ -76,7 +76,7 @@ fn action(
     match &route.action {
         Some(Action::Forward(it)) => forward(snapshot, route, it, request),
         Some(Action::Redirect(it)) => redirect(route, it, domain, request),
-        Some(Action::DirectResponse(DirectResponse { status })) => {
+        Some(Action::DirectResponse(DirectResponse { status, body })) => {
             let status = if (200..600).contains(status) {
                 *status
             } else {
@@ -87,6 +87,8 @@ fn action(
                     "the host belongs to {}, which uses separate connections",
                     route.name
                 ),
+                _ if !body.is_empty() => format!("the rule answers with {} bytes", body.len()),
+                200..500 => "the rule answers without a backend".to_owned(),
                 _ => "the rule or all of its backends are invalid".to_owned(),
             };
             Ok(request.answered(status, reason))

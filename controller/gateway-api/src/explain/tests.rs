@@ -278,7 +278,7 @@ fn preflight_goes_to_route_of_actual_request() {
 #[test]
 fn an_invalid_rule_answers_by_itself() {
     let mut broken = route("broken", prefix("/"));
-    broken.action = Some(Action::DirectResponse(DirectResponse { status: 500 }));
+    broken.action = Some(Action::DirectResponse(DirectResponse::new(500)));
     let mut gone = route("gone", prefix("/gone"));
     if let Some(Action::Forward(forward)) = &mut gone.action {
         forward.backends[0].backend = String::new();

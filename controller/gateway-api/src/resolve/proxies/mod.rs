@@ -198,7 +198,7 @@ fn rules<'w>(
         .or_else(|| of_place.refusal("routes"));
     let refuse = |index, route_match: RouteMatch, status| CheckedRule {
         first: place.number,
-        action: Action::Respond(status),
+        action: Action::respond(status),
         ..CheckedRule::refusing(index, vec![one_label.applied_to(route_match)])
     };
     let mut cx = lookup.rule_context(owner);

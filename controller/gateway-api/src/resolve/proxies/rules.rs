@@ -121,7 +121,6 @@ fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
 /// Returns warnings about fields without effect.
 fn ignored(route: &ProxyRoute) -> Vec<RouteFault> {
     let timeouts = route.timeout_policy.as_ref();
-    let body = route.direct_response_policy.as_ref();
     let fields = [
         ("healthCheckPolicy", route.health_check_policy.is_some()),
         ("loadBalancerPolicy", route.load_balancer_policy.is_some()),
@@ -140,10 +139,6 @@ fn ignored(route: &ProxyRoute) -> Vec<RouteFault> {
         (
             "timeoutPolicy.idleConnection",
             timeouts.is_some_and(|it| it.idle_connection.is_some()),
-        ),
-        (
-            "directResponsePolicy.body",
-            body.is_some_and(|it| !it.body.is_empty()),
         ),
     ];
     let set = fields.into_iter().filter(|(_, is_set)| *is_set);
@@ -242,7 +237,7 @@ impl<'w> ReadRoute<'w> {
         });
         let shares = services::read(&route.services, cx, self)?;
         if shares.backends.iter().all(|share| share.backend.is_empty()) {
-            return Ok(Action::Respond(refusal::UNAVAILABLE));
+            return Ok(Action::respond(refusal::UNAVAILABLE));
         }
         forward.backends = shares.backends;
         forward.mirrors = shares.mirrors;

@@ -296,9 +296,9 @@ fn answering(listener: &PlacedListener<'_>, status: u32) -> schema::Route {
         path: Some(schema::PathMatch {
             kind: Some(RouteMatch::all().path),
         }),
-        action: Some(RouteAction::DirectResponse(schema::DirectResponse {
+        action: Some(RouteAction::DirectResponse(schema::DirectResponse::new(
             status,
-        })),
+        ))),
         ..schema::Route::default()
     }
 }
