@@ -11,9 +11,9 @@ use crate::schema::path_match::Kind as PathKind;
 use crate::schema::route::Action;
 use crate::schema::{
     Cors, CorsOrigin, DirectResponse, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward,
-    Header, HeaderModifier, Mirror, PathModifier, Redirect, Retry, Route, SessionPersistence,
-    StringMatch, UrlRewrite, WeightedBackend, cors_origin, external_auth, path_modifier,
-    session_persistence, string_match,
+    Header, HeaderModifier, HeaderPart, Mirror, PathModifier, Redirect, Retry, Route,
+    SessionPersistence, StringMatch, UrlRewrite, WeightedBackend, cors_origin, external_auth,
+    header_part, path_modifier, session_persistence, string_match,
 };
 
 /// Limit of one match for one hostname, in bytes. A smaller route fits into a shard even if it does
@@ -272,10 +272,16 @@ fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
 
 fn of_headers(headers: &HeaderModifier) -> u64 {
     let HeaderModifier { set, add, remove } = headers;
-    let written = set.iter().chain(add).map(|Header { name, value }| {
+    let written = set.iter().chain(add).map(|header| {
+        let Header { name, value, parts } = header;
+        let parts = parts.iter().map(|HeaderPart { kind }| match kind {
+            Some(header_part::Kind::Literal(it) | header_part::Kind::RequestHeader(it)) => text(it),
+            Some(header_part::Kind::Fact(_)) | None => TEXT,
+        });
         HEADER
             .saturating_add(count(name.len()))
             .saturating_add(count(value.len()))
+            .saturating_add(sum(parts))
     });
     sum(written.chain([texts(remove)]))
 }
@@ -329,8 +335,12 @@ fn of_redirect(redirect: &Redirect) -> u64 {
 }
 
 fn of_rewrite(rewrite: &UrlRewrite) -> u64 {
-    let UrlRewrite { host, path } = rewrite;
-    sum([TEXT, text(host), of_path(path.as_ref())])
+    let UrlRewrite {
+        host,
+        path,
+        host_header,
+    } = rewrite;
+    sum([TEXT, text(host), of_path(path.as_ref()), text(host_header)])
 }
 
 /// Counts a path twice, because it may need quoting.
@@ -368,6 +378,7 @@ mod tests {
         let header = Header {
             name: "x".to_owned(),
             value: "v".repeat(value),
+            parts: Vec::new(),
         };
         HeaderModifier {
             add: vec![header; count],

@@ -44,3 +44,54 @@ async fn direct_response_has_its_body() {
         .await;
     checks.finish();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn header_values_come_from_requests_and_services() {
+    let set = |name: &str, value: &str| json!({"name": name, "value": value});
+    let mut services = to("b");
+    services[0]["requestHeadersPolicy"] = json!({"set": [set("x-service", "%CONTOUR_SERVICE_NAME%.%CONTOUR_NAMESPACE%:%CONTOUR_SERVICE_PORT%")]});
+    let (agent, _backends) = serve(&json!({"routes": [
+        {"services": to("a"),
+            "requestHeadersPolicy": {"set": [set("x-both", "%REQ(x-in)%, 100% %PROTOCOL%"),
+                set("x-subject", "%DOWNSTREAM_PEER_SUBJECT%"), set("x-unknown", "%UNKNOWN%"),
+                set("Host", "%REQ(x-host)%")], "remove": ["x-in"]},
+            "responseHeadersPolicy": {"set": [set("x-flags", "%RESPONSE_CODE_DETAILS%")]}},
+        {"conditions": [{"prefix": "/service"}], "services": services},
+    ]}))
+    .await;
+    let mut checks = Checks::default();
+    let get = |path: &str| agent.get(80, "shop.test", path);
+    let sent = [
+        ("x-in", "i"),
+        ("x-subject", "CN=admin"),
+        ("x-host", "other.test"),
+    ];
+    let request = sent.iter().fold(get("/"), |request, (name, value)| {
+        request.header(name, value)
+    });
+    for (request, host) in [(request, "other.test"), (get("/"), "shop.test")] {
+        let Some(reply) = checks.reply(&request).await else {
+            continue;
+        };
+        let echo = reply.echo();
+        // Headers are removed before others are set.
+        checks.same("both", &echo.value("x-both"), &Some(", 100% HTTP/1.1"));
+        checks.same(
+            "what a client says of itself",
+            &echo.value("x-subject"),
+            &None,
+        );
+        checks.same(
+            "unknown variable",
+            &echo.value("x-unknown"),
+            &Some("%UNKNOWN%"),
+        );
+        checks.same("host", &echo.host.as_str(), &host);
+        checks.same("details", &reply.header("x-flags"), &Some("via_upstream"));
+    }
+    let reply = checks.reply(&get("/service")).await;
+    let echo = reply.map(|reply| reply.echo());
+    let seen = echo.as_ref().and_then(|echo| echo.value("x-service"));
+    checks.same("of the Service", &seen, &Some("b.default:80"));
+    checks.finish();
+}

@@ -138,11 +138,20 @@ fn rewrite_into(
     rewrite: &UrlRewrite,
     path: Option<&PathMatch>,
 ) -> Result<(), String> {
-    let UrlRewrite { host, path: to } = rewrite;
+    let UrlRewrite {
+        host,
+        path: to,
+        host_header,
+    } = rewrite;
     if !host.is_empty() {
         headers::check_target(host).map_err(|reason| format!("rewritten host: {reason}"))?;
         action.host_rewrite_specifier =
             Some(HostRewriteSpecifier::HostRewriteLiteral(host.clone()));
+    }
+    if host.is_empty() && !host_header.is_empty() {
+        headers::check_name(host_header).map_err(|why| format!("header of the host: {why}"))?;
+        action.host_rewrite_specifier =
+            Some(HostRewriteSpecifier::HostRewriteHeader(host_header.clone()));
     }
     if let Some(to) = to {
         match paths::replacement(path, to)? {

@@ -2,9 +2,10 @@
 
 use sesame_proto::schema::{
     Cors, CorsOrigin, DirectResponse, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward,
-    HeaderModifier, Mirror, PathMatch, PathModifier, Redirect, Retry, Route, SessionPersistence,
-    StringMatch, TextMatch, UrlRewrite, WeightedBackend, cors_origin, external_auth, path_match,
-    path_modifier, route::Action, session_persistence, string_match, text_match::Operator,
+    Header, HeaderModifier, HeaderPart, Mirror, PathMatch, PathModifier, Redirect, Retry, Route,
+    SessionPersistence, StringMatch, TextMatch, UrlRewrite, WeightedBackend, cors_origin,
+    external_auth, header_part, path_match, path_modifier, route::Action, session_persistence,
+    string_match, text_match::Operator,
 };
 
 use super::parts::{API, WEB, forward, header, route, to};
@@ -12,9 +13,21 @@ use super::parts::{API, WEB, forward, header, route, to};
 pub(super) fn every_route() -> Vec<Route> {
     let exact = |value: &str| Some(string_match::Kind::Exact(value.into()));
     let regex = |value: &str| Some(string_match::Kind::Regex(value.into()));
+    // Envoy must know all facts.
+    let facts = (1..=26).map(header_part::Kind::Fact);
+    let parts = [
+        header_part::Kind::Literal("50% of ".into()),
+        header_part::Kind::RequestHeader("x-header-1".into()),
+    ];
+    let parts = parts.into_iter().chain(facts);
+    let parts = Header {
+        name: "x-parts".into(),
+        value: String::new(),
+        parts: parts.map(|kind| HeaderPart { kind: Some(kind) }).collect(),
+    };
     let modifier = |value: &str| {
         Some(HeaderModifier {
-            set: vec![header("x-set", value)],
+            set: vec![header("x-set", value), parts.clone()],
             add: vec![header("x-add", value)],
             remove: vec!["x-remove".into()],
         })
@@ -149,6 +162,7 @@ pub(super) fn every_route() -> Vec<Route> {
                     ],
                     rewrite: Some(Box::new(UrlRewrite {
                         host: "other.example.com".into(),
+                        host_header: String::new(),
                         path: path(path_modifier::Kind::Prefix("/".into())),
                     })),
                     mirrors: vec![
@@ -186,6 +200,7 @@ pub(super) fn every_route() -> Vec<Route> {
             Action::Forward(Forward {
                 rewrite: Some(Box::new(UrlRewrite {
                     host: String::new(),
+                    host_header: "x-host".into(),
                     path: path(path_modifier::Kind::Full("/one".into())),
                 })),
                 session: Some(Box::new(SessionPersistence {

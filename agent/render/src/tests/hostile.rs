@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use sesame_proto::schema::{
     AppProtocol, Backend, Cors, CorsOrigin, DirectResponse, Edge, Endpoint, EndpointSet,
-    ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward, Header, HeaderModifier, L4Route,
-    Listener, Mirror, PathMatch, PathModifier, Port, Redirect, Retry, Route, RouteTable,
+    ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward, Header, HeaderModifier, HeaderPart,
+    L4Route, Listener, Mirror, PathMatch, PathModifier, Port, Redirect, Retry, Route, RouteTable,
     SessionPersistence, Snapshot, StringMatch, UrlRewrite, VirtualHost, WeightedBackend,
-    cors_origin, external_auth, path_match, path_modifier, route::Action, session_persistence,
-    string_match,
+    cors_origin, external_auth, header_part, path_match, path_modifier, route::Action,
+    session_persistence, string_match,
 };
 
 use super::envoy::{envoy, validate};
@@ -56,7 +56,17 @@ const FRAMING: &[&str] = &[
 ];
 
 fn modifier() -> impl Strategy<Value = HeaderModifier> {
-    let header = || (field_name(), text()).prop_map(|(name, value)| Header { name, value });
+    let part = prop_oneof![
+        text().prop_map(header_part::Kind::Literal),
+        (0..40).prop_map(header_part::Kind::Fact),
+        text().prop_map(header_part::Kind::RequestHeader),
+    ];
+    let part = prop::option::of(part).prop_map(|kind| HeaderPart { kind });
+    let parts = prop::collection::vec(part, 0..3);
+    let header = || {
+        let all = (field_name(), text(), parts.clone());
+        all.prop_map(|(name, value, parts)| Header { name, value, parts })
+    };
     (header(), header(), field_name()).prop_map(|(set, add, remove)| HeaderModifier {
         set: vec![set],
         add: vec![add],
@@ -111,6 +121,7 @@ fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
                     unavailable: false,
                     backends,
                     rewrite: Some(Box::new(UrlRewrite {
+                        host_header: if cookie { host.clone() } else { String::new() },
                         host: host.clone(),
                         path,
                     })),

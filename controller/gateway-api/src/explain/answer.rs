@@ -146,7 +146,13 @@ fn forward(
     if backends.iter().all(|it| it.refused.is_some()) {
         return Ok(request.answered(status, "none of the rule's backends is valid".to_owned()));
     }
-    let UrlRewrite { host, path } = rewrite.as_deref().cloned().unwrap_or_default();
+    let UrlRewrite {
+        host,
+        path,
+        host_header,
+    } = rewrite.as_deref().cloned().unwrap_or_default();
+    let of_header = Some(&host_header).filter(|it| !it.is_empty());
+    let of_header = of_header.and_then(|name| request.filled(name));
     let path = match &path {
         Some(to) => location::replaced(route.path.as_ref(), to, request, false)?,
         None => request.path_and_query(),
@@ -155,7 +161,7 @@ fn forward(
     Ok(ExplainedOutcome::Forwarded {
         backends,
         host: if host.is_empty() {
-            request.authority.clone()
+            of_header.unwrap_or_else(|| request.authority.clone())
         } else {
             host
         },

@@ -118,10 +118,18 @@ pub(super) fn rewritten(
     route: &Route,
     request: &Compared,
 ) -> ExplainedFilter {
-    let UrlRewrite { host, path } = rewrite;
+    let UrlRewrite {
+        host,
+        path,
+        host_header,
+    } = rewrite;
     let mut parts = Vec::new();
     if !host.is_empty() {
         parts.push(format!("the host becomes {host}"));
+    } else if !host_header.is_empty() {
+        parts.push(format!(
+            "header {host_header} becomes the host, if it is there"
+        ));
     }
     if let Some(modifier) = path {
         parts.push(

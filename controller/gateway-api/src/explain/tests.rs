@@ -238,6 +238,7 @@ fn a_rewrite_changes_the_path_that_backends_get() {
         if let Some(Action::Forward(forward)) = &mut route.action {
             forward.rewrite = Some(Box::new(UrlRewrite {
                 host: "h.test".to_owned(),
+                host_header: String::new(),
                 path: Some(PathModifier {
                     kind: Some(path_modifier::Kind::Prefix(to.to_owned())),
                 }),

@@ -9,7 +9,7 @@ use sesame_proto::schema::{self, Forward, PathModifier, path_modifier};
 use super::answers::{direct_response, redirect};
 use super::conditions::Inherited;
 use super::details::Words;
-use super::header_policies::{header_policy, response_policy};
+use super::header_policies::{header_policy, response_policy, variables_without_value};
 use super::services;
 use crate::api::{ProxyHost, ProxyPathRewrite, ProxyRetry, ProxyRoute, ProxyTimeouts};
 use crate::resolve::backends::PolicedBackend;
@@ -151,6 +151,25 @@ fn ignored(route: &ProxyRoute) -> Vec<RouteFault> {
     .collect()
 }
 
+/// Returns warnings about variables in headers of the route and of its Services.
+fn unknown_variables(route: &ProxyRoute) -> impl Iterator<Item = RouteFault> {
+    let of_services = route.services.iter().flat_map(|service| {
+        let own = Some((service.name.as_str(), service.port));
+        [
+            (&service.request_headers_policy, own),
+            (&service.response_headers_policy, own),
+        ]
+    });
+    let of_route = [
+        (&route.request_headers_policy, None),
+        (&route.response_headers_policy, None),
+    ];
+    let policies = of_route.into_iter().chain(of_services);
+    let warnings =
+        policies.flat_map(|(policy, service)| variables_without_value(policy.as_ref(), service));
+    warnings.map(|why| (("SpecError", "IgnoredField"), why))
+}
+
 impl<'w> ReadRoute<'w> {
     /// Reads the action of the route. [`Self::forward`] reads what only Services need.
     fn action(
@@ -231,10 +250,11 @@ impl<'w> ReadRoute<'w> {
         self.rule.response_headers = response.map(Box::new);
         forward.rewrite = (path.is_some() || host.is_some()).then(|| {
             Box::new(schema::UrlRewrite {
-                host: host.unwrap_or_default(),
                 path,
+                ..host.unwrap_or_default()
             })
         });
+        self.warnings.extend(unknown_variables(route));
         let shares = services::read(&route.services, cx, self)?;
         if shares.backends.iter().all(|share| share.backend.is_empty()) {
             return Ok(Action::respond(refusal::UNAVAILABLE));

@@ -1,9 +1,10 @@
 //! Routes of HTTPProxies: what they do with requests and answers.
 
-use sesame_proto::schema::Route;
+use sesame_proto::schema::header_part::Kind;
 use sesame_proto::schema::route::Action;
+use sesame_proto::schema::{Header, Route};
 
-use super::http_proxies::{NONE, ask, errors, root, with};
+use super::http_proxies::{NONE, ask, errors, root, warnings, with};
 use crate::resolve::Resolution;
 
 /// Returns the route at an index of the HTTPProxy `r`.
@@ -36,4 +37,90 @@ fn direct_response_has_body_up_to_limit() {
         errors(&resolution, "r"),
         ["RouteError/DirectResponseNotValid"]
     );
+}
+
+/// A route to Service `a` with these fields.
+fn forwarding(fields: &str) -> String {
+    format!("routes: [{{services: [{{name: a, port: 80}}], {fields}}}]")
+}
+
+#[test]
+fn header_values_have_only_known_variables() {
+    for (value, expected, warned) in [
+        ("plain 100%", "plain 100%", false),
+        ("%%", "%%", false),
+        ("%CONTOUR_NAMESPACE%-x", "web-x", false),
+        ("%CONTOUR_SERVICE_NAME%", "%CONTOUR_SERVICE_NAME%", true),
+        ("%REQ(:path)%", "%REQ(:path)%", true),
+        ("%START_TIME(%s)%", "%START_TIME(%s)%", true),
+        ("%UNKNOWN%", "%UNKNOWN%", true),
+        ("%HOSTNAME%", "<20>", false),
+        ("5%%PROTOCOL%%", "5%<21>%", false),
+        ("a %REQ(X-In)% b", "a <x-in> b", false),
+        ("%TLS_JA3_FINGERPRINT%", "<25>", true),
+    ] {
+        let fields = format!("requestHeadersPolicy: {{set: [{{name: x, value: {value:?}}}]}}");
+        let resolution = with(&[root("r", &forwarding(&fields))]);
+        let changes = route(&resolution, 0).request_headers.as_deref();
+        let Header {
+            value: literal,
+            parts,
+            ..
+        } = &changes.expect("changes").set[0];
+        let parts = parts
+            .iter()
+            .map(|part| match part.kind.as_ref().expect("a kind") {
+                Kind::Literal(text) => text.clone(),
+                Kind::Fact(fact) => format!("<{fact}>"),
+                Kind::RequestHeader(name) => format!("<{name}>"),
+            });
+        let found = literal.clone() + &parts.collect::<String>();
+        assert_eq!(found, expected, "{value}");
+        assert_eq!(!warnings(&resolution, "r").is_empty(), warned, "{value}");
+        assert_eq!(errors(&resolution, "r"), NONE);
+    }
+}
+
+#[test]
+fn host_becomes_literal_or_whole_request_header() {
+    for (value, expected) in [
+        ("other.test", Some(("other.test", ""))),
+        ("%REQ(X-Host)%", Some(("", "x-host"))),
+        ("%REQ(x-host)%.test", None),
+        ("%HOSTNAME%", None),
+    ] {
+        let fields = format!("requestHeadersPolicy: {{set: [{{name: Host, value: {value:?}}}]}}");
+        let resolution = with(&[root("r", &forwarding(&fields))]);
+        let rewrite = match &route(&resolution, 0).action {
+            Some(Action::Forward(forward)) => forward.rewrite.as_deref(),
+            _ => None,
+        };
+        let found = rewrite.map(|it| (it.host.as_str(), it.host_header.as_str()));
+        assert_eq!(found, expected, "{value}");
+        let withheld = errors(&resolution, "r") == ["RouteError/RequestHeadersPolicyInvalid"];
+        assert_eq!(withheld, expected.is_none(), "{value}");
+    }
+}
+
+#[test]
+fn invalid_header_policies_withhold_their_route() {
+    let set = |name: &str| format!("{{name: {name}, value: \"%REQ(x)%\"}}");
+    for policy in [
+        "remove: [host]".to_owned(),
+        "remove: [x-a, X-A]".to_owned(),
+        format!("set: [{}, {}]", set("x-a"), set("X-A")),
+        format!("set: [{}]", set("content-length")),
+        format!("set: [{}]", set("\"a b\"")),
+    ] {
+        let policy = format!("requestHeadersPolicy: {{{policy}}}");
+        let resolution = with(&[root("r", &forwarding(&policy))]);
+        assert_eq!(ask(&resolution, "/"), "500", "{policy}");
+        let expected = ["RouteError/RequestHeadersPolicyInvalid"];
+        assert_eq!(errors(&resolution, "r"), expected, "{policy}");
+    }
+    let policy = format!("requestHeadersPolicy: {{set: [{}]}}", set("Host"));
+    let of_service = format!("routes: [{{services: [{{name: a, port: 80, {policy}}}]}}]");
+    let resolution = with(&[root("r", &of_service)]);
+    let expected = ["ServiceError/RequestHeadersPolicyInvalid"];
+    assert_eq!(errors(&resolution, "r"), expected);
 }
