@@ -15,6 +15,15 @@ impl Retry {
     pub const LEAST_BACKOFF_MS: u64 = 25;
 }
 
+impl Cors {
+    /// Returns true if the match of a route, whose policy this is, also takes its preflights.
+    pub fn takes_preflights(&self, route: &Route) -> bool {
+        let of_method = route.method.is_empty() || route.method == "OPTIONS";
+        let mut headers = route.headers.iter();
+        of_method && !(self.ignores_matched_headers && headers.any(|it| it.name != "host"))
+    }
+}
+
 impl DirectResponse {
     /// Largest body in bytes, which is also Envoy's default limit.
     pub const MOST_BODY: usize = 4096;

@@ -294,6 +294,8 @@ fn of_cors(cors: &Cors) -> u64 {
         allow_headers,
         expose_headers,
         max_age_seconds: _,
+        allow_private_network: _,
+        ignores_matched_headers: _,
     } = cors;
     let origins = allow_origins.iter().map(|CorsOrigin { kind }| match kind {
         Some(cors_origin::Kind::Exact(origin)) => text(origin),

@@ -95,3 +95,67 @@ async fn header_values_come_from_requests_and_services() {
     checks.same("of the Service", &seen, &Some("b.default:80"));
     checks.finish();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cors_policy_answers_preflights_of_all_routes() {
+    let policy = json!({"allowOrigin": ["https://a.test", "https://(b|c)[.]test"], "allowCredentials": true,
+        "allowMethods": ["PUT"], "allowHeaders": ["x-ask"], "exposeHeaders": ["x-tell"], "maxAge": "0",
+        "allowPrivateNetwork": true});
+    let (agent, backends) = serve(&json!({"virtualhost": {"corsPolicy": policy}, "routes": [
+        {"conditions": [{"exact": "/"}], "services": to("a")},
+        {"conditions": [{"prefix": "/h"}, {"header": {"name": "x-in", "exact": "1"}}], "services": to("b")},
+        {"conditions": [{"prefix": "/moved"}], "requestRedirectPolicy": {"path": "/"}},
+    ]}))
+    .await;
+    let before: u64 = backends.iter().map(Backend::count).sum();
+    let mut checks = Checks::default();
+    for (path, origin, allowed) in [
+        ("/", "https://a.test", true),
+        ("/", "https://b.test", true),
+        ("/", "https://d.test", false),
+        ("/h", "https://c.test", true),
+        ("/moved", "https://a.test", true),
+    ] {
+        let request = agent
+            .get(80, "shop.test", path)
+            .method("OPTIONS")
+            .header("origin", origin);
+        let request = request.header("access-control-request-method", "PUT");
+        let request = request.header("access-control-request-private-network", "true");
+        let Some(reply) = checks.reply(&request).await else {
+            continue;
+        };
+        checks.same(&request, &reply.status, &200);
+        for (header, expected) in [
+            ("origin", origin),
+            ("credentials", "true"),
+            ("methods", "PUT"),
+            ("headers", "x-ask"),
+            ("private-network", "true"),
+        ] {
+            let seen = reply.header(&format!("access-control-allow-{header}"));
+            checks.same(
+                format!("{header} of {request}"),
+                &seen,
+                &allowed.then_some(expected),
+            );
+        }
+        let age = reply.header("access-control-max-age");
+        checks.same("age", &age, &allowed.then_some("0"));
+    }
+    let after: u64 = backends.iter().map(Backend::count).sum();
+    checks.same("requests that backends saw", &after, &before);
+    for (path, origin, expected) in [
+        ("/", "https://b.test", Some("https://b.test")),
+        ("/", "https://d.test", None),
+        ("/moved", "https://a.test", Some("https://a.test")),
+    ] {
+        let request = agent.get(80, "shop.test", path).header("origin", origin);
+        let reply = checks.reply(&request).await;
+        let seen = reply
+            .as_ref()
+            .and_then(|it| it.header("access-control-allow-origin"));
+        checks.same(&request, &seen, &expected);
+    }
+    checks.finish();
+}

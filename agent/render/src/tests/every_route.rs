@@ -56,7 +56,9 @@ pub(super) fn every_route() -> Vec<Route> {
         allow_methods: vec!["GET".into(), "OPTIONS".into()],
         allow_headers: vec!["x-header-1".into()],
         expose_headers: vec!["x-header-2".into()],
-        max_age_seconds: 3600,
+        max_age_seconds: Some(3600),
+        allow_private_network: credentials,
+        ignores_matched_headers: credentials,
     };
     vec![
         Route {

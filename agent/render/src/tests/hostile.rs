@@ -220,7 +220,9 @@ fn route(names: Vec<String>) -> impl Strategy<Value = Route> {
             allow_methods: vec![b.clone()],
             allow_headers: vec![a.clone(), b],
             expose_headers: vec![a],
-            max_age_seconds: age,
+            max_age_seconds: Some(age),
+            allow_private_network: credentials,
+            ignores_matched_headers: credentials,
         });
     (
         text(),

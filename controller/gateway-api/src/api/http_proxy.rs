@@ -36,8 +36,8 @@ pub struct ProxyHost {
     pub tls: Option<ProxyTls>,
     /// Not served; protects.
     pub authorization: Option<Noted>,
-    /// Not served.
-    pub cors_policy: Option<Noted>,
+    /// CORS for all routes.
+    pub cors_policy: Option<ProxyCors>,
     /// Not served; protects.
     pub rate_limit_policy: Option<Noted>,
     /// Not served; protects.
@@ -46,6 +46,26 @@ pub struct ProxyHost {
     pub ip_allow_policy: Vec<Noted>,
     /// Not served; protects.
     pub ip_deny_policy: Vec<Noted>,
+}
+
+/// `CORSPolicy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyCors {
+    /// Requests may have credentials.
+    pub allow_credentials: bool,
+    /// `*`, origins, or RE2 for whole origins.
+    pub allow_origin: Vec<String>,
+    /// Methods.
+    pub allow_methods: Vec<String>,
+    /// Headers that requests may have.
+    pub allow_headers: Vec<String>,
+    /// Headers that pages may read.
+    pub expose_headers: Vec<String>,
+    /// Duration of Go for which preflights are cached; 0 for none.
+    pub max_age: String,
+    /// Pages of public networks may send requests to private ones.
+    pub allow_private_network: bool,
 }
 
 /// `TLS`.

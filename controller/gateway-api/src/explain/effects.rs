@@ -1,5 +1,8 @@
 //! Effects of a route's filters on one request, in their order.
 
+use std::borrow::Cow;
+
+use sesame_proto::expressions::is_of_origins;
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{
     Cors, CorsOrigin, ExternalAuth, HeaderModifier, Mirror, Route, SessionPersistence, UrlRewrite,
@@ -20,7 +23,16 @@ pub(super) fn of(
 ) -> Vec<ExplainedFilter> {
     let mut filters = Vec::new();
     if let Some(cors) = &route.cors {
-        filters.push(filter("CORS", cors_effect(cors, request, expressions)));
+        let mut cors = Cow::Borrowed(&**cors);
+        if !matches!(route.action, Some(Action::Forward(_))) {
+            // The proxy's own answers have headers for simple expressions only.
+            let origins = &mut cors.to_mut().allow_origins;
+            origins.retain(|it| match &it.kind {
+                Some(cors_origin::Kind::Regex(pattern)) => is_of_origins(pattern),
+                _ => true,
+            });
+        }
+        filters.push(filter("CORS", cors_effect(&cors, request, expressions)));
     }
     filters.extend(route.external_auth.as_deref().map(authorized));
     let forward = match &route.action {

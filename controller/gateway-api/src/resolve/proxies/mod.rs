@@ -6,6 +6,7 @@
 
 mod answers;
 mod conditions;
+mod cors;
 mod details;
 mod header_policies;
 mod roots;
@@ -17,7 +18,7 @@ mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sesame_proto::refusal;
+use sesame_proto::{refusal, schema};
 
 use self::details::Details;
 pub(crate) use self::roots::FoundProxies;
@@ -149,9 +150,18 @@ fn add<'w>(
         details.error(&root.name, words, why);
         return;
     }
+    let policy = root.virtualhost.cors_policy.as_ref();
+    let policy = policy.map(|policy| cors::read(policy, lookup.regexes));
+    let policy = policy.and_then(|read| {
+        let report = |why| {
+            let why = format!("corsPolicy: {why}; responses have no CORS headers");
+            details.error(&root.name, ("CORSError", "PolicyDidNotParse"), why);
+        };
+        read.map_err(report).ok()
+    });
     for place in places {
         let owner = RuleOwner::of(Kind::HttpProxy, &place.proxy.metadata);
-        let (rules, policed) = rules(lookup, &owner, root, place, details);
+        let (rules, policed) = rules(lookup, &owner, (root, policy.as_ref()), place, details);
         let found = found.clone();
         let listeners = if root.virtualhost.tls.is_some() {
             let plain = plain(&rules, &place.proxy.spec.routes);
@@ -176,7 +186,7 @@ fn add<'w>(
 fn rules<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     owner: &RuleOwner<'w>,
-    root: &Root<'w>,
+    (root, policy): (&Root<'w>, Option<&schema::Cors>),
     place: &Place<'w>,
     details: &mut Details,
 ) -> (Vec<CheckedRule>, Vec<PolicedBackend<'w>>) {
@@ -231,16 +241,24 @@ fn rules<'w>(
     let last = spec.routes.len();
     let dead_ends = place.dead_ends.iter().cloned();
     rules.extend(dead_ends.map(|dead_end| refuse(last, dead_end, BAD_GATEWAY)));
-    let checked = Rules::Requests(rules);
-    let affordable = checked.affordable(cx.route, 1);
-    let Rules::Requests(mut rules) = checked else {
-        return (Vec::new(), Vec::new());
-    };
-    if let Err(why) = affordable {
-        details.error(&place.name, ("SpecError", "TooLarge"), why);
-        rules = vec![refuse(last, place.inherited.whole(), refusal::HTTP)];
+    for rule in &mut rules {
+        rule.cors = policy.cloned().map(Box::new);
     }
+    let rules = affordable(rules, cx.route).unwrap_or_else(|why| {
+        details.error(&place.name, ("SpecError", "TooLarge"), why);
+        vec![refuse(last, place.inherited.whole(), refusal::HTTP)]
+    });
     (rules, policed.into_iter().collect())
+}
+
+/// Fails if the rules of a route exceed a limit.
+fn affordable(rules: Vec<CheckedRule>, route: &str) -> Result<Vec<CheckedRule>, String> {
+    let rules = Rules::Requests(rules);
+    rules.affordable(route, 1)?;
+    match rules {
+        Rules::Requests(rules) => Ok(rules),
+        Rules::Connections(_) => Ok(Vec::new()),
+    }
 }
 
 /// Returns the rules for plain text: redirects to HTTPS, except for routes with `permitInsecure`.

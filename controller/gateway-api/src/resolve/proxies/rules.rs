@@ -78,7 +78,6 @@ fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
         fqdn: _,
         tls: _,
         authorization,
-        // Without its headers, browsers refuse.
         cors_policy: _,
         rate_limit_policy,
         jwt_providers,

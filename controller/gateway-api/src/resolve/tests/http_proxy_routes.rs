@@ -4,7 +4,8 @@ use sesame_proto::schema::header_part::Kind;
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{Header, Route};
 
-use super::http_proxies::{NONE, ask, errors, root, warnings, with};
+use super::http_proxies::{NONE, ask, errors, proxy, root, warnings, with};
+use super::ingresses::{ingress, path, rule};
 use crate::resolve::Resolution;
 
 /// Returns the route at an index of the HTTPProxy `r`.
@@ -123,4 +124,48 @@ fn invalid_header_policies_withhold_their_route() {
     let resolution = with(&[root("r", &of_service)]);
     let expected = ["ServiceError/RequestHeadersPolicyInvalid"];
     assert_eq!(errors(&resolution, "r"), expected);
+}
+
+#[test]
+fn cors_policy_is_of_whole_tree_and_no_other_layer() {
+    let spec = |policy: &str| {
+        format!(
+            "virtualhost: {{fqdn: h.test, corsPolicy: {{{policy}}}}}\nincludes: [{{name: child, \
+             conditions: [{{prefix: /x}}]}}]\nroutes: [{{services: [{{name: a, port: 80}}]}}]"
+        )
+    };
+    let child = proxy("child", "routes: [{services: [{name: b, port: 80}]}]");
+    let of_ingress = ingress("i", &rule("h.test", &[path("/foo", "Exact", "a")]));
+    let policies = |policy: &str| {
+        let objects = [proxy("r", &spec(policy)), child.clone(), of_ingress.clone()];
+        let resolution = with(&objects);
+        let tables = &resolution.gateways[0].snapshot.route_tables;
+        let routes = tables.iter().flat_map(|table| &table.virtual_hosts);
+        let routes = routes.flat_map(|host| &host.routes);
+        let found = routes.map(|route| (route.name.clone(), route.cors.clone()));
+        (found.collect::<Vec<_>>(), errors(&resolution, "r"))
+    };
+    let good = "allowOrigin: [\"*\", \"https://a.test\"], allowMethods: [GET], exposeHeaders: [x-e], maxAge: 1h30m, \
+                allowPrivateNetwork: true";
+    let (routes, found) = policies(good);
+    assert_eq!(found, NONE);
+    assert_eq!(routes.len(), 3);
+    for (name, cors) in routes {
+        assert_eq!(cors.is_some(), name.starts_with("HTTPProxy/"), "{name}");
+        let Some(cors) = cors else { continue };
+        assert_eq!(cors.max_age_seconds, Some(5400));
+        assert!(cors.allow_private_network && !cors.allow_credentials);
+    }
+    for bad in [
+        "allowOrigin: [], allowMethods: [GET]",
+        "allowOrigin: [\"*\"]",
+        "allowOrigin: [\"(\"], allowMethods: [GET]",
+        "allowOrigin: [\"*\"], allowMethods: [\"a b\"]",
+        "allowOrigin: [\"*\"], allowMethods: [GET], maxAge: -1s",
+    ] {
+        let (routes, found) = policies(bad);
+        assert_eq!(found, ["CORSError/PolicyDidNotParse"], "{bad}");
+        assert_eq!(routes.len(), 3);
+        assert!(routes.iter().all(|(_, cors)| cors.is_none()), "{bad}");
+    }
 }
