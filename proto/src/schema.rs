@@ -37,6 +37,28 @@ impl DirectResponse {
     }
 }
 
+impl retry::Condition {
+    /// Returns the condition that Envoy and Contour call by this name.
+    pub fn named(name: &str) -> Option<Self> {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if name == "5xx" {
+            return Some(Self::ServerError);
+        }
+        let constant = name.to_ascii_uppercase().replace('-', "_");
+        let found = Self::from_str_name(&constant).filter(|_| name.bytes().all(plain))?;
+        (!matches!(found, Self::Unknown | Self::ServerError)).then_some(found)
+    }
+
+    /// Returns the name, or `None` for an unknown condition.
+    pub fn name(self) -> Option<String> {
+        match self {
+            Self::Unknown => None,
+            Self::ServerError => Some("5xx".to_owned()),
+            other => Some(other.as_str_name().to_ascii_lowercase().replace('_', "-")),
+        }
+    }
+}
+
 impl Port {
     /// Returns the port that hosts open, unless their own settings map it.
     pub fn opened(&self) -> u32 {

@@ -235,8 +235,16 @@ fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
     } = forward;
     let common = [
         rewrite.as_deref().map_or(0, of_rewrite),
-        retry.as_deref().map_or(0, |Retry { statuses, .. }| {
+        retry.as_deref().map_or(0, |retry| {
+            let Retry {
+                statuses,
+                attempts: _,
+                backoff_ms: _,
+                unprocessed_only: _,
+                conditions,
+            } = retry;
             TEXT.saturating_add(count(statuses.len()).saturating_mul(8))
+                .saturating_add(count(conditions.len()).saturating_mul(32))
         }),
         session.as_deref().map_or(0, of_session),
     ];

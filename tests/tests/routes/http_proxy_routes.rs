@@ -159,3 +159,35 @@ async fn cors_policy_answers_preflights_of_all_routes() {
     }
     checks.finish();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn retries_follow_conditions() {
+    let retrying = |path: &str, policy: Value| json!({"conditions": [{"prefix": path}], "services": to("a"), "retryPolicy": policy});
+    let (agent, backends) = serve(&json!({"routes": [
+        {"services": to("a")},
+        retrying("/5", json!({"count": 2})),
+        retrying("/4", json!({"retryOn": ["retriable-4xx"], "count": 0})),
+        retrying("/own", json!({"retryOn": ["retriable-status-codes"], "retriableStatusCodes": [404], "count": 3})),
+        retrying("/none", json!({"count": -1})),
+    ]}))
+    .await;
+    let mut checks = Checks::default();
+    let seen = || backends.iter().map(Backend::count).sum::<u64>();
+    for (path, status, tries) in [
+        ("/5", 500, 3),
+        ("/5", 404, 1),
+        ("/4", 409, 2),
+        ("/4", 500, 1),
+        ("/own", 404, 4),
+        ("/own", 503, 1),
+        ("/none", 503, 1),
+        ("/", 503, 1),
+    ] {
+        let before = seen();
+        let path = format!("{}/status/{status}", path.trim_end_matches('/'));
+        let request = agent.get(80, "shop.test", &path);
+        checks.status(request.clone(), status).await;
+        checks.same(format!("tries of {request}"), seen() - before, tries);
+    }
+    checks.finish();
+}

@@ -187,6 +187,7 @@ pub(super) fn every_route() -> Vec<Route> {
                         attempts: 3,
                         backoff_ms: 25,
                         unprocessed_only: true,
+                        conditions: Vec::new(),
                     })),
                     session: Some(Box::new(SessionPersistence {
                         kind: Some(session_persistence::Kind::Cookie("session".into())),
@@ -204,6 +205,13 @@ pub(super) fn every_route() -> Vec<Route> {
                     host: String::new(),
                     host_header: "x-host".into(),
                     path: path(path_modifier::Kind::Full("/one".into())),
+                })),
+                retry: Some(Box::new(Retry {
+                    statuses: vec![429],
+                    attempts: 1,
+                    // Envoy must know all of them.
+                    conditions: (1..=16).collect(),
+                    ..Default::default()
                 })),
                 session: Some(Box::new(SessionPersistence {
                     kind: Some(session_persistence::Kind::Header("x-session".into())),

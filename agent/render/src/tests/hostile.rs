@@ -134,6 +134,11 @@ fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
                     request_timeout_disabled: cookie,
                     backend_timeout_ms,
                     retry: Some(Box::new(Retry {
+                        conditions: if cookie {
+                            vec![attempts.cast_signed(), 1]
+                        } else {
+                            Vec::new()
+                        },
                         statuses,
                         attempts,
                         backoff_ms,

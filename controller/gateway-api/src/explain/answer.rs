@@ -1,6 +1,7 @@
 //! The answer of the route that takes a request.
 
 use sesame_proto::refusal;
+use sesame_proto::schema::retry::Condition;
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{DirectResponse, Forward, Redirect, Retry, Route, Snapshot, UrlRewrite};
 
@@ -179,6 +180,7 @@ fn retries(retry: Option<&Retry>) -> String {
         attempts,
         backoff_ms,
         unprocessed_only,
+        conditions,
     }) = retry
     else {
         return RETRIES.to_owned();
@@ -187,7 +189,14 @@ fn retries(retry: Option<&Retry>) -> String {
         return "none".to_owned();
     }
     let most = (*attempts).min(Retry::MOST_ATTEMPTS);
-    let mut words = if *unprocessed_only {
+    let conditions = conditions
+        .iter()
+        .filter_map(|it| Condition::try_from(*it).ok());
+    let names: Vec<String> = conditions.filter_map(Condition::name).collect();
+    let mut words = if !names.is_empty() {
+        let names = names.join(", ");
+        format!("up to {most}, while no backend has seen the request, and on {names}")
+    } else if *unprocessed_only {
         format!("up to {most}, while no backend has processed the request")
     } else {
         format!("up to {most}, when a connection breaks or an attempt times out")

@@ -8,6 +8,7 @@ mod answers;
 mod conditions;
 mod cors;
 mod details;
+mod forwarding;
 mod header_policies;
 mod roots;
 mod rules;

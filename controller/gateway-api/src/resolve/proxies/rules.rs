@@ -9,21 +9,15 @@ use sesame_proto::schema::{self, Forward, PathModifier, path_modifier};
 use super::answers::{direct_response, redirect};
 use super::conditions::Inherited;
 use super::details::Words;
+use super::forwarding::{retries, timeouts};
 use super::header_policies::{header_policy, response_policy, variables_without_value};
 use super::services;
-use crate::api::{ProxyHost, ProxyPathRewrite, ProxyRetry, ProxyRoute, ProxyTimeouts};
+use crate::api::{ProxyHost, ProxyPathRewrite, ProxyRoute};
 use crate::resolve::backends::PolicedBackend;
-use crate::resolve::ingresses::contour::{add_condition, attempts};
 use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::rules::{Action, CheckedRule, RuleContext};
 use crate::resolve::syntax::limits::{self, MAX_MATCHES};
-use crate::resolve::syntax::{durations, names};
-
-/// Conditions of retries that are read; Envoy has fewer.
-const MAX_RETRY_CONDITIONS: usize = 32;
-
-/// Milliseconds for a response if the route says nothing, as in Contour.
-const RESPONSE_MS: u64 = 15_000;
+use crate::resolve::syntax::names;
 
 /// Words and message of a fault because of which a route answers with an error.
 pub(super) type RouteFault = (Words, String);
@@ -263,67 +257,6 @@ impl<'w> ReadRoute<'w> {
         forward.unavailable = true;
         Ok(Action::Forward(forward))
     }
-}
-
-fn timeouts(spec: Option<&ProxyTimeouts>, forward: &mut Forward) -> Result<(), RouteFault> {
-    let response = spec.map(|it| it.response.as_str()).unwrap_or_default();
-    let invalid = |why| {
-        (
-            ("RouteError", "TimeoutPolicyNotValid"),
-            format!("timeoutPolicy.response: {why}"),
-        )
-    };
-    match response {
-        "infinity" | "infinite" => forward.request_timeout_disabled = true,
-        "" => forward.request_timeout_ms = RESPONSE_MS,
-        text => match durations::milliseconds(text).map_err(invalid)? {
-            0 => forward.request_timeout_ms = RESPONSE_MS,
-            timeout => forward.request_timeout_ms = timeout,
-        },
-    }
-    Ok(())
-}
-
-fn retries(spec: Option<&ProxyRetry>, forward: &mut Forward, warnings: &mut Vec<RouteFault>) {
-    let Some(ProxyRetry {
-        number,
-        per_try_timeout,
-        retry_on,
-        retriable_status_codes,
-    }) = spec
-    else {
-        return;
-    };
-    let mut retry = schema::Retry {
-        attempts: attempts(*number),
-        unprocessed_only: true,
-        ..schema::Retry::default()
-    };
-    let mut ignored = |what: String| warnings.push((("SpecError", "IgnoredField"), what));
-    if retry_on.is_empty() {
-        add_condition(&mut retry, "5xx");
-    }
-    for condition in retry_on.iter().take(MAX_RETRY_CONDITIONS) {
-        if condition == "retriable-status-codes" {
-            let codes = retriable_status_codes.iter().copied();
-            let codes = codes.filter_map(|code| u32::try_from(code).ok());
-            let statuses = codes.filter(|code| (400..600).contains(code));
-            retry.statuses.extend(statuses);
-            retry.statuses.sort_unstable();
-            retry.statuses.dedup();
-        } else if !add_condition(&mut retry, condition) {
-            ignored(format!(
-                "retryPolicy.retryOn {condition:?} is not supported and has no effect"
-            ));
-        }
-    }
-    if !per_try_timeout.is_empty() {
-        match durations::milliseconds(per_try_timeout) {
-            Ok(timeout) => forward.backend_timeout_ms = timeout,
-            Err(why) => ignored(format!("retryPolicy.perTryTimeout has no effect: {why}")),
-        }
-    }
-    forward.retry = Some(Box::new(retry));
 }
 
 /// Returns the new prefix. The entry for the whole prefix precedes the entry without a prefix.

@@ -1,8 +1,9 @@
 //! Routes of HTTPProxies: what they do with requests and answers.
 
 use sesame_proto::schema::header_part::Kind;
+use sesame_proto::schema::retry::Condition;
 use sesame_proto::schema::route::Action;
-use sesame_proto::schema::{Header, Route};
+use sesame_proto::schema::{Forward, Header, Route};
 
 use super::http_proxies::{NONE, ask, errors, proxy, root, warnings, with};
 use super::ingresses::{ingress, path, rule};
@@ -167,5 +168,65 @@ fn cors_policy_is_of_whole_tree_and_no_other_layer() {
         assert_eq!(found, ["CORSError/PolicyDidNotParse"], "{bad}");
         assert_eq!(routes.len(), 3);
         assert!(routes.iter().all(|(_, cors)| cors.is_none()), "{bad}");
+    }
+}
+
+/// The action of the only route, which forwards.
+fn forward(resolution: &Resolution) -> &Forward {
+    match &route(resolution, 0).action {
+        Some(Action::Forward(forward)) => forward,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn retries_have_conditions_and_own_statuses() {
+    for (policy, attempts, conditions, statuses, warned) in [
+        ("", 1, "5xx", vec![], false),
+        ("count: -1", 0, "5xx", vec![], false),
+        (
+            "count: 0, retryOn: [reset, cancelled]",
+            1,
+            "reset,cancelled",
+            vec![],
+            false,
+        ),
+        (
+            "count: 3, retryOn: [retriable-status-codes], retriableStatusCodes: [404, 200, 404]",
+            3,
+            "retriable-status-codes",
+            vec![200, 404],
+            false,
+        ),
+        ("retryOn: [retriable-status-codes]", 1, "", vec![], true),
+        ("retriableStatusCodes: [404]", 1, "5xx", vec![404], true),
+        ("retryOn: [retriable-headers]", 1, "", vec![], true),
+        (
+            "retryOn: [odd, unavailable]",
+            1,
+            "unavailable",
+            vec![],
+            true,
+        ),
+        ("perTryTimeout: infinity", 1, "5xx", vec![], true),
+    ] {
+        let count = if policy.contains("count") {
+            ""
+        } else {
+            "count: 1, "
+        };
+        let spec = forwarding(&format!("retryPolicy: {{{count}{policy}}}"));
+        let resolution = with(&[root("r", &spec)]);
+        let retry = forward(&resolution).retry.as_deref().expect("retries");
+        let names = retry.conditions().filter_map(Condition::name);
+        let names = names.collect::<Vec<_>>().join(",");
+        assert_eq!(retry.attempts, attempts, "{policy}");
+        assert_eq!(
+            (names.as_str(), &retry.statuses),
+            (conditions, &statuses),
+            "{policy}"
+        );
+        assert_eq!(!warnings(&resolution, "r").is_empty(), warned, "{policy}");
+        assert_eq!(errors(&resolution, "r"), NONE);
     }
 }

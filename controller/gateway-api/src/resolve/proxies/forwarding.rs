@@ -1,0 +1,95 @@
+//! Timeouts and retries of requests to Services.
+
+use sesame_proto::schema::{Forward, Retry};
+
+use super::rules::RouteFault;
+use crate::api::{ProxyRetry, ProxyTimeouts};
+use crate::resolve::ingresses::contour::{add_condition, attempts};
+use crate::resolve::syntax::durations;
+
+/// Conditions, and statuses, of retries that are read. Envoy has fewer conditions.
+const MAX_RETRY_CONDITIONS: usize = 32;
+
+/// Milliseconds for a response if the route says nothing, as in Contour.
+const RESPONSE_MS: u64 = 15_000;
+
+pub(super) fn timeouts(
+    spec: Option<&ProxyTimeouts>,
+    forward: &mut Forward,
+) -> Result<(), RouteFault> {
+    let response = spec.map(|it| it.response.as_str()).unwrap_or_default();
+    let invalid = |why| {
+        (
+            ("RouteError", "TimeoutPolicyNotValid"),
+            format!("timeoutPolicy.response: {why}"),
+        )
+    };
+    match response {
+        "infinity" | "infinite" => forward.request_timeout_disabled = true,
+        "" => forward.request_timeout_ms = RESPONSE_MS,
+        text => match durations::of_go(text).map_err(invalid)? {
+            0 => forward.request_timeout_ms = RESPONSE_MS,
+            timeout => forward.request_timeout_ms = timeout,
+        },
+    }
+    Ok(())
+}
+
+pub(super) fn retries(
+    spec: Option<&ProxyRetry>,
+    forward: &mut Forward,
+    warnings: &mut Vec<RouteFault>,
+) {
+    let Some(ProxyRetry {
+        number,
+        per_try_timeout,
+        retry_on,
+        retriable_status_codes,
+    }) = spec
+    else {
+        return;
+    };
+    let mut ignored = |what: String| warnings.push((("SpecError", "IgnoredField"), what));
+    let mut retry = Retry {
+        attempts: attempts(*number),
+        unprocessed_only: true,
+        ..Retry::default()
+    };
+    for code in retriable_status_codes.iter().take(MAX_RETRY_CONDITIONS) {
+        match u32::try_from(*code) {
+            Ok(status @ 100..600) => retry.statuses.push(status),
+            _ => ignored(format!(
+                "retryPolicy.retriableStatusCodes {code} has no effect; expected 100 to 599"
+            )),
+        }
+    }
+    retry.statuses.sort_unstable();
+    retry.statuses.dedup();
+    let default = ["5xx".to_owned()];
+    let conditions = if retry_on.is_empty() {
+        &default
+    } else {
+        retry_on.as_slice()
+    };
+    for condition in conditions.iter().take(MAX_RETRY_CONDITIONS) {
+        if let Err(why) = add_condition(&mut retry, condition) {
+            ignored(format!(
+                "retryPolicy.retryOn {condition:?} has no effect: {why}"
+            ));
+        }
+    }
+    if !retry.statuses.is_empty() && !retry_on.iter().any(|it| it == "retriable-status-codes") {
+        ignored(
+            "retryPolicy.retriableStatusCodes has no effect without retriable-status-codes in \
+             retryOn"
+                .to_owned(),
+        );
+    }
+    if !per_try_timeout.is_empty() {
+        match durations::of_go(per_try_timeout) {
+            Ok(timeout) => forward.backend_timeout_ms = timeout,
+            Err(why) => ignored(format!("retryPolicy.perTryTimeout has no effect: {why}")),
+        }
+    }
+    forward.retry = Some(Box::new(retry));
+}
