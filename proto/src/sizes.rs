@@ -232,6 +232,7 @@ fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
         retry,
         session,
         unavailable: _,
+        stream_idle_timeout_ms: _,
     } = forward;
     let common = [
         rewrite.as_deref().map_or(0, of_rewrite),

@@ -191,3 +191,23 @@ async fn retries_follow_conditions() {
     }
     checks.finish();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_timeout_cuts_silent_streams() {
+    let idle = |path: &str, idle: &str| {
+        json!({"conditions": [{"prefix": path}], "services": to("a"),
+            "timeoutPolicy": {"response": "infinity", "idle": idle}})
+    };
+    let (agent, _backends) = serve(&json!({"routes": [
+        {"services": to("a")},
+        idle("/short", "300ms"),
+        idle("/never", "infinity"),
+    ]}))
+    .await;
+    let mut checks = Checks::default();
+    for (path, expected) in [("/short", 504), ("/never", 200)] {
+        let request = agent.get(80, "shop.test", &format!("{path}/delay/1500ms"));
+        checks.status(request, expected).await;
+    }
+    checks.finish();
+}

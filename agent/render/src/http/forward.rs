@@ -58,6 +58,7 @@ fn render(
         retry,
         session,
         unavailable,
+        stream_idle_timeout_ms,
     } = forward;
     let shares = weights::shares(&route.name, backends, context, problems);
     let mut action = RouteAction {
@@ -69,7 +70,9 @@ fn render(
     };
     // The connection manager's idle timeout would cut a longer request without traffic, so the
     // request's timeout replaces it, even if disabled.
-    if *request_timeout_disabled || *request_timeout_ms > hcm::stream_idle_ms(context.edge) {
+    if let Some(timeout) = stream_idle_timeout_ms {
+        action.idle_timeout = wrappers::milliseconds(*timeout);
+    } else if *request_timeout_disabled || *request_timeout_ms > hcm::stream_idle_ms(context.edge) {
         action.idle_timeout = wrappers::milliseconds(*request_timeout_ms);
     }
     let RefusalAnswer { status, not_found } = match (route.grpc, *unavailable) {

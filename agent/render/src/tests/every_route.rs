@@ -180,6 +180,7 @@ pub(super) fn every_route() -> Vec<Route> {
                         },
                     ],
                     request_timeout_ms: 600_500,
+                    stream_idle_timeout_ms: Some(1_500),
                     request_timeout_disabled: false,
                     backend_timeout_ms: 250,
                     retry: Some(Box::new(Retry {

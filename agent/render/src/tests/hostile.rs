@@ -119,6 +119,7 @@ fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
                 let (name, cookie, cookie_max_age_seconds) = session;
                 Forward {
                     unavailable: false,
+                    stream_idle_timeout_ms: Some(backend_timeout_ms).filter(|_| cookie),
                     backends,
                     rewrite: Some(Box::new(UrlRewrite {
                         host_header: if cookie { host.clone() } else { String::new() },

@@ -258,8 +258,8 @@ pub struct ProxyJwtVerification {
 pub struct ProxyTimeouts {
     /// For the whole response; 15 seconds when empty.
     pub response: String,
-    /// Not served.
-    pub idle: Option<Noted>,
+    /// Without data in either direction; the Gateway's setting when empty.
+    pub idle: String,
     /// Not served.
     pub idle_connection: Option<Noted>,
 }

@@ -132,6 +132,7 @@ fn forward(
         retry,
         session: _,
         unavailable,
+        stream_idle_timeout_ms: _,
     } = forward;
     let status = match (route.grpc, *unavailable) {
         (true, _) => refusal::GRPC,

@@ -17,22 +17,49 @@ pub(super) fn timeouts(
     spec: Option<&ProxyTimeouts>,
     forward: &mut Forward,
 ) -> Result<(), RouteFault> {
-    let response = spec.map(|it| it.response.as_str()).unwrap_or_default();
+    let Some(ProxyTimeouts {
+        response,
+        idle,
+        idle_connection: _,
+    }) = spec
+    else {
+        forward.request_timeout_ms = RESPONSE_MS;
+        return Ok(());
+    };
+    match timeout("response", response)? {
+        Timeout::Default => forward.request_timeout_ms = RESPONSE_MS,
+        Timeout::Disabled => forward.request_timeout_disabled = true,
+        Timeout::Milliseconds(timeout) => forward.request_timeout_ms = timeout,
+    }
+    forward.stream_idle_timeout_ms = match timeout("idle", idle)? {
+        Timeout::Default => None,
+        Timeout::Disabled => Some(0),
+        Timeout::Milliseconds(timeout) => Some(timeout),
+    };
+    Ok(())
+}
+
+enum Timeout {
+    Default,
+    Disabled,
+    Milliseconds(u64),
+}
+
+fn timeout(field: &str, text: &str) -> Result<Timeout, RouteFault> {
     let invalid = |why| {
         (
             ("RouteError", "TimeoutPolicyNotValid"),
-            format!("timeoutPolicy.response: {why}"),
+            format!("timeoutPolicy.{field}: {why}"),
         )
     };
-    match response {
-        "infinity" | "infinite" => forward.request_timeout_disabled = true,
-        "" => forward.request_timeout_ms = RESPONSE_MS,
+    Ok(match text {
+        "" => Timeout::Default,
+        "infinity" | "infinite" => Timeout::Disabled,
         text => match durations::of_go(text).map_err(invalid)? {
-            0 => forward.request_timeout_ms = RESPONSE_MS,
-            timeout => forward.request_timeout_ms = timeout,
+            0 => Timeout::Default,
+            timeout => Timeout::Milliseconds(timeout),
         },
-    }
-    Ok(())
+    })
 }
 
 pub(super) fn retries(

@@ -126,10 +126,6 @@ fn ignored(route: &ProxyRoute) -> Vec<RouteFault> {
             route.internal_redirect_policy.is_some(),
         ),
         (
-            "timeoutPolicy.idle",
-            timeouts.is_some_and(|it| it.idle.is_some()),
-        ),
-        (
             "timeoutPolicy.idleConnection",
             timeouts.is_some_and(|it| it.idle_connection.is_some()),
         ),

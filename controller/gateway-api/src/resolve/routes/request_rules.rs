@@ -184,6 +184,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             backend_timeout_ms: backend_ms,
             retry: retry.map(Box::new),
             session: session.map(Box::new),
+            stream_idle_timeout_ms: None,
         };
         Ok(Forwarded {
             forward,

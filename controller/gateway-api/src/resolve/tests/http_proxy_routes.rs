@@ -230,3 +230,34 @@ fn retries_have_conditions_and_own_statuses() {
         assert_eq!(errors(&resolution, "r"), NONE);
     }
 }
+
+#[test]
+fn timeouts_are_default_disabled_or_set() {
+    for (policy, request, idle) in [
+        ("", (15_000, false), None),
+        ("response: 0s, idle: 0s", (15_000, false), None),
+        ("response: infinity, idle: infinity", (0, true), Some(0)),
+        ("response: 1.5m, idle: 500ms", (90_000, false), Some(500)),
+    ] {
+        let resolution = with(&[root(
+            "r",
+            &forwarding(&format!("timeoutPolicy: {{{policy}}}")),
+        )]);
+        let forward = forward(&resolution);
+        let found = (forward.request_timeout_ms, forward.request_timeout_disabled);
+        assert_eq!(
+            (found, forward.stream_idle_timeout_ms),
+            (request, idle),
+            "{policy}"
+        );
+    }
+    for policy in ["response: soon", "idle: soon", "idle: -1s"] {
+        let resolution = with(&[root(
+            "r",
+            &forwarding(&format!("timeoutPolicy: {{{policy}}}")),
+        )]);
+        assert_eq!(ask(&resolution, "/"), "500", "{policy}");
+        let expected = ["RouteError/TimeoutPolicyNotValid"];
+        assert_eq!(errors(&resolution, "r"), expected, "{policy}");
+    }
+}
