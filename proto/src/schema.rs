@@ -37,6 +37,13 @@ impl DirectResponse {
     }
 }
 
+impl InternalRedirect {
+    /// Largest number of redirects that a proxy follows for a request.
+    pub const MOST: u32 = 16;
+    /// Statuses of redirects.
+    pub const STATUSES: [u32; 5] = [301, 302, 303, 307, 308];
+}
+
 impl retry::Condition {
     /// Returns the condition that Envoy and Contour call by this name.
     pub fn named(name: &str) -> Option<Self> {

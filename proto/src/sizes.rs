@@ -43,6 +43,8 @@ const EXPRESSION_CHARACTER: u64 = 16;
 /// Bytes of an authorization and of session persistence, without their strings.
 const AUTHORIZATION: u64 = 1024;
 const SESSION: u64 = 2048;
+/// Bytes of a policy about redirects.
+const INTERNAL_REDIRECT: u64 = 512;
 /// Number of times that a session's configuration repeats its name.
 const SESSION_NAMES: u64 = 8;
 
@@ -233,8 +235,12 @@ fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
         session,
         unavailable: _,
         stream_idle_timeout_ms: _,
+        internal_redirect,
     } = forward;
     let common = [
+        internal_redirect
+            .as_deref()
+            .map_or(0, |_| INTERNAL_REDIRECT),
         rewrite.as_deref().map_or(0, of_rewrite),
         retry.as_deref().map_or(0, |retry| {
             let Retry {

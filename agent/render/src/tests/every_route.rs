@@ -2,10 +2,10 @@
 
 use sesame_proto::schema::{
     Cors, CorsOrigin, DirectResponse, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward,
-    Header, HeaderModifier, HeaderPart, Mirror, PathMatch, PathModifier, Redirect, Retry, Route,
-    SessionPersistence, StringMatch, TextMatch, UrlRewrite, WeightedBackend, cors_origin,
-    external_auth, header_part, path_match, path_modifier, route::Action, session_persistence,
-    string_match, text_match::Operator,
+    Header, HeaderModifier, HeaderPart, InternalRedirect, Mirror, PathMatch, PathModifier,
+    Redirect, Retry, Route, SessionPersistence, StringMatch, TextMatch, UrlRewrite,
+    WeightedBackend, cors_origin, external_auth, header_part, internal_redirect, path_match,
+    path_modifier, route::Action, session_persistence, string_match, text_match::Operator,
 };
 
 use super::parts::{API, WEB, forward, header, route, to};
@@ -181,6 +181,12 @@ pub(super) fn every_route() -> Vec<Route> {
                     ],
                     request_timeout_ms: 600_500,
                     stream_idle_timeout_ms: Some(1_500),
+                    internal_redirect: Some(Box::new(InternalRedirect {
+                        max: 3,
+                        statuses: vec![302, 307],
+                        cross_scheme: internal_redirect::CrossScheme::SafeOnly.into(),
+                        denies_repeated_route: true,
+                    })),
                     request_timeout_disabled: false,
                     backend_timeout_ms: 250,
                     retry: Some(Box::new(Retry {

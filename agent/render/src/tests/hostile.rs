@@ -9,10 +9,10 @@ use proptest::prelude::*;
 use sesame_proto::schema::{
     AppProtocol, Backend, Cors, CorsOrigin, DirectResponse, Edge, Endpoint, EndpointSet,
     ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward, Header, HeaderModifier, HeaderPart,
-    L4Route, Listener, Mirror, PathMatch, PathModifier, Port, Redirect, Retry, Route, RouteTable,
-    SessionPersistence, Snapshot, StringMatch, UrlRewrite, VirtualHost, WeightedBackend,
-    cors_origin, external_auth, header_part, path_match, path_modifier, route::Action,
-    session_persistence, string_match,
+    InternalRedirect, L4Route, Listener, Mirror, PathMatch, PathModifier, Port, Redirect, Retry,
+    Route, RouteTable, SessionPersistence, Snapshot, StringMatch, UrlRewrite, VirtualHost,
+    WeightedBackend, cors_origin, external_auth, header_part, path_match, path_modifier,
+    route::Action, session_persistence, string_match,
 };
 
 use super::envoy::{envoy, validate};
@@ -120,6 +120,12 @@ fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
                 Forward {
                     unavailable: false,
                     stream_idle_timeout_ms: Some(backend_timeout_ms).filter(|_| cookie),
+                    internal_redirect: Some(Box::new(InternalRedirect {
+                        max: attempts,
+                        statuses: statuses.iter().copied().chain(302..309).collect(),
+                        cross_scheme: attempts.cast_signed(),
+                        denies_repeated_route: cookie,
+                    })),
                     backends,
                     rewrite: Some(Box::new(UrlRewrite {
                         host_header: if cookie { host.clone() } else { String::new() },

@@ -222,8 +222,8 @@ pub struct ProxyRoute {
     pub request_redirect_policy: Option<ProxyRedirect>,
     /// An answer, instead of Services.
     pub direct_response_policy: Option<ProxyDirectResponse>,
-    /// Not served.
-    pub internal_redirect_policy: Option<Noted>,
+    /// Redirects by Services that are not passed to the client.
+    pub internal_redirect_policy: Option<ProxyInternalRedirect>,
     /// Which provider's token the route needs.
     pub jwt_verification_policy: Option<ProxyJwtVerification>,
     /// Not served; protects.
@@ -333,6 +333,20 @@ pub struct ProxyRedirect {
     pub path: Option<Box<str>>,
     /// A new prefix of the path.
     pub prefix: Option<Box<str>>,
+}
+
+/// `HTTPInternalRedirectPolicy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyInternalRedirect {
+    /// Largest number of redirects of a request; 0 for one.
+    pub max_internal_redirects: i32,
+    /// 301, 302 (the default), 303, 307 or 308.
+    pub redirect_response_codes: Vec<i32>,
+    /// `Always`, `Never` (the default) or `SafeOnly`.
+    pub allow_cross_scheme_redirect: String,
+    /// True to pass a redirect that leads to the same route as an earlier one.
+    pub deny_repeated_route_redirect: bool,
 }
 
 /// `HTTPDirectResponsePolicy`.

@@ -133,6 +133,7 @@ fn forward(
         session: _,
         unavailable,
         stream_idle_timeout_ms: _,
+        internal_redirect: _,
     } = forward;
     let status = match (route.grpc, *unavailable) {
         (true, _) => refusal::GRPC,

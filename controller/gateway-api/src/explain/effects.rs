@@ -50,6 +50,10 @@ pub(super) fn of(
         if let Some(rewrite) = &forward.rewrite {
             filters.push(rewritten(rewrite, route, request));
         }
+        if forward.internal_redirect.is_some() {
+            let effect = "the proxy follows redirects by the backend, within limits";
+            filters.push(filter("InternalRedirect", effect.to_owned()));
+        }
         let mirrors = forward.mirrors.iter();
         filters.extend(mirrors.map(|mirror| filter("RequestMirror", mirror_effect(mirror))));
     }

@@ -1,11 +1,12 @@
-//! Timeouts and retries of requests to Services.
+//! Timeouts, retries and internal redirects of requests to Services.
 
-use sesame_proto::schema::{Forward, Retry};
+use sesame_proto::schema::internal_redirect::CrossScheme;
+use sesame_proto::schema::{Forward, InternalRedirect, Retry};
 
 use super::rules::RouteFault;
-use crate::api::{ProxyRetry, ProxyTimeouts};
+use crate::api::{ProxyInternalRedirect, ProxyRetry, ProxyTimeouts};
 use crate::resolve::ingresses::contour::{add_condition, attempts};
-use crate::resolve::syntax::durations;
+use crate::resolve::syntax::{durations, limits};
 
 /// Conditions, and statuses, of retries that are read. Envoy has fewer conditions.
 const MAX_RETRY_CONDITIONS: usize = 32;
@@ -59,6 +60,59 @@ fn timeout(field: &str, text: &str) -> Result<Timeout, RouteFault> {
             0 => Timeout::Default,
             timeout => Timeout::Milliseconds(timeout),
         },
+    })
+}
+
+pub(super) fn internal_redirect(
+    policy: &ProxyInternalRedirect,
+) -> Result<InternalRedirect, String> {
+    let ProxyInternalRedirect {
+        max_internal_redirects,
+        redirect_response_codes,
+        allow_cross_scheme_redirect,
+        deny_repeated_route_redirect,
+    } = policy;
+    let max = u32::try_from(*max_internal_redirects);
+    let Ok(max @ 0..=InternalRedirect::MOST) = max else {
+        return Err(format!(
+            "maxInternalRedirects {max_internal_redirects}: expected 0 to {}",
+            InternalRedirect::MOST
+        ));
+    };
+    let known = InternalRedirect::STATUSES;
+    limits::entries(
+        "redirectResponseCodes",
+        redirect_response_codes.len(),
+        0..=known.len(),
+    )?;
+    let mut statuses = Vec::new();
+    for code in redirect_response_codes {
+        match u32::try_from(*code) {
+            Ok(status) if known.contains(&status) => statuses.push(status),
+            _ => {
+                return Err(format!(
+                    "redirectResponseCodes {code}: expected one of {known:?}"
+                ));
+            }
+        }
+    }
+    statuses.sort_unstable();
+    statuses.dedup();
+    let cross_scheme = match allow_cross_scheme_redirect.as_str() {
+        "" | "Never" => CrossScheme::Never,
+        "Always" => CrossScheme::Always,
+        "SafeOnly" => CrossScheme::SafeOnly,
+        other => {
+            return Err(format!(
+                "allowCrossSchemeRedirect {other:?}: expected Always, Never or SafeOnly"
+            ));
+        }
+    };
+    Ok(InternalRedirect {
+        max,
+        statuses,
+        cross_scheme: cross_scheme.into(),
+        denies_repeated_route: *deny_repeated_route_redirect,
     })
 }
 

@@ -9,7 +9,7 @@ use sesame_proto::schema::{self, Forward, PathModifier, path_modifier};
 use super::answers::{direct_response, redirect};
 use super::conditions::Inherited;
 use super::details::Words;
-use super::forwarding::{retries, timeouts};
+use super::forwarding::{internal_redirect, retries, timeouts};
 use super::header_policies::{header_policy, response_policy, variables_without_value};
 use super::services;
 use crate::api::{ProxyHost, ProxyPathRewrite, ProxyRoute};
@@ -122,10 +122,6 @@ fn ignored(route: &ProxyRoute) -> Vec<RouteFault> {
             !route.cookie_rewrite_policies.is_empty(),
         ),
         (
-            "internalRedirectPolicy",
-            route.internal_redirect_policy.is_some(),
-        ),
-        (
             "timeoutPolicy.idleConnection",
             timeouts.is_some_and(|it| it.idle_connection.is_some()),
         ),
@@ -220,6 +216,14 @@ impl<'w> ReadRoute<'w> {
             &mut forward,
             &mut self.warnings,
         );
+        let policy = route.internal_redirect_policy.as_ref();
+        match policy.map(internal_redirect).transpose() {
+            Ok(policy) => forward.internal_redirect = policy.map(Box::new),
+            Err(why) => {
+                let why = format!("internalRedirectPolicy has no effect: {why}");
+                self.warnings.push((("SpecError", "IgnoredField"), why));
+            }
+        }
         let path = path_rewrite(route.path_rewrite_policy.as_ref(), prefix)?;
         let words = ("RouteError", "RequestHeadersPolicyInvalid");
         let read = header_policy(

@@ -185,6 +185,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             retry: retry.map(Box::new),
             session: session.map(Box::new),
             stream_idle_timeout_ms: None,
+            internal_redirect: None,
         };
         Ok(Forwarded {
             forward,

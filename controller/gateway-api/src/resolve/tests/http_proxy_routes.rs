@@ -1,4 +1,4 @@
-//! Routes of HTTPProxies: what they do with requests and answers.
+//! Policies of routes of HTTPProxies, for requests and answers.
 
 use sesame_proto::schema::header_part::Kind;
 use sesame_proto::schema::retry::Condition;
@@ -259,5 +259,38 @@ fn timeouts_are_default_disabled_or_set() {
         assert_eq!(ask(&resolution, "/"), "500", "{policy}");
         let expected = ["RouteError/TimeoutPolicyNotValid"];
         assert_eq!(errors(&resolution, "r"), expected, "{policy}");
+    }
+}
+
+#[test]
+fn internal_redirects_are_bounded() {
+    for (policy, expected) in [
+        ("", Some((0, vec![], 0, false))),
+        (
+            "maxInternalRedirects: 3, redirectResponseCodes: [307, 301], allowCrossSchemeRedirect: SafeOnly, \
+             denyRepeatedRouteRedirect: true",
+            Some((3, vec![301, 307], 2, true)),
+        ),
+        ("maxInternalRedirects: 17", None),
+        ("redirectResponseCodes: [200]", None),
+        ("allowCrossSchemeRedirect: Sometimes", None),
+    ] {
+        let spec = forwarding(&format!("internalRedirectPolicy: {{{policy}}}"));
+        let resolution = with(&[root("r", &spec)]);
+        let found = forward(&resolution).internal_redirect.as_deref();
+        let found = found.map(|it| {
+            (
+                it.max,
+                it.statuses.clone(),
+                it.cross_scheme,
+                it.denies_repeated_route,
+            )
+        });
+        assert_eq!(found, expected, "{policy}");
+        assert_eq!(
+            warnings(&resolution, "r").is_empty(),
+            expected.is_some(),
+            "{policy}"
+        );
     }
 }
