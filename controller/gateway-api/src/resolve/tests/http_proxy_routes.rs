@@ -263,6 +263,36 @@ fn timeouts_are_default_disabled_or_set() {
 }
 
 #[test]
+fn regex_precedes_prefixes_of_all_layers() {
+    let of_proxy = "routes:\n- {conditions: [{regex: '/a.*'}], services: [{name: a, port: 80}]}\n- {conditions: \
+                    [{prefix: /a/very/long/prefix}], services: [{name: b, port: 80}]}";
+    let to = |type_: &str, path: &str, service: &str| {
+        format!(
+            "{{matches: [{{path: {{type: {type_}, value: {path}}}}}], backendRefs: [{{name: {service}, \
+             port: 80}}]}}"
+        )
+    };
+    let rules = [
+        to("PathPrefix", "/a/long/prefix", "c"),
+        to("Exact", "/a/exact", "c"),
+        to("RegularExpression", "/r/.*", "c"),
+        to("PathPrefix", "/r/longer", "b"),
+    ];
+    let of_route = format!("hostnames: [h.test]\nrules: [{}]", rules.join(", "));
+    let resolution = with(&[root("r", of_proxy), super::route("top", &of_route)]);
+    for (path, expected) in [
+        ("/a/long/prefix", "web/a/80"),
+        ("/a/very/long/prefix", "web/a/80"),
+        ("/a/exact", "web/c/80"),
+        // HTTPRoutes alone: the longer path first.
+        ("/r/longer/x", "web/b/80"),
+        ("/r/x", "web/c/80"),
+    ] {
+        assert_eq!(ask(&resolution, path), expected, "{path}");
+    }
+}
+
+#[test]
 fn internal_redirects_are_bounded() {
     for (policy, expected) in [
         ("", Some((0, vec![], 0, false))),
