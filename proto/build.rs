@@ -21,6 +21,7 @@ const RARE: &[&str] = &[
     "Forward.rewrite",
     "Forward.retry",
     "Forward.session",
+    "Forward.internal_redirect",
     "WeightedBackend.request_headers",
     "WeightedBackend.response_headers",
     "WeightedBackend.rewrite",

@@ -15,6 +15,57 @@ impl Retry {
     pub const LEAST_BACKOFF_MS: u64 = 25;
 }
 
+impl Cors {
+    /// Returns true if the match of a route, whose policy this is, also takes its preflights.
+    pub fn takes_preflights(&self, route: &Route) -> bool {
+        let of_method = route.method.is_empty() || route.method == "OPTIONS";
+        let mut headers = route.headers.iter();
+        of_method && !(self.ignores_matched_headers && headers.any(|it| it.name != "host"))
+    }
+}
+
+impl DirectResponse {
+    /// Largest body in bytes, which is also Envoy's default limit.
+    pub const MOST_BODY: usize = 4096;
+
+    /// Returns a response without a body.
+    pub fn new(status: u32) -> Self {
+        Self {
+            status,
+            body: String::new(),
+        }
+    }
+}
+
+impl InternalRedirect {
+    /// Largest number of redirects that a proxy follows for a request.
+    pub const MOST: u32 = 16;
+    /// Statuses of redirects.
+    pub const STATUSES: [u32; 5] = [301, 302, 303, 307, 308];
+}
+
+impl retry::Condition {
+    /// Returns the condition that Envoy and Contour call by this name.
+    pub fn named(name: &str) -> Option<Self> {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if name == "5xx" {
+            return Some(Self::ServerError);
+        }
+        let constant = name.to_ascii_uppercase().replace('-', "_");
+        let found = Self::from_str_name(&constant).filter(|_| name.bytes().all(plain))?;
+        (!matches!(found, Self::Unknown | Self::ServerError)).then_some(found)
+    }
+
+    /// Returns the name, or `None` for an unknown condition.
+    pub fn name(self) -> Option<String> {
+        match self {
+            Self::Unknown => None,
+            Self::ServerError => Some("5xx".to_owned()),
+            other => Some(other.as_str_name().to_ascii_lowercase().replace('_', "-")),
+        }
+    }
+}
+
 impl Port {
     /// Returns the port that hosts open, unless their own settings map it.
     pub fn opened(&self) -> u32 {

@@ -10,10 +10,10 @@ use crate::expressions::Answer;
 use crate::schema::path_match::Kind as PathKind;
 use crate::schema::route::Action;
 use crate::schema::{
-    Cors, CorsOrigin, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward, Header,
-    HeaderModifier, Mirror, PathModifier, Redirect, Retry, Route, SessionPersistence, StringMatch,
-    UrlRewrite, WeightedBackend, cors_origin, external_auth, path_modifier, session_persistence,
-    string_match,
+    Cors, CorsOrigin, DirectResponse, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward,
+    Header, HeaderModifier, HeaderPart, Mirror, PathModifier, Redirect, Retry, Route,
+    SessionPersistence, StringMatch, UrlRewrite, WeightedBackend, cors_origin, external_auth,
+    header_part, path_modifier, session_persistence, string_match,
 };
 
 /// Limit of one match for one hostname, in bytes. A smaller route fits into a shard even if it does
@@ -43,6 +43,8 @@ const EXPRESSION_CHARACTER: u64 = 16;
 /// Bytes of an authorization and of session persistence, without their strings.
 const AUTHORIZATION: u64 = 1024;
 const SESSION: u64 = 2048;
+/// Bytes of a policy about redirects.
+const INTERNAL_REDIRECT: u64 = 512;
 /// Number of times that a session's configuration repeats its name.
 const SESSION_NAMES: u64 = 8;
 
@@ -71,7 +73,7 @@ pub enum RuleAnswer<'r> {
     /// Redirects the client.
     Redirect(&'r Redirect),
     /// Answers directly.
-    Direct,
+    Direct(Option<&'r DirectResponse>),
 }
 
 /// Size of a rule for one hostname.
@@ -108,7 +110,10 @@ impl RuleSize {
                 (Answer::Forwarded, parts, common, shares)
             }
             RuleAnswer::Redirect(redirect) => (Answer::Redirected, 1, of_redirect(redirect), 0),
-            RuleAnswer::Direct => (Answer::Direct, 1, 0, 0),
+            RuleAnswer::Direct(response) => {
+                let body = response.map_or(0, |DirectResponse { status: _, body }| text(body));
+                (Answer::Direct, 1, body, 0)
+            }
         };
         let looks = kind.looks(cors.is_some());
         let copies = looks.saturating_mul(parts);
@@ -199,7 +204,8 @@ pub fn of_route(route: &Route) -> u64 {
         answer: match action {
             Some(Action::Forward(forward)) => RuleAnswer::Forward(forward),
             Some(Action::Redirect(redirect)) => RuleAnswer::Redirect(redirect),
-            Some(Action::DirectResponse(_)) | None => RuleAnswer::Direct,
+            Some(Action::DirectResponse(response)) => RuleAnswer::Direct(Some(response)),
+            None => RuleAnswer::Direct(None),
         },
         request_headers: request_headers.as_deref(),
         response_headers: response_headers.as_deref(),
@@ -228,11 +234,24 @@ fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
         retry,
         session,
         unavailable: _,
+        stream_idle_timeout_ms: _,
+        internal_redirect,
     } = forward;
     let common = [
+        internal_redirect
+            .as_deref()
+            .map_or(0, |_| INTERNAL_REDIRECT),
         rewrite.as_deref().map_or(0, of_rewrite),
-        retry.as_deref().map_or(0, |Retry { statuses, .. }| {
+        retry.as_deref().map_or(0, |retry| {
+            let Retry {
+                statuses,
+                attempts: _,
+                backoff_ms: _,
+                unprocessed_only: _,
+                conditions,
+            } = retry;
             TEXT.saturating_add(count(statuses.len()).saturating_mul(8))
+                .saturating_add(count(conditions.len()).saturating_mul(32))
         }),
         session.as_deref().map_or(0, of_session),
     ];
@@ -268,10 +287,16 @@ fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
 
 fn of_headers(headers: &HeaderModifier) -> u64 {
     let HeaderModifier { set, add, remove } = headers;
-    let written = set.iter().chain(add).map(|Header { name, value }| {
+    let written = set.iter().chain(add).map(|header| {
+        let Header { name, value, parts } = header;
+        let parts = parts.iter().map(|HeaderPart { kind }| match kind {
+            Some(header_part::Kind::Literal(it) | header_part::Kind::RequestHeader(it)) => text(it),
+            Some(header_part::Kind::Fact(_)) | None => TEXT,
+        });
         HEADER
             .saturating_add(count(name.len()))
             .saturating_add(count(value.len()))
+            .saturating_add(sum(parts))
     });
     sum(written.chain([texts(remove)]))
 }
@@ -284,6 +309,8 @@ fn of_cors(cors: &Cors) -> u64 {
         allow_headers,
         expose_headers,
         max_age_seconds: _,
+        allow_private_network: _,
+        ignores_matched_headers: _,
     } = cors;
     let origins = allow_origins.iter().map(|CorsOrigin { kind }| match kind {
         Some(cors_origin::Kind::Exact(origin)) => text(origin),
@@ -325,8 +352,12 @@ fn of_redirect(redirect: &Redirect) -> u64 {
 }
 
 fn of_rewrite(rewrite: &UrlRewrite) -> u64 {
-    let UrlRewrite { host, path } = rewrite;
-    sum([TEXT, text(host), of_path(path.as_ref())])
+    let UrlRewrite {
+        host,
+        path,
+        host_header,
+    } = rewrite;
+    sum([TEXT, text(host), of_path(path.as_ref()), text(host_header)])
 }
 
 /// Counts a path twice, because it may need quoting.
@@ -364,6 +395,7 @@ mod tests {
         let header = Header {
             name: "x".to_owned(),
             value: "v".repeat(value),
+            parts: Vec::new(),
         };
         HeaderModifier {
             add: vec![header; count],

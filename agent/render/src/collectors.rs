@@ -16,7 +16,7 @@ const TIMEOUT_MS: u64 = 5_000;
 
 /// Returns the gRPC client configuration for a collector's Backend.
 pub(crate) fn grpc_service(backend: &str, headers: &[Header]) -> GrpcService {
-    let metadata = usable(headers).map(|Header { name, value }| HeaderValue {
+    let metadata = usable(headers).map(|Header { name, value, .. }| HeaderValue {
         key: name.clone(),
         value: value.clone(),
         ..Default::default()
@@ -38,8 +38,8 @@ pub(crate) fn grpc_service(backend: &str, headers: &[Header]) -> GrpcService {
 /// Returns the HTTP client configuration for a collector's Backend, at a path.
 pub(crate) fn http_service(backend: &str, path: &str, headers: &[Header]) -> HttpService {
     let action = HeaderAppendAction::OverwriteIfExistsOrAdd;
-    let added =
-        usable(headers).map(|Header { name, value }| wrappers::header(name, value.clone(), action));
+    let added = usable(headers)
+        .map(|Header { name, value, .. }| wrappers::header(name, value.clone(), action));
     HttpService {
         http_uri: Some(HttpUri {
             uri: format!("http://{}{path}", host(backend)),
@@ -53,9 +53,9 @@ pub(crate) fn http_service(backend: &str, path: &str, headers: &[Header]) -> Htt
 
 /// Returns the headers that Envoy accepts; for others it would reject the listener.
 fn usable(headers: &[Header]) -> impl Iterator<Item = &Header> {
-    headers.iter().filter(|Header { name, value }| {
+    headers.iter().filter(|Header { name, value, parts }| {
         // Over gRPC, an escaped value would stay escaped, and an unescaped one may be rejected.
-        let is_plain = !value.contains('%');
+        let is_plain = !value.contains('%') && parts.is_empty();
         is_plain
             && header_checks::check_writable(name).is_ok()
             && header_checks::check_value(value).is_ok()

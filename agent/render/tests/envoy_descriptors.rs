@@ -24,7 +24,7 @@ use prost::Message as _;
 use sesame_kit::generated::is_requested;
 
 /// The messages that are rendered, directly or inside another one.
-const ROOTS: [&str; 38] = [
+const ROOTS: [&str; 40] = [
     ".envoy.config.bootstrap.v3.Bootstrap",
     ".envoy.config.cluster.v3.Cluster",
     ".envoy.config.endpoint.v3.ClusterLoadAssignment",
@@ -52,6 +52,8 @@ const ROOTS: [&str; 38] = [
     ".envoy.extensions.filters.udp.udp_proxy.v3.UdpProxyConfig",
     ".envoy.extensions.filters.udp.udp_proxy.v3.Route",
     ".envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation",
+    ".envoy.extensions.internal_redirect.previous_routes.v3.PreviousRoutesConfig",
+    ".envoy.extensions.internal_redirect.safe_cross_scheme.v3.SafeCrossSchemeConfig",
     ".envoy.extensions.matching.common_inputs.network.v3.SourcePortInput",
     ".envoy.extensions.matching.input_matchers.consistent_hashing.v3.ConsistentHashing",
     ".envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",

@@ -262,9 +262,7 @@ pub(super) fn refusing_all(host: &VirtualHost) -> VirtualHost {
             path: Some(PathMatch {
                 kind: Some(Kind::Prefix(String::new())),
             }),
-            action: Some(Action::DirectResponse(DirectResponse {
-                status: refusal::HTTP,
-            })),
+            action: Some(Action::DirectResponse(DirectResponse::new(refusal::HTTP))),
             ..Route::default()
         }],
         external_auth: Vec::new(),
@@ -302,9 +300,7 @@ pub(super) fn answering_500(route: &Route) -> Route {
         method: route.method.clone(),
         headers: route.headers.clone(),
         query_params: route.query_params.clone(),
-        action: Some(Action::DirectResponse(DirectResponse {
-            status: refusal::HTTP,
-        })),
+        action: Some(Action::DirectResponse(DirectResponse::new(refusal::HTTP))),
         request_headers: None,
         response_headers: None,
         cors: None,

@@ -379,9 +379,7 @@ fn is_served(host: &VirtualHost) -> bool {
     let [route] = host.routes.as_slice() else {
         return true;
     };
-    let misdirected = DirectResponse {
-        status: refusal::MISDIRECTED,
-    };
+    let misdirected = DirectResponse::new(refusal::MISDIRECTED);
     route.action != Some(Action::DirectResponse(misdirected))
 }
 
@@ -541,7 +539,7 @@ mod tests {
     #[test]
     fn hostnames_that_are_another_listeners_do_not_count() {
         let answering = |status: u32| Route {
-            action: Some(Action::DirectResponse(DirectResponse { status })),
+            action: Some(Action::DirectResponse(DirectResponse::new(status))),
             ..Route::default()
         };
         let host = |routes: &[Route]| VirtualHost {

@@ -159,6 +159,7 @@ mod tests {
         let header = Header {
             name: "x-a".to_owned(),
             value: noise(&name, size),
+            parts: Vec::new(),
         };
         Route {
             name,

@@ -3,7 +3,7 @@
 //! It speaks HTTP/1.1 and HTTP/2 with prior knowledge, both with or without TLS, and gRPC (see
 //! `grpc`). It upgrades to `websocket` and `SPDY/3.1`, and then sends every byte back. Two
 //! consecutive path elements request more: `status/503` sets the response's status, `delay/500ms`
-//! delays it, `vary/Accept` sets that header.
+//! delays it, `vary/Accept` sets that header, `location/there` redirects to `/there` of the same host.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -338,6 +338,10 @@ async fn answer(
     );
     if let Some(vary) = asked(path, "vary").and_then(|names| HeaderValue::from_str(names).ok()) {
         headers.insert(header::VARY, vary);
+    }
+    let location = asked(path, "location").map(|to| format!("http://{}/{to}", echo.host));
+    if let Some(location) = location.and_then(|it| HeaderValue::from_str(&it).ok()) {
+        headers.insert(header::LOCATION, location);
     }
     Ok(response)
 }

@@ -319,6 +319,7 @@ async fn snapshot_cannot_turn_body_into_next_request() {
             set: vec![Header {
                 name: "Content-Length".to_owned(),
                 value: "0".to_owned(),
+                parts: Vec::new(),
             }],
             ..HeaderModifier::default()
         }));

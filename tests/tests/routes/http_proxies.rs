@@ -22,7 +22,7 @@ fn objects() -> Vec<Value> {
         {"conditions": [{"prefix": "/api"}], "services": to("b"),
             "pathRewritePolicy": {"replacePrefix": [{"replacement": "/"}]}},
         {"conditions": [{"exact": "/exact"}], "services": to("b")},
-        {"conditions": [{"regex": "/v[0-9]+"}], "services": to("b")},
+        {"conditions": [{"regex": "/v[0-9]+(/long)?"}], "services": to("b")},
         {"conditions": [{"prefix": "/h"}, {"header": {"name": "x-in", "contains": "b", "ignoreCase": true}}],
             "services": to("b")},
         {"conditions": [{"prefix": "/h"}, {"header": {"name": "x-out", "notcontains": "b", "treatMissingAsEmpty": true}},
@@ -63,7 +63,10 @@ fn objects() -> Vec<Value> {
         http_route(
             "equal",
             &["shop.test"],
-            &[rule_to("a", &[path("Exact", "/exact")])],
+            &[
+                rule_to("a", &[path("Exact", "/exact")]),
+                rule_to("c", &[path("PathPrefix", "/v12/long")]),
+            ],
         ),
     ]
 }
@@ -84,6 +87,8 @@ async fn requests_reach_the_backend_that_a_proxy_names() {
         (shop("/exact"), "a"),
         (shop("/v12"), "b"),
         (shop("/v12/x"), "a"),
+        (shop("/v12/long"), "b"),
+        (shop("/v12/long/x"), "c"),
         (shop("/h").header("x-in", "aBc"), "b"),
         (shop("/h"), "c"),
         (shop("/h").header("x-out", "abc"), "a"),

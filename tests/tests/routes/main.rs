@@ -11,6 +11,7 @@ mod http_filters;
 mod http_listeners;
 mod http_matches;
 mod http_proxies;
+mod http_proxy_routes;
 mod http_proxy_services;
 mod ingresses;
 mod l4_routes;

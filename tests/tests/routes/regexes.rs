@@ -175,7 +175,7 @@ async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
         path: Some(PathMatch {
             kind: Some(path_match::Kind::Regex(placeholder.clone())),
         }),
-        action: Some(Action::DirectResponse(DirectResponse { status: 500 })),
+        action: Some(Action::DirectResponse(DirectResponse::new(500))),
         ..Route::default()
     };
     let snapshot = Snapshot {

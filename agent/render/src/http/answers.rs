@@ -1,9 +1,11 @@
 //! Responses that Envoy generates itself.
 
+use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source};
 use envoy_types::pb::envoy::config::route::v3::{
     DirectResponseAction, route, route_action::ClusterNotFoundResponseCode,
 };
 use sesame_proto::refusal;
+use sesame_proto::schema::DirectResponse;
 
 /// Returns the action that answers every request with a status, or with 500 if Envoy would reject
 /// it.
@@ -17,6 +19,27 @@ pub(super) fn answer(status: u32) -> route::Action {
         },
         ..Default::default()
     })
+}
+
+/// Returns the action that answers with a status and a body. A longer body would make Envoy reject
+/// the whole route table.
+pub(super) fn direct(response: &DirectResponse) -> Result<route::Action, String> {
+    let DirectResponse { status, body } = response;
+    if body.len() > DirectResponse::MOST_BODY {
+        return Err(format!(
+            "the body has {} bytes; at most {} are allowed",
+            body.len(),
+            DirectResponse::MOST_BODY
+        ));
+    }
+    let mut action = answer(*status);
+    if let route::Action::DirectResponse(response) = &mut action {
+        response.body = (!body.is_empty()).then(|| DataSource {
+            specifier: Some(data_source::Specifier::InlineString(body.clone())),
+            ..Default::default()
+        });
+    }
+    Ok(action)
 }
 
 /// The answer for the share of an invalid backend.

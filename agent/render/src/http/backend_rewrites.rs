@@ -56,12 +56,15 @@ fn share(part: u128, total: u128) -> RuntimeFractionalPercent {
 
 /// Merges the rewrite of a backend with its rule's, which fills the unset parts.
 fn merged(rule: Option<&UrlRewrite>, backend: Option<&UrlRewrite>) -> Option<UrlRewrite> {
-    let (Some(UrlRewrite { host, path }), Some(rule)) = (backend, rule) else {
+    let (Some(backend), Some(rule)) = (backend, rule) else {
         return backend.or(rule).cloned();
     };
+    let keeps_host = backend.host.is_empty() && backend.host_header.is_empty();
+    let of_host = if keeps_host { rule } else { backend };
     Some(UrlRewrite {
-        host: if host.is_empty() { &rule.host } else { host }.clone(),
-        path: path.clone().or_else(|| rule.path.clone()),
+        host: of_host.host.clone(),
+        path: backend.path.clone().or_else(|| rule.path.clone()),
+        host_header: of_host.host_header.clone(),
     })
 }
 
@@ -76,7 +79,7 @@ mod tests {
             rewrite: host.map(|host| {
                 Box::new(UrlRewrite {
                     host: host.to_owned(),
-                    path: None,
+                    ..UrlRewrite::default()
                 })
             }),
             ..WeightedBackend::default()
@@ -89,7 +92,7 @@ mod tests {
             backends,
             rewrite: Some(Box::new(UrlRewrite {
                 host: "rule.test".to_owned(),
-                path: None,
+                ..UrlRewrite::default()
             })),
             ..Forward::default()
         };

@@ -15,7 +15,7 @@ use envoy_types::pb::envoy::config::route::v3::{
 use envoy_types::pb::envoy::extensions::filters::http::cors::v3::CorsPolicy;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
-use sesame_proto::expressions::{self, MOST_OF_ORIGINS};
+use sesame_proto::expressions::{self, MOST_INSTRUCTIONS, MOST_OF_ORIGINS};
 use sesame_proto::schema::{Cors, CorsOrigin, cors_origin};
 
 use super::paths::quote;
@@ -42,6 +42,8 @@ pub(crate) fn render(object: &str, cors: &Cors, problems: &mut RenderProblems) -
         allow_headers,
         expose_headers,
         max_age_seconds,
+        allow_private_network,
+        ignores_matched_headers: _,
     } = cors;
     let origins = usable(object, allow_origins, problems)
         .into_iter()
@@ -61,11 +63,9 @@ pub(crate) fn render(object: &str, cors: &Cors, problems: &mut RenderProblems) -
             "expose_headers",
             exposed(expose_headers, *allow_credentials),
         ),
-        max_age: match max_age_seconds {
-            0 => String::new(),
-            seconds => seconds.to_string(),
-        },
+        max_age: max_age_seconds.map_or_else(String::new, |seconds| seconds.to_string()),
         allow_credentials: wrappers::boolean(true).filter(|_| *allow_credentials),
+        allow_private_network_access: wrappers::boolean(true).filter(|_| *allow_private_network),
         // A preflight from another origin is answered here, without CORS headers, and never reaches
         // the backend.
         forward_not_matching_preflights: wrappers::boolean(false),
@@ -89,27 +89,32 @@ fn usable<'c>(
     problems: &mut RenderProblems,
 ) -> Vec<&'c cors_origin::Kind> {
     let mut usable = Vec::with_capacity(origins.len());
+    let mut costly = 0_u64;
     for (i, origin) in origins.iter().enumerate() {
         let Some(kind) = &origin.kind else {
             continue;
         };
-        let simple = match kind {
-            cors_origin::Kind::Exact(_) => true,
-            cors_origin::Kind::Regex(pattern) => expressions::is_of_origins(pattern),
-        };
         let until_here = origins.get(..=i).map_or(u64::MAX, expressions::of_origins);
-        if simple && until_here <= MOST_OF_ORIGINS {
+        if is_costly(kind) {
+            costly = costly.saturating_add(expressions::of_origins(std::slice::from_ref(origin)));
+        }
+        if costly <= MOST_INSTRUCTIONS && until_here <= MOST_OF_ORIGINS {
             usable.push(kind);
         } else {
             problems.add(
                 object,
                 format!(
-                    "CORS allow_origins[{i}]: expected literal text with at most one wildcard, and at most {MOST_OF_ORIGINS} instructions for all origins; it is left out"
+                    "CORS allow_origins[{i}]: at most {MOST_OF_ORIGINS} instructions are allowed for all origins, and {MOST_INSTRUCTIONS} for expressions with groups or several repetitions; it is left out"
                 ),
             );
         }
     }
     usable
+}
+
+/// Returns true for an expression whose states RE2 may be unable to cache.
+fn is_costly(origin: &cors_origin::Kind) -> bool {
+    matches!(origin, cors_origin::Kind::Regex(pattern) if !expressions::is_of_origins(pattern))
 }
 
 /// Returns the exposed headers. With credentials, browsers take `*` as a literal header name, and
@@ -138,12 +143,13 @@ pub(crate) fn preflight_route(
     name: &str,
     route_match: &RouteMatch,
     method: &str,
+    cors: &Cors,
     config: Any,
 ) -> RenderedRoute {
     RenderedRoute {
         route: EnvoyRoute {
             name: name.to_owned(),
-            r#match: Some(matches::preflight(route_match, method)),
+            r#match: Some(matches::preflight(route_match, method, cors)),
             action: Some(route::Action::Route(RouteAction {
                 cluster_specifier: Some(ClusterSpecifier::Cluster(REFUSED_CLUSTER.to_owned())),
                 cluster_not_found_response_code: ClusterNotFoundResponseCode::InternalServerError
@@ -167,10 +173,14 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
         allow_headers: _,
         expose_headers,
         max_age_seconds: _,
+        allow_private_network: _,
+        ignores_matched_headers: _,
     } = cors;
     // The filter's configuration already reports the omitted origins.
     let origins: Vec<String> = usable("", allow_origins, &mut RenderProblems::default())
         .into_iter()
+        // Every request is compared with these routes, but only its own with the filter's.
+        .filter(|origin| !is_costly(origin))
         .map(|origin| match origin {
             cors_origin::Kind::Exact(origin) => quote(origin),
             cors_origin::Kind::Regex(origin) => format!("(?:{origin})"),

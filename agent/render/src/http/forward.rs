@@ -12,7 +12,7 @@ use sesame_proto::schema::{
 use super::answers::{GRPC_REFUSAL, HTTP_REFUSAL, RefusalAnswer, UNAVAILABLE, answer};
 use super::backend_rewrites::{self, RequestPart};
 use super::headers::{self, HeaderChanges};
-use super::{hcm, mirrors, paths, retries, sessions};
+use super::{hcm, internal_redirect, mirrors, paths, retries, sessions};
 use crate::context::RenderContext;
 use crate::l4::weights::{self, REFUSED_CLUSTER, Share};
 use crate::rendered::RenderProblems;
@@ -58,6 +58,8 @@ fn render(
         retry,
         session,
         unavailable,
+        stream_idle_timeout_ms,
+        internal_redirect,
     } = forward;
     let shares = weights::shares(&route.name, backends, context, problems);
     let mut action = RouteAction {
@@ -65,11 +67,14 @@ fn render(
         timeout: wrappers::milliseconds(*request_timeout_ms),
         retry_policy: retries::render(retry.as_deref(), *backend_timeout_ms),
         request_mirror_policies: mirrors::render(&route.name, mirrors, context, problems),
+        internal_redirect_policy: internal_redirect.as_deref().map(internal_redirect::render),
         ..Default::default()
     };
     // The connection manager's idle timeout would cut a longer request without traffic, so the
     // request's timeout replaces it, even if disabled.
-    if *request_timeout_disabled || *request_timeout_ms > hcm::stream_idle_ms(context.edge) {
+    if let Some(timeout) = stream_idle_timeout_ms {
+        action.idle_timeout = wrappers::milliseconds(*timeout);
+    } else if *request_timeout_disabled || *request_timeout_ms > hcm::stream_idle_ms(context.edge) {
         action.idle_timeout = wrappers::milliseconds(*request_timeout_ms);
     }
     let RefusalAnswer { status, not_found } = match (route.grpc, *unavailable) {
@@ -138,11 +143,20 @@ fn rewrite_into(
     rewrite: &UrlRewrite,
     path: Option<&PathMatch>,
 ) -> Result<(), String> {
-    let UrlRewrite { host, path: to } = rewrite;
+    let UrlRewrite {
+        host,
+        path: to,
+        host_header,
+    } = rewrite;
     if !host.is_empty() {
         headers::check_target(host).map_err(|reason| format!("rewritten host: {reason}"))?;
         action.host_rewrite_specifier =
             Some(HostRewriteSpecifier::HostRewriteLiteral(host.clone()));
+    }
+    if host.is_empty() && !host_header.is_empty() {
+        headers::check_name(host_header).map_err(|why| format!("header of the host: {why}"))?;
+        action.host_rewrite_specifier =
+            Some(HostRewriteSpecifier::HostRewriteHeader(host_header.clone()));
     }
     if let Some(to) = to {
         match paths::replacement(path, to)? {

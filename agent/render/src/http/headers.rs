@@ -3,7 +3,8 @@
 use envoy_types::pb::envoy::config::core::v3::{
     HeaderValueOption, header_value_option::HeaderAppendAction,
 };
-use sesame_proto::schema::{Header, HeaderModifier};
+use sesame_proto::schema::header_part::{Fact, Kind};
+use sesame_proto::schema::{Header, HeaderModifier, HeaderPart};
 
 pub(crate) use crate::header_checks::{check_name, check_target, check_value, check_writable};
 use crate::rendered::RenderProblems;
@@ -37,23 +38,85 @@ pub(crate) fn changes(
         let result = result.map_err(|reason| format!("header `{name}`: {reason}"));
         problems.value(object, result, consequence).is_some()
     };
-    for (Header { name, value }, action) in sets.chain(adds) {
-        let checked = check_writable(name).and_then(|()| Ok(check_value(value)?));
-        if usable(name, checked, "it is left unchanged") {
+    for (header, action) in sets.chain(adds) {
+        let Header { name, value, parts } = header;
+        let checked = check_writable(name).and_then(|()| format(header));
+        let result = checked.as_ref().map(|_| ()).map_err(Clone::clone);
+        if let (true, Ok(format)) = (usable(name, result, "it is left unchanged"), checked) {
             changes.add.push(HeaderValueOption {
                 // By default Envoy drops a header with an empty value.
-                keep_empty_value: value.is_empty(),
-                // `%` starts an Envoy format, but the value is literal.
-                ..wrappers::header(name, value.replace('%', "%%"), action)
+                keep_empty_value: value.is_empty() && parts.is_empty(),
+                ..wrappers::header(name, format, action)
             });
         }
     }
+    changes.remove.extend(without_value(set));
     for name in remove {
         if usable(name, check_writable(name), "it is not removed") {
             changes.remove.push(name.clone());
         }
     }
     changes
+}
+
+/// Returns a header's value as Envoy's format.
+fn format(
+    Header {
+        name: _,
+        value,
+        parts,
+    }: &Header,
+) -> Result<String, String> {
+    if parts.is_empty() {
+        check_value(value)?;
+        return Ok(wrappers::literal(value));
+    }
+    let mut format = String::new();
+    for HeaderPart { kind } in parts {
+        match kind {
+            Some(Kind::Literal(text)) => {
+                check_value(text)?;
+                format.push_str(&wrappers::literal(text));
+            }
+            Some(Kind::RequestHeader(name)) => {
+                let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+                if name.is_empty() || !name.bytes().all(plain) {
+                    return Err(format!("`{name}` is not the name of a request header"));
+                }
+                format.extend(["%REQ(", name, ")%"]);
+            }
+            Some(Kind::Fact(fact)) => match Fact::try_from(*fact) {
+                Ok(Fact::Unknown) | Err(_) => return Err(format!("the fact {fact} is unknown")),
+                Ok(fact) => format.extend(["%", fact.as_str_name(), "%"]),
+            },
+            None => return Err("a part of its value is unknown".to_owned()),
+        }
+    }
+    check_value(&format)?;
+    Ok(format)
+}
+
+/// Returns the headers to remove before others are set: a client's own value must not pass for a
+/// fact that is missing. Envoy would leave it, because it does not set an empty value.
+fn without_value(set: &[Header]) -> impl Iterator<Item = String> {
+    let is_literal = |HeaderPart { kind }: &HeaderPart| matches!(kind, Some(Kind::Literal(text)) if !text.is_empty());
+    let is_used = |name: &str| {
+        let mut parts = set.iter().flat_map(|header| &header.parts);
+        parts.any(|HeaderPart { kind }| {
+            matches!(kind, Some(Kind::RequestHeader(it)) if it.eq_ignore_ascii_case(name))
+        })
+    };
+    set.iter().filter_map(
+        move |Header {
+                  name,
+                  value: _,
+                  parts,
+              }| {
+            let may_be_empty = !parts.is_empty() && !parts.iter().any(is_literal);
+            let removed = may_be_empty && check_writable(name).is_ok() && !is_used(name);
+            removed.then(|| name.clone())
+        },
+    )
 }
 
 impl HeaderChanges {

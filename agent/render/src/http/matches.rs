@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher:
 use sesame_proto::canonical_path::in_either_case;
 use sesame_proto::expressions::{self, MOST_INSTRUCTIONS};
 use sesame_proto::schema::text_match::Operator;
-use sesame_proto::schema::{PathMatch, StringMatch, TextMatch, path_match, string_match};
+use sesame_proto::schema::{Cors, PathMatch, StringMatch, TextMatch, path_match, string_match};
 
 use super::headers;
 use crate::wrappers;
@@ -62,10 +62,12 @@ pub(crate) fn render(
 
 /// Returns the match for preflights of requests with this method, or with any method if it is
 /// empty.
-pub(crate) fn preflight(route_match: &RouteMatch, method: &str) -> RouteMatch {
+pub(crate) fn preflight(route_match: &RouteMatch, method: &str, cors: &Cors) -> RouteMatch {
     let mut preflight = route_match.clone();
-    if !method.is_empty() {
-        // A browser does not include the request's own headers.
+    // A browser does not include the request's own headers.
+    if cors.ignores_matched_headers {
+        preflight.headers.retain(|header| header.name == "host");
+    } else if !method.is_empty() {
         preflight.headers.clear();
     }
     // Like the CORS filter, which requires both headers to be non-empty.

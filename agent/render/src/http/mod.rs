@@ -11,6 +11,7 @@ mod external_auth;
 mod forward;
 pub(crate) mod hcm;
 pub(crate) mod headers;
+mod internal_redirect;
 mod matches;
 mod mirrors;
 mod paths;

@@ -1,7 +1,10 @@
 //! Retries.
 
+use std::collections::BTreeSet;
+
 use envoy_types::pb::envoy::config::route::v3::{RetryPolicy, retry_policy::RetryBackOff};
 use sesame_proto::schema::Retry;
+use sesame_proto::schema::retry::Condition;
 
 use crate::wrappers;
 
@@ -63,15 +66,16 @@ pub(crate) fn render(retry: Option<&Retry>, backend_timeout_ms: u64) -> Option<R
             attempts,
             backoff_ms,
             unprocessed_only,
+            conditions,
         }) => RetryPolicy {
             retry_on: {
-                let failures = if *unprocessed_only {
-                    UNPROCESSED
-                } else {
-                    RESET
+                let failures = match (conditions.as_slice(), *unprocessed_only) {
+                    ([], true) => UNPROCESSED.to_owned(),
+                    ([], false) => RESET.to_owned(),
+                    (conditions, _) => with_conditions(conditions),
                 };
-                if statuses.is_empty() {
-                    failures.to_owned()
+                if statuses.is_empty() || !conditions.is_empty() {
+                    failures
                 } else {
                     format!("{failures},retriable-status-codes")
                 }
@@ -89,6 +93,17 @@ pub(crate) fn render(retry: Option<&Retry>, backend_timeout_ms: u64) -> Option<R
     Some(policy)
 }
 
+/// Returns these failures, and the ones that are safe to retry anyway.
+fn with_conditions(conditions: &[i32]) -> String {
+    let known = conditions
+        .iter()
+        .filter_map(|it| Condition::try_from(*it).ok());
+    let names = known.filter_map(Condition::name);
+    let mut all: BTreeSet<String> = CONNECTION.split(',').map(str::to_owned).collect();
+    all.extend(names);
+    Vec::from_iter(all).join(",")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,11 +115,24 @@ mod tests {
             attempts: 1_000_000,
             backoff_ms: 1,
             unprocessed_only: false,
+            conditions: Vec::new(),
         };
         let policy = render(Some(&retry), 0).expect("a policy");
         assert_eq!(policy.num_retries, wrappers::uint32(15));
         let backoff = policy.retry_back_off.expect("a backoff");
         assert_eq!(backoff.base_interval, wrappers::milliseconds(25));
+    }
+
+    #[test]
+    fn conditions_add_to_failures_before_requests() {
+        let retry = Retry {
+            attempts: 1,
+            conditions: vec![1, 3, 99, 3],
+            ..Retry::default()
+        };
+        let policy = render(Some(&retry), 0).expect("a policy");
+        let expected = "5xx,connect-failure,refused-stream,reset,reset-before-request";
+        assert_eq!(policy.retry_on, expected);
     }
 
     #[test]
@@ -115,6 +143,7 @@ mod tests {
                 attempts: 1,
                 backoff_ms: 0,
                 unprocessed_only,
+                conditions: Vec::new(),
             };
             render(Some(&retry), 0).map(|policy| policy.retry_on)
         };

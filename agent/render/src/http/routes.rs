@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use envoy_types::pb::envoy::config::route::v3::{Route as EnvoyRoute, RouteMatch, route};
 use envoy_types::pb::google::protobuf::Any;
 use sesame_proto::refusal;
-use sesame_proto::schema::{Cors, DirectResponse, Route, route::Action};
+use sesame_proto::schema::{Cors, Route, route::Action};
 
-use super::answers::answer;
+use super::answers::{answer, direct};
 use super::backend_rewrites::RequestPart;
 use super::forward::{self, changes_request};
 use super::headers::{self, HeaderChanges};
@@ -89,7 +89,7 @@ pub(crate) fn render(
         .value(name, routes, "its requests are answered with 500")
         .unwrap_or_else(|| vec![frame.with(answer(refusal::HTTP))]);
     let mut routes = match cors {
-        Some(cors) => with_cors(name, routes, cors, &frame.route_match, method),
+        Some(cors) => with_cors(route, routes, cors, &frame.route_match),
         None => routes,
     };
     if let Some(measured) = context.measured_as(name) {
@@ -155,9 +155,7 @@ impl RouteFrame<'_> {
                 });
                 Ok(variants.collect())
             }
-            Some(Action::DirectResponse(DirectResponse { status })) => {
-                Ok(vec![self.with(answer(*status))])
-            }
+            Some(Action::DirectResponse(response)) => Ok(vec![self.with(direct(response)?)]),
             None => Err("the route has no action".to_owned()),
         }
     }
@@ -197,21 +195,22 @@ impl RouteFrame<'_> {
 
 /// Returns the routes together with the additional CORS routes.
 fn with_cors(
-    name: &str,
+    route: &Route,
     routes: Vec<RenderedRoute>,
     cors: &Cors,
     route_match: &RouteMatch,
-    method: &str,
 ) -> Vec<RenderedRoute> {
+    let (name, method) = (&route.name, route.method.as_str());
+    let takes_preflights = cors.takes_preflights(route);
     let mut all = Vec::with_capacity(2 * routes.len() + 1);
     for mut rendered in routes {
         let headers = &mut rendered.route.response_headers_to_add;
         headers.push(cors::vary());
         if matches!(rendered.route.action, Some(route::Action::Route(_))) {
             // The filter answers preflights here if the route matches them.
-            let preflight = (!method.is_empty() && method != "OPTIONS").then(|| RenderedRoute {
+            let preflight = (!takes_preflights).then(|| RenderedRoute {
                 route: EnvoyRoute {
-                    r#match: Some(matches::preflight(route_match, method)),
+                    r#match: Some(matches::preflight(route_match, method, cors)),
                     ..rendered.route.clone()
                 },
                 filters: rendered.filters.clone(),
@@ -223,7 +222,13 @@ fn with_cors(
         if let Some(config) = rendered.filters.remove(cors::FILTER)
             && all.is_empty()
         {
-            all.push(cors::preflight_route(name, route_match, method, config));
+            all.push(cors::preflight_route(
+                name,
+                route_match,
+                method,
+                cors,
+                config,
+            ));
         }
         let allowed = cors::from_allowed_origins(cors, &rendered.route);
         all.extend(allowed.map(|route| RenderedRoute {

@@ -2,8 +2,9 @@
 
 use sesame_proto::schema::{
     Cors, CorsOrigin, DirectResponse, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward,
-    HeaderModifier, Mirror, PathMatch, PathModifier, Redirect, Retry, Route, SessionPersistence,
-    StringMatch, TextMatch, UrlRewrite, WeightedBackend, cors_origin, external_auth, path_match,
+    Header, HeaderModifier, HeaderPart, InternalRedirect, Mirror, PathMatch, PathModifier,
+    Redirect, Retry, Route, SessionPersistence, StringMatch, TextMatch, UrlRewrite,
+    WeightedBackend, cors_origin, external_auth, header_part, internal_redirect, path_match,
     path_modifier, route::Action, session_persistence, string_match, text_match::Operator,
 };
 
@@ -12,9 +13,21 @@ use super::parts::{API, WEB, forward, header, route, to};
 pub(super) fn every_route() -> Vec<Route> {
     let exact = |value: &str| Some(string_match::Kind::Exact(value.into()));
     let regex = |value: &str| Some(string_match::Kind::Regex(value.into()));
+    // Envoy must know all facts.
+    let facts = (1..=26).map(header_part::Kind::Fact);
+    let parts = [
+        header_part::Kind::Literal("50% of ".into()),
+        header_part::Kind::RequestHeader("x-header-1".into()),
+    ];
+    let parts = parts.into_iter().chain(facts);
+    let parts = Header {
+        name: "x-parts".into(),
+        value: String::new(),
+        parts: parts.map(|kind| HeaderPart { kind: Some(kind) }).collect(),
+    };
     let modifier = |value: &str| {
         Some(HeaderModifier {
-            set: vec![header("x-set", value)],
+            set: vec![header("x-set", value), parts.clone()],
             add: vec![header("x-add", value)],
             remove: vec!["x-remove".into()],
         })
@@ -43,7 +56,9 @@ pub(super) fn every_route() -> Vec<Route> {
         allow_methods: vec!["GET".into(), "OPTIONS".into()],
         allow_headers: vec!["x-header-1".into()],
         expose_headers: vec!["x-header-2".into()],
-        max_age_seconds: 3600,
+        max_age_seconds: Some(3600),
+        allow_private_network: credentials,
+        ignores_matched_headers: credentials,
     };
     vec![
         Route {
@@ -115,7 +130,10 @@ pub(super) fn every_route() -> Vec<Route> {
             ..route(
                 "exact",
                 "",
-                Action::DirectResponse(DirectResponse { status: 421 }),
+                Action::DirectResponse(DirectResponse {
+                    status: 421,
+                    body: "100% elsewhere\n".into(),
+                }),
             )
         },
         Route {
@@ -146,6 +164,7 @@ pub(super) fn every_route() -> Vec<Route> {
                     ],
                     rewrite: Some(Box::new(UrlRewrite {
                         host: "other.example.com".into(),
+                        host_header: String::new(),
                         path: path(path_modifier::Kind::Prefix("/".into())),
                     })),
                     mirrors: vec![
@@ -161,6 +180,13 @@ pub(super) fn every_route() -> Vec<Route> {
                         },
                     ],
                     request_timeout_ms: 600_500,
+                    stream_idle_timeout_ms: Some(1_500),
+                    internal_redirect: Some(Box::new(InternalRedirect {
+                        max: 3,
+                        statuses: vec![302, 307],
+                        cross_scheme: internal_redirect::CrossScheme::SafeOnly.into(),
+                        denies_repeated_route: true,
+                    })),
                     request_timeout_disabled: false,
                     backend_timeout_ms: 250,
                     retry: Some(Box::new(Retry {
@@ -168,6 +194,7 @@ pub(super) fn every_route() -> Vec<Route> {
                         attempts: 3,
                         backoff_ms: 25,
                         unprocessed_only: true,
+                        conditions: Vec::new(),
                     })),
                     session: Some(Box::new(SessionPersistence {
                         kind: Some(session_persistence::Kind::Cookie("session".into())),
@@ -183,7 +210,15 @@ pub(super) fn every_route() -> Vec<Route> {
             Action::Forward(Forward {
                 rewrite: Some(Box::new(UrlRewrite {
                     host: String::new(),
+                    host_header: "x-host".into(),
                     path: path(path_modifier::Kind::Full("/one".into())),
+                })),
+                retry: Some(Box::new(Retry {
+                    statuses: vec![429],
+                    attempts: 1,
+                    // Envoy must know all of them.
+                    conditions: (1..=16).collect(),
+                    ..Default::default()
                 })),
                 session: Some(Box::new(SessionPersistence {
                     kind: Some(session_persistence::Kind::Header("x-session".into())),

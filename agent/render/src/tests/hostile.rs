@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use sesame_proto::schema::{
     AppProtocol, Backend, Cors, CorsOrigin, DirectResponse, Edge, Endpoint, EndpointSet,
-    ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward, Header, HeaderModifier, L4Route,
-    Listener, Mirror, PathMatch, PathModifier, Port, Redirect, Retry, Route, RouteTable,
-    SessionPersistence, Snapshot, StringMatch, UrlRewrite, VirtualHost, WeightedBackend,
-    cors_origin, external_auth, path_match, path_modifier, route::Action, session_persistence,
-    string_match,
+    ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward, Header, HeaderModifier, HeaderPart,
+    InternalRedirect, L4Route, Listener, Mirror, PathMatch, PathModifier, Port, Redirect, Retry,
+    Route, RouteTable, SessionPersistence, Snapshot, StringMatch, UrlRewrite, VirtualHost,
+    WeightedBackend, cors_origin, external_auth, header_part, path_match, path_modifier,
+    route::Action, session_persistence, string_match,
 };
 
 use super::envoy::{envoy, validate};
@@ -56,7 +56,17 @@ const FRAMING: &[&str] = &[
 ];
 
 fn modifier() -> impl Strategy<Value = HeaderModifier> {
-    let header = || (field_name(), text()).prop_map(|(name, value)| Header { name, value });
+    let part = prop_oneof![
+        text().prop_map(header_part::Kind::Literal),
+        (0..40).prop_map(header_part::Kind::Fact),
+        text().prop_map(header_part::Kind::RequestHeader),
+    ];
+    let part = prop::option::of(part).prop_map(|kind| HeaderPart { kind });
+    let parts = prop::collection::vec(part, 0..3);
+    let header = || {
+        let all = (field_name(), text(), parts.clone());
+        all.prop_map(|(name, value, parts)| Header { name, value, parts })
+    };
     (header(), header(), field_name()).prop_map(|(set, add, remove)| HeaderModifier {
         set: vec![set],
         add: vec![add],
@@ -109,8 +119,16 @@ fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
                 let (name, cookie, cookie_max_age_seconds) = session;
                 Forward {
                     unavailable: false,
+                    stream_idle_timeout_ms: Some(backend_timeout_ms).filter(|_| cookie),
+                    internal_redirect: Some(Box::new(InternalRedirect {
+                        max: attempts,
+                        statuses: statuses.iter().copied().chain(302..309).collect(),
+                        cross_scheme: attempts.cast_signed(),
+                        denies_repeated_route: cookie,
+                    })),
                     backends,
                     rewrite: Some(Box::new(UrlRewrite {
+                        host_header: if cookie { host.clone() } else { String::new() },
                         host: host.clone(),
                         path,
                     })),
@@ -123,6 +141,11 @@ fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
                     request_timeout_disabled: cookie,
                     backend_timeout_ms,
                     retry: Some(Box::new(Retry {
+                        conditions: if cookie {
+                            vec![attempts.cast_signed(), 1]
+                        } else {
+                            Vec::new()
+                        },
                         statuses,
                         attempts,
                         backoff_ms,
@@ -189,7 +212,7 @@ fn action(names: Vec<String>) -> impl Strategy<Value = Option<Action>> {
                 implied_port,
             }))
         }),
-        1 => any::<u32>().prop_map(|status| Some(Action::DirectResponse(DirectResponse { status }))),
+        1 => (any::<u32>(), text()).prop_map(|(status, body)| Some(Action::DirectResponse(DirectResponse { status, body }))),
         1 => Just(None),
     ]
 }
@@ -209,7 +232,9 @@ fn route(names: Vec<String>) -> impl Strategy<Value = Route> {
             allow_methods: vec![b.clone()],
             allow_headers: vec![a.clone(), b],
             expose_headers: vec![a],
-            max_age_seconds: age,
+            max_age_seconds: Some(age),
+            allow_private_network: credentials,
+            ignores_matched_headers: credentials,
         });
     (
         text(),
@@ -400,7 +425,7 @@ fn virtual_host_expressions_stay_within_budget() {
         path: Some(PathMatch {
             kind: Some(path_match::Kind::Regex(pattern.to_owned())),
         }),
-        action: Some(Action::DirectResponse(DirectResponse { status: 200 })),
+        action: Some(Action::DirectResponse(DirectResponse::new(200))),
         ..Route::default()
     };
     let mut routes = vec![route(0, "[ab]*a[ab]{2000}c")];

@@ -127,7 +127,7 @@ fn unmatchable_protective_routes_are_refused_not_omitted() {
         name: name.into(),
         kind: None,
     };
-    let refuses = || Action::DirectResponse(DirectResponse { status: 500 });
+    let refuses = || Action::DirectResponse(DirectResponse::new(500));
     let expression = |path: &str, expression: &str| PathMatch {
         kind: Some(path_match::Kind::Regex(format!("{path}{expression}"))),
     };

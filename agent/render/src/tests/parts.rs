@@ -59,6 +59,7 @@ pub(crate) fn header(name: &str, value: &str) -> Header {
     Header {
         name: name.into(),
         value: value.into(),
+        parts: Vec::new(),
     }
 }
 

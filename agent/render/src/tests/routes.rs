@@ -126,7 +126,7 @@ fn direct_answers_use_cors_headers_of_route() {
         implied_port: 443,
         ..Default::default()
     });
-    let answer = Action::DirectResponse(DirectResponse { status: 500 });
+    let answer = Action::DirectResponse(DirectResponse::new(500));
     // A redirect for all hosts is two routes: with and without a port in `Host`.
     for (action, expected) in [(redirect, 5), (answer, 3)] {
         let routes = printed_routes(&[Route {

@@ -36,8 +36,8 @@ pub struct ProxyHost {
     pub tls: Option<ProxyTls>,
     /// Not served; protects.
     pub authorization: Option<Noted>,
-    /// Not served.
-    pub cors_policy: Option<Noted>,
+    /// CORS for all routes.
+    pub cors_policy: Option<ProxyCors>,
     /// Not served; protects.
     pub rate_limit_policy: Option<Noted>,
     /// Not served; protects.
@@ -46,6 +46,26 @@ pub struct ProxyHost {
     pub ip_allow_policy: Vec<Noted>,
     /// Not served; protects.
     pub ip_deny_policy: Vec<Noted>,
+}
+
+/// `CORSPolicy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyCors {
+    /// Requests may have credentials.
+    pub allow_credentials: bool,
+    /// `*`, origins, or RE2 for whole origins.
+    pub allow_origin: Vec<String>,
+    /// Methods.
+    pub allow_methods: Vec<String>,
+    /// Headers that requests may have.
+    pub allow_headers: Vec<String>,
+    /// Headers that pages may read.
+    pub expose_headers: Vec<String>,
+    /// Duration of Go for which preflights are cached; 0 for none.
+    pub max_age: String,
+    /// Pages of public networks may send requests to private ones.
+    pub allow_private_network: bool,
 }
 
 /// `TLS`.
@@ -202,8 +222,8 @@ pub struct ProxyRoute {
     pub request_redirect_policy: Option<ProxyRedirect>,
     /// An answer, instead of Services.
     pub direct_response_policy: Option<ProxyDirectResponse>,
-    /// Not served.
-    pub internal_redirect_policy: Option<Noted>,
+    /// Redirects by Services that are not passed to the client.
+    pub internal_redirect_policy: Option<ProxyInternalRedirect>,
     /// Which provider's token the route needs.
     pub jwt_verification_policy: Option<ProxyJwtVerification>,
     /// Not served; protects.
@@ -238,8 +258,8 @@ pub struct ProxyJwtVerification {
 pub struct ProxyTimeouts {
     /// For the whole response; 15 seconds when empty.
     pub response: String,
-    /// Not served.
-    pub idle: Option<Noted>,
+    /// Without data in either direction; the Gateway's setting when empty.
+    pub idle: String,
     /// For unused connections to backends; an hour when empty.
     pub idle_connection: String,
 }
@@ -315,13 +335,27 @@ pub struct ProxyRedirect {
     pub prefix: Option<Box<str>>,
 }
 
+/// `HTTPInternalRedirectPolicy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyInternalRedirect {
+    /// Largest number of redirects of a request; 0 for one.
+    pub max_internal_redirects: i32,
+    /// 301, 302 (the default), 303, 307 or 308.
+    pub redirect_response_codes: Vec<i32>,
+    /// `Always`, `Never` (the default) or `SafeOnly`.
+    pub allow_cross_scheme_redirect: String,
+    /// True to pass a redirect that leads to the same route as an earlier one.
+    pub deny_repeated_route_redirect: bool,
+}
+
 /// `HTTPDirectResponsePolicy`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyDirectResponse {
     /// 200 to 599.
     pub status_code: i32,
-    /// Not served.
+    /// Text of at most 4096 bytes.
     pub body: String,
 }
 

@@ -1,6 +1,7 @@
 //! The answer of the route that takes a request.
 
 use sesame_proto::refusal;
+use sesame_proto::schema::retry::Condition;
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{DirectResponse, Forward, Redirect, Retry, Route, Snapshot, UrlRewrite};
 
@@ -76,7 +77,7 @@ fn action(
     match &route.action {
         Some(Action::Forward(it)) => forward(snapshot, route, it, request),
         Some(Action::Redirect(it)) => redirect(route, it, domain, request),
-        Some(Action::DirectResponse(DirectResponse { status })) => {
+        Some(Action::DirectResponse(DirectResponse { status, body })) => {
             let status = if (200..600).contains(status) {
                 *status
             } else {
@@ -87,6 +88,8 @@ fn action(
                     "the host belongs to {}, which uses separate connections",
                     route.name
                 ),
+                _ if !body.is_empty() => format!("the rule answers with {} bytes", body.len()),
+                200..500 => "the rule answers without a backend".to_owned(),
                 _ => "the rule or all of its backends are invalid".to_owned(),
             };
             Ok(request.answered(status, reason))
@@ -129,6 +132,8 @@ fn forward(
         retry,
         session: _,
         unavailable,
+        stream_idle_timeout_ms: _,
+        internal_redirect: _,
     } = forward;
     let status = match (route.grpc, *unavailable) {
         (true, _) => refusal::GRPC,
@@ -144,7 +149,13 @@ fn forward(
     if backends.iter().all(|it| it.refused.is_some()) {
         return Ok(request.answered(status, "none of the rule's backends is valid".to_owned()));
     }
-    let UrlRewrite { host, path } = rewrite.as_deref().cloned().unwrap_or_default();
+    let UrlRewrite {
+        host,
+        path,
+        host_header,
+    } = rewrite.as_deref().cloned().unwrap_or_default();
+    let of_header = Some(&host_header).filter(|it| !it.is_empty());
+    let of_header = of_header.and_then(|name| request.filled(name));
     let path = match &path {
         Some(to) => location::replaced(route.path.as_ref(), to, request, false)?,
         None => request.path_and_query(),
@@ -153,7 +164,7 @@ fn forward(
     Ok(ExplainedOutcome::Forwarded {
         backends,
         host: if host.is_empty() {
-            request.authority.clone()
+            of_header.unwrap_or_else(|| request.authority.clone())
         } else {
             host
         },
@@ -171,6 +182,7 @@ fn retries(retry: Option<&Retry>) -> String {
         attempts,
         backoff_ms,
         unprocessed_only,
+        conditions,
     }) = retry
     else {
         return RETRIES.to_owned();
@@ -179,7 +191,14 @@ fn retries(retry: Option<&Retry>) -> String {
         return "none".to_owned();
     }
     let most = (*attempts).min(Retry::MOST_ATTEMPTS);
-    let mut words = if *unprocessed_only {
+    let conditions = conditions
+        .iter()
+        .filter_map(|it| Condition::try_from(*it).ok());
+    let names: Vec<String> = conditions.filter_map(Condition::name).collect();
+    let mut words = if !names.is_empty() {
+        let names = names.join(", ");
+        format!("up to {most}, while no backend has seen the request, and on {names}")
+    } else if *unprocessed_only {
         format!("up to {most}, while no backend has processed the request")
     } else {
         format!("up to {most}, when a connection breaks or an attempt times out")

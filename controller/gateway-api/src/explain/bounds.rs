@@ -238,6 +238,7 @@ mod tests {
         let header = |i: usize| Header {
             name: format!("x-{i}"),
             value: long(),
+            parts: Vec::new(),
         };
         HeaderModifier {
             set: (0..16).map(header).collect(),

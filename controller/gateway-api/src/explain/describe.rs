@@ -1,8 +1,11 @@
 //! Matches and changes as text.
 
+use std::borrow::Cow;
+
 use sesame_proto::schema::text_match::Operator;
 use sesame_proto::schema::{
-    HeaderModifier, PathMatch, Route, StringMatch, TextMatch, path_match, string_match,
+    Header, HeaderModifier, HeaderPart, PathMatch, Route, StringMatch, TextMatch, header_part,
+    path_match, string_match,
 };
 
 /// Returns a match as text.
@@ -80,15 +83,38 @@ pub(super) fn changes(
         parts.push(format!(
             "sets {} to {:?}{}",
             header.name,
-            header.value,
+            header_value(header),
             before.unwrap_or_default()
         ));
     }
     for header in add {
-        parts.push(format!("adds {}: {:?}", header.name, header.value));
+        parts.push(format!("adds {}: {:?}", header.name, header_value(header)));
     }
     parts.extend(remove.iter().map(|name| format!("removes {name}")));
     parts.join(", ")
+}
+
+/// Returns the value of a header, with `%` around the names of facts.
+fn header_value(
+    Header {
+        name: _,
+        value,
+        parts,
+    }: &Header,
+) -> Cow<'_, str> {
+    if parts.is_empty() {
+        return Cow::Borrowed(value);
+    }
+    let parts = parts.iter().map(|HeaderPart { kind }| match kind {
+        Some(header_part::Kind::Literal(text)) => text.clone(),
+        Some(header_part::Kind::RequestHeader(name)) => format!("%REQ({name})%"),
+        Some(header_part::Kind::Fact(fact)) => {
+            let fact = header_part::Fact::try_from(*fact).unwrap_or_default();
+            format!("%{}%", fact.as_str_name())
+        }
+        None => String::new(),
+    });
+    Cow::Owned(parts.collect())
 }
 
 /// Describes the host of a match.

@@ -1,5 +1,8 @@
 //! Effects of a route's filters on one request, in their order.
 
+use std::borrow::Cow;
+
+use sesame_proto::expressions::is_of_origins;
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{
     Cors, CorsOrigin, ExternalAuth, HeaderModifier, Mirror, Route, SessionPersistence, UrlRewrite,
@@ -20,7 +23,16 @@ pub(super) fn of(
 ) -> Vec<ExplainedFilter> {
     let mut filters = Vec::new();
     if let Some(cors) = &route.cors {
-        filters.push(filter("CORS", cors_effect(cors, request, expressions)));
+        let mut cors = Cow::Borrowed(&**cors);
+        if !matches!(route.action, Some(Action::Forward(_))) {
+            // The proxy's own answers have headers for simple expressions only.
+            let origins = &mut cors.to_mut().allow_origins;
+            origins.retain(|it| match &it.kind {
+                Some(cors_origin::Kind::Regex(pattern)) => is_of_origins(pattern),
+                _ => true,
+            });
+        }
+        filters.push(filter("CORS", cors_effect(&cors, request, expressions)));
     }
     filters.extend(route.external_auth.as_deref().map(authorized));
     let forward = match &route.action {
@@ -37,6 +49,10 @@ pub(super) fn of(
     if let Some(forward) = forward {
         if let Some(rewrite) = &forward.rewrite {
             filters.push(rewritten(rewrite, route, request));
+        }
+        if forward.internal_redirect.is_some() {
+            let effect = "the proxy follows redirects by the backend, within limits";
+            filters.push(filter("InternalRedirect", effect.to_owned()));
         }
         let mirrors = forward.mirrors.iter();
         filters.extend(mirrors.map(|mirror| filter("RequestMirror", mirror_effect(mirror))));
@@ -118,10 +134,18 @@ pub(super) fn rewritten(
     route: &Route,
     request: &Compared,
 ) -> ExplainedFilter {
-    let UrlRewrite { host, path } = rewrite;
+    let UrlRewrite {
+        host,
+        path,
+        host_header,
+    } = rewrite;
     let mut parts = Vec::new();
     if !host.is_empty() {
         parts.push(format!("the host becomes {host}"));
+    } else if !host_header.is_empty() {
+        parts.push(format!(
+            "header {host_header} becomes the host, if it is there"
+        ));
     }
     if let Some(modifier) = path {
         parts.push(

@@ -90,22 +90,28 @@ pub(super) fn is_preflight(
     expressions: &mut Expressions,
 ) -> bool {
     let any_method = route.method.is_empty();
-    // A route without a method, or with this one, takes preflights itself.
-    if route.cors.is_none() || (forwards && (any_method || route.method == "OPTIONS")) {
+    let Some(cors) = &route.cors else {
+        return false;
+    };
+    if forwards && cors.takes_preflights(route) {
         return false;
     }
     let wanted = request.filled("access-control-request-method");
     let method = wanted.is_some_and(|wanted| any_method || wanted == route.method);
     // Browsers do not send the request's own headers in a preflight.
-    let headers = route.headers.iter().filter(|_| any_method);
+    let mut headers = route.headers.iter().filter(|header| {
+        if cors.ignores_matched_headers {
+            header.name == "host"
+        } else {
+            any_method
+        }
+    });
     request.method == "OPTIONS"
         && method
         && request.filled("origin").is_some()
         && (!route.grpc || request.grpc)
         && of_path(route, request, expressions).is_none()
-        && headers
-            .map(|header| of_header(header, request, expressions))
-            .all(|reason| reason.is_none())
+        && headers.all(|header| of_header(header, request, expressions).is_none())
         && route
             .query_params
             .iter()

@@ -13,6 +13,10 @@ pub(super) fn why_first(first: &Route, later: &Route) -> String {
         (compare(first, later, |it| !it.grpc), "takes gRPC only"),
         (compare(first, later, not_exact), "matches an exact path"),
         (
+            compare(first, later, |it| layer(it) == 0 || !is_regex(it)),
+            "matches a regular expression of an HTTPProxy or Ingress",
+        ),
+        (
             compare(first, later, |it| Reverse(path_length(it))),
             "matches a longer path",
         ),

@@ -238,6 +238,7 @@ fn a_rewrite_changes_the_path_that_backends_get() {
         if let Some(Action::Forward(forward)) = &mut route.action {
             forward.rewrite = Some(Box::new(UrlRewrite {
                 host: "h.test".to_owned(),
+                host_header: String::new(),
                 path: Some(PathModifier {
                     kind: Some(path_modifier::Kind::Prefix(to.to_owned())),
                 }),
@@ -278,7 +279,7 @@ fn preflight_goes_to_route_of_actual_request() {
 #[test]
 fn an_invalid_rule_answers_by_itself() {
     let mut broken = route("broken", prefix("/"));
-    broken.action = Some(Action::DirectResponse(DirectResponse { status: 500 }));
+    broken.action = Some(Action::DirectResponse(DirectResponse::new(500)));
     let mut gone = route("gone", prefix("/gone"));
     if let Some(Action::Forward(forward)) = &mut gone.action {
         forward.backends[0].backend = String::new();

@@ -94,9 +94,7 @@ fn refusing_listener(host: &VirtualHost) -> Option<&str> {
     let [only] = host.routes.as_slice() else {
         return None;
     };
-    let refused = Action::DirectResponse(DirectResponse {
-        status: refusal::HTTP,
-    });
+    let refused = Action::DirectResponse(DirectResponse::new(refusal::HTTP));
     if only.action.as_ref() != Some(&refused) {
         return None;
     }

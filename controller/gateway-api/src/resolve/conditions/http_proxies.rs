@@ -6,7 +6,7 @@ use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::ingresses::INGRESS_CONTROLLER;
 use crate::resolve::proxies::CheckedProxy;
 use crate::resolve::routes::Routes;
-use crate::resolve::tables::LostRequests;
+use crate::resolve::tables::{LostRequests, Unreached};
 use crate::status::{
     Condition, ConditionStatus, ConditionType, ProxyDetail, Reason, RouteParentStatus, RouteStatus,
 };
@@ -51,8 +51,16 @@ fn details(proxy: &CheckedProxy<'_>, lost: &LostRequests) -> Vec<ProxyDetail> {
         details.push(detail(false, "Orphaned", "Orphaned", why));
     }
     let routes = proxy.routes.iter();
-    if let Some(why) = routes.clone().find_map(|it| lost.unreached.get(it)) {
-        details.push(detail(true, "RouteError", "Overridden", why));
+    for duplicate in [true, false] {
+        let mut lost = routes.clone().filter_map(|it| lost.unreached.get(it));
+        if let Some(Unreached { message, .. }) = lost.find(|it| it.duplicate == duplicate) {
+            let reason = if duplicate {
+                "DuplicateMatch"
+            } else {
+                "Overridden"
+            };
+            details.push(detail(true, "RouteError", reason, message));
+        }
     }
     if let Some((_, why)) = routes.clone().find_map(|it| lost.displaced.get(&(*it, 0))) {
         details.push(detail(false, "RouteError", "Displaced", why));

@@ -68,7 +68,7 @@ fn conditions(ingress: &CheckedIngress<'_>, lost: &LostRequests) -> Vec<Conditio
     let mut message = "the rules are attached".to_owned();
     if let Some(unreached) = unreached {
         message.push_str("; ");
-        message.push_str(unreached);
+        message.push_str(&unreached.message);
     }
     let mut conditions = vec![
         accepted.accepted(&message, generation),

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::parents::RouteParent;
 use crate::resolve::routes::{CheckedRoute, Routes};
+use crate::resolve::tables::Unreached;
 use crate::status::{
     Condition, ConditionStatus, ConditionType, GOOD, Grounds, Reason, RouteParentStatus,
     RouteStatus, Verdict,
@@ -19,7 +20,7 @@ pub(crate) fn statuses(
     routes: &Routes<'_>,
     gateways: &[CheckedGateway<'_>],
     displaced: &BTreeMap<(usize, usize), Grounds>,
-    unreached: &BTreeMap<usize, String>,
+    unreached: &BTreeMap<usize, Unreached>,
     controller_name: &str,
 ) -> BTreeMap<ObjectKey, RouteStatus> {
     let status = |(place, route): (usize, &CheckedRoute<'_>)| {
@@ -36,7 +37,7 @@ pub(crate) fn statuses(
                     gateway,
                     (
                         displaced.get(&(place, i)),
-                        unreached.get(&place).map(String::as_str),
+                        unreached.get(&place).map(|it| it.message.as_str()),
                     ),
                 ),
             })

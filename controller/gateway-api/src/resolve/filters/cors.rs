@@ -65,7 +65,9 @@ pub(crate) fn read(spec: &Cors) -> Result<schema::Cors, String> {
         allow_methods: allow_methods.clone(),
         allow_headers: allow_headers.clone(),
         expose_headers: expose_headers.clone(),
-        max_age_seconds,
+        max_age_seconds: Some(max_age_seconds),
+        allow_private_network: false,
+        ignores_matched_headers: false,
     })
 }
 
@@ -76,7 +78,7 @@ const OPEN_HOST: &str = "[a-z0-9._-]+";
 /// Reads `*` or `<scheme>://<host>[:<port>]`, where the host may be `*` or start with `*.`.
 ///
 /// Browsers leave out the scheme's own port, so it is dropped here too. `*` stands for any number of labels.
-fn origin(text: &str) -> Result<schema::cors_origin::Kind, String> {
+pub(crate) fn origin(text: &str) -> Result<schema::cors_origin::Kind, String> {
     use schema::cors_origin::Kind;
     const SHAPE: &str =
         "is not an origin; expected \"*\" or for instance \"https://*.example.com:8443\"";

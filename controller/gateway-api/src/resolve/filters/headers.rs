@@ -44,13 +44,14 @@ fn read_list(
             found.push(schema::Header {
                 name: name.clone(),
                 value: value.clone(),
+                parts: Vec::new(),
             });
         }
     }
     Ok(found)
 }
 
-fn check_name(at: Arguments<'_>, name: &str) -> Result<(), String> {
+pub(crate) fn check_name(at: Arguments<'_>, name: &str) -> Result<(), String> {
     names::check_token(at, name)?;
     check_writable(at, name)
 }

@@ -120,6 +120,7 @@ pub(crate) fn read_rewrite(
     Ok(schema::UrlRewrite {
         host: read_hostname(hostname.as_deref())?,
         path: read_path(path.as_ref(), one_prefix)?,
+        host_header: String::new(),
     })
 }
 

@@ -39,7 +39,7 @@ pub(super) fn action<'w>(
     };
     let message = format!("{at}: {why}; its requests are answered with {status}");
     faults.references.refuse(reason, message);
-    Action::Respond(status)
+    Action::respond(status)
 }
 
 fn forward<'w>(

@@ -1,6 +1,7 @@
 //! Contour's annotations of an Ingress: timeouts, retries, versions of TLS, and the namespace of its
 //! Secrets.
 
+use sesame_proto::schema::retry::Condition;
 use sesame_proto::schema::{Forward, Retry};
 
 use crate::api::{Metadata, OF_CONTOUR};
@@ -97,13 +98,8 @@ impl Forwarding {
             ..Retry::default()
         };
         for condition in conditions.split(',').map(str::trim) {
-            if !add_condition(&mut retry, condition) {
-                read.fault(
-                    RETRY_ON,
-                    condition,
-                    "expected 5xx, gateway-error, retriable-4xx, reset, \
-                    reset-before-request, connect-failure or refused-stream",
-                );
+            if let Err(why) = add_condition(&mut retry, condition) {
+                read.fault(RETRY_ON, condition, &why);
             }
         }
         if let Some(number) = get(metadata, NUM_RETRIES) {
@@ -137,7 +133,7 @@ impl Forwarding {
         if ["infinity", "infinite"].contains(&value) {
             return Some(0);
         }
-        let read = durations::milliseconds(value);
+        let read = durations::of_go(value);
         if read.is_err() {
             self.fault(
                 name,
@@ -161,24 +157,23 @@ pub(crate) fn attempts(number: i32) -> u32 {
     number.map_or(0, |number| number.clamp(1, Retry::MOST_ATTEMPTS))
 }
 
-/// Adds a condition of Envoy's `retry_on`. Returns false if it is unknown.
-pub(crate) fn add_condition(retry: &mut Retry, condition: &str) -> bool {
-    let statuses = match condition {
-        // Connections that fail before a request is sent are always retried.
-        "connect-failure" | "refused-stream" | "reset-before-request" => return true,
-        "retriable-4xx" => 409..=409,
-        "gateway-error" => 502..=504,
-        "5xx" => 500..=599,
-        "reset" => 0..=0,
-        _ => return false,
+/// Adds a condition of Envoy's `retry_on`. The error is the reason why it has no effect.
+pub(crate) fn add_condition(retry: &mut Retry, condition: &str) -> Result<(), String> {
+    let Some(known) = Condition::named(condition) else {
+        return Err("unknown; expected for instance 5xx, gateway-error or reset".to_owned());
     };
-    if condition != "retriable-4xx" {
-        retry.unprocessed_only = false;
-    }
-    retry.statuses.extend(statuses.filter(|status| *status > 0));
-    retry.statuses.sort_unstable();
-    retry.statuses.dedup();
-    true
+    let needed = match known {
+        Condition::RetriableStatusCodes if retry.statuses.is_empty() => "status codes",
+        Condition::RetriableHeaders => "names of headers, which nothing sets",
+        Condition::Http3PostConnectFailure => "backends with HTTP/3",
+        _ => {
+            retry.conditions.push(known.into());
+            retry.conditions.sort_unstable();
+            retry.conditions.dedup();
+            return Ok(());
+        }
+    };
+    Err(format!("it needs {needed}"))
 }
 
 #[cfg(test)]
@@ -219,25 +214,31 @@ mod tests {
             let (forward, faults) = forward(annotations);
             let retry = forward
                 .retry
-                .map(|it| (it.statuses, it.attempts, it.unprocessed_only));
+                .map(|it| (it.conditions, it.attempts, it.unprocessed_only));
             (retry, forward.backend_timeout_ms, faults)
         };
-        let all: Vec<u32> = (500..600).collect();
+        let of = |conditions: &[Condition]| {
+            let conditions = conditions.iter();
+            conditions.map(|it| i32::from(*it)).collect::<Vec<_>>()
+        };
+        let server_errors = of(&[Condition::ServerError, Condition::GatewayError]);
+        let client_errors = of(&[Condition::GatewayError, Condition::Retriable4xx]);
+        let connections = of(&[Condition::ConnectFailure]);
         assert_eq!(retry(&[("num-retries", "3")]), (None, 0, 0));
         assert_eq!(
             retry(&[
                 ("retry-on", "gateway-error, retriable-4xx"),
                 ("per-try-timeout", "2s")
             ]),
-            (Some((vec![409, 502, 503, 504], 1, false)), 2_000, 0)
+            (Some((client_errors, 1, true)), 2_000, 0)
         );
         assert_eq!(
             retry(&[("retry-on", "5xx,gateway-error"), ("num-retries", "1000")]),
-            (Some((all, Retry::MOST_ATTEMPTS, false)), 0, 0)
+            (Some((server_errors, Retry::MOST_ATTEMPTS, true)), 0, 0)
         );
         assert_eq!(
             retry(&[("retry-on", "connect-failure,odd"), ("num-retries", "-1")]),
-            (Some((Vec::new(), 0, true)), 0, 1)
+            (Some((connections, 0, true)), 0, 1)
         );
     }
 

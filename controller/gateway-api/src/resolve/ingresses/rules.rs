@@ -199,7 +199,7 @@ impl IngressHostRules<'_> {
     fn refuse_each(&mut self) {
         self.standing = 0;
         for rule in &mut self.rules {
-            rule.action = Action::Respond(refusal::HTTP);
+            rule.action = Action::respond(refusal::HTTP);
         }
     }
 

@@ -1,12 +1,12 @@
 //! Redirects and direct responses of HTTPProxies.
 
-use sesame_proto::schema::{PathModifier, path_modifier};
+use sesame_proto::schema::{DirectResponse, PathModifier, path_modifier};
 
 use super::rules::RouteFault;
 use crate::api::{ProxyDirectResponse, ProxyRedirect, RequestRedirect};
 use crate::resolve::filters::rewrites::{RedirectTo, read_redirect};
 use crate::resolve::routes::rules::Action;
-use crate::resolve::syntax::names;
+use crate::resolve::syntax::{limits, names};
 
 pub(super) fn redirect(to: &ProxyRedirect, has_prefix: bool) -> Result<RedirectTo, RouteFault> {
     let ProxyRedirect {
@@ -53,13 +53,16 @@ pub(super) fn redirect(to: &ProxyRedirect, has_prefix: bool) -> Result<RedirectT
 }
 
 pub(super) fn direct_response(answer: &ProxyDirectResponse) -> Result<Action, RouteFault> {
-    let ProxyDirectResponse {
-        status_code,
-        body: _,
-    } = answer;
-    if let Ok(status @ 200..=599) = u32::try_from(*status_code) {
-        return Ok(Action::Respond(status));
-    }
-    let why = format!("directResponsePolicy.statusCode {status_code}; expected 200 to 599");
-    Err((("RouteError", "DirectResponseNotValid"), why))
+    let ProxyDirectResponse { status_code, body } = answer;
+    let fault = |why| (("RouteError", "DirectResponseNotValid"), why);
+    let Ok(status @ 200..=599) = u32::try_from(*status_code) else {
+        let why = format!("directResponsePolicy.statusCode {status_code}; expected 200 to 599");
+        return Err(fault(why));
+    };
+    let field = "directResponsePolicy.body";
+    limits::characters(field, body, DirectResponse::MOST_BODY).map_err(fault)?;
+    Ok(Action::Respond(DirectResponse {
+        status,
+        body: body.clone(),
+    }))
 }

@@ -7,7 +7,9 @@
 mod answers;
 mod conditions;
 mod connections;
+mod cors;
 mod details;
+mod forwarding;
 mod header_policies;
 mod load_balancing;
 mod roots;
@@ -19,7 +21,7 @@ mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sesame_proto::refusal;
+use sesame_proto::{refusal, schema};
 
 pub use self::connections::{AuthorityRef, authority_refs};
 use self::details::Details;
@@ -162,13 +164,22 @@ fn add<'w>(
     }
     let withdraws = settings.and_then(|it| it.invalid.as_ref()) == Some(&InvalidProxies::Withdraw);
     let mut skipped_below = None;
+    let policy = root.virtualhost.cors_policy.as_ref();
+    let policy = policy.map(|policy| cors::read(policy, lookup.regexes));
+    let policy = policy.and_then(|read| {
+        let report = |why| {
+            let why = format!("corsPolicy: {why}; responses have no CORS headers");
+            details.error(&root.name, ("CORSError", "PolicyDidNotParse"), why);
+        };
+        read.map_err(report).ok()
+    });
     for place in places {
         if skipped_below.is_some_and(|depth| place.depth > depth) {
             continue;
         }
         skipped_below = None;
         let owner = RuleOwner::of(Kind::HttpProxy, &place.proxy.metadata);
-        let (mut rules, policed) = rules(lookup, &owner, root, place, details);
+        let (mut rules, policed) = rules(lookup, &owner, (root, policy.as_ref()), place, details);
         if withdraws && details.withdraws(&place.name) {
             let why = "no route of this HTTPProxy or below it is served, because it has errors and \
                        spec.ingress.invalid of the configuration is Withdraw";
@@ -202,7 +213,7 @@ fn add<'w>(
 fn rules<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     owner: &RuleOwner<'w>,
-    root: &Root<'w>,
+    (root, policy): (&Root<'w>, Option<&schema::Cors>),
     place: &Place<'w>,
     details: &mut Details,
 ) -> (Vec<CheckedRule>, Vec<PolicedBackend<'w>>) {
@@ -224,7 +235,7 @@ fn rules<'w>(
         .or_else(|| of_place.refusal("routes"));
     let refuse = |index, route_match: RouteMatch, status| CheckedRule {
         first: place.number,
-        action: Action::Respond(status),
+        action: Action::respond(status),
         ..CheckedRule::refusing(index, vec![one_label.applied_to(route_match)])
     };
     let mut cx = lookup.rule_context(owner);
@@ -257,15 +268,13 @@ fn rules<'w>(
     let last = spec.routes.len();
     let dead_ends = place.dead_ends.iter().cloned();
     rules.extend(dead_ends.map(|dead_end| refuse(last, dead_end, BAD_GATEWAY)));
-    let checked = Rules::Requests(rules);
-    let affordable = checked.affordable(cx.route, 1);
-    let Rules::Requests(mut rules) = checked else {
-        return (Vec::new(), Vec::new());
-    };
-    if let Err(why) = affordable {
-        details.error(&place.name, ("SpecError", "TooLarge"), why);
-        rules = vec![refuse(last, place.inherited.whole(), refusal::HTTP)];
+    for rule in &mut rules {
+        rule.cors = policy.cloned().map(Box::new);
     }
+    let rules = affordable(rules, cx.route).unwrap_or_else(|why| {
+        details.error(&place.name, ("SpecError", "TooLarge"), why);
+        vec![refuse(last, place.inherited.whole(), refusal::HTTP)]
+    });
     (rules, policed.into_iter().collect())
 }
 
@@ -279,9 +288,19 @@ fn reweight(rules: &mut [CheckedRule], settings: Option<&IngressSettings>) {
         if let Action::Forward(forward) = &mut rule.action {
             forward.backends.retain(|share| !share.backend.is_empty());
             if forward.backends.iter().all(|share| share.weight == 0) {
-                rule.action = Action::Respond(refusal::UNAVAILABLE);
+                rule.action = Action::respond(refusal::UNAVAILABLE);
             }
         }
+    }
+}
+
+/// Fails if the rules of a route exceed a limit.
+fn affordable(rules: Vec<CheckedRule>, route: &str) -> Result<Vec<CheckedRule>, String> {
+    let rules = Rules::Requests(rules);
+    rules.affordable(route, 1)?;
+    match rules {
+        Rules::Requests(rules) => Ok(rules),
+        Rules::Connections(_) => Ok(Vec::new()),
     }
 }
 

@@ -10,21 +10,15 @@ use super::answers::{direct_response, redirect};
 use super::conditions::Inherited;
 use super::connections::RouteConnections;
 use super::details::Words;
-use super::header_policies::{header_policy, response_policy};
+use super::forwarding::{internal_redirect, retries, timeouts};
+use super::header_policies::{header_policy, response_policy, variables_without_value};
 use super::{load_balancing, services};
-use crate::api::{ProxyHost, ProxyPathRewrite, ProxyRetry, ProxyRoute, ProxyTimeouts};
+use crate::api::{ProxyHost, ProxyPathRewrite, ProxyRoute};
 use crate::resolve::backends::PolicedBackend;
-use crate::resolve::ingresses::contour::{add_condition, attempts};
 use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::rules::{Action, CheckedRule, RuleContext};
 use crate::resolve::syntax::limits::{self, MAX_MATCHES};
-use crate::resolve::syntax::{durations, names};
-
-/// Conditions of retries that are read; Envoy has fewer.
-const MAX_RETRY_CONDITIONS: usize = 32;
-
-/// Milliseconds for a response if the route says nothing, as in Contour.
-const RESPONSE_MS: u64 = 15_000;
+use crate::resolve::syntax::names;
 
 /// Words and message of a fault because of which a route answers with an error.
 pub(super) type RouteFault = (Words, String);
@@ -79,7 +73,6 @@ fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
         fqdn: _,
         tls: _,
         authorization,
-        // Without its headers, browsers refuse.
         cors_policy: _,
         rate_limit_policy,
         jwt_providers,
@@ -121,25 +114,11 @@ fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
 
 /// Returns warnings about fields without effect.
 fn ignored(route: &ProxyRoute) -> Vec<RouteFault> {
-    let timeouts = route.timeout_policy.as_ref();
-    let body = route.direct_response_policy.as_ref();
     let fields = [
         ("healthCheckPolicy", route.health_check_policy.is_some()),
         (
             "cookieRewritePolicies",
             !route.cookie_rewrite_policies.is_empty(),
-        ),
-        (
-            "internalRedirectPolicy",
-            route.internal_redirect_policy.is_some(),
-        ),
-        (
-            "timeoutPolicy.idle",
-            timeouts.is_some_and(|it| it.idle.is_some()),
-        ),
-        (
-            "directResponsePolicy.body",
-            body.is_some_and(|it| !it.body.is_empty()),
         ),
     ];
     let set = fields.into_iter().filter(|(_, is_set)| *is_set);
@@ -150,6 +129,25 @@ fn ignored(route: &ProxyRoute) -> Vec<RouteFault> {
         )
     })
     .collect()
+}
+
+/// Returns warnings about variables in headers of the route and of its Services.
+fn unknown_variables(route: &ProxyRoute) -> impl Iterator<Item = RouteFault> {
+    let of_services = route.services.iter().flat_map(|service| {
+        let own = Some((service.name.as_str(), service.port));
+        [
+            (&service.request_headers_policy, own),
+            (&service.response_headers_policy, own),
+        ]
+    });
+    let of_route = [
+        (&route.request_headers_policy, None),
+        (&route.response_headers_policy, None),
+    ];
+    let policies = of_route.into_iter().chain(of_services);
+    let warnings =
+        policies.flat_map(|(policy, service)| variables_without_value(policy.as_ref(), service));
+    warnings.map(|why| (("SpecError", "IgnoredField"), why))
 }
 
 impl<'w> ReadRoute<'w> {
@@ -213,6 +211,14 @@ impl<'w> ReadRoute<'w> {
             &mut forward,
             &mut self.warnings,
         );
+        let policy = route.internal_redirect_policy.as_ref();
+        match policy.map(internal_redirect).transpose() {
+            Ok(policy) => forward.internal_redirect = policy.map(Box::new),
+            Err(why) => {
+                let why = format!("internalRedirectPolicy has no effect: {why}");
+                self.warnings.push((("SpecError", "IgnoredField"), why));
+            }
+        }
         let path = path_rewrite(route.path_rewrite_policy.as_ref(), prefix)?;
         let words = ("RouteError", "RequestHeadersPolicyInvalid");
         let read = header_policy(
@@ -232,16 +238,17 @@ impl<'w> ReadRoute<'w> {
         self.rule.response_headers = response.map(Box::new);
         forward.rewrite = (path.is_some() || host.is_some()).then(|| {
             Box::new(schema::UrlRewrite {
-                host: host.unwrap_or_default(),
                 path,
+                ..host.unwrap_or_default()
             })
         });
+        self.warnings.extend(unknown_variables(route));
         let host = forward.rewrite.as_ref().map(|it| it.host.as_str());
         let timeouts = route.timeout_policy.as_ref();
         let connections = RouteConnections::read(timeouts, host.unwrap_or_default())?;
         let shares = services::read(&route.services, &connections, cx, self)?;
         if shares.backends.iter().all(|share| share.backend.is_empty()) {
-            return Ok(Action::Respond(refusal::UNAVAILABLE));
+            return Ok(Action::respond(refusal::UNAVAILABLE));
         }
         forward.backends = shares.backends;
         forward.mirrors = shares.mirrors;
@@ -253,67 +260,6 @@ impl<'w> ReadRoute<'w> {
         forward.unavailable = true;
         Ok(Action::Forward(forward))
     }
-}
-
-fn timeouts(spec: Option<&ProxyTimeouts>, forward: &mut Forward) -> Result<(), RouteFault> {
-    let response = spec.map(|it| it.response.as_str()).unwrap_or_default();
-    let invalid = |why| {
-        (
-            ("RouteError", "TimeoutPolicyNotValid"),
-            format!("timeoutPolicy.response: {why}"),
-        )
-    };
-    match response {
-        "infinity" | "infinite" => forward.request_timeout_disabled = true,
-        "" => forward.request_timeout_ms = RESPONSE_MS,
-        text => match durations::milliseconds(text).map_err(invalid)? {
-            0 => forward.request_timeout_ms = RESPONSE_MS,
-            timeout => forward.request_timeout_ms = timeout,
-        },
-    }
-    Ok(())
-}
-
-fn retries(spec: Option<&ProxyRetry>, forward: &mut Forward, warnings: &mut Vec<RouteFault>) {
-    let Some(ProxyRetry {
-        number,
-        per_try_timeout,
-        retry_on,
-        retriable_status_codes,
-    }) = spec
-    else {
-        return;
-    };
-    let mut retry = schema::Retry {
-        attempts: attempts(*number),
-        unprocessed_only: true,
-        ..schema::Retry::default()
-    };
-    let mut ignored = |what: String| warnings.push((("SpecError", "IgnoredField"), what));
-    if retry_on.is_empty() {
-        add_condition(&mut retry, "5xx");
-    }
-    for condition in retry_on.iter().take(MAX_RETRY_CONDITIONS) {
-        if condition == "retriable-status-codes" {
-            let codes = retriable_status_codes.iter().copied();
-            let codes = codes.filter_map(|code| u32::try_from(code).ok());
-            let statuses = codes.filter(|code| (400..600).contains(code));
-            retry.statuses.extend(statuses);
-            retry.statuses.sort_unstable();
-            retry.statuses.dedup();
-        } else if !add_condition(&mut retry, condition) {
-            ignored(format!(
-                "retryPolicy.retryOn {condition:?} is not supported and has no effect"
-            ));
-        }
-    }
-    if !per_try_timeout.is_empty() {
-        match durations::milliseconds(per_try_timeout) {
-            Ok(timeout) => forward.backend_timeout_ms = timeout,
-            Err(why) => ignored(format!("retryPolicy.perTryTimeout has no effect: {why}")),
-        }
-    }
-    forward.retry = Some(Box::new(retry));
 }
 
 /// Returns the new prefix. The entry for the whole prefix precedes the entry without a prefix.

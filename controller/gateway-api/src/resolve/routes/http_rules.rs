@@ -185,6 +185,7 @@ fn read_retry(spec: &Retry, unprocessed_only: bool) -> Result<schema::Retry, Str
         attempts,
         backoff_ms,
         unprocessed_only,
+        conditions: Vec::new(),
     })
 }
 

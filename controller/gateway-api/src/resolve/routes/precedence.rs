@@ -6,7 +6,9 @@
 //! before the prefix `/api`, and `.*` after every real prefix.
 //!
 //! A prefix of characters, which only HTTPProxies have, comes after a prefix of elements with the
-//! same length.
+//! same length. Regular expressions of HTTPProxies and Ingresses come after Exact and before all other
+//! paths, as in Contour. All parts of the order are keys of a single match, so it is total, and the
+//! order among HTTPRoutes does not depend on other kinds.
 //!
 //! GRPCRoutes: most specific hostname; longest service; longest method; most headers; then as above. They take gRPC
 //! requests only, and come before the HTTPRoutes of the same hostname.
@@ -27,6 +29,8 @@ pub(crate) enum MatchRank {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HttpRank {
     not_exact: bool,
+    /// False for a regular expression of an HTTPProxy or Ingress.
+    not_layered_regex: bool,
     path_length: Reverse<usize>,
     kind: PathRank,
     any_method: bool,
@@ -43,7 +47,8 @@ enum PathRank {
 }
 
 impl MatchRank {
-    pub(crate) fn of(conditions: &RouteMatch) -> Self {
+    /// Returns the rank; `layered` is true for an HTTPProxy or Ingress.
+    pub(crate) fn of(conditions: &RouteMatch, layered: bool) -> Self {
         if let Some(grpc) = conditions.grpc {
             return Self::Grpc(grpc, Reverse(conditions.headers.len()));
         }
@@ -56,6 +61,7 @@ impl MatchRank {
         let of_host = usize::from(conditions.one_label);
         Self::Http(HttpRank {
             not_exact,
+            not_layered_regex: !(layered && kind == PathRank::Regex),
             path_length: Reverse(length),
             kind,
             any_method: conditions.method.is_empty(),
@@ -87,6 +93,7 @@ pub(crate) struct MatchPlace {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use sesame_proto::schema::StringMatch;
 
     use super::*;
@@ -122,9 +129,52 @@ mod tests {
         ];
         for pair in ordered.windows(2) {
             assert!(
-                MatchRank::of(&pair[0]) < MatchRank::of(&pair[1]),
+                MatchRank::of(&pair[0], false) < MatchRank::of(&pair[1], false),
                 "{pair:?}"
             );
+        }
+    }
+
+    fn any_match() -> impl Strategy<Value = RouteMatch> {
+        let path = (0..4, "/[a-c]{0,3}").prop_map(|(kind, path)| match kind {
+            0 => Kind::Exact(path),
+            1 => Kind::Prefix(path),
+            2 => Kind::TextPrefix(path),
+            _ => Kind::Regex(path),
+        });
+        let method = prop_oneof![Just(""), Just("GET")];
+        let all = (path, method, 0..3_usize, 0..3_usize);
+        all.prop_map(|(path, method, headers, query)| conditions(path, method, headers, query))
+    }
+
+    /// The specification's order, without other kinds than HTTPRoutes.
+    fn of_http_routes(it: &RouteMatch) -> impl Ord + use<> {
+        let (exact, kind, path) = match &it.path {
+            Kind::Exact(path) => (true, 0, path),
+            Kind::Prefix(path) => (false, 0, path),
+            Kind::TextPrefix(path) => (false, 1, path),
+            Kind::Regex(path) => (false, 2, path),
+        };
+        let values = (it.headers.len(), it.query_params.len());
+        (
+            (!exact, Reverse(path.len()), kind),
+            (it.method.is_empty(), Reverse(values)),
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn order_is_total_and_keeps_http_routes(
+            all in prop::collection::vec((any_match(), any::<bool>()), 3),
+        ) {
+            let rank = |i: usize| MatchRank::of(&all[i].0, all[i].1);
+            let (a, b, c) = (rank(0), rank(1), rank(2));
+            prop_assert_eq!(a.cmp(&b), b.cmp(&a).reverse());
+            prop_assert!(!(a <= b && b <= c) || a <= c);
+            prop_assert!(!(a == b && b == c) || a == c);
+            let (first, other) = (&all[0].0, &all[1].0);
+            let alone = MatchRank::of(first, false).cmp(&MatchRank::of(other, false));
+            prop_assert_eq!(alone, of_http_routes(first).cmp(&of_http_routes(other)));
         }
     }
 
@@ -150,7 +200,7 @@ mod tests {
         ];
         for pair in ordered.windows(2) {
             assert!(
-                MatchRank::of(&pair[0]) < MatchRank::of(&pair[1]),
+                MatchRank::of(&pair[0], false) < MatchRank::of(&pair[1], false),
                 "{pair:?}"
             );
         }

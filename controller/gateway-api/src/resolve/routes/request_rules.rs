@@ -96,16 +96,16 @@ impl<'w> RuleContext<'_, 'w, '_> {
             (Some(Unserved::Extension(message)), _) => {
                 let message = format!("rules[{index}].{message}");
                 references.faults.push((Reason::InvalidKind, message));
-                Action::Respond(refusal::HTTP)
+                Action::respond(refusal::HTTP)
             }
             (Some(Unserved::Type(message)), _) => {
                 faults = vec![message];
-                Action::Respond(refusal::HTTP)
+                Action::respond(refusal::HTTP)
             }
             // Requests never pass without their authorization.
-            (None, _) if is_refused => Action::Respond(refusal::HTTP),
+            (None, _) if is_refused => Action::respond(refusal::HTTP),
             (None, Some(redirect)) => Action::Redirect(redirect),
-            (None, None) if !is_servable(&forward) => Action::Respond(self.traffic.refusal()),
+            (None, None) if !is_servable(&forward) => Action::respond(self.traffic.refusal()),
             (None, None) => Action::Forward(forward),
         };
         Ok(RuleOutcome {
@@ -184,6 +184,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
             backend_timeout_ms: backend_ms,
             retry: retry.map(Box::new),
             session: session.map(Box::new),
+            stream_idle_timeout_ms: None,
+            internal_redirect: None,
         };
         Ok(Forwarded {
             forward,

@@ -133,8 +133,14 @@ pub(crate) enum Action {
     Forward(schema::Forward),
     /// A redirect, which depends on the listener.
     Redirect(RedirectTo),
-    /// A response with this status.
-    Respond(u32),
+    Respond(schema::DirectResponse),
+}
+
+impl Action {
+    /// Returns the action that answers with this status.
+    pub(crate) fn respond(status: u32) -> Self {
+        Self::Respond(schema::DirectResponse::new(status))
+    }
 }
 
 /// The backends of the connections or datagrams of a rule.
@@ -161,7 +167,7 @@ impl CheckedRule {
             index,
             first: 0,
             matches,
-            action: Action::Respond(refusal::HTTP),
+            action: Action::respond(refusal::HTTP),
             request_headers: None,
             response_headers: None,
             cors: None,
@@ -190,7 +196,7 @@ impl CheckedRule {
                 redirect = to.on("", 0);
                 RuleAnswer::Redirect(&redirect)
             }
-            Action::Respond(_) => RuleAnswer::Direct,
+            Action::Respond(response) => RuleAnswer::Direct(Some(response)),
         };
         let size = RuleSize::new(&RuleParts {
             name: route,

@@ -35,6 +35,7 @@ fn checked(field: &str, headers: &[Header]) -> Result<Vec<schema::Header>, Strin
         found.push(schema::Header {
             name: name.to_ascii_lowercase(),
             value: value.clone(),
+            parts: Vec::new(),
         });
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));

@@ -1,4 +1,5 @@
-//! Durations in the format of GEP-2257: one to four numbers of up to five digits with `h`, `m`, `s` or `ms`.
+//! Durations in the format of GEP-2257: one to four numbers of up to five digits with `h`, `m`, `s` or `ms`; and in
+//! Go's format, which Contour has.
 
 /// Parses a duration in milliseconds. The error names the expected form.
 pub(crate) fn milliseconds(text: &str) -> Result<u64, String> {
@@ -34,9 +35,79 @@ fn parse(text: &str) -> Option<u64> {
     None
 }
 
+/// Units of Go with their nanoseconds. The first that matches is right.
+const GO_UNITS: [(&str, u128); 8] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("µs", 1_000),
+    ("μs", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
+
+/// Parses a duration of Go in milliseconds, rounded up. Negative durations are invalid.
+pub(crate) fn of_go(text: &str) -> Result<u64, String> {
+    parse_go(text).ok_or_else(|| {
+        format!("{text:?} is not a duration; expected for instance \"10s\", \"1.5h\" or \"1h30m\"")
+    })
+}
+
+fn parse_go(text: &str) -> Option<u64> {
+    let mut rest = text.strip_prefix('+').unwrap_or(text);
+    if rest == "0" {
+        return Some(0);
+    }
+    if rest.is_empty() || rest.len() > 64 {
+        return None;
+    }
+    let mut nanoseconds = 0_u128;
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, tail) = rest.split_at_checked(end)?;
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if whole.len() > 9 || fraction.len() > 9 || whole.len() + fraction.len() == 0 {
+            return None;
+        }
+        let mut units = GO_UNITS.into_iter();
+        let (unit, factor) = units.find(|(unit, _)| tail.starts_with(unit))?;
+        // Nine digits each, so nothing overflows.
+        let fraction = format!("{fraction:0<9}").parse::<u128>().ok()?;
+        let whole = format!("0{whole}").parse::<u128>().ok()?;
+        nanoseconds += whole * factor + fraction * factor / 1_000_000_000;
+        rest = tail.get(unit.len()..)?;
+    }
+    u64::try_from(nanoseconds.div_ceil(1_000_000)).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_of_go() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("+0", Some(0)),
+            ("1.5h", Some(5_400_000)),
+            (".5s", Some(500)),
+            ("1m0.25s", Some(60_250)),
+            ("500us", Some(1)),
+            ("1µs", Some(1)),
+            ("100000s", Some(100_000_000)),
+            ("", None),
+            ("1", None),
+            (".s", None),
+            ("1.1.1s", None),
+            ("-1s", None),
+            ("1d", None),
+            ("1s ", None),
+            ("9999999999h", None),
+        ] {
+            assert_eq!(of_go(text).ok(), expected, "{text:?}");
+        }
+    }
 
     #[test]
     fn durations() {

@@ -50,6 +50,8 @@ pub(crate) const MAX_PATH: usize = 1024;
 pub(crate) const MAX_FILTERS: usize = 16;
 /// Headers in each list of a filter.
 pub(crate) const MAX_FILTER_HEADERS: usize = 16;
+/// Headers in each list of an HTTPProxy. Sesame's limit.
+pub(crate) const MAX_PROXY_HEADERS: usize = 64;
 /// Entries of the lists of a CORS filter, and of its methods.
 pub(crate) const MAX_CORS_ENTRIES: usize = 64;
 pub(crate) const MAX_CORS_METHODS: usize = 9;

@@ -75,9 +75,7 @@ impl MatchCandidate<'_> {
                 Action::Redirect(redirect) => {
                     RouteAction::Redirect(redirect.on(listener.scheme(), listener.port))
                 }
-                Action::Respond(status) => {
-                    RouteAction::DirectResponse(schema::DirectResponse { status: *status })
-                }
+                Action::Respond(response) => RouteAction::DirectResponse(response.clone()),
             }),
             request_headers: request_headers.clone(),
             response_headers: response_headers.clone(),
@@ -115,9 +113,9 @@ impl MatchCandidate<'_> {
             method: method.clone(),
             headers: exact(headers),
             query_params: exact(query_params),
-            action: Some(RouteAction::DirectResponse(schema::DirectResponse {
-                status: refusal::HTTP,
-            })),
+            action: Some(RouteAction::DirectResponse(schema::DirectResponse::new(
+                refusal::HTTP,
+            ))),
             grpc: grpc.is_some(),
             ..schema::Route::default()
         }

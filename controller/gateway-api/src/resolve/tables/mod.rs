@@ -26,6 +26,7 @@ use self::displaced::{Displaced, ParentPlace};
 use self::placed::{HostnameOwners, PlacedListener, http_table};
 pub(crate) use self::room::RoomOfGateways;
 use self::room::{ListenerHosts, Room, WithHosts};
+pub(crate) use self::shadowed::Unreached;
 use self::shadowed::{Hidden, Shadowed};
 use self::virtual_hosts::VirtualHosts;
 use super::context::Problems;
@@ -96,8 +97,8 @@ impl Findings {
 pub(crate) struct LostRequests {
     /// Reasons and messages about hostnames, expressions and connections, by parent.
     pub(crate) displaced: BTreeMap<ParentPlace, Grounds>,
-    /// Messages about unreachable matches, by the index of the route.
-    pub(crate) unreached: BTreeMap<usize, String>,
+    /// Unreachable matches, by the index of the route.
+    pub(crate) unreached: BTreeMap<usize, Unreached>,
 }
 
 /// Returns the size of all routes of the served listeners in bytes, if all fit.

@@ -29,6 +29,14 @@ struct HiddenBy {
     first: First,
 }
 
+/// The first unreachable match of a route.
+#[derive(Debug)]
+pub(crate) struct Unreached {
+    pub(crate) message: String,
+    /// True if an equal match of another route of the same HTTPProxy, or of its tree, has its requests.
+    pub(crate) duplicate: bool,
+}
+
 /// The reason why one match comes before another that it hides.
 #[derive(Clone, Copy, Debug)]
 enum First {
@@ -86,13 +94,13 @@ impl Shadowed {
             .collect()
     }
 
-    /// Adds a problem for each route about its first unreachable match, and returns the messages by
-    /// the index of the route.
+    /// Adds a problem for each route about its first unreachable match, and returns the matches by the
+    /// index of the route.
     pub(crate) fn tell(
         self,
         routes: &Routes<'_>,
         problems: &mut Problems,
-    ) -> BTreeMap<usize, String> {
+    ) -> BTreeMap<usize, Unreached> {
         let Self {
             reached,
             hidden,
@@ -134,7 +142,10 @@ impl Shadowed {
             let MatchPlace { rule, match_, .. } = winner.place;
             let by = format!("{}/rules/{rule}/matches/{match_}", before.provenance);
             problems.add_hidden(loser.object.clone(), message.clone(), by);
-            messages.insert(place, message);
+            let is_equal = matches!(winner.first, First::Place);
+            let is_proxy = |route: &CheckedRoute<'_>| route.object.kind == Kind::HttpProxy;
+            let duplicate = is_equal && is_proxy(before) && is_proxy(loser);
+            messages.insert(place, Unreached { message, duplicate });
         }
         messages
     }

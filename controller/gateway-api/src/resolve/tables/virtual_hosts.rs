@@ -191,7 +191,7 @@ fn candidates<'a>(
                 let route_match = room.refused_by(route);
                 let order = Order {
                     hostname: Reverse(host.rank),
-                    rank: MatchRank::of(route_match),
+                    rank: MatchRank::of(route_match, !route.object.kind.is_gateway_api()),
                     turn: (attachment.route, 0),
                     place: MatchPlace {
                         route: attachment.route,
@@ -216,7 +216,7 @@ fn candidates<'a>(
             for (i, route_match) in rule.matches.iter().enumerate() {
                 let order = Order {
                     hostname: Reverse(host.rank),
-                    rank: MatchRank::of(route_match),
+                    rank: MatchRank::of(route_match, !route.object.kind.is_gateway_api()),
                     turn: (attachment.route, turn),
                     place: MatchPlace {
                         route: attachment.route,
@@ -296,9 +296,9 @@ fn answering(listener: &PlacedListener<'_>, status: u32) -> schema::Route {
         path: Some(schema::PathMatch {
             kind: Some(RouteMatch::all().path),
         }),
-        action: Some(RouteAction::DirectResponse(schema::DirectResponse {
+        action: Some(RouteAction::DirectResponse(schema::DirectResponse::new(
             status,
-        })),
+        ))),
         ..schema::Route::default()
     }
 }

@@ -174,8 +174,11 @@ routes:
     let resolution = with(&[root("r", parent), proxy("child", child)]);
     assert_eq!(ask(&resolution, "/x"), "web/b/80");
     assert_eq!(ask(&resolution, "/y"), "web/c/80");
-    assert_eq!(warnings(&resolution, "r"), ["RouteError/Overridden"]);
-    assert_eq!(warnings(&resolution, "child"), ["RouteError/Overridden"]);
+    assert_eq!(warnings(&resolution, "r"), ["RouteError/DuplicateMatch"]);
+    assert_eq!(
+        warnings(&resolution, "child"),
+        ["RouteError/DuplicateMatch"]
+    );
 }
 
 #[test]

@@ -114,7 +114,11 @@ fn what_protects_and_is_not_supported_withholds_routes() {
             "",
             "500",
         ),
-        ("corsPolicy: {allowOrigin: ['*']}", "", "web/a/80"),
+        (
+            "corsPolicy: {allowOrigin: ['*'], allowMethods: [GET]}",
+            "",
+            "web/a/80",
+        ),
         ("fqdn: h.test", "healthCheckPolicy: {path: /}, ", "web/a/80"),
     ] {
         let host = host.replace("fqdn: h.test", "");

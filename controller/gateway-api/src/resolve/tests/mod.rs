@@ -5,6 +5,7 @@ mod any_slices;
 mod gateways_of_a_class;
 mod http_proxies;
 mod http_proxy_includes;
+mod http_proxy_routes;
 mod http_proxy_services;
 mod http_proxy_tls;
 mod incremental;

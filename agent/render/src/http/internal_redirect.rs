@@ -1,0 +1,50 @@
+//! Redirects by backends that Envoy follows itself.
+
+use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
+use envoy_types::pb::envoy::config::route::v3::InternalRedirectPolicy;
+use envoy_types::pb::envoy::extensions::internal_redirect::previous_routes::v3::PreviousRoutesConfig;
+use envoy_types::pb::envoy::extensions::internal_redirect::safe_cross_scheme::v3::SafeCrossSchemeConfig;
+use envoy_types::util::pack_any;
+use sesame_proto::schema::InternalRedirect;
+use sesame_proto::schema::internal_redirect::CrossScheme;
+
+use crate::wrappers;
+
+/// Returns the policy of a route. Unknown statuses and schemes are not followed.
+pub(crate) fn render(policy: &InternalRedirect) -> InternalRedirectPolicy {
+    let InternalRedirect {
+        max,
+        statuses,
+        cross_scheme,
+        denies_repeated_route,
+    } = policy;
+    let mut predicates = Vec::new();
+    let cross_scheme = CrossScheme::try_from(*cross_scheme).unwrap_or_default();
+    if cross_scheme == CrossScheme::SafeOnly {
+        predicates.push(TypedExtensionConfig {
+            name: "envoy.internal_redirect_predicates.safe_cross_scheme".to_owned(),
+            typed_config: Some(pack_any(SafeCrossSchemeConfig::default())),
+        });
+    }
+    if *denies_repeated_route {
+        predicates.push(TypedExtensionConfig {
+            name: "envoy.internal_redirect_predicates.previous_routes".to_owned(),
+            typed_config: Some(pack_any(PreviousRoutesConfig::default())),
+        });
+    }
+    let mut followed: Vec<u32> = statuses
+        .iter()
+        .copied()
+        .filter(|status| InternalRedirect::STATUSES.contains(status))
+        .collect();
+    followed.sort_unstable();
+    // Envoy accepts at most five.
+    followed.dedup();
+    InternalRedirectPolicy {
+        max_internal_redirects: wrappers::uint32((*max).clamp(1, InternalRedirect::MOST)),
+        redirect_response_codes: followed,
+        predicates,
+        allow_cross_scheme_redirect: cross_scheme != CrossScheme::Never,
+        ..Default::default()
+    }
+}
