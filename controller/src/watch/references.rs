@@ -44,7 +44,14 @@ pub(crate) fn references(world: &World, controller_name: &str) -> BTreeSet<Objec
         let (namespace, name) = implicit.gateway;
         let parent = world.gateways.get(namespace, name);
         if parent.is_some_and(|parent| ours.contains(parent.spec.gateway_class_name.as_str())) {
-            found.listeners(&implicit.metadata.namespace, &implicit.listeners);
+            let namespace = &implicit.metadata.namespace;
+            found.listeners(namespace, &implicit.listeners);
+            if let Some(clients) = &implicit.clients {
+                let secrets = [&clients.authorities, &clients.revoked];
+                for reference in secrets.into_iter().flatten() {
+                    found.certificate(namespace, reference);
+                }
+            }
         }
     }
     for policy in &world.backend_tls_policies {
@@ -257,6 +264,22 @@ spec:
     validation:
       hostname: app.example.com
       caCertificateRefs: [{group: "", kind: ConfigMap, name: pods}]
+---
+apiVersion: networking.k8s.io/v1
+kind: IngressClass
+metadata: {name: edge}
+spec:
+  controller: projectsesame.io/ingress-controller
+  parameters: {apiGroup: gateway.networking.k8s.io, kind: Gateway, scope: Namespace, namespace: apps, name: edge}
+---
+apiVersion: projectcontour.io/v1
+kind: HTTPProxy
+metadata: {name: proxy, namespace: apps}
+spec:
+  ingressClassName: edge
+  virtualhost:
+    fqdn: a.test
+    tls: {secretName: pair, clientValidation: {caSecret: authorities, crlSecret: lists/revoked}}
 "#,
         );
         let found = references(&world, "example.com/ours");
@@ -264,9 +287,12 @@ spec:
         assert_eq!(
             found,
             [
+                "Secret/apps/authorities",
                 "Secret/apps/client",
+                "Secret/apps/pair",
                 "Secret/apps/tickets",
                 "Secret/keys/cert",
+                "Secret/lists/revoked",
                 "ConfigMap/apps/backends",
                 "ConfigMap/apps/clients",
                 "ConfigMap/apps/pods",

@@ -5,7 +5,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Noted, Object};
+use super::{Noted, Object, ProxyTls};
 
 /// `HTTPProxy` v1.
 pub type HttpProxy = Object<HttpProxySpec>;
@@ -46,24 +46,6 @@ pub struct ProxyHost {
     pub ip_allow_policy: Vec<Noted>,
     /// Not served; protects.
     pub ip_deny_policy: Vec<Noted>,
-}
-
-/// `TLS`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(default, rename_all = "camelCase")]
-pub struct ProxyTls {
-    /// The Secret: `name`, or `namespace/name`.
-    pub secret_name: String,
-    /// `1.2` or `1.3`.
-    pub minimum_protocol_version: String,
-    /// `1.2` or `1.3`.
-    pub maximum_protocol_version: String,
-    /// Not served.
-    pub passthrough: bool,
-    /// Not served; protects.
-    pub client_validation: Option<Noted>,
-    /// Not served.
-    pub enable_fallback_certificate: bool,
 }
 
 /// `JWTProvider`, as far as it decides which routes need a token.

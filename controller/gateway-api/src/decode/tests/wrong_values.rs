@@ -79,14 +79,13 @@ fn path(place: &str, is_secret: bool) -> String {
 
 /// Returns true for fields of an HTTPProxy whose content is not read.
 fn is_noted(kind: &str, place: &str) -> bool {
-    const NOTED: [&str; 20] = [
+    const NOTED: [&str; 19] = [
         "/tcpproxy",
         "/authorization",
         "/corsPolicy",
         "/rateLimitPolicy",
         "/ipAllowPolicy/",
         "/ipDenyPolicy/",
-        "/clientValidation",
         "/issuer",
         "/audiences",
         "/remoteJWKS",

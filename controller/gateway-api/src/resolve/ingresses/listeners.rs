@@ -125,6 +125,11 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         added.find(|listener| listener.hostname.as_ref() == Some(host))
     }
 
+    /// Returns true if an object adds the listener at this position.
+    pub(crate) fn is_added(&self, place: usize, owner: OwnerName<'_>) -> bool {
+        self.added_by(owner).contains(&place)
+    }
+
     /// Finds the listeners for a host of an HTTPProxy or Ingress.
     pub(crate) fn find(
         &self,

@@ -1,10 +1,12 @@
 //! A checked listener, and the object that defines it.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use sesame_proto::schema;
+use sesame_proto::schema::{self, TrustBundle};
 
 use super::filters::CheckedFilters;
+use super::implicit::HostClients;
 use super::namespaces::NamespaceRule;
 use super::uncovered::UncoveredHostname;
 use crate::api::{Listener, Metadata, NamespacedName, ObjectRef, UnknownFields};
@@ -129,6 +131,10 @@ pub(crate) struct CheckedListener<'w> {
     /// Some of the listeners that overlap by certificate: one's certificate covers the other's
     /// hostname.
     pub(crate) certificate_overlaps: Vec<String>,
+    /// The validation of its clients, if an HTTPProxy asks for one.
+    pub(crate) clients: Option<&'w HostClients>,
+    /// The bundle of this validation.
+    pub(crate) client_bundle: Option<Arc<TrustBundle>>,
     /// TLS termination, for protocols that have it.
     pub(crate) tls: Option<schema::TlsTermination>,
     /// Filters that apply before routing.

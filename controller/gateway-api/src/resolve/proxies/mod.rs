@@ -139,6 +139,11 @@ fn add<'w>(
     if tls::is_faulty(root) {
         // Nothing that TLS should protect is served by another listener of the host.
         found.https.clear();
+    } else if tls::validates_clients(root) {
+        // Only its own listener validates its clients.
+        found
+            .https
+            .retain(|(place, _)| listeners.is_added(*place, owner));
     }
     if found.is_empty() {
         let why = format!(

@@ -1,13 +1,19 @@
 //! TLS of roots: an HTTPS listener for each host.
 //!
-//! A host whose TLS cannot be served as written has a listener without a certificate. So no wider
-//! listener gets its requests: it is held.
+//! A host whose TLS cannot be served as written has a listener that closes all connections. So no
+//! wider listener gets its requests, nor one of lower precedence.
+
+use sesame_proto::schema::ForwardClientCertificate;
+use sesame_proto::schema::tls_termination::ClientMode;
 
 use super::details::Details;
 use super::roots::Root;
-use crate::api::{NamespacedName, ObjectRef, ProxyTls};
+use crate::api::{
+    Listener, ListenerTls, NamespacedName, ObjectRef, Protocol, ProxyClientValidation,
+    ProxyForwardedCertificate, ProxyTls, TlsMode,
+};
 use crate::resolve::ingresses::listeners::{ListenersOfGateway, OwnerName};
-use crate::resolve::listeners::implicit::{self, ImplicitListeners};
+use crate::resolve::listeners::implicit::{self, HostClients, ImplicitListeners};
 use crate::resolve::listeners::{CheckedListener, MAX_VERSION, MIN_VERSION};
 use crate::status::Reason;
 use crate::world::Kind;
@@ -16,22 +22,93 @@ use crate::world::Kind;
 pub(crate) fn listeners_of_all<'w>(roots: &[Root<'w>]) -> Vec<ImplicitListeners<'w>> {
     let listeners = roots.iter().filter_map(|root| {
         let tls = root.virtualhost.tls.as_ref()?;
-        let certificates = fault(root, tls).is_none().then(|| certificate(tls));
-        let certificates = certificates.into_iter().collect();
         Some(ImplicitListeners {
             kind: Kind::HttpProxy,
             gateway: root.gateway,
             metadata: &root.proxy.metadata,
-            listeners: vec![implicit::listener(&root.host, certificates, options(tls))],
+            listeners: vec![listener(root, tls)],
+            clients: tls.client_validation.as_ref().map(clients),
         })
     });
     listeners.collect()
+}
+
+fn listener(root: &Root<'_>, tls: &ProxyTls) -> Listener {
+    if fault(root, tls).is_none() {
+        return implicit::listener(&root.host, vec![secret(&tls.secret_name)], options(tls));
+    }
+    let none = std::iter::empty();
+    of_connections(
+        implicit::listener(&root.host, Vec::new(), none),
+        TlsMode::Passthrough,
+    )
+}
+
+/// Returns a listener for connections instead of requests. Without a route, it closes them.
+fn of_connections(listener: Listener, mode: TlsMode) -> Listener {
+    let tls = listener.tls.map(|tls| ListenerTls {
+        mode: Some(mode),
+        ..tls
+    });
+    Listener {
+        protocol: Protocol::Tls,
+        tls,
+        ..listener
+    }
+}
+
+/// Returns the validation of clients as the listener has it.
+fn clients(spec: &ProxyClientValidation) -> HostClients {
+    let ProxyClientValidation {
+        ca_secret,
+        skip_client_cert_validation,
+        forward_client_certificate,
+        crl_secret,
+        crl_only_verify_leaf_cert,
+        optional_client_certificate,
+    } = spec;
+    let is_optional = *optional_client_certificate;
+    let named = |text: &String| (!text.is_empty()).then(|| secret(text));
+    let forward = forward_client_certificate.map(|parts| {
+        let ProxyForwardedCertificate {
+            subject,
+            cert,
+            chain,
+            dns,
+            uri,
+        } = parts;
+        ForwardClientCertificate {
+            subject,
+            cert,
+            chain,
+            dns,
+            uri,
+        }
+    });
+    HostClients {
+        mode: match (skip_client_cert_validation, ca_secret.is_empty()) {
+            (false, _) if is_optional => ClientMode::Optional,
+            (false, _) => ClientMode::Required,
+            (true, false) if !is_optional => ClientMode::RequiredUnverified,
+            (true, _) => ClientMode::OptionalUnverified,
+        },
+        authorities: named(ca_secret),
+        revoked: named(crl_secret),
+        leaf_only: *crl_only_verify_leaf_cert,
+        forward,
+    }
 }
 
 /// Returns true if TLS cannot be served as written.
 pub(super) fn is_faulty(root: &Root<'_>) -> bool {
     let tls = root.virtualhost.tls.as_ref();
     tls.is_some_and(|tls| fault(root, tls).is_some())
+}
+
+/// Returns true if clients have to be validated.
+pub(super) fn validates_clients(root: &Root<'_>) -> bool {
+    let tls = root.virtualhost.tls.as_ref();
+    tls.is_some_and(|tls| tls.client_validation.is_some())
 }
 
 /// Returns the reason why TLS cannot be served as written.
@@ -55,17 +132,21 @@ fn fault(root: &Root<'_>, tls: &ProxyTls) -> Option<(&'static str, &'static str)
             "tcpproxy and passthrough are not supported; use a TLSRoute",
         ));
     }
-    client_validation.is_some().then_some((
-        "ClientValidationInvalid",
-        "clientValidation is not supported; use spec.tls.frontend of the Gateway",
-    ))
+    let clients = client_validation.as_ref()?;
+    let why = match (clients.ca_secret.as_str(), clients.crl_secret.as_str()) {
+        ("", "") if clients.skip_client_cert_validation => return None,
+        ("", "") => "clientValidation must have caSecret or skipClientCertValidation",
+        ("", _) => "clientValidation.crlSecret needs caSecret",
+        _ => return None,
+    };
+    Some(("ClientValidationInvalid", why))
 }
 
 /// Returns the reference to the Secret: `name`, or `namespace/name`.
-fn certificate(tls: &ProxyTls) -> ObjectRef {
-    let (namespace, name) = match tls.secret_name.split_once('/') {
+fn secret(text: &str) -> ObjectRef {
+    let (namespace, name) = match text.split_once('/') {
         Some((namespace, name)) => (Some(namespace.to_owned()), name),
-        None => (None, tls.secret_name.as_str()),
+        None => (None, text),
     };
     ObjectRef {
         name: name.to_owned(),
@@ -121,16 +202,21 @@ fn tell_listener(
     held: &str,
     details: &mut Details,
 ) {
-    if listener.conflict.is_some() {
+    if listener.conflict.is_some() && listener.clients.is_some() {
+        let why = "clientValidation: the Gateway or a ListenerSet has a listener for this host";
+        let words = ("TLSError", "ClientValidationInvalid");
+        details.error(name, words, format!("{why}{held}"));
+    } else if listener.conflict.is_some() {
         let why = "the Gateway or a ListenerSet has a listener for this host; clients get its \
                    certificate";
         details.warn(name, ("TLSError", "Overridden"), why);
-    } else if let Some((_, why)) = listener.accepted.fault() {
-        details.error(
-            name,
-            ("TLSError", "TLSConfigNotValid"),
-            format!("{why}{held}"),
-        );
+    } else if let Some((reason, why)) = listener.accepted.fault() {
+        let reason = match reason {
+            Reason::NoValidCaCertificate => "ClientValidationInvalid",
+            Reason::RefNotPermitted => "DelegationNotPermitted",
+            _ => "TLSConfigNotValid",
+        };
+        details.error(name, ("TLSError", reason), format!("{why}{held}"));
     }
     if let Some((reason, why)) = listener.resolved.fault() {
         let reason = match reason {

@@ -4,6 +4,7 @@ mod any_routes;
 mod any_slices;
 mod gateways_of_a_class;
 mod http_proxies;
+mod http_proxy_clients;
 mod http_proxy_includes;
 mod http_proxy_tls;
 mod incremental;

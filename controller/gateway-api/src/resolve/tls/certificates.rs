@@ -20,7 +20,7 @@ use crate::status::{Grounds, Reason};
 use crate::world::{Kind, LastGoodKeys, ObjectKey};
 
 /// The target of references to key pairs.
-const SECRETS: Expected = Expected {
+pub(super) const SECRETS: Expected = Expected {
     group: "",
     kind: "Secret",
     default: "Secret",
