@@ -1,14 +1,18 @@
-//! TLS of HTTPProxies on a real Envoy: certificates of clients, in handshakes.
+//! TLS of HTTPProxies on a real Envoy: certificates of clients, and the connections of `tcpproxy`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::backend::Backend;
 use sesame_tests::backends::start_served;
 use sesame_tests::certs::{Authority, Leaf};
 use sesame_tests::checks::Checks;
 use sesame_tests::client::Request;
-use sesame_tests::manifests::{edge, http_listener, http_proxy, ingress_class, yaml};
+use sesame_tests::manifests::{
+    backend_tls_policy, edge, http_listener, http_proxy, ingress, ingress_class, ingress_rule,
+    route, served, tls_listener, verified_by, yaml,
+};
 use sesame_tests::wait::eventually;
 
 /// The header with the details of a client's certificate.
@@ -172,4 +176,104 @@ async fn new_revocation_list_refuses_client_without_restart() {
     })
     .await;
     assert_eq!(agent.envoys().len(), envoys.len());
+}
+
+/// Returns a root whose TLS connections go to Services.
+fn connecting(name: &str, tls: &Value, tcp: &Value) -> Value {
+    http_proxy(
+        name,
+        &json!({"virtualhost": {"fqdn": format!("{name}.test"), "tls": tls}, "tcpproxy": tcp,
+            "routes": [{"services": [{"name": "a", "port": 80}]}]}),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_reach_services_by_server_name() {
+    let (servers, backends) = (Authority::new("servers"), Authority::new("backends"));
+    let mut all = edge(&[
+        http_listener("http", 80, ""),
+        tls_listener("tls", 443, "", None),
+    ]);
+    let _plain = start_served(&["a"], &mut all).await;
+    let names = [
+        "pass.test",
+        "again.test",
+        "mixed.test",
+        "route.test",
+        "backend.test",
+    ];
+    let leaf = backends.issue(&names);
+    let secure = Backend::start_tls("b", &leaf).await;
+    all.extend(served("b", &[secure.address()]));
+    all.extend(served("c", &[secure.address()]));
+    all.push(backend_tls_policy("c", &verified_by("ca", "backend.test")));
+    all.push(Authority::config_map("ca", &[&backends]));
+    let hosts = ["ends.test", "again.test", "broken.test", "route.test"];
+    all.push(servers.issue(&hosts).secret("pair"));
+    all.push(ingress_class());
+    let to = |service: &str| json!({"services": [{"name": service, "port": 80}]});
+    let pass = json!({"passthrough": true});
+    let ends = json!({"secretName": "pair"});
+    all.extend([
+        connecting("pass", &pass, &json!({"include": {"name": "team"}})),
+        http_proxy(
+            "team",
+            &json!({"tcpproxy": {"includes": {"name": "services"}}}),
+        ),
+        http_proxy("services", &json!({"tcpproxy": to("b")})),
+        connecting("ends", &ends, &to("a")),
+        connecting("again", &ends, &to("c")),
+        connecting("broken", &ends, &to("gone")),
+        // A TLSRoute has precedence.
+        connecting("route", &ends, &to("a")),
+        route(
+            "TLSRoute",
+            "route",
+            &["route.test"],
+            &[json!({"backendRefs": [{"name": "b", "port": 80}]})],
+        ),
+    ]);
+    for host in ["pass.test", "broken.test"] {
+        all.push(ingress(
+            host,
+            &json!({}),
+            &json!({"tls": [{"hosts": [host], "secretName": "pair"}],
+                "rules": [ingress_rule(host, &[("/ingress", "Prefix", "a")])]}),
+        ));
+    }
+    let agent = Setup::with_ports(&[80, 443]).start(&[("all.yaml", &yaml(&all))]);
+    let request = |host: &str, authority: &Authority| https(&agent, authority, host);
+    agent
+        .wait_backend(&request("pass.test", &backends), "b")
+        .await;
+    let mut checks = Checks::default();
+    for (host, authority, backend) in [
+        ("ends.test", &servers, "a"),
+        ("again.test", &servers, "b"),
+        ("route.test", &backends, "b"),
+    ] {
+        checks.backend(request(host, authority), backend).await;
+    }
+    for (host, authority) in [("pass.test", &servers), ("broken.test", &servers)] {
+        checks.same(host, status(&request(host, authority)).await, None);
+    }
+    for host in ["pass.test", "ends.test", "broken.test", "route.test"] {
+        checks.status(agent.get(80, host, "/"), 301).await;
+    }
+    checks
+        .backend(agent.get(80, "pass.test", "/ingress"), "a")
+        .await;
+    let runtime = agent.runtime().display().to_string();
+    let explained = agent.command(&["explain", "--runtime-dir", &runtime, "https://pass.test/"]);
+    let explained = String::from_utf8_lossy(&explained.stdout).into_owned();
+    checks.that(
+        explained.contains("HTTPProxy") && explained.contains("services"),
+        format_args!("explain names the HTTPProxy with the Services: {explained}"),
+    );
+    let shown = agent.status().unwrap_or_default().to_string();
+    checks.that(
+        shown.contains("ServiceUnresolvedReference"),
+        format_args!("status names the fault: {shown}"),
+    );
+    checks.finish();
 }

@@ -5,7 +5,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Noted, Object, ProxyTls};
+use super::{Noted, Object, ProxyTcp, ProxyTls};
 
 /// `HTTPProxy` v1.
 pub type HttpProxy = Object<HttpProxySpec>;
@@ -18,8 +18,8 @@ pub struct HttpProxySpec {
     pub virtualhost: Option<ProxyHost>,
     /// The routes.
     pub routes: Vec<ProxyRoute>,
-    /// Not served.
-    pub tcpproxy: Option<Noted>,
+    /// The connections of the host's TLS port, instead of requests.
+    pub tcpproxy: Option<ProxyTcp>,
     /// Other proxies whose routes become part of this one.
     pub includes: Vec<ProxyInclude>,
     /// The class; annotations have precedence.

@@ -1,7 +1,9 @@
-//! TLS of an `HTTPProxy`.
+//! TLS of an `HTTPProxy`, and its connections.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+
+use super::{Noted, ProxyService};
 
 /// `TLS`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -13,7 +15,7 @@ pub struct ProxyTls {
     pub minimum_protocol_version: String,
     /// `1.2` or `1.3`.
     pub maximum_protocol_version: String,
-    /// Not served.
+    /// True if the Services of `tcpproxy` get TLS as the client sends it.
     pub passthrough: bool,
     /// Certificates of clients.
     pub client_validation: Option<ProxyClientValidation>,
@@ -54,4 +56,30 @@ pub struct ProxyForwardedCertificate {
     pub dns: bool,
     /// The URI.
     pub uri: bool,
+}
+
+/// `TCPProxy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyTcp {
+    /// The Services that get the connections.
+    pub services: Vec<ProxyService>,
+    /// Another HTTPProxy whose Services get the connections.
+    pub include: Option<ProxyTcpInclude>,
+    /// An old name of `include`. It has no effect if both are set.
+    pub includes: Option<ProxyTcpInclude>,
+    /// Not served.
+    pub load_balancer_policy: Option<Noted>,
+    /// Not served.
+    pub health_check_policy: Option<Noted>,
+}
+
+/// `TCPProxyInclude`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyTcpInclude {
+    /// Name of the proxy.
+    pub name: String,
+    /// Namespace of the proxy; the includer's when empty.
+    pub namespace: String,
 }

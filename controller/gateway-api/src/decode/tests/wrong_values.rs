@@ -79,8 +79,7 @@ fn path(place: &str, is_secret: bool) -> String {
 
 /// Returns true for fields of an HTTPProxy whose content is not read.
 fn is_noted(kind: &str, place: &str) -> bool {
-    const NOTED: [&str; 19] = [
-        "/tcpproxy",
+    const NOTED: [&str; 18] = [
         "/authorization",
         "/corsPolicy",
         "/rateLimitPolicy",

@@ -153,11 +153,12 @@ impl<'w> Backends<'w> {
         &mut self,
         service: BackendName<'w>,
         port: i32,
+        traffic: Traffic,
         cx: &ResolveContext<'w, '_>,
     ) -> ResolvedRef<'w> {
         ResolvedRef {
-            policed: self.policed(service, true),
-            target: self.target(service, Some(port), Traffic::Http, cx),
+            policed: self.policed(service, traffic.heeds_policies()),
+            target: self.target(service, Some(port), traffic, cx),
         }
     }
 

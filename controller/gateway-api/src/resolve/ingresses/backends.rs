@@ -51,7 +51,7 @@ fn forward<'w>(
     let namespace = cx.referrer.namespace;
     let port = port(service, cx)?;
     let name = (namespace, service.name.as_str());
-    let ResolvedRef { policed, target } = cx.backends.of_service(name, port, cx.cx);
+    let ResolvedRef { policed, target } = cx.backends.of_service(name, port, cx.traffic, cx.cx);
     rules.policed.extend(policed);
     let backend = match target? {
         BackendTarget::Backend(name) => name,

@@ -161,6 +161,12 @@ impl CheckedListener<'_> {
         self.holds.is_some() || self.filters.refuse
     }
 
+    /// Returns true if a TLSRoute has its hostname.
+    pub(crate) fn has_yielded(&self) -> bool {
+        let reason = self.conflict.as_ref().map(|(reason, _)| *reason);
+        reason == Some(Reason::OtherRoute)
+    }
+
     /// Returns true if routes can be served on it.
     pub(crate) fn serves(&self) -> bool {
         self.accepted.good() && !self.lacks_certificate

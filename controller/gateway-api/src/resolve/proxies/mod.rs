@@ -11,6 +11,7 @@ mod header_policies;
 mod roots;
 mod rules;
 mod services;
+mod tcp;
 mod tls;
 mod tree;
 mod values;
@@ -22,11 +23,12 @@ use sesame_proto::refusal;
 use self::details::Details;
 pub(crate) use self::roots::FoundProxies;
 use self::roots::Root;
+use self::tcp::Connections;
 use self::tree::{IncludeTree, Place};
 use crate::api::{Metadata, NamespacedName, ProxyRoute};
 use crate::resolve::backends::PolicedBackend;
 use crate::resolve::filters::rewrites::RedirectTo;
-use crate::resolve::ingresses::listeners::OwnerName;
+use crate::resolve::ingresses::listeners::{ListenersOfHost, OwnerName};
 use crate::resolve::ingresses::lookup::{LayeredLookup, RuleOwner};
 use crate::resolve::ingresses::{self, IngressClasses, one_label};
 use crate::resolve::listeners::implicit::ImplicitListeners;
@@ -88,10 +90,14 @@ pub(crate) fn check_all<'w>(
         sizes: BTreeMap::new(),
     };
     let places: Vec<Vec<Place<'w>>> = roots.iter().map(|root| tree.places(root)).collect();
-    let reached: BTreeSet<NamespacedName> = tree.placed.into_keys().collect();
+    let mut reached: BTreeSet<NamespacedName> = tree.placed.into_keys().collect();
     let mut routes_of: BTreeMap<NamespacedName, Vec<usize>> = BTreeMap::new();
-    for (root, places) in roots.iter().zip(&places) {
-        add(lookup, root, places, &mut details, &mut routes_of);
+    for (root, places) in roots.iter().zip(places) {
+        let parts = RootParts {
+            connections: tcp::find(root, &proxies, &mut reached, &mut details),
+            places,
+        };
+        add(lookup, root, &parts, &mut details, &mut routes_of);
     }
     let checked = proxies.iter().filter_map(|(name, classed)| {
         // The Gateway of another controller.
@@ -114,11 +120,19 @@ pub(crate) fn check_all<'w>(
     checked.collect()
 }
 
+/// Everything below a root.
+struct RootParts<'w> {
+    /// Of its requests.
+    places: Vec<Place<'w>>,
+    /// Of its connections.
+    connections: Option<Connections<'w>>,
+}
+
 /// Adds the routes of a root and of everything below it.
 fn add<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     root: &Root<'w>,
-    places: &[Place<'w>],
+    parts: &RootParts<'w>,
     details: &mut Details,
     routes_of: &mut BTreeMap<NamespacedName, Vec<usize>>,
 ) {
@@ -136,7 +150,8 @@ fn add<'w>(
     tls::tell(root, listeners, details);
     let owner = OwnerName::of(Kind::HttpProxy, &root.proxy.metadata);
     let mut found = listeners.find(&root.host, owner, lookup.cx);
-    if tls::is_faulty(root) {
+    let takes_connections = root.proxy.spec.tcpproxy.is_some();
+    if takes_connections || tls::is_faulty(root) {
         // Nothing that TLS should protect is served by another listener of the host.
         found.https.clear();
     } else if tls::validates_clients(root) {
@@ -145,7 +160,15 @@ fn add<'w>(
             .https
             .retain(|(place, _)| listeners.is_added(*place, owner));
     }
-    if found.is_empty() {
+    let connections = parts.connections.as_ref();
+    let connections = connections.filter(|_| !tls::is_faulty(root));
+    let of_connections = connections.and_then(|connections| {
+        tcp::add(root, connections, (position, listeners), lookup, details)
+    });
+    if let Some((name, added)) = of_connections {
+        routes_of.entry(name).or_default().push(added);
+    }
+    if found.is_empty() && !takes_connections {
         let why = format!(
             "no listener of Gateway {gateway} with a hostname for {} allows namespace {:?}",
             root.host.domain(),
@@ -154,27 +177,33 @@ fn add<'w>(
         details.error(&root.name, words, why);
         return;
     }
-    for place in places {
-        let owner = RuleOwner::of(Kind::HttpProxy, &place.proxy.metadata);
-        let (rules, policed) = rules(lookup, &owner, root, place, details);
-        let found = found.clone();
-        let listeners = if root.virtualhost.tls.is_some() {
-            let plain = plain(&rules, &place.proxy.spec.routes);
-            let added = lookup.push(&owner, plain, policed.clone(), (position, found.http));
-            routes_of
-                .entry(place.name.clone())
-                .or_default()
-                .extend(added);
-            found.https
-        } else {
-            found.both()
-        };
-        let added = lookup.push(&owner, rules, policed, (position, listeners));
-        routes_of
-            .entry(place.name.clone())
-            .or_default()
-            .extend(added);
+    for place in &parts.places {
+        let added = add_place(lookup, root, place, (position, found.clone()), details);
+        let routes = routes_of.entry(place.name.clone()).or_default();
+        routes.extend(added);
     }
+}
+
+/// Adds the routes of one place.
+fn add_place<'w>(
+    lookup: &mut LayeredLookup<'_, 'w, '_>,
+    root: &Root<'w>,
+    place: &Place<'w>,
+    (position, found): (usize, ListenersOfHost),
+    details: &mut Details,
+) -> Vec<usize> {
+    let owner = RuleOwner::of(Kind::HttpProxy, &place.proxy.metadata);
+    let (rules, policed) = rules(lookup, &owner, root, place, details);
+    let mut added = Vec::new();
+    let listeners = if root.virtualhost.tls.is_some() {
+        let plain = plain(&rules, &place.proxy.spec.routes);
+        added.extend(lookup.push(&owner, plain, policed.clone(), (position, found.http)));
+        found.https
+    } else {
+        found.both()
+    };
+    added.extend(lookup.push(&owner, rules, policed, (position, listeners)));
+    added
 }
 
 /// Returns the rules of one place, the last route first.
@@ -191,10 +220,6 @@ fn rules<'w>(
     if spec.routes.is_empty() && spec.includes.is_empty() && spec.tcpproxy.is_none() {
         let why = "HTTPProxy.Spec must have at least one Route, Include or TCPProxy";
         details.error(&place.name, ("SpecError", "NothingDefined"), why);
-    }
-    if spec.tcpproxy.is_some() {
-        let why = "tcpproxy is not supported and has no effect; use a TLSRoute";
-        details.error(&place.name, ("TCPProxyError", "NotSupported"), why);
     }
     let of_root = &root.proxy.metadata.unknown;
     let of_place = &place.proxy.metadata.unknown;

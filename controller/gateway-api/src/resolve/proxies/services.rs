@@ -29,10 +29,7 @@ pub(super) fn read<'w>(
     limits::entries("services", services.len(), 1..=MAX_BACKEND_REFS)
         .map_err(|why| (words, why))?;
     let mut shares = ServiceShares::default();
-    let even = services
-        .iter()
-        .filter(|it| !it.mirror)
-        .all(|it| it.weight == 0);
+    let even = shares_evenly(services);
     for service in services {
         let weight = u32::try_from(service.weight)
             .ok()
@@ -71,6 +68,12 @@ pub(super) fn read<'w>(
         ));
     }
     Ok(shares)
+}
+
+/// Returns true if no Service has a weight.
+pub(super) fn shares_evenly(services: &[ProxyService]) -> bool {
+    let mut shares = services.iter().filter(|it| !it.mirror);
+    shares.all(|it| it.weight == 0)
 }
 
 /// Returns the share of a Service, with its changes of headers.
@@ -148,7 +151,7 @@ fn backend<'w>(
         return None;
     }
     let target = (cx.referrer.namespace, name.as_str());
-    let ResolvedRef { policed, target } = cx.backends.of_service(target, *port, cx.cx);
+    let ResolvedRef { policed, target } = cx.backends.of_service(target, *port, cx.traffic, cx.cx);
     route.policed.extend(policed);
     let (reason, why) = match target {
         Ok(BackendTarget::Backend(backend)) => return Some(backend),

@@ -1,12 +1,12 @@
-//! TLS of roots: an HTTPS listener for each host.
+//! TLS of roots: a listener for each host, for HTTPS or for the connections of `tcpproxy`.
 //!
 //! A host whose TLS cannot be served as written has a listener that closes all connections. So no
 //! wider listener gets its requests, nor one of lower precedence.
 
-use sesame_proto::schema::ForwardClientCertificate;
 use sesame_proto::schema::tls_termination::ClientMode;
+use sesame_proto::schema::{self, ForwardClientCertificate};
 
-use super::details::Details;
+use super::details::{Details, Words};
 use super::roots::Root;
 use crate::api::{
     Listener, ListenerTls, NamespacedName, ObjectRef, Protocol, ProxyClientValidation,
@@ -21,27 +21,41 @@ use crate::world::Kind;
 /// Returns the listeners of all roots with TLS.
 pub(crate) fn listeners_of_all<'w>(roots: &[Root<'w>]) -> Vec<ImplicitListeners<'w>> {
     let listeners = roots.iter().filter_map(|root| {
-        let tls = root.virtualhost.tls.as_ref()?;
+        let tls = root.virtualhost.tls.as_ref();
+        let validation = tls.and_then(|tls| tls.client_validation.as_ref());
         Some(ImplicitListeners {
             kind: Kind::HttpProxy,
             gateway: root.gateway,
             metadata: &root.proxy.metadata,
-            listeners: vec![listener(root, tls)],
-            clients: tls.client_validation.as_ref().map(clients),
+            listeners: vec![listener(root)?],
+            clients: validation.map(clients),
         })
     });
     listeners.collect()
 }
 
-fn listener(root: &Root<'_>, tls: &ProxyTls) -> Listener {
-    if fault(root, tls).is_none() {
-        return implicit::listener(&root.host, vec![secret(&tls.secret_name)], options(tls));
+/// Returns the listener of a root, or `None` if nothing of it is for TLS.
+fn listener(root: &Root<'_>) -> Option<Listener> {
+    let host = &root.host;
+    let connections = root.proxy.spec.tcpproxy.is_some();
+    let tls = root.virtualhost.tls.as_ref();
+    match tls.filter(|_| fault(root).is_none()) {
+        Some(tls) if !tls.passthrough => {
+            let terminating =
+                implicit::listener(host, vec![secret(&tls.secret_name)], options(tls));
+            Some(if connections {
+                of_connections(terminating, TlsMode::Terminate)
+            } else {
+                terminating
+            })
+        }
+        None if tls.is_none() && !connections => None,
+        _ => {
+            let without_options = std::iter::empty();
+            let passing = implicit::listener(host, Vec::new(), without_options);
+            Some(of_connections(passing, TlsMode::Passthrough))
+        }
     }
-    let none = std::iter::empty();
-    of_connections(
-        implicit::listener(&root.host, Vec::new(), none),
-        TlsMode::Passthrough,
-    )
 }
 
 /// Returns a listener for connections instead of requests. Without a route, it closes them.
@@ -101,8 +115,7 @@ fn clients(spec: &ProxyClientValidation) -> HostClients {
 
 /// Returns true if TLS cannot be served as written.
 pub(super) fn is_faulty(root: &Root<'_>) -> bool {
-    let tls = root.virtualhost.tls.as_ref();
-    tls.is_some_and(|tls| fault(root, tls).is_some())
+    fault(root).is_some()
 }
 
 /// Returns true if clients have to be validated.
@@ -112,7 +125,13 @@ pub(super) fn validates_clients(root: &Root<'_>) -> bool {
 }
 
 /// Returns the reason why TLS cannot be served as written.
-fn fault(root: &Root<'_>, tls: &ProxyTls) -> Option<(&'static str, &'static str)> {
+fn fault(root: &Root<'_>) -> Option<(Words, &'static str)> {
+    let connections = root.proxy.spec.tcpproxy.is_some();
+    let Some(tls) = &root.virtualhost.tls else {
+        let why = "Spec.TCPProxy requires that either Spec.TLS.Passthrough or Spec.TLS.SecretName \
+                   be set";
+        return connections.then_some((("TCPProxyError", "TLSMustBeConfigured"), why));
+    };
     let ProxyTls {
         secret_name,
         minimum_protocol_version: _,
@@ -122,24 +141,26 @@ fn fault(root: &Root<'_>, tls: &ProxyTls) -> Option<(&'static str, &'static str)
         // Others get the host's certificate, too; that opens nothing.
         enable_fallback_certificate: _,
     } = tls;
-    if *passthrough != secret_name.is_empty() {
-        let why = "Spec.VirtualHost.TLS: exactly one of passthrough and secretName must be set";
-        return Some(("TLSConfigNotValid", why));
-    }
-    if *passthrough || root.proxy.spec.tcpproxy.is_some() {
-        return Some((
-            "NotSupported",
-            "tcpproxy and passthrough are not supported; use a TLSRoute",
-        ));
-    }
-    let clients = client_validation.as_ref()?;
-    let why = match (clients.ca_secret.as_str(), clients.crl_secret.as_str()) {
-        ("", "") if clients.skip_client_cert_validation => return None,
-        ("", "") => "clientValidation must have caSecret or skipClientCertValidation",
-        ("", _) => "clientValidation.crlSecret needs caSecret",
-        _ => return None,
+    let why = if *passthrough != secret_name.is_empty() {
+        "Spec.VirtualHost.TLS: exactly one of passthrough and secretName must be set"
+    } else if *passthrough && client_validation.is_some() {
+        "Spec.VirtualHost.TLS: passthrough must not be set with clientValidation"
+    } else if *passthrough && !connections {
+        "Spec.VirtualHost.TLS: passthrough needs tcpproxy"
+    } else {
+        let why = fault_of_clients(client_validation.as_ref()?)?;
+        return Some((("TLSError", "ClientValidationInvalid"), why));
     };
-    Some(("ClientValidationInvalid", why))
+    Some((("TLSError", "TLSConfigNotValid"), why))
+}
+
+fn fault_of_clients(spec: &ProxyClientValidation) -> Option<&'static str> {
+    match (spec.ca_secret.as_str(), spec.crl_secret.as_str()) {
+        ("", "") if spec.skip_client_cert_validation => None,
+        ("", "") => Some("clientValidation must have caSecret or skipClientCertValidation"),
+        ("", _) => Some("clientValidation.crlSecret needs caSecret"),
+        _ => None,
+    }
 }
 
 /// Returns the reference to the Secret: `name`, or `namespace/name`.
@@ -172,22 +193,14 @@ fn is_version(text: &str) -> bool {
 
 /// Adds what becomes of the TLS of a root.
 pub(super) fn tell(root: &Root<'_>, listeners: &ListenersOfGateway<'_, '_>, details: &mut Details) {
-    let Some(tls) = &root.virtualhost.tls else {
-        return;
-    };
     let held = "; the host is not served over HTTPS";
-    for text in [&tls.minimum_protocol_version, &tls.maximum_protocol_version] {
-        if !text.is_empty() && !is_version(text) {
-            let why = format!("TLS version {text:?} has no effect; expected \"1.2\" or \"1.3\"");
+    if let Some(tls) = &root.virtualhost.tls {
+        for why in ignored(tls, root.proxy.spec.tcpproxy.is_some()) {
             details.warn(&root.name, ("TLSError", "IgnoredField"), why);
         }
     }
-    if tls.enable_fallback_certificate {
-        let why = "enableFallbackCertificate has no effect: it is not supported";
-        details.warn(&root.name, ("TLSError", "IgnoredField"), why);
-    }
-    if let Some((reason, why)) = fault(root, tls) {
-        details.error(&root.name, ("TLSError", reason), format!("{why}{held}"));
+    if let Some((words, why)) = fault(root) {
+        details.error(&root.name, words, format!("{why}{held}"));
         return;
     }
     let owner = OwnerName::of(Kind::HttpProxy, &root.proxy.metadata);
@@ -196,16 +209,47 @@ pub(super) fn tell(root: &Root<'_>, listeners: &ListenersOfGateway<'_, '_>, deta
     }
 }
 
+/// Returns warnings about fields without effect.
+fn ignored(tls: &ProxyTls, connections: bool) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for text in [&tls.minimum_protocol_version, &tls.maximum_protocol_version] {
+        if tls.passthrough && !text.is_empty() {
+            warnings.push("TLS versions have no effect with passthrough".to_owned());
+        } else if !text.is_empty() && !is_version(text) {
+            warnings.push(format!(
+                "TLS version {text:?} has no effect; expected \"1.2\" or \"1.3\""
+            ));
+        }
+    }
+    if tls.enable_fallback_certificate {
+        let why = "enableFallbackCertificate has no effect: it is not supported";
+        warnings.push(why.to_owned());
+    }
+    let clients = tls.client_validation.as_ref();
+    if connections && clients.is_some_and(|it| it.forward_client_certificate.is_some()) {
+        let why = "forwardClientCertificate has no effect with tcpproxy";
+        warnings.push(why.to_owned());
+    }
+    warnings
+}
+
 fn tell_listener(
     name: &NamespacedName,
     listener: &CheckedListener<'_>,
     held: &str,
     details: &mut Details,
 ) {
-    if listener.conflict.is_some() && listener.clients.is_some() {
-        let why = "clientValidation: the Gateway or a ListenerSet has a listener for this host";
-        let words = ("TLSError", "ClientValidationInvalid");
-        details.error(name, words, format!("{why}{held}"));
+    let connections = listener.protocol == Some(schema::Protocol::Tls);
+    if let Some((Reason::OtherRoute, why)) = &listener.conflict {
+        details.warn(name, ("TLSError", "Overridden"), format!("{why}{held}"));
+    } else if listener.conflict.is_some() && (listener.clients.is_some() || connections) {
+        let (words, field) = if connections {
+            (("TCPProxyError", "Overridden"), "tcpproxy")
+        } else {
+            (("TLSError", "ClientValidationInvalid"), "clientValidation")
+        };
+        let why = "the Gateway or a ListenerSet has a listener for this host";
+        details.error(name, words, format!("{field}: {why}{held}"));
     } else if listener.conflict.is_some() {
         let why = "the Gateway or a ListenerSet has a listener for this host; clients get its \
                    certificate";

@@ -61,7 +61,7 @@ pub(super) fn errors(resolution: &Resolution, name: &str) -> Vec<String> {
         .collect()
 }
 
-fn warnings(resolution: &Resolution, name: &str) -> Vec<String> {
+pub(super) fn warnings(resolution: &Resolution, name: &str) -> Vec<String> {
     let details = status(resolution, name).details.iter();
     let warnings = details.filter(|detail| detail.warning);
     warnings

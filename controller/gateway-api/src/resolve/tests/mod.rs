@@ -6,6 +6,7 @@ mod gateways_of_a_class;
 mod http_proxies;
 mod http_proxy_clients;
 mod http_proxy_includes;
+mod http_proxy_tcp;
 mod http_proxy_tls;
 mod incremental;
 mod ingress_tls;
