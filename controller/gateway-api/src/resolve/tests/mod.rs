@@ -24,6 +24,7 @@ mod services;
 mod sizes;
 mod statuses;
 mod tls;
+mod tls_layers;
 mod tls_override_rows;
 mod tls_overrides;
 mod uncovered;
