@@ -12,6 +12,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use sesame_proto::schema::tls_termination::ClientMode;
 use sesame_proto::schema::{Backend, BackendTls, Listener, Port, TlsTermination};
 
 use crate::layout::file_name;
@@ -156,7 +157,7 @@ pub(crate) fn plan<'a>(
 /// Returns true if clients may resume sessions, which is disabled if the listener asks for
 /// certificates.
 fn resumes(tls: &TlsTermination) -> bool {
-    tls.client_trust_bundle.is_empty()
+    tls.client_trust_bundle.is_empty() && tls.client_mode() != ClientMode::OptionalUnverified
 }
 
 /// Returns the names of the secrets that listeners and backends use, in this order.
@@ -167,7 +168,7 @@ fn secrets_of<'a>(ports: &'a [Port], backends: &'a [Backend]) -> impl Iterator<I
         let TlsTermination {
             keys,
             client_trust_bundle,
-            client_insecure_fallback: _,
+            client_mode: _,
             min_version: _,
             max_version: _,
             cipher_suites: _,
@@ -177,6 +178,7 @@ fn secrets_of<'a>(ports: &'a [Port], backends: &'a [Backend]) -> impl Iterator<I
             client_uris: _,
             client_dns_suffixes: _,
             client_uri_prefixes: _,
+            forward_client_certificate: _,
         } = tls;
         let tickets = Some(session_ticket_keys).filter(|_| resumes(tls));
         keys.iter().chain(tickets).chain([client_trust_bundle])

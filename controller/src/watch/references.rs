@@ -49,7 +49,14 @@ pub(crate) fn references(world: &World, options: &Options) -> BTreeSet<ObjectKey
     };
     for implicit in implicit_listeners(world, options) {
         if is_ours(implicit.gateway) {
-            found.listeners(&implicit.metadata.namespace, &implicit.listeners);
+            let namespace = &implicit.metadata.namespace;
+            found.listeners(namespace, &implicit.listeners);
+            if let Some(clients) = &implicit.clients {
+                let secrets = [&clients.authorities, &clients.revoked];
+                for reference in secrets.into_iter().flatten() {
+                    found.certificate(namespace, reference);
+                }
+            }
         }
     }
     for reference in authority_refs(world, options) {
@@ -296,6 +303,22 @@ spec:
     validation:
       hostname: app.example.com
       caCertificateRefs: [{group: "", kind: ConfigMap, name: pods}]
+---
+apiVersion: networking.k8s.io/v1
+kind: IngressClass
+metadata: {name: edge}
+spec:
+  controller: projectsesame.io/ingress-controller
+  parameters: {apiGroup: gateway.networking.k8s.io, kind: Gateway, scope: Namespace, namespace: apps, name: edge}
+---
+apiVersion: projectcontour.io/v1
+kind: HTTPProxy
+metadata: {name: proxy, namespace: apps}
+spec:
+  ingressClassName: edge
+  virtualhost:
+    fqdn: a.test
+    tls: {secretName: pair, clientValidation: {caSecret: authorities, crlSecret: lists/revoked}}
 "#,
         );
         let found = references(
@@ -309,10 +332,13 @@ spec:
         assert_eq!(
             found,
             [
+                "Secret/apps/authorities",
                 "Secret/apps/client",
+                "Secret/apps/pair",
                 "Secret/apps/tickets",
                 "Secret/keys/authority",
                 "Secret/keys/cert",
+                "Secret/lists/revoked",
                 "ConfigMap/apps/backends",
                 "ConfigMap/apps/clients",
                 "ConfigMap/apps/pods",

@@ -4,6 +4,7 @@ mod backend_tls;
 mod certificates;
 mod client_validation;
 mod hostkeys;
+mod http_proxies;
 mod last_good_certificates;
 mod mesh;
 mod rotation;

@@ -23,8 +23,8 @@ use envoy_types::pb::envoy::extensions::filters::http::set_filter_state::v3::Con
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, Rds,
     http_connection_manager::{
-        InternalAddressConfig, PathWithEscapedSlashesAction, RouteSpecifier,
-        ServerHeaderTransformation, UpgradeConfig,
+        ForwardClientCertDetails, InternalAddressConfig, PathWithEscapedSlashesAction,
+        RouteSpecifier, ServerHeaderTransformation, SetCurrentClientCertDetails, UpgradeConfig,
     },
     http_filter,
 };
@@ -35,7 +35,7 @@ use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use prost::encoding::encode_varint;
 use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
-use sesame_proto::schema::{Edge, VirtualHost};
+use sesame_proto::schema::{Edge, ForwardClientCertificate, VirtualHost};
 
 use super::{auth_headers, cors, external_auth, matches, sessions, tracing};
 use crate::access_log::{self, LoggedPlace};
@@ -55,13 +55,16 @@ pub(crate) enum Table<'a> {
 }
 
 /// Returns a connection manager for one route table. The place's protocol and port form its
-/// statistics name.
+/// statistics name. `forwarded` are the parts of a client's certificate that backends get.
 pub(crate) fn render(
     place: LoggedPlace<'_>,
     table: Table<'_>,
+    forwarded: Option<&ForwardClientCertificate>,
     context: &RenderContext<'_>,
 ) -> Filter {
     let edge = context.edge;
+    let (forward_client_cert_details, set_current_client_cert_details) =
+        forwarded_certificate(forwarded);
     let manager = HttpConnectionManager {
         stat_prefix: format!("{}-{}", place.protocol, place.port),
         http_filters: http_filters(),
@@ -70,6 +73,8 @@ pub(crate) fn render(
         use_remote_address: wrappers::boolean(true),
         xff_num_trusted_hops: context.options.trusted_hops,
         internal_address_config: Some(nobody_is_internal()),
+        forward_client_cert_details,
+        set_current_client_cert_details,
         // The route sees `/a/../b` as `/b`, like the backend, because otherwise a request could
         // bypass the route.
         normalize_path: wrappers::boolean(true),
@@ -111,6 +116,32 @@ pub(crate) fn render(
             table,
         ))),
     }
+}
+
+/// Returns which parts of a client's certificate `x-forwarded-client-cert` gets, and that such a
+/// header of a client is removed.
+fn forwarded_certificate(
+    forwarded: Option<&ForwardClientCertificate>,
+) -> (i32, Option<SetCurrentClientCertDetails>) {
+    let Some(ForwardClientCertificate {
+        subject,
+        cert,
+        chain,
+        dns,
+        uri,
+    }) = forwarded
+    else {
+        return (ForwardClientCertDetails::Sanitize.into(), None);
+    };
+    let details = SetCurrentClientCertDetails {
+        subject: wrappers::boolean(*subject),
+        cert: *cert,
+        chain: *chain,
+        dns: *dns,
+        uri: *uri,
+        ..Default::default()
+    };
+    (ForwardClientCertDetails::SanitizeSet.into(), Some(details))
 }
 
 /// Returns how Envoy finds the route table in its file, or `None` if the table is inline.

@@ -107,7 +107,7 @@ impl Chains {
                         listener: None,
                         ..place("http")
                     };
-                    let chain = chain(route_table, hcm::render(place, table, context));
+                    let chain = chain(route_table, hcm::render(place, table, None, context));
                     self.ready.push((ChainKind::Plain, chain));
                 }
                 Ok(())
@@ -117,7 +117,8 @@ impl Chains {
                     .as_ref()
                     .ok_or("the listener is HTTPS but has no TLS settings")?;
                 let table = usable(route_table, context)?;
-                let manager = hcm::render(place("https"), table, context);
+                let forwarded = tls.forward_client_certificate.as_ref();
+                let manager = hcm::render(place("https"), table, forwarded, context);
                 let chain = chain(name, manager);
                 let socket = tls::downstream(tls, &HTTP_ALPN, context)?;
                 let chain = over_tls(chain, socket, context);

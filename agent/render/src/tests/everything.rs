@@ -2,9 +2,9 @@
 
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{
-    AppProtocol, Backend, BackendTls, Endpoint, EndpointSet, KeyRef, L4Route, Listener, Port,
-    Protocol, Route, RouteTable, Snapshot, TlsTermination, Transport, TrustBundle, VirtualHost,
-    WeightedBackend, tls_termination::Version,
+    AppProtocol, Backend, BackendTls, Endpoint, EndpointSet, ForwardClientCertificate, KeyRef,
+    L4Route, Listener, Port, Protocol, Route, RouteTable, Snapshot, TlsTermination, Transport,
+    TrustBundle, VirtualHost, WeightedBackend, tls_termination::Version,
 };
 use sesame_proto::tls_parameters::CIPHER_SUITES;
 
@@ -20,6 +20,13 @@ pub(crate) fn parameters() -> TlsTermination {
         cipher_suites: CIPHER_SUITES.map(str::to_owned).to_vec(),
         alpn: vec!["http/1.1".to_owned(), "h2".to_owned()],
         session_ticket_keys: "Secret/ns/tickets".to_owned(),
+        forward_client_certificate: Some(ForwardClientCertificate {
+            subject: true,
+            cert: true,
+            chain: true,
+            dns: true,
+            uri: true,
+        }),
         ..Default::default()
     }
 }
@@ -51,7 +58,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
         Some(TlsTermination {
             keys: keys.iter().map(|&k| k.to_owned()).collect(),
             client_trust_bundle: bundle.into(),
-            client_insecure_fallback: fallback,
+            client_mode: i32::from(fallback),
             ..Default::default()
         })
     };

@@ -1,6 +1,7 @@
 //! TLS on both sides: certificates presented to clients, and required of backends.
 
 mod alt_names;
+mod clients;
 pub(crate) mod secrets;
 
 use envoy_types::pb::envoy::config::core::v3::{
@@ -9,7 +10,6 @@ use envoy_types::pb::envoy::config::core::v3::{
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig, Secret,
     SubjectAltNameMatcher, TlsCertificate, TlsParameters, UpstreamTlsContext,
-    certificate_validation_context::TrustChainVerification,
     common_tls_context::{CombinedCertificateValidationContext, ValidationContextType},
     downstream_tls_context::{OcspStaplePolicy, SessionTicketKeysType},
     secret::Type,
@@ -35,8 +35,8 @@ pub(crate) fn downstream(
 ) -> Result<TransportSocket, String> {
     let TlsTermination {
         keys,
-        client_trust_bundle,
-        client_insecure_fallback,
+        client_trust_bundle: _,
+        client_mode: _,
         min_version: _,
         max_version: _,
         cipher_suites: _,
@@ -46,6 +46,8 @@ pub(crate) fn downstream(
         client_uris: _,
         client_dns_suffixes: _,
         client_uri_prefixes: _,
+        // A header of requests.
+        forward_client_certificate: _,
     } = tls;
     if let Some(name) = asked.iter().find(|name| !is_application_protocol(name)) {
         return Err(format!(
@@ -57,8 +59,9 @@ pub(crate) fn downstream(
         asked => asked.to_vec(),
     };
     let certificates = OwnCertificates::of(keys, context)?;
-    let asks = !client_trust_bundle.is_empty();
-    let validation = of_clients(tls, context)?;
+    let mode = clients::mode(tls)?;
+    let asks = mode.is_some();
+    let validation = clients::validation(tls, mode, context)?;
     Ok(socket(DownstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
             tls_params: Some(accepted(tls)?),
@@ -81,7 +84,7 @@ pub(crate) fn downstream(
         ocsp_staple_policy: OcspStaplePolicy::LenientStapling.into(),
         // Set explicitly if clients are asked for a certificate, because Envoy's default is about
         // to change.
-        require_client_certificate: wrappers::boolean(!client_insecure_fallback).filter(|_| asks),
+        require_client_certificate: mode.and_then(|it| wrappers::boolean(clients::requires(it))),
         ..Default::default()
     }))
 }
@@ -110,41 +113,6 @@ fn ticket_keys(
         }
         _ => Err(format!("`{name}` has no session ticket keys")),
     }
-}
-
-/// Returns how clients are verified, or `None` if they are not asked for a certificate.
-fn of_clients(
-    tls: &TlsTermination,
-    context: &RenderContext<'_>,
-) -> Result<Option<ValidationContextType>, String> {
-    let names = PeerNames {
-        dns_names: &tls.client_dns_names,
-        uris: &tls.client_uris,
-        dns_suffixes: &tls.client_dns_suffixes,
-        uri_prefixes: &tls.client_uri_prefixes,
-    };
-    // A wildcard in a client certificate does not cover other names.
-    let names = names.matchers(Wildcards::Literal)?;
-    let asks = !tls.client_trust_bundle.is_empty();
-    if !names.is_empty() && (!asks || tls.client_insecure_fallback) {
-        return Err(
-            "client names are set, but no client certificate is required to match them; set client_trust_bundle, without client_insecure_fallback"
-                .to_owned(),
-        );
-    }
-    if !asks {
-        return Ok(None);
-    }
-    // Without the bundle, no client passes validation: this fails closed, not open.
-    let mut how = CertificateValidationContext {
-        match_typed_subject_alt_names: names,
-        ..Default::default()
-    };
-    if tls.client_insecure_fallback {
-        // Asks for a certificate, and accepts any, or none at all.
-        how.trust_chain_verification = TrustChainVerification::AcceptUntrusted.into();
-    }
-    validated(how, &tls.client_trust_bundle, context).map(Some)
 }
 
 /// Speaks TLS to a backend, and verifies it.

@@ -5,7 +5,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Noted, Object};
+use super::{Noted, Object, ProxyTcp, ProxyTls};
 
 /// `HTTPProxy` v1.
 pub type HttpProxy = Object<HttpProxySpec>;
@@ -18,8 +18,8 @@ pub struct HttpProxySpec {
     pub virtualhost: Option<ProxyHost>,
     /// The routes.
     pub routes: Vec<ProxyRoute>,
-    /// Not served.
-    pub tcpproxy: Option<Noted>,
+    /// The connections of the host's TLS port, instead of requests.
+    pub tcpproxy: Option<ProxyTcp>,
     /// Other proxies whose routes become part of this one.
     pub includes: Vec<ProxyInclude>,
     /// The class; annotations have precedence.
@@ -66,24 +66,6 @@ pub struct ProxyCors {
     pub max_age: String,
     /// Pages of public networks may send requests to private ones.
     pub allow_private_network: bool,
-}
-
-/// `TLS`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(default, rename_all = "camelCase")]
-pub struct ProxyTls {
-    /// The Secret: `name`, or `namespace/name`.
-    pub secret_name: String,
-    /// `1.2` or `1.3`.
-    pub minimum_protocol_version: String,
-    /// `1.2` or `1.3`.
-    pub maximum_protocol_version: String,
-    /// Not served.
-    pub passthrough: bool,
-    /// Not served; protects.
-    pub client_validation: Option<Noted>,
-    /// Not served.
-    pub enable_fallback_certificate: bool,
 }
 
 /// `JWTProvider`, as far as it decides which routes need a token.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use sesame_proto::schema::tls_termination::ClientMode;
 use sesame_proto::schema::{L4Route, Listener, Port, Protocol, Snapshot, Transport};
 
 use super::bounds;
@@ -130,10 +131,10 @@ fn over_tls<'s>(
         sni => format!("the most specific for server name {sni:?}"),
     };
     let explained = explained(listener, &why);
-    let asks = listener
-        .tls
-        .as_ref()
-        .is_some_and(|tls| !tls.client_trust_bundle.is_empty() && !tls.client_insecure_fallback);
+    let asks = listener.tls.as_ref().is_some_and(|tls| {
+        let requires = [ClientMode::Required, ClientMode::RequiredUnverified];
+        !tls.client_trust_bundle.is_empty() && requires.contains(&tls.client_mode())
+    });
     if asks && !request.client_certificate {
         return Err(RefusedConnection {
             listener: Some(explained),

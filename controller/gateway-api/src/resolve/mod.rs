@@ -54,11 +54,9 @@ use self::backends::x_backends::XBackends;
 use self::backends::{Backends, CheckedBackends};
 use self::context::ResolveContext;
 use self::gateways::classes::Classes;
-use self::gateways::mesh_policies;
 use self::gateways::mesh_trust::MeshTrust;
 pub use self::gateways::ocg_bundles::{OcgBundle, OcgBundles};
-use self::gateways::telemetry_policies;
-use self::gateways::{CheckedGateway, ReferencedObjects};
+use self::gateways::{CheckedGateway, ReferencedObjects, mesh_policies, telemetry_policies};
 use self::ingresses::IngressClasses;
 use self::ingresses::listeners::ListenersOfGateway;
 use self::ingresses::lookup::LayeredLookup;
@@ -224,10 +222,12 @@ impl Resolver {
             telemetry_policies: &telemetry_policies,
             backends: &mut backends,
         };
-        let checked = gateways::check_all(&classes, &unserved, &implicit, &mut cx, &mut references);
+        let mut checked =
+            gateways::check_all(&classes, &unserved, &implicit, &mut cx, &mut references);
         let mesh_trust = MeshTrust::check_all(&checked, &certificates, &mut ca_bundles, &mut cx);
         backends.ca_bundles = ca_bundles;
         let mut routes = routes::check_all(&checked, &mut cx, &mut backends, &mut self.regexes);
+        ingresses::give_way(&mut checked, &routes);
         let found: Vec<_> = checked.iter().map(ListenersOfGateway::of).collect();
         let mut lookup = LayeredLookup {
             listeners: &found,

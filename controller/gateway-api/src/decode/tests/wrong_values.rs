@@ -79,25 +79,21 @@ fn path(place: &str, is_secret: bool) -> String {
 
 /// Returns true for fields of an HTTPProxy whose content is not read.
 fn is_noted(kind: &str, place: &str) -> bool {
-    const NOTED: [&str; 19] = [
-        "/tcpproxy",
+    const NOTED: [&str; 15] = [
         "/authorization",
-        "/corsPolicy",
         "/rateLimitPolicy",
         "/ipAllowPolicy/",
         "/ipDenyPolicy/",
-        "/clientValidation",
         "/issuer",
         "/audiences",
         "/remoteJWKS",
         "/localJWKS",
         "/forwardJWT",
         "/healthCheckPolicy",
+        "/tcpproxy/loadBalancerPolicy",
         "/requestHashPolicies/",
         "/cookieRewritePolicies/",
-        "/internalRedirectPolicy",
         "/context",
-        "/idle",
         "/slowStartPolicy",
     ];
     kind == "HTTPProxy" && NOTED.iter().any(|noted| place.contains(noted))

@@ -127,7 +127,9 @@ impl<'w> Backends<'w> {
         mut connection: Connection,
         cx: &ResolveContext<'w, '_>,
     ) -> ResolvedRef<'w> {
-        if connection.protocol.is_none()
+        // Passed-through TLS belongs to the client.
+        if traffic.heeds_policies()
+            && connection.protocol.is_none()
             && let Some(object) = cx.world.services.get(service.0, service.1)
             && let Some(port) = service_port(&object.spec, port, traffic.transport())
         {

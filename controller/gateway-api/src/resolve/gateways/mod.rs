@@ -248,9 +248,7 @@ fn check<'w>(
         references.ca_bundles,
         cx,
     );
-    let number = frontend
-        .as_ref()
-        .map_or(0, |frontend| frontend.per_port.len());
+    let number = frontend.as_ref().map_or(0, |it| it.per_port.len());
     let too_many = limits::entries(
         "spec.tls.frontend.perPort",
         number,
@@ -319,7 +317,8 @@ impl<'w> CheckedGateway<'w> {
         let sets = sets.iter().map(|set| (&set.owner, set.range.clone()));
         for (owner, range) in std::iter::once((&*owner, 0..*own)).chain(sets) {
             for listener in listeners.get_mut(range).unwrap_or_default() {
-                termination::resolve(owner, listener, frontend, cx, references.certificates);
+                let tls = (&mut *references.certificates, &mut *references.ca_bundles);
+                termination::resolve(owner, listener, frontend, cx, tls);
                 filters::resolve(owner, listener, mesh.is_some(), references.backends, cx);
             }
         }

@@ -51,8 +51,8 @@ pub(super) fn neighbourhood(
         listener_sets,
         http_routes,
         grpc_routes,
-        // They have separate tables, or no table.
-        tls_routes: _,
+        tls_routes,
+        // They have no tables.
         tcp_routes: _,
         udp_routes: _,
         reference_grants,
@@ -86,6 +86,8 @@ pub(super) fn neighbourhood(
         listener_sets: listener_sets.clone(),
         http_routes: only(http_routes, |route| is_near(&route.spec, near))?,
         grpc_routes: only(grpc_routes, |route| is_near(&route.spec, near))?,
+        // Listeners of Ingresses give way to them.
+        tls_routes: only(tls_routes, |route| is_near(&route.spec, near))?,
         reference_grants: reference_grants.clone(),
         backend_tls_policies: backend_tls_policies.clone(),
         gateway_mesh_policies: gateway_mesh_policies.clone(),
@@ -182,14 +184,14 @@ fn far_proxies(
         if near(&meant(&virtualhost.fqdn)) {
             return None;
         }
-        if virtualhost.tls.is_none() {
+        if virtualhost.tls.is_none() && proxy.spec.tcpproxy.is_none() {
             continue;
         }
         let without_routes = HttpProxy {
             metadata: proxy.metadata.clone(),
             spec: HttpProxySpec {
                 virtualhost: Some(virtualhost.clone()),
-                tcpproxy: proxy.spec.tcpproxy,
+                tcpproxy: proxy.spec.tcpproxy.clone(),
                 ingress_class_name: proxy.spec.ingress_class_name.clone(),
                 ..HttpProxySpec::default()
             },

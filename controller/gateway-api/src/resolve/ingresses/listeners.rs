@@ -125,6 +125,31 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         added.find(|listener| listener.hostname.as_ref() == Some(host))
     }
 
+    /// Returns the listener that an object adds for the connections of a host.
+    pub(crate) fn of_connections(
+        &self,
+        host: &Hostname,
+        owner: OwnerName<'_>,
+    ) -> Option<(FoundListeners, &'g CheckedListener<'w>)> {
+        let mut added = self.added_by(owner);
+        let place = added.find(|place| {
+            let listener = self.get(*place).filter(|it| it.serves());
+            listener.is_some_and(|it| {
+                it.protocol == Some(Protocol::Tls) && it.hostname.as_ref() == Some(host)
+            })
+        })?;
+        let whole = CommonHostname {
+            domain: host.clone(),
+            rank: host.specificity(),
+        };
+        Some((vec![(place, vec![whole])], self.get(place)?))
+    }
+
+    /// Returns true if an object adds the listener at this position.
+    pub(crate) fn is_added(&self, place: usize, owner: OwnerName<'_>) -> bool {
+        self.added_by(owner).contains(&place)
+    }
+
     /// Finds the listeners for a host of an HTTPProxy or Ingress.
     pub(crate) fn find(
         &self,
@@ -148,7 +173,7 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         places.dedup();
         // A host that is held is not served by a wider listener either.
         let added = self.added(host, owner);
-        let is_held = added.is_some_and(|listener| listener.holds.is_some());
+        let is_held = added.is_some_and(|it| it.holds.is_some() || it.has_yielded());
         let mut found = ListenersOfHost::default();
         for place in places {
             let Some(listener) = self.get(place) else {

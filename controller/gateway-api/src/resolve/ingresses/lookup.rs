@@ -93,13 +93,26 @@ impl<'a, 'w, 'o> LayeredLookup<'a, 'w, 'o> {
         owner: &RuleOwner<'w>,
         rules: Vec<CheckedRule>,
         policed: Vec<PolicedBackend<'w>>,
+        on: (usize, FoundListeners),
+    ) -> Option<usize> {
+        if rules.is_empty() {
+            return None;
+        }
+        self.push_rules(owner, Rules::Requests(rules), policed, on)
+    }
+
+    /// Adds a route with rules of either kind.
+    pub(crate) fn push_rules(
+        &mut self,
+        owner: &RuleOwner<'w>,
+        rules: Rules,
+        policed: Vec<PolicedBackend<'w>>,
         (gateway, listeners): (usize, FoundListeners),
     ) -> Option<usize> {
-        if rules.is_empty() || listeners.is_empty() {
+        if listeners.is_empty() {
             return None;
         }
         let at = self.routes.len();
-        let rules = Rules::Requests(rules);
         self.routes.push(CheckedRoute {
             object: owner.object.clone(),
             size: rules.size(&owner.provenance),

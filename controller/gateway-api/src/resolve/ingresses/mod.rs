@@ -13,6 +13,7 @@ pub(crate) mod listeners;
 pub(crate) mod lookup;
 mod rules;
 mod tls;
+mod yielding;
 
 use std::ops::Range;
 
@@ -26,6 +27,7 @@ pub(crate) use self::rules::one_label;
 use self::rules::{IngressFaults, IngressHostRules};
 pub(crate) use self::tls::explicit_hosts;
 pub(crate) use self::tls::listeners_of_all;
+pub(crate) use self::yielding::give_way;
 use crate::api::{Ingress, Metadata, NamespacedName};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::names;

@@ -40,6 +40,7 @@ pub(crate) fn listeners_of_all<'w>(
                 gateway,
                 metadata: &ingress.metadata,
                 listeners,
+                clients: None,
             })
         })
         .collect()

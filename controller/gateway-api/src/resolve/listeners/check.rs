@@ -111,6 +111,8 @@ fn check_one<'w>(
         resolved,
         overlaps: Vec::new(),
         certificate_overlaps: Vec::new(),
+        clients: None,
+        client_bundle: None,
         tls: None,
         filters: CheckedFilters::default(),
         certificate_names: Vec::new(),

@@ -1,5 +1,8 @@
 //! HTTPS listeners that HTTPProxies and Ingresses add to a Gateway, one for each TLS host.
 
+use sesame_proto::schema::ForwardClientCertificate;
+use sesame_proto::schema::tls_termination::ClientMode;
+
 use super::listener::ListenerOwner;
 use crate::api::{Listener, ListenerTls, Metadata, ObjectRef, Protocol};
 use crate::resolve::syntax::hostnames::Hostname;
@@ -19,6 +22,23 @@ pub struct ImplicitListeners<'w> {
     pub metadata: &'w Metadata,
     /// The listeners.
     pub listeners: Vec<Listener>,
+    /// The validation of their clients.
+    pub clients: Option<HostClients>,
+}
+
+/// The validation of the clients of a host.
+#[derive(Clone, Debug)]
+pub struct HostClients {
+    /// Whether clients need a certificate, and a valid one.
+    pub mode: ClientMode,
+    /// The Secret with their CA certificates.
+    pub authorities: Option<ObjectRef>,
+    /// The Secret with revocation lists of these.
+    pub revoked: Option<ObjectRef>,
+    /// True if only a client's own certificate is looked up in the lists.
+    pub leaf_only: bool,
+    /// What backends get of the certificates.
+    pub forward: Option<ForwardClientCertificate>,
 }
 
 /// Returns the name of an implicit listener in the snapshot. It does not name the object that has

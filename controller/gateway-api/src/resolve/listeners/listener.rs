@@ -1,10 +1,12 @@
 //! A checked listener, and the object that defines it.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use sesame_proto::schema;
+use sesame_proto::schema::{self, TrustBundle};
 
 use super::filters::CheckedFilters;
+use super::implicit::HostClients;
 use super::namespaces::NamespaceRule;
 use super::uncovered::UncoveredHostname;
 use crate::api::{Listener, Metadata, NamespacedName, ObjectRef, UnknownFields};
@@ -129,6 +131,10 @@ pub(crate) struct CheckedListener<'w> {
     /// Some of the listeners that overlap by certificate: one's certificate covers the other's
     /// hostname.
     pub(crate) certificate_overlaps: Vec<String>,
+    /// The validation of its clients, if an HTTPProxy asks for one.
+    pub(crate) clients: Option<&'w HostClients>,
+    /// The bundle of this validation.
+    pub(crate) client_bundle: Option<Arc<TrustBundle>>,
     /// TLS termination, for protocols that have it.
     pub(crate) tls: Option<schema::TlsTermination>,
     /// Filters that apply before routing.
@@ -153,6 +159,12 @@ impl CheckedListener<'_> {
     /// Returns true if it is in the snapshot only to refuse all requests.
     pub(crate) fn refuses(&self) -> bool {
         self.holds.is_some() || self.filters.refuse
+    }
+
+    /// Returns true if a TLSRoute has its hostname.
+    pub(crate) fn has_yielded(&self) -> bool {
+        let reason = self.conflict.as_ref().map(|(reason, _)| *reason);
+        reason == Some(Reason::OtherRoute)
     }
 
     /// Returns true if routes can be served on it.

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::check::check as check_listeners;
-use super::implicit::{self, ImplicitListeners};
+use super::implicit::{self, HostClients, ImplicitListeners};
 use super::listener::{CheckedListener, ListenerOwner};
 use super::namespaces::NamespaceRule;
 use crate::api::{AllowedListeners, GATEWAY_GROUP, Listener, ListenerSet, Metadata, ObjectRef};
@@ -24,6 +24,7 @@ pub(crate) struct ListenerSource<'w> {
     kind: Kind,
     metadata: &'w Metadata,
     listeners: &'w [Listener],
+    clients: Option<&'w HostClients>,
 }
 
 impl ListenerSource<'_> {
@@ -61,6 +62,7 @@ pub(crate) fn by_gateway<'w>(
             kind: Kind::ListenerSet,
             metadata: &set.metadata,
             listeners: &set.spec.listeners,
+            clients: None,
         };
         Some((gateway_of(set)?, source))
     });
@@ -69,6 +71,7 @@ pub(crate) fn by_gateway<'w>(
             kind: it.kind,
             metadata: it.metadata,
             listeners: &it.listeners,
+            clients: it.clients.as_ref(),
         };
         (it.gateway, source)
     });
@@ -124,6 +127,7 @@ pub(crate) fn check<'w>(
             kind,
             metadata,
             listeners,
+            clients,
         } = source;
         let is_set = *kind == Kind::ListenerSet;
         let owner = ListenerOwner::of(*kind, metadata);
@@ -151,6 +155,7 @@ pub(crate) fn check<'w>(
             let checked = check_listeners(&owner, i.saturating_add(1), listeners);
             all.extend(checked.into_iter().map(|listener| CheckedListener {
                 withheld: withheld.clone().or(listener.withheld),
+                clients: *clients,
                 provenance: if is_set {
                     listener.provenance
                 } else {

@@ -4,18 +4,20 @@ use std::collections::BTreeSet;
 
 use sesame_proto::schema;
 
+use super::implicit::HostClients;
 use super::listener::{CheckedListener, ListenerOwner};
 use super::tls_options::{self, TICKET_KEYS, TlsOptions};
 use super::uncovered::UncoveredHostname;
 use crate::api::{ListenerTls, ObjectRef, Protocol, TlsMode};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::syntax::limits;
+use crate::resolve::tls::ca_bundles::CaBundles;
 use crate::resolve::tls::certificate_source::CertificateSource;
 use crate::resolve::tls::certificates::{Certificates, Usable};
 use crate::resolve::tls::client_validation::FrontendValidation;
 use crate::resolve::tls::key_pairs::Certificate;
 use crate::resolve::tls::ticket_keys::NamedTicketKeys;
-use crate::status::Reason;
+use crate::status::{Grounds, Reason};
 
 /// Returns the errors in `tls` of a listener: violations of the API's schema, and Sesame options
 /// that are not understood.
@@ -84,7 +86,7 @@ pub(crate) fn resolve<'w>(
     listener: &mut CheckedListener<'w>,
     frontend: &FrontendValidation,
     cx: &mut ResolveContext<'w, '_>,
-    certificates: &mut Certificates<'w, '_>,
+    (certificates, bundles): (&mut Certificates<'w, '_>, &mut CaBundles<'w>),
 ) {
     let Some(tls) = &listener.spec.tls else {
         return;
@@ -109,9 +111,8 @@ pub(crate) fn resolve<'w>(
         },
         ..Default::default()
     };
-    let kinds = termination.keys.iter();
-    let kinds = kinds.filter_map(|name| Some(certificates.named(name)?.kind));
-    if let Some(message) = options.advice(&kinds.collect()) {
+    let named = |name: &String| Some(certificates.named(name)?.kind);
+    if let Some(message) = options.advice(&termination.keys.iter().filter_map(named).collect()) {
         advise(owner, listener, message, cx);
     }
     listener.lacks_certificate = termination.keys.is_empty();
@@ -119,15 +120,14 @@ pub(crate) fn resolve<'w>(
     if listener.spec.protocol == Protocol::Https
         && let Some(port) = listener.port
     {
-        let advice = frontend.apply(
-            port,
-            &mut listener.accepted,
-            &mut listener.resolved,
-            &mut termination,
-        );
+        let verdicts = (&mut listener.accepted, &mut listener.resolved);
+        let advice = frontend.apply(port, verdicts, &mut termination);
         if let Some(message) = advice {
             advise(owner, listener, message.to_owned(), cx);
         }
+    }
+    if let Err((reason, why)) = host_clients(owner, listener, &mut termination, cx, bundles) {
+        listener.accepted.refuse(reason, why);
     }
     if let Some(name) = &options.session_ticket_keys {
         if termination.client_trust_bundle.is_empty() {
@@ -146,6 +146,41 @@ pub(crate) fn resolve<'w>(
         .refuse_if(Reason::UnsupportedValue, unverified);
     options.apply(&mut termination);
     listener.tls = Some(termination);
+}
+
+/// Sets the validation of the clients of an HTTPProxy's host, if it has one. An error means that the
+/// host is not served.
+fn host_clients<'w>(
+    owner: &ListenerOwner<'w>,
+    listener: &mut CheckedListener<'w>,
+    termination: &mut schema::TlsTermination,
+    cx: &ResolveContext<'w, '_>,
+    bundles: &mut CaBundles<'w>,
+) -> Result<(), Grounds> {
+    let Some(HostClients {
+        mode,
+        authorities,
+        revoked,
+        leaf_only,
+        forward,
+    }) = listener.clients
+    else {
+        return Ok(());
+    };
+    if !termination.client_trust_bundle.is_empty() {
+        let why = "clientValidation: spec.tls.frontend of the Gateway validates the clients of \
+                   this port, and a host has one validation; remove one of the two";
+        return Err((Reason::NoValidCaCertificate, why.to_owned()));
+    }
+    if let Some(authorities) = authorities {
+        let revoked = revoked.as_ref().map(|lists| (lists, *leaf_only));
+        let bundle = bundles.of_secrets(owner.referrer(), authorities, revoked, cx)?;
+        termination.client_trust_bundle.clone_from(&bundle.name);
+        listener.client_bundle = Some(bundle);
+    }
+    termination.client_mode = (*mode).into();
+    termination.forward_client_certificate = *forward;
+    Ok(())
 }
 
 /// Returns the distinct names in the certificates of these keys, sorted.

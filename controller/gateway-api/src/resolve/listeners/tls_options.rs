@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::dns_name::is_dns_subdomain;
 use sesame_proto::schema::TlsTermination;
-use sesame_proto::schema::tls_termination::Version;
+use sesame_proto::schema::tls_termination::{ClientMode, Version};
 use sesame_proto::tls_parameters::{CIPHER_SUITES, is_application_protocol};
 
 use crate::api::{ListenerTls, Protocol, TlsMode};
@@ -183,7 +183,6 @@ impl TlsOptions {
     pub(super) fn unverified_names(&self, termination: &TlsTermination) -> Option<String> {
         let TlsTermination {
             client_trust_bundle,
-            client_insecure_fallback,
             ..
         } = termination;
         let why = if self.client_names.is_empty() {
@@ -191,7 +190,7 @@ impl TlsOptions {
         } else if client_trust_bundle.is_empty() {
             "clients are not asked for a certificate on this port; set spec.tls.frontend of the \
             Gateway to the clients' CA certificates"
-        } else if *client_insecure_fallback {
+        } else if termination.client_mode() != ClientMode::Required {
             "clients without a valid certificate are let in on this port (AllowInsecureFallback); expected AllowValidOnly"
         } else {
             return None;

@@ -157,7 +157,9 @@ pub fn authority_refs<'w>(world: &'w World, options: &'w Options) -> Vec<Authori
         Some((proxy, *gateway.as_ref().ok()?))
     });
     let references = proxies.flat_map(|(proxy, gateway)| {
-        let services = proxy.spec.routes.iter().flat_map(|route| &route.services);
+        let routes = proxy.spec.routes.iter().flat_map(|route| &route.services);
+        let connections = proxy.spec.tcpproxy.iter().flat_map(|tcp| &tcp.services);
+        let services = routes.chain(connections);
         let validations = services.filter_map(|service| service.validation.as_ref());
         validations.map(move |validation| {
             let (namespace, name) = secret(&validation.ca_secret);

@@ -15,6 +15,7 @@ mod load_balancing;
 mod roots;
 mod rules;
 mod services;
+mod tcp;
 mod tls;
 mod tree;
 mod values;
@@ -27,6 +28,7 @@ pub use self::connections::{AuthorityRef, authority_refs};
 use self::details::Details;
 pub(crate) use self::roots::FoundProxies;
 use self::roots::Root;
+use self::tcp::Connections;
 use self::tree::{IncludeTree, Place};
 use crate::api::{
     IngressSettings, InvalidProxies, Metadata, MissingBackend, NamespacedName, ProxyRoute,
@@ -34,7 +36,7 @@ use crate::api::{
 use crate::resolve::backends::PolicedBackend;
 use crate::resolve::context::Options;
 use crate::resolve::filters::rewrites::RedirectTo;
-use crate::resolve::ingresses::listeners::OwnerName;
+use crate::resolve::ingresses::listeners::{ListenersOfHost, OwnerName};
 use crate::resolve::ingresses::lookup::{LayeredLookup, RuleOwner};
 use crate::resolve::ingresses::{self, IngressClasses, one_label};
 use crate::resolve::listeners::implicit::ImplicitListeners;
@@ -100,10 +102,15 @@ pub(crate) fn check_all<'w>(
         sizes: BTreeMap::new(),
     };
     let places: Vec<Vec<Place<'w>>> = roots.iter().map(|root| tree.places(root)).collect();
-    let reached: BTreeSet<NamespacedName> = tree.placed.into_keys().collect();
+    let mut reached: BTreeSet<NamespacedName> = tree.placed.into_keys().collect();
     let mut routes_of: BTreeMap<NamespacedName, Vec<usize>> = BTreeMap::new();
-    for (root, places) in roots.iter().zip(&places) {
-        add(lookup, root, places, settings, &mut details, &mut routes_of);
+    for (root, places) in roots.iter().zip(places) {
+        let parts = RootParts {
+            connections: tcp::find(root, &proxies, &mut reached, &mut details),
+            places,
+            settings,
+        };
+        add(lookup, root, &parts, &mut details, &mut routes_of);
     }
     let checked = proxies.iter().filter_map(|(name, classed)| {
         // The Gateway of another controller.
@@ -126,12 +133,20 @@ pub(crate) fn check_all<'w>(
     checked.collect()
 }
 
+/// Everything below a root.
+struct RootParts<'w> {
+    /// Of its requests.
+    places: Vec<Place<'w>>,
+    /// Of its connections.
+    connections: Option<Connections<'w>>,
+    settings: Option<&'w IngressSettings>,
+}
+
 /// Adds the routes of a root and of everything below it.
 fn add<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     root: &Root<'w>,
-    places: &[Place<'w>],
-    settings: Option<&IngressSettings>,
+    parts: &RootParts<'w>,
     details: &mut Details,
     routes_of: &mut BTreeMap<NamespacedName, Vec<usize>>,
 ) {
@@ -149,11 +164,25 @@ fn add<'w>(
     tls::tell(root, listeners, details);
     let owner = OwnerName::of(Kind::HttpProxy, &root.proxy.metadata);
     let mut found = listeners.find(&root.host, owner, lookup.cx);
-    if tls::is_faulty(root) {
+    let takes_connections = root.proxy.spec.tcpproxy.is_some();
+    if takes_connections || tls::is_faulty(root) {
         // Nothing that TLS should protect is served by another listener of the host.
         found.https.clear();
+    } else if tls::validates_clients(root) {
+        // Only its own listener validates its clients.
+        found
+            .https
+            .retain(|(place, _)| listeners.is_added(*place, owner));
     }
-    if found.is_empty() {
+    let connections = parts.connections.as_ref();
+    let connections = connections.filter(|_| !tls::is_faulty(root));
+    let of_connections = connections.and_then(|connections| {
+        tcp::add(root, connections, (position, listeners), lookup, details)
+    });
+    if let Some((name, added)) = of_connections {
+        routes_of.entry(name).or_default().push(added);
+    }
+    if found.is_empty() && !takes_connections {
         let why = format!(
             "no listener of Gateway {gateway} with a hostname for {} allows namespace {:?}",
             root.host.domain(),
@@ -162,8 +191,6 @@ fn add<'w>(
         details.error(&root.name, words, why);
         return;
     }
-    let withdraws = settings.and_then(|it| it.invalid.as_ref()) == Some(&InvalidProxies::Withdraw);
-    let mut skipped_below = None;
     let policy = root.virtualhost.cors_policy.as_ref();
     let policy = policy.map(|policy| cors::read(policy, lookup.regexes));
     let policy = policy.and_then(|read| {
@@ -173,40 +200,50 @@ fn add<'w>(
         };
         read.map_err(report).ok()
     });
-    for place in places {
+    let mut skipped_below = None;
+    for place in &parts.places {
         if skipped_below.is_some_and(|depth| place.depth > depth) {
             continue;
         }
-        skipped_below = None;
-        let owner = RuleOwner::of(Kind::HttpProxy, &place.proxy.metadata);
-        let (mut rules, policed) = rules(lookup, &owner, (root, policy.as_ref()), place, details);
-        if withdraws && details.withdraws(&place.name) {
-            let why = "no route of this HTTPProxy or below it is served, because it has errors and \
-                       spec.ingress.invalid of the configuration is Withdraw";
-            details.warn(&place.name, ("SpecError", "Withdrawn"), why);
-            skipped_below = Some(place.depth);
-            continue;
-        }
-        reweight(&mut rules, settings);
-        let found = found.clone();
-        let listeners = if root.virtualhost.tls.is_some() {
-            let permits = settings.and_then(|it| it.disable_permit_insecure) != Some(true);
-            let plain = plain(&rules, &place.proxy.spec.routes, permits);
-            let added = lookup.push(&owner, plain, policed.clone(), (position, found.http));
-            routes_of
-                .entry(place.name.clone())
-                .or_default()
-                .extend(added);
-            found.https
-        } else {
-            found.both()
-        };
-        let added = lookup.push(&owner, rules, policed, (position, listeners));
-        routes_of
-            .entry(place.name.clone())
-            .or_default()
-            .extend(added);
+        let root = (root, policy.as_ref());
+        let found = (position, found.clone());
+        let added = add_place(lookup, root, place, parts.settings, found, details);
+        skipped_below = added.is_none().then_some(place.depth);
+        let routes = routes_of.entry(place.name.clone()).or_default();
+        routes.extend(added.into_iter().flatten());
     }
+}
+
+/// Adds the routes of one place. Returns `None` if they are withdrawn with everything below.
+fn add_place<'w>(
+    lookup: &mut LayeredLookup<'_, 'w, '_>,
+    (root, policy): (&Root<'w>, Option<&schema::Cors>),
+    place: &Place<'w>,
+    settings: Option<&IngressSettings>,
+    (position, found): (usize, ListenersOfHost),
+    details: &mut Details,
+) -> Option<Vec<usize>> {
+    let owner = RuleOwner::of(Kind::HttpProxy, &place.proxy.metadata);
+    let (mut rules, policed) = rules(lookup, &owner, (root, policy), place, details);
+    let invalid = settings.and_then(|it| it.invalid.as_ref());
+    if invalid == Some(&InvalidProxies::Withdraw) && details.withdraws(&place.name) {
+        let why = "no route of this HTTPProxy or below it is served, because it has errors and \
+                   spec.ingress.invalid of the configuration is Withdraw";
+        details.warn(&place.name, ("SpecError", "Withdrawn"), why);
+        return None;
+    }
+    reweight(&mut rules, settings);
+    let mut added = Vec::new();
+    let listeners = if root.virtualhost.tls.is_some() {
+        let permits = settings.and_then(|it| it.disable_permit_insecure) != Some(true);
+        let plain = plain(&rules, &place.proxy.spec.routes, permits);
+        added.extend(lookup.push(&owner, plain, policed.clone(), (position, found.http)));
+        found.https
+    } else {
+        found.both()
+    };
+    added.extend(lookup.push(&owner, rules, policed, (position, listeners)));
+    Some(added)
 }
 
 /// Returns the rules of one place, the last route first.
@@ -223,10 +260,6 @@ fn rules<'w>(
     if spec.routes.is_empty() && spec.includes.is_empty() && spec.tcpproxy.is_none() {
         let why = "HTTPProxy.Spec must have at least one Route, Include or TCPProxy";
         details.error(&place.name, ("SpecError", "NothingDefined"), why);
-    }
-    if spec.tcpproxy.is_some() {
-        let why = "tcpproxy is not supported and has no effect; use a TLSRoute";
-        details.error(&place.name, ("TCPProxyError", "NotSupported"), why);
     }
     let of_root = &root.proxy.metadata.unknown;
     let of_place = &place.proxy.metadata.unknown;

@@ -31,10 +31,7 @@ pub(super) fn read<'w>(
     limits::entries("services", services.len(), 1..=MAX_BACKEND_REFS)
         .map_err(|why| (words, why))?;
     let mut shares = ServiceShares::default();
-    let even = services
-        .iter()
-        .filter(|it| !it.mirror)
-        .all(|it| it.weight == 0);
+    let even = shares_evenly(services);
     for service in services {
         let weight = u32::try_from(service.weight)
             .ok()
@@ -73,6 +70,12 @@ pub(super) fn read<'w>(
         ));
     }
     Ok(shares)
+}
+
+/// Returns true if no Service has a weight.
+pub(super) fn shares_evenly(services: &[ProxyService]) -> bool {
+    let mut shares = services.iter().filter(|it| !it.mirror);
+    shares.all(|it| it.weight == 0)
 }
 
 /// Returns the share of a Service, with its changes of headers.

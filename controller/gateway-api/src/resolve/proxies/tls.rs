@@ -1,13 +1,19 @@
-//! TLS of roots: an HTTPS listener for each host.
+//! TLS of roots: a listener for each host, for HTTPS or for the connections of `tcpproxy`.
 //!
-//! A host whose TLS cannot be served as written has a listener without a certificate. So no wider
-//! listener gets its requests: it is held.
+//! A host whose TLS cannot be served as written has a listener that closes all connections. So no
+//! wider listener gets its requests, nor one of lower precedence.
 
-use super::details::Details;
+use sesame_proto::schema::tls_termination::ClientMode;
+use sesame_proto::schema::{self, ForwardClientCertificate};
+
+use super::details::{Details, Words};
 use super::roots::Root;
-use crate::api::{NamespacedName, ObjectRef, ProxyTls};
+use crate::api::{
+    Listener, ListenerTls, NamespacedName, ObjectRef, Protocol, ProxyClientValidation,
+    ProxyForwardedCertificate, ProxyTls, TlsMode,
+};
 use crate::resolve::ingresses::listeners::{ListenersOfGateway, OwnerName};
-use crate::resolve::listeners::implicit::{self, ImplicitListeners};
+use crate::resolve::listeners::implicit::{self, HostClients, ImplicitListeners};
 use crate::resolve::listeners::{CheckedListener, MAX_VERSION, MIN_VERSION};
 use crate::status::Reason;
 use crate::world::Kind;
@@ -15,27 +21,117 @@ use crate::world::Kind;
 /// Returns the listeners of all roots with TLS.
 pub(crate) fn listeners_of_all<'w>(roots: &[Root<'w>]) -> Vec<ImplicitListeners<'w>> {
     let listeners = roots.iter().filter_map(|root| {
-        let tls = root.virtualhost.tls.as_ref()?;
-        let certificates = fault(root, tls).is_none().then(|| certificate(tls));
-        let certificates = certificates.into_iter().collect();
+        let tls = root.virtualhost.tls.as_ref();
+        let validation = tls.and_then(|tls| tls.client_validation.as_ref());
         Some(ImplicitListeners {
             kind: Kind::HttpProxy,
             gateway: root.gateway,
             metadata: &root.proxy.metadata,
-            listeners: vec![implicit::listener(&root.host, certificates, options(tls))],
+            listeners: vec![listener(root)?],
+            clients: validation.map(clients),
         })
     });
     listeners.collect()
 }
 
+/// Returns the listener of a root, or `None` if nothing of it is for TLS.
+fn listener(root: &Root<'_>) -> Option<Listener> {
+    let host = &root.host;
+    let connections = root.proxy.spec.tcpproxy.is_some();
+    let tls = root.virtualhost.tls.as_ref();
+    match tls.filter(|_| fault(root).is_none()) {
+        Some(tls) if !tls.passthrough => {
+            let terminating =
+                implicit::listener(host, vec![secret(&tls.secret_name)], options(tls));
+            Some(if connections {
+                of_connections(terminating, TlsMode::Terminate)
+            } else {
+                terminating
+            })
+        }
+        None if tls.is_none() && !connections => None,
+        _ => {
+            let without_options = std::iter::empty();
+            let passing = implicit::listener(host, Vec::new(), without_options);
+            Some(of_connections(passing, TlsMode::Passthrough))
+        }
+    }
+}
+
+/// Returns a listener for connections instead of requests. Without a route, it closes them.
+fn of_connections(listener: Listener, mode: TlsMode) -> Listener {
+    let tls = listener.tls.map(|tls| ListenerTls {
+        mode: Some(mode),
+        ..tls
+    });
+    Listener {
+        protocol: Protocol::Tls,
+        tls,
+        ..listener
+    }
+}
+
+/// Returns the validation of clients as the listener has it.
+fn clients(spec: &ProxyClientValidation) -> HostClients {
+    let ProxyClientValidation {
+        ca_secret,
+        skip_client_cert_validation,
+        forward_client_certificate,
+        crl_secret,
+        crl_only_verify_leaf_cert,
+        optional_client_certificate,
+    } = spec;
+    let is_optional = *optional_client_certificate;
+    let named = |text: &String| (!text.is_empty()).then(|| secret(text));
+    let forward = forward_client_certificate.map(|parts| {
+        let ProxyForwardedCertificate {
+            subject,
+            cert,
+            chain,
+            dns,
+            uri,
+        } = parts;
+        ForwardClientCertificate {
+            subject,
+            cert,
+            chain,
+            dns,
+            uri,
+        }
+    });
+    HostClients {
+        mode: match (skip_client_cert_validation, ca_secret.is_empty()) {
+            (false, _) if is_optional => ClientMode::Optional,
+            (false, _) => ClientMode::Required,
+            (true, false) if !is_optional => ClientMode::RequiredUnverified,
+            (true, _) => ClientMode::OptionalUnverified,
+        },
+        authorities: named(ca_secret),
+        revoked: named(crl_secret),
+        leaf_only: *crl_only_verify_leaf_cert,
+        forward,
+    }
+}
+
 /// Returns true if TLS cannot be served as written.
 pub(super) fn is_faulty(root: &Root<'_>) -> bool {
+    fault(root).is_some()
+}
+
+/// Returns true if clients have to be validated.
+pub(super) fn validates_clients(root: &Root<'_>) -> bool {
     let tls = root.virtualhost.tls.as_ref();
-    tls.is_some_and(|tls| fault(root, tls).is_some())
+    tls.is_some_and(|tls| tls.client_validation.is_some())
 }
 
 /// Returns the reason why TLS cannot be served as written.
-fn fault(root: &Root<'_>, tls: &ProxyTls) -> Option<(&'static str, &'static str)> {
+fn fault(root: &Root<'_>) -> Option<(Words, &'static str)> {
+    let connections = root.proxy.spec.tcpproxy.is_some();
+    let Some(tls) = &root.virtualhost.tls else {
+        let why = "Spec.TCPProxy requires that either Spec.TLS.Passthrough or Spec.TLS.SecretName \
+                   be set";
+        return connections.then_some((("TCPProxyError", "TLSMustBeConfigured"), why));
+    };
     let ProxyTls {
         secret_name,
         minimum_protocol_version: _,
@@ -45,27 +141,33 @@ fn fault(root: &Root<'_>, tls: &ProxyTls) -> Option<(&'static str, &'static str)
         // Others get the host's certificate, too; that opens nothing.
         enable_fallback_certificate: _,
     } = tls;
-    if *passthrough != secret_name.is_empty() {
-        let why = "Spec.VirtualHost.TLS: exactly one of passthrough and secretName must be set";
-        return Some(("TLSConfigNotValid", why));
+    let why = if *passthrough != secret_name.is_empty() {
+        "Spec.VirtualHost.TLS: exactly one of passthrough and secretName must be set"
+    } else if *passthrough && client_validation.is_some() {
+        "Spec.VirtualHost.TLS: passthrough must not be set with clientValidation"
+    } else if *passthrough && !connections {
+        "Spec.VirtualHost.TLS: passthrough needs tcpproxy"
+    } else {
+        let why = fault_of_clients(client_validation.as_ref()?)?;
+        return Some((("TLSError", "ClientValidationInvalid"), why));
+    };
+    Some((("TLSError", "TLSConfigNotValid"), why))
+}
+
+fn fault_of_clients(spec: &ProxyClientValidation) -> Option<&'static str> {
+    match (spec.ca_secret.as_str(), spec.crl_secret.as_str()) {
+        ("", "") if spec.skip_client_cert_validation => None,
+        ("", "") => Some("clientValidation must have caSecret or skipClientCertValidation"),
+        ("", _) => Some("clientValidation.crlSecret needs caSecret"),
+        _ => None,
     }
-    if *passthrough || root.proxy.spec.tcpproxy.is_some() {
-        return Some((
-            "NotSupported",
-            "tcpproxy and passthrough are not supported; use a TLSRoute",
-        ));
-    }
-    client_validation.is_some().then_some((
-        "ClientValidationInvalid",
-        "clientValidation is not supported; use spec.tls.frontend of the Gateway",
-    ))
 }
 
 /// Returns the reference to the Secret: `name`, or `namespace/name`.
-fn certificate(tls: &ProxyTls) -> ObjectRef {
-    let (namespace, name) = match tls.secret_name.split_once('/') {
+fn secret(text: &str) -> ObjectRef {
+    let (namespace, name) = match text.split_once('/') {
         Some((namespace, name)) => (Some(namespace.to_owned()), name),
-        None => (None, tls.secret_name.as_str()),
+        None => (None, text),
     };
     ObjectRef {
         name: name.to_owned(),
@@ -91,22 +193,14 @@ fn is_version(text: &str) -> bool {
 
 /// Adds what becomes of the TLS of a root.
 pub(super) fn tell(root: &Root<'_>, listeners: &ListenersOfGateway<'_, '_>, details: &mut Details) {
-    let Some(tls) = &root.virtualhost.tls else {
-        return;
-    };
     let held = "; the host is not served over HTTPS";
-    for text in [&tls.minimum_protocol_version, &tls.maximum_protocol_version] {
-        if !text.is_empty() && !is_version(text) {
-            let why = format!("TLS version {text:?} has no effect; expected \"1.2\" or \"1.3\"");
+    if let Some(tls) = &root.virtualhost.tls {
+        for why in ignored(tls, root.proxy.spec.tcpproxy.is_some()) {
             details.warn(&root.name, ("TLSError", "IgnoredField"), why);
         }
     }
-    if tls.enable_fallback_certificate {
-        let why = "enableFallbackCertificate has no effect: it is not supported";
-        details.warn(&root.name, ("TLSError", "IgnoredField"), why);
-    }
-    if let Some((reason, why)) = fault(root, tls) {
-        details.error(&root.name, ("TLSError", reason), format!("{why}{held}"));
+    if let Some((words, why)) = fault(root) {
+        details.error(&root.name, words, format!("{why}{held}"));
         return;
     }
     let owner = OwnerName::of(Kind::HttpProxy, &root.proxy.metadata);
@@ -115,22 +209,58 @@ pub(super) fn tell(root: &Root<'_>, listeners: &ListenersOfGateway<'_, '_>, deta
     }
 }
 
+/// Returns warnings about fields without effect.
+fn ignored(tls: &ProxyTls, connections: bool) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for text in [&tls.minimum_protocol_version, &tls.maximum_protocol_version] {
+        if tls.passthrough && !text.is_empty() {
+            warnings.push("TLS versions have no effect with passthrough".to_owned());
+        } else if !text.is_empty() && !is_version(text) {
+            warnings.push(format!(
+                "TLS version {text:?} has no effect; expected \"1.2\" or \"1.3\""
+            ));
+        }
+    }
+    if tls.enable_fallback_certificate {
+        let why = "enableFallbackCertificate has no effect: it is not supported";
+        warnings.push(why.to_owned());
+    }
+    let clients = tls.client_validation.as_ref();
+    if connections && clients.is_some_and(|it| it.forward_client_certificate.is_some()) {
+        let why = "forwardClientCertificate has no effect with tcpproxy";
+        warnings.push(why.to_owned());
+    }
+    warnings
+}
+
 fn tell_listener(
     name: &NamespacedName,
     listener: &CheckedListener<'_>,
     held: &str,
     details: &mut Details,
 ) {
-    if listener.conflict.is_some() {
+    let connections = listener.protocol == Some(schema::Protocol::Tls);
+    if let Some((Reason::OtherRoute, why)) = &listener.conflict {
+        details.warn(name, ("TLSError", "Overridden"), format!("{why}{held}"));
+    } else if listener.conflict.is_some() && (listener.clients.is_some() || connections) {
+        let (words, field) = if connections {
+            (("TCPProxyError", "Overridden"), "tcpproxy")
+        } else {
+            (("TLSError", "ClientValidationInvalid"), "clientValidation")
+        };
+        let why = "the Gateway or a ListenerSet has a listener for this host";
+        details.error(name, words, format!("{field}: {why}{held}"));
+    } else if listener.conflict.is_some() {
         let why = "the Gateway or a ListenerSet has a listener for this host; clients get its \
                    certificate";
         details.warn(name, ("TLSError", "Overridden"), why);
-    } else if let Some((_, why)) = listener.accepted.fault() {
-        details.error(
-            name,
-            ("TLSError", "TLSConfigNotValid"),
-            format!("{why}{held}"),
-        );
+    } else if let Some((reason, why)) = listener.accepted.fault() {
+        let reason = match reason {
+            Reason::NoValidCaCertificate => "ClientValidationInvalid",
+            Reason::RefNotPermitted => "DelegationNotPermitted",
+            _ => "TLSConfigNotValid",
+        };
+        details.error(name, ("TLSError", reason), format!("{why}{held}"));
     }
     if let Some((reason, why)) = listener.resolved.fault() {
         let reason = match reason {

@@ -96,6 +96,9 @@ pub(crate) fn assemble<'w>(
     // Equal references give equal bundles.
     let mut bundles = backends.bundles();
     bundles.extend(served.iter().flat_map(|it| it.gateway.frontend.bundles()));
+    let listeners = served.iter().flat_map(|it| &it.gateway.listeners);
+    let of_hosts = listeners.filter_map(|listener| listener.client_bundle.as_deref());
+    bundles.extend(of_hosts.map(|bundle| (bundle.name.as_str(), bundle)));
     let of_meshes = meshes().filter_map(|it| it.bundle.as_ref());
     bundles.extend(of_meshes.map(|bundle| (bundle.name.as_str(), bundle)));
     let trust_bundles = bundle_names(terminations(), originations())

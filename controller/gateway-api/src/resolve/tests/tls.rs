@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use sesame_proto::schema::tls_termination::ClientMode;
+
 use super::router::{GET, Request, answer};
 use super::{Holds, gateway, holds, indent, resolved, route};
 use crate::resolve::{Options, Resolver};
@@ -459,7 +461,7 @@ fn clients_are_validated_by_default_or_by_port() {
             (
                 port,
                 tls.client_trust_bundle.as_str(),
-                tls.client_insecure_fallback,
+                tls.client_mode() == ClientMode::OptionalUnverified,
             )
         })
         .collect();

@@ -141,6 +141,22 @@ pub(super) fn authorities(
     text: &str,
     lists: Vec<RevocationList>,
 ) -> Result<Arc<Authorities>, String> {
+    let (authorities, unused) = read(field, text, lists)?;
+    if let Some(i) = unused {
+        return Err(format!(
+            "ca.crl list {i} is not from an authority of {field}; remove it, or add its issuer"
+        ));
+    }
+    Ok(Arc::new(authorities))
+}
+
+/// Reads and checks the certificates of the field. Returns also the index of a revocation list that
+/// is from none of these authorities.
+pub(super) fn read(
+    field: &str,
+    text: &str,
+    lists: Vec<RevocationList>,
+) -> Result<(Authorities, Option<usize>), String> {
     let mut unused: Vec<bool> = vec![true; lists.len()];
     let ders = pem::certificates(text.as_bytes()).map_err(|why| format!("{field} {why}"))?;
     let mut certificates = Vec::new();
@@ -162,13 +178,9 @@ pub(super) fn authorities(
             has_crl: lists.iter().any(issued),
         });
     }
-    if let Some(i) = unused.iter().position(|unused| *unused) {
-        return Err(format!(
-            "ca.crl list {i} is not from an authority of {field}; remove it, or add its issuer"
-        ));
-    }
+    let unused = unused.iter().position(|unused| *unused);
     let crls = lists.into_iter().map(|list| list.pem).collect();
-    Ok(Arc::new(Authorities { certificates, crls }))
+    Ok((Authorities { certificates, crls }, unused))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sesame_proto::schema::TrustBundle;
 use sesame_proto::sizes::{MOST_OF_NAMESPACE_BUNDLES, MOST_OF_TRUST_BUNDLE};
 
-use super::authorities::{Authorities, Union, authorities, bundle};
+use super::authorities::{self, Authorities, Union, authorities, bundle};
 use super::certificates::SECRETS;
 use super::revocation_lists;
 use crate::api::{ClusterTrustBundleSpec, ConfigMap, NamespacedName, ObjectRef, Secret};
@@ -255,6 +255,59 @@ impl<'w> CaBundles<'w> {
         Ok(bundle(name, certificates, crls))
     }
 
+    /// Returns the CA certificates of a Secret, with the revocation lists of another one: all of
+    /// them, or those for the leaf only. An intermediate authority may come from the client, so a
+    /// list need not be from one of these authorities.
+    pub(crate) fn of_secrets(
+        &mut self,
+        referrer: Referrer<'w>,
+        authorities: &'w ObjectRef,
+        revoked: Option<(&'w ObjectRef, bool)>,
+        cx: &ResolveContext<'w, '_>,
+    ) -> Result<Arc<TrustBundle>, Grounds> {
+        let certificates = secret(referrer, authorities, DEFAULT_KEY, cx)?;
+        let lists = revoked.map(|(lists, _)| secret(referrer, lists, "crl.pem", cx));
+        let lists = lists.transpose()?;
+        let leaf_only = revoked.is_some_and(|(_, leaf_only)| leaf_only);
+        let mut name = certificates.name.clone();
+        if let Some(lists) = &lists {
+            let leaf = if leaf_only { "/leaf" } else { "" };
+            name = format!("{name}+{}{leaf}", lists.name);
+        }
+        if let Some(union) = self.unions.get(&name)
+            && let Ok(bundle) = &union.bundle
+        {
+            return Ok(bundle.clone());
+        }
+        let invalid = |why: String| (Reason::NoValidCaCertificate, why);
+        let read = lists.map(|lists| {
+            let read = revocation_lists::read(lists.text);
+            read.map_err(|why| broken(&lists.name, &why))
+        });
+        let read = read.transpose()?.unwrap_or_default();
+        let (Authorities { certificates, crls }, _) =
+            authorities::read(&certificates.name, certificates.text, read).map_err(invalid)?;
+        let bundle = TrustBundle {
+            crl_for_leaf_only: leaf_only,
+            ..bundle(name.clone(), &certificates, &crls)
+        };
+        let size = bundle.pem.len() + bundle.crl.len();
+        if size > MOST_OF_TRUST_BUNDLE {
+            return Err(invalid(format!(
+                "{name}: certificates and revocation lists take {size} bytes together; at most {MOST_OF_TRUST_BUNDLE} are allowed"
+            )));
+        }
+        let bundle = Arc::new(bundle);
+        self.charge(referrer.namespace, &name, &bundle)
+            .map_err(invalid)?;
+        let union = Union {
+            bundle: Ok(bundle.clone()),
+            advice: None,
+        };
+        self.unions.insert(name, Arc::new(union));
+        Ok(bundle)
+    }
+
     fn read(
         &mut self,
         namespace: &'w str,
@@ -273,6 +326,44 @@ impl<'w> CaBundles<'w> {
             .clone()
             .map_err(|why| format!("ConfigMap {object} {why}"))
     }
+}
+
+/// One entry of a Secret.
+struct SecretEntry<'w> {
+    /// `Secret/namespace/name/KEY`.
+    name: String,
+    text: &'w str,
+}
+
+/// Returns an entry of the Secret that `reference` of `referrer` names.
+fn secret<'w>(
+    referrer: Referrer<'w>,
+    reference: &'w ObjectRef,
+    key: &str,
+    cx: &ResolveContext<'w, '_>,
+) -> Result<SecretEntry<'w>, Grounds> {
+    let (namespace, name) = SECRETS.find(reference.into(), referrer, &cx.grants)?;
+    let name_of_entry = format!("Secret/{namespace}/{name}/{key}");
+    let secret = cx.world.secrets.get(namespace, name);
+    let text = match secret.map(|secret| secret.get(key).map(std::str::from_utf8)) {
+        Some(Some(Ok(text))) => text,
+        Some(Some(Err(_))) => return Err(broken(&name_of_entry, "is not text; expected PEM")),
+        Some(None) => {
+            return Err(broken(
+                &name_of_entry,
+                "does not exist: the Secret has no such key",
+            ));
+        }
+        None => return Err(broken(&name_of_entry, "does not exist; create the Secret")),
+    };
+    Ok(SecretEntry {
+        name: name_of_entry,
+        text,
+    })
+}
+
+fn broken(name: &str, why: &str) -> Grounds {
+    (Reason::NoValidCaCertificate, format!("{name} {why}"))
 }
 
 fn is_cluster_trust_bundle(reference: &ObjectRef) -> bool {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use sesame_proto::schema::tls_termination::ClientMode;
 use sesame_proto::schema::{TlsTermination, TrustBundle};
 
 use super::ca_bundles::{CaBundles, Combined, Reach};
@@ -79,8 +80,7 @@ impl FrontendValidation {
     pub(crate) fn apply(
         &self,
         port: u16,
-        accepted: &mut Verdict,
-        resolved: &mut Verdict,
+        (accepted, resolved): (&mut Verdict, &mut Verdict),
         termination: &mut TlsTermination,
     ) -> Option<&str> {
         let PortValidation {
@@ -100,7 +100,9 @@ impl FrontendValidation {
         match bundle {
             Some(bundle) => {
                 termination.client_trust_bundle.clone_from(&bundle.name);
-                termination.client_insecure_fallback = *insecure_fallback;
+                if *insecure_fallback {
+                    termination.client_mode = ClientMode::OptionalUnverified.into();
+                }
             }
             None if *wanted => {
                 let messages: Vec<&str> =

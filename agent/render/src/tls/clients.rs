@@ -1,0 +1,70 @@
+//! Certificates of clients: whether they are asked for one, and how it is verified.
+
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
+    CertificateValidationContext, certificate_validation_context::TrustChainVerification,
+    common_tls_context::ValidationContextType,
+};
+use sesame_proto::schema::TlsTermination;
+use sesame_proto::schema::tls_termination::ClientMode;
+
+use super::alt_names::{PeerNames, Wildcards};
+use super::validated;
+use crate::context::RenderContext;
+
+/// Returns the mode in which clients are asked for a certificate, or `None` if they are not.
+pub(super) fn mode(tls: &TlsTermination) -> Result<Option<ClientMode>, String> {
+    let mode = ClientMode::try_from(tls.client_mode).map_err(|_| "unknown client mode")?;
+    match (mode, tls.client_trust_bundle.is_empty()) {
+        (ClientMode::OptionalUnverified, _) | (_, false) => Ok(Some(mode)),
+        (ClientMode::Required, true) => Ok(None),
+        (ClientMode::Optional | ClientMode::RequiredUnverified, true) => Err(
+            "client_trust_bundle is empty, but client_mode needs authorities; set it".to_owned(),
+        ),
+    }
+}
+
+/// Returns true if a client without a certificate is refused.
+pub(super) fn requires(mode: ClientMode) -> bool {
+    matches!(mode, ClientMode::Required | ClientMode::RequiredUnverified)
+}
+
+/// Returns how clients are verified, or `None` if they are not asked for a certificate.
+pub(super) fn validation(
+    tls: &TlsTermination,
+    mode: Option<ClientMode>,
+    context: &RenderContext<'_>,
+) -> Result<Option<ValidationContextType>, String> {
+    let names = PeerNames {
+        dns_names: &tls.client_dns_names,
+        uris: &tls.client_uris,
+        dns_suffixes: &tls.client_dns_suffixes,
+        uri_prefixes: &tls.client_uri_prefixes,
+    };
+    // A wildcard in a client certificate does not cover other names.
+    let names = names.matchers(Wildcards::Literal)?;
+    if !names.is_empty() && mode != Some(ClientMode::Required) {
+        return Err(
+            "client names are set, but no client certificate is required to match them; set client_trust_bundle, and client_mode REQUIRED"
+                .to_owned(),
+        );
+    }
+    let Some(mode) = mode else {
+        return Ok(None);
+    };
+    // Without the bundle, no client passes validation: this fails closed, not open.
+    let mut how = CertificateValidationContext {
+        match_typed_subject_alt_names: names,
+        ..Default::default()
+    };
+    if matches!(
+        mode,
+        ClientMode::OptionalUnverified | ClientMode::RequiredUnverified
+    ) {
+        // Asks for a certificate, and accepts any.
+        how.trust_chain_verification = TrustChainVerification::AcceptUntrusted.into();
+    }
+    if tls.client_trust_bundle.is_empty() {
+        return Ok(Some(ValidationContextType::ValidationContext(how)));
+    }
+    validated(how, &tls.client_trust_bundle, context).map(Some)
+}

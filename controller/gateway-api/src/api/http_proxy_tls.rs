@@ -1,0 +1,85 @@
+//! TLS of an `HTTPProxy`, and its connections.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{Noted, ProxyService};
+
+/// `TLS`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyTls {
+    /// The Secret: `name`, or `namespace/name`.
+    pub secret_name: String,
+    /// `1.2` or `1.3`.
+    pub minimum_protocol_version: String,
+    /// `1.2` or `1.3`.
+    pub maximum_protocol_version: String,
+    /// True if the Services of `tcpproxy` get TLS as the client sends it.
+    pub passthrough: bool,
+    /// Certificates of clients.
+    pub client_validation: Option<ProxyClientValidation>,
+    /// Not served.
+    pub enable_fallback_certificate: bool,
+}
+
+/// `DownstreamValidation`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyClientValidation {
+    /// The Secret with `ca.crt`: `name`, or `namespace/name`.
+    pub ca_secret: String,
+    /// True if any certificate is accepted.
+    pub skip_client_cert_validation: bool,
+    /// What backends get of the certificate.
+    pub forward_client_certificate: Option<ProxyForwardedCertificate>,
+    /// The Secret with `crl.pem`: `name`, or `namespace/name`.
+    pub crl_secret: String,
+    /// True if only the client's own certificate may be revoked.
+    pub crl_only_verify_leaf_cert: bool,
+    /// True if a certificate may be missing.
+    pub optional_client_certificate: bool,
+}
+
+/// `ClientCertificateDetails`: the parts in `x-forwarded-client-cert`.
+#[expect(clippy::struct_excessive_bools, reason = "as the API has them")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyForwardedCertificate {
+    /// The subject.
+    pub subject: bool,
+    /// The certificate.
+    pub cert: bool,
+    /// The chain.
+    pub chain: bool,
+    /// The DNS names.
+    pub dns: bool,
+    /// The URI.
+    pub uri: bool,
+}
+
+/// `TCPProxy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyTcp {
+    /// The Services that get the connections.
+    pub services: Vec<ProxyService>,
+    /// Another HTTPProxy whose Services get the connections.
+    pub include: Option<ProxyTcpInclude>,
+    /// An old name of `include`. It has no effect if both are set.
+    pub includes: Option<ProxyTcpInclude>,
+    /// Not served.
+    pub load_balancer_policy: Option<Noted>,
+    /// Not served.
+    pub health_check_policy: Option<Noted>,
+}
+
+/// `TCPProxyInclude`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyTcpInclude {
+    /// Name of the proxy.
+    pub name: String,
+    /// Namespace of the proxy; the includer's when empty.
+    pub namespace: String,
+}

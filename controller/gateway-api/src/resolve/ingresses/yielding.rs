@@ -1,0 +1,47 @@
+//! Listeners of HTTPProxies and Ingresses whose hostname a TLSRoute has.
+//!
+//! The Gateway API has precedence over both. So they give way, as they do to a listener of the
+//! Gateway for the same hostname.
+
+use std::collections::BTreeSet;
+
+use crate::resolve::gateways::CheckedGateway;
+use crate::resolve::routes::{CheckedRoute, Routes};
+use crate::status::Reason;
+use crate::world::Kind;
+
+/// Refuses the listeners of HTTPProxies and Ingresses that have the hostname of a TLSRoute.
+pub(crate) fn give_way(gateways: &mut [CheckedGateway<'_>], routes: &Routes<'_>) {
+    let mut taken: BTreeSet<(usize, u16, &str)> = BTreeSet::new();
+    let of_tls = routes.iter().filter(|it| it.object.kind == Kind::TlsRoute);
+    for (_, (gateway, listeners)) in of_tls.flat_map(CheckedRoute::attaches_to) {
+        for (place, hosts) in listeners {
+            let on = gateways
+                .get(gateway)
+                .and_then(|it| it.listeners.get(*place));
+            if let Some(port) = on.filter(|it| it.serves()).and_then(|it| it.port) {
+                taken.extend(hosts.iter().map(|host| (gateway, port, host.domain.key())));
+            }
+        }
+    }
+    if taken.is_empty() {
+        return;
+    }
+    for (place, gateway) in gateways.iter_mut().enumerate() {
+        for listener in &mut gateway.listeners {
+            let (Some(port), Some(hostname)) = (listener.port, &listener.hostname) else {
+                continue;
+            };
+            let is_implicit = matches!(listener.owner, Kind::HttpProxy | Kind::Ingress);
+            if is_implicit && taken.contains(&(place, port, hostname.key())) {
+                let message = format!(
+                    "a TLSRoute has server name {:?} on port {port}",
+                    hostname.domain()
+                );
+                listener.accepted.refuse(Reason::OtherRoute, &message);
+                listener.conflict = Some((Reason::OtherRoute, message));
+                listener.holds = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! `tcpproxy`: the connections of a root's TLS listener, with TLS passed through or terminated.
+//!
+//! A fault closes all connections. So no share of them reaches a Service that was not meant, and no
+//! other layer serves the host over HTTPS.
+
+use std::collections::BTreeSet;
+
+use sesame_proto::schema::WeightedBackend;
+
+use super::connections::{self, RouteConnections};
+use super::details::{Details, Words};
+use super::roots::{Proxies, Root};
+use super::services::shares_evenly;
+use crate::api::{HttpProxy, NamespacedName, ProxyHost, ProxyService, ProxyTcp};
+use crate::resolve::backends::{BackendTarget, PolicedBackend, ResolvedRef, Traffic};
+use crate::resolve::ingresses::listeners::{ListenersOfGateway, OwnerName};
+use crate::resolve::ingresses::lookup::{LayeredLookup, RuleOwner};
+use crate::resolve::routes::rules::{RuleContext, Rules, Shares, Terminated};
+use crate::resolve::syntax::limits::{self, MAX_BACKEND_REFS, MAX_PROXY_DEPTH, MAX_WEIGHT};
+use crate::status::{Reason, Verdict};
+use crate::world::Kind;
+
+/// The consequence of a fault.
+const CLOSED: &str = "; the host's TLS connections are closed";
+
+/// The HTTPProxy whose Services get the connections of a root.
+pub(super) struct Connections<'w> {
+    proxy: &'w HttpProxy,
+    tcp: &'w ProxyTcp,
+}
+
+/// Follows the includes of a root's `tcpproxy`, and adds the included HTTPProxies to `reached`.
+pub(super) fn find<'w>(
+    root: &Root<'w>,
+    proxies: &Proxies<'w>,
+    reached: &mut BTreeSet<NamespacedName>,
+    details: &mut Details,
+) -> Option<Connections<'w>> {
+    let mut tcp = root.proxy.spec.tcpproxy.as_ref()?;
+    let mut proxy = root.proxy;
+    let mut path = Vec::new();
+    let mut is_good = is_unprotected(root, details);
+    loop {
+        let name = proxy.metadata.key();
+        path.push(name.clone());
+        is_good &= tell_of(proxy, tcp, details);
+        let mut fault = |words, why: String| details.error(&name, words, why + CLOSED);
+        let include = tcp.include.as_ref().or(tcp.includes.as_ref());
+        let Some(include) = include else {
+            if tcp.services.is_empty() {
+                let why = "tcpproxy: either services or inclusion must be specified";
+                fault(("TCPProxyError", "NothingDefined"), why.to_owned());
+                return None;
+            }
+            return is_good.then_some(Connections { proxy, tcp });
+        };
+        if !tcp.services.is_empty() {
+            let why = "tcpproxy: cannot specify services and include in the same httpproxy";
+            fault(("TCPProxyError", "NoServicesAndInclude"), why.to_owned());
+            return None;
+        }
+        let namespace = match include.namespace.as_str() {
+            "" => &proxy.metadata.namespace,
+            namespace => namespace,
+        };
+        let child = NamespacedName::new(namespace, &include.name);
+        let mut fault = |reason, why: &str| {
+            let why = format!("tcpproxy: include {child} {why}");
+            fault(("TCPProxyIncludeError", reason), why);
+        };
+        let Some(found) = proxies.get(&child) else {
+            fault("IncludeNotFound", "not found, or of another class");
+            return None;
+        };
+        if found.proxy.spec.virtualhost.is_some() {
+            fault(
+                "RootIncludesRoot",
+                "is a root HTTPProxy, which cannot be included",
+            );
+            return None;
+        }
+        if path.contains(&child) || path.len() > MAX_PROXY_DEPTH {
+            fault("IncludeCreatesCycle", "creates an include cycle");
+            return None;
+        }
+        reached.insert(child.clone());
+        proxy = found.proxy;
+        let Some(next) = &proxy.spec.tcpproxy else {
+            let why = "tcpproxy is missing, but another HTTPProxy includes it";
+            let words = ("TCPProxyError", "NothingDefined");
+            details.error(&child, words, format!("{why}{CLOSED}"));
+            return None;
+        };
+        tcp = next;
+    }
+}
+
+/// Returns false if the root has a protection that connections would not have.
+fn is_unprotected(root: &Root<'_>, details: &mut Details) -> bool {
+    let ProxyHost {
+        fqdn: _,
+        tls: _,
+        authorization,
+        // Connections have no headers.
+        cors_policy: _,
+        rate_limit_policy,
+        // Requests of the plain port may have tokens.
+        jwt_providers: _,
+        ip_allow_policy,
+        ip_deny_policy,
+    } = root.virtualhost;
+    let protections = [
+        ("authorization", authorization.is_some()),
+        ("rateLimitPolicy", rate_limit_policy.is_some()),
+        ("ipAllowPolicy", !ip_allow_policy.is_empty()),
+        ("ipDenyPolicy", !ip_deny_policy.is_empty()),
+    ];
+    let set = protections.into_iter().filter(|(_, is_set)| *is_set);
+    let set: Vec<&str> = set.map(|(field, _)| field).collect();
+    for field in &set {
+        let why = format!("{field} of the virtual host is not supported with tcpproxy{CLOSED}");
+        details.error(&root.name, ("TCPProxyError", "NotSupported"), why);
+    }
+    set.is_empty()
+}
+
+/// Adds warnings about fields without effect. Returns false if an unknown field may protect something.
+fn tell_of(proxy: &HttpProxy, tcp: &ProxyTcp, details: &mut Details) -> bool {
+    let ProxyTcp {
+        services: _,
+        include: _,
+        includes: _,
+        load_balancer_policy,
+        health_check_policy,
+    } = tcp;
+    let name = proxy.metadata.key();
+    let fields = [
+        ("loadBalancerPolicy", load_balancer_policy.is_some()),
+        ("healthCheckPolicy", health_check_policy.is_some()),
+    ];
+    for (field, _) in fields.into_iter().filter(|(_, is_set)| *is_set) {
+        let why = format!("tcpproxy.{field} is not supported and has no effect");
+        details.warn(&name, ("TCPProxyError", "IgnoredField"), why);
+    }
+    let unknown = proxy.metadata.unknown.refusal("routes");
+    if let Some(why) = &unknown {
+        details.error(
+            &name,
+            ("SpecError", "UnknownField"),
+            format!("{why}{CLOSED}"),
+        );
+    }
+    unknown.is_none()
+}
+
+/// Adds the route for the connections of a root. Returns the HTTPProxy and the position of the route.
+pub(super) fn add<'w>(
+    root: &Root<'w>,
+    connections: &Connections<'w>,
+    (gateway, listeners): (usize, &ListenersOfGateway<'_, 'w>),
+    lookup: &mut LayeredLookup<'_, 'w, '_>,
+    details: &mut Details,
+) -> Option<(NamespacedName, usize)> {
+    let Connections { proxy, tcp } = connections;
+    let of_root = OwnerName::of(Kind::HttpProxy, &root.proxy.metadata);
+    let (found, listener) = listeners.of_connections(&root.host, of_root)?;
+    let terminates = listener.tls.is_some();
+    let owner = RuleOwner::of(Kind::HttpProxy, &proxy.metadata);
+    let mut cx = lookup.rule_context(&owner);
+    cx.traffic = if terminates {
+        Traffic::Terminated
+    } else {
+        Traffic::Connections
+    };
+    let name = proxy.metadata.key();
+    let (backends, policed) = match services(&tcp.services, &mut cx, &name, details) {
+        Ok(shares) => shares,
+        Err((words, why)) => {
+            details.error(&name, words, format!("tcpproxy: {why}{CLOSED}"));
+            return None;
+        }
+    };
+    let shares = if terminates {
+        Shares {
+            passed: Vec::new(),
+            terminated: Some(Terminated {
+                backends,
+                resolved: Verdict::default(),
+            }),
+        }
+    } else {
+        Shares {
+            passed: backends,
+            terminated: None,
+        }
+    };
+    let rules = Rules::Connections(shares);
+    let added = lookup.push_rules(&owner, rules, policed, (gateway, found))?;
+    Some((name, added))
+}
+
+/// Returns the shares of the Services. One fault concerns all of them.
+fn services<'w>(
+    services: &'w [ProxyService],
+    cx: &mut RuleContext<'_, 'w, '_>,
+    name: &NamespacedName,
+    details: &mut Details,
+) -> Result<(Vec<WeightedBackend>, Vec<PolicedBackend<'w>>), (Words, String)> {
+    let invalid = ("TCPProxyError", "ServicesNotValid");
+    limits::entries("services", services.len(), 1..=MAX_BACKEND_REFS)
+        .map_err(|why| (invalid, why))?;
+    let even = shares_evenly(services);
+    let (mut backends, mut all_policed) = (Vec::new(), Vec::new());
+    for service in services {
+        let weight = u32::try_from(service.weight).ok();
+        let Some(weight) = weight.filter(|weight| *weight <= MAX_WEIGHT) else {
+            let why = format!("weight {}: expected 0 to {MAX_WEIGHT}", service.weight);
+            return Err((invalid, format!("service {}: {why}", service.name)));
+        };
+        let passes = cx.traffic == Traffic::Connections;
+        check(service, passes, name, details).map_err(|why| (invalid, why))?;
+        let connection = connections::read(service, &RouteConnections::default(), cx)
+            .map_err(|(words, why)| (words, format!("service {}: {why}", service.name)))?;
+        let target = (cx.referrer.namespace, service.name.as_str());
+        let ResolvedRef { policed, target } =
+            cx.backends
+                .of_service(target, service.port, cx.traffic, connection, cx.cx);
+        all_policed.extend(policed);
+        let (reason, why) = match target {
+            Ok(BackendTarget::Backend(backend)) => {
+                backends.push(WeightedBackend {
+                    backend,
+                    weight: if even { 1 } else { weight },
+                    ..WeightedBackend::default()
+                });
+                continue;
+            }
+            Ok(BackendTarget::Refused(why)) => (Reason::RefNotPermitted, why),
+            Err(fault) => fault,
+        };
+        let reason = match reason {
+            Reason::BackendNotFound => "ServiceUnresolvedReference",
+            _ => "ServicesNotValid",
+        };
+        return Err((
+            ("TCPProxyError", reason),
+            format!("service {}: {why}", service.name),
+        ));
+    }
+    Ok((backends, all_policed))
+}
+
+/// Checks the fields of a Service that connections do not have.
+fn check(
+    service: &ProxyService,
+    passes: bool,
+    proxy: &NamespacedName,
+    details: &mut Details,
+) -> Result<(), String> {
+    let ProxyService {
+        name,
+        port: _,
+        health_port,
+        protocol,
+        weight: _,
+        validation,
+        mirror,
+        request_headers_policy,
+        response_headers_policy,
+        cookie_rewrite_policies,
+        slow_start_policy,
+    } = service;
+    let asks_for_tls = protocol.as_deref().is_some_and(|it| !it.is_empty()) || validation.is_some();
+    if passes && asks_for_tls {
+        return Err(format!(
+            "service {name}: protocol and validation must not be set with tls.passthrough, because \
+             the client's own TLS reaches the Service"
+        ));
+    }
+    if *mirror {
+        return Err(format!("service {name}: connections cannot be mirrored"));
+    }
+    let ignored = [
+        ("healthPort", health_port.is_some()),
+        ("requestHeadersPolicy", request_headers_policy.is_some()),
+        ("responseHeadersPolicy", response_headers_policy.is_some()),
+        ("cookieRewritePolicies", !cookie_rewrite_policies.is_empty()),
+        ("slowStartPolicy", slow_start_policy.is_some()),
+    ];
+    for (field, _) in ignored.into_iter().filter(|(_, is_set)| *is_set) {
+        let why = format!("tcpproxy: service {name}: {field} has no effect");
+        details.warn(proxy, ("SpecError", "IgnoredField"), why);
+    }
+    Ok(())
+}
