@@ -69,29 +69,7 @@ pub(crate) fn references(world: &World, options: &Options) -> BTreeSet<ObjectKey
             found.certificate(namespace, &secret);
         }
     }
-    for policy in &world.backend_tls_policies {
-        for reference in &policy.spec.validation.ca_certificate_refs {
-            found.reference(&policy.metadata.namespace, reference);
-        }
-    }
-    for backend in &world.x_backends {
-        let tls = backend.spec.tls.as_ref();
-        let validation = tls.and_then(|tls| tls.validation.as_ref());
-        let references = validation.map(|it| it.ca_certificate_refs.as_slice());
-        for reference in references.unwrap_or_default() {
-            found.reference(&backend.metadata.namespace, reference);
-        }
-    }
-    for policy in &world.gateway_mesh_policies {
-        let namespace = &policy.metadata.namespace;
-        found.trust_bundle(namespace, &policy.spec.mesh.trust_bundle);
-    }
-    let of_policies = world.mesh_ocg_policies.iter().map(|it| &it.spec.ocg);
-    let of_meshes = world.x_meshes.iter().filter_map(|it| it.spec.ocg.as_ref());
-    for ocg in of_policies.chain(of_meshes) {
-        // Without a namespace the reference is void.
-        found.trust_bundle("", &ocg.trust_bundle);
-    }
+    found.policies(world);
     found.0
 }
 
@@ -99,6 +77,33 @@ pub(crate) fn references(world: &World, options: &Options) -> BTreeSet<ObjectKey
 struct Referenced(BTreeSet<ObjectKey>);
 
 impl Referenced {
+    /// Adds the references of policies, XBackends and meshes.
+    fn policies(&mut self, world: &World) {
+        for policy in &world.backend_tls_policies {
+            for reference in &policy.spec.validation.ca_certificate_refs {
+                self.reference(&policy.metadata.namespace, reference);
+            }
+        }
+        for backend in &world.x_backends {
+            let tls = backend.spec.tls.as_ref();
+            let validation = tls.and_then(|tls| tls.validation.as_ref());
+            let references = validation.map(|it| it.ca_certificate_refs.as_slice());
+            for reference in references.unwrap_or_default() {
+                self.reference(&backend.metadata.namespace, reference);
+            }
+        }
+        for policy in &world.gateway_mesh_policies {
+            let namespace = &policy.metadata.namespace;
+            self.trust_bundle(namespace, &policy.spec.mesh.trust_bundle);
+        }
+        let of_policies = world.mesh_ocg_policies.iter().map(|it| &it.spec.ocg);
+        let of_meshes = world.x_meshes.iter().filter_map(|it| it.spec.ocg.as_ref());
+        for ocg in of_policies.chain(of_meshes) {
+            // Without a namespace the reference is void.
+            self.trust_bundle("", &ocg.trust_bundle);
+        }
+    }
+
     fn gateway(&mut self, gateway: &Gateway) {
         let namespace = &gateway.metadata.namespace;
         self.listeners(namespace, &gateway.spec.listeners);

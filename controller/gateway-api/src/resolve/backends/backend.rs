@@ -42,7 +42,7 @@ pub(super) fn backend(
     Ok(backend)
 }
 
-/// Returns the protocol for this traffic on this port, given the one of plain HTTP routes.
+/// Returns the protocol for this traffic on this port. `http` is the protocol of requests.
 fn protocol(
     key: &NamespacedName,
     port: &ServicePort,

@@ -1,4 +1,4 @@
-//! Connections to Services as HTTPProxies and Ingresses want them, beside `appProtocol` and policies.
+//! Connections that HTTPProxies and Ingresses request to Services, in addition to `appProtocol` and policies.
 
 use std::sync::Arc;
 

@@ -45,7 +45,7 @@ impl RouteConnections {
     }
 }
 
-/// Reads what the entry of a Service says about connections to it.
+/// Reads the connections that the entry of a Service requests.
 pub(super) fn read<'w>(
     service: &'w ProxyService,
     of_route: &RouteConnections,

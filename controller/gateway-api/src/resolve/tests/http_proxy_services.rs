@@ -173,7 +173,7 @@ fn unverified_backend_answers_503_for_its_share() {
     let unverified = "ServiceError/TLSUpstreamValidation";
     let valid = format!("protocol: tls, validation: {CA}");
     let with_names = |names: &str| format!("protocol: tls, validation: {{caSecret: ca, {names}}}");
-    let many = vec!["a.test"; 9].join(", ");
+    let many = ["a.test"; 9].join(", ");
     for (secret, service, error) in [
         ("", "protocol: tls".to_owned(), unverified),
         ("", "protocol: h2".to_owned(), unverified),
