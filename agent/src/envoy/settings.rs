@@ -178,6 +178,8 @@ pub enum State {
         outdated: Option<&'static str>,
         /// True if the previous Envoy still reads the same files.
         accompanied: bool,
+        /// True if it can be replaced by a hot restart.
+        hot_restart: bool,
     },
     /// Envoy died or cannot be started, and will be started again.
     Backoff {

@@ -23,6 +23,9 @@ pub(super) const STOPPED: &str = "Stopped";
 /// Progress of the drain before an orderly end.
 pub(super) const STOPPING: &str = "Envoy is being stopped";
 
+/// Warning about an Envoy that was started without shared memory.
+const NOT_HOT: &str = "Envoy runs without hot restarts, because /dev/shm was full or not writable when it started, or its directory has a long path (see the log). It is replaced by handovers, which reset its statistics; make room there, then run `sesame-agent restart`";
+
 /// The running instances, by Gateway.
 pub(super) type AllObserved = BTreeMap<NamespacedName, watch::Receiver<Observed>>;
 
@@ -81,6 +84,8 @@ pub(super) struct Observed {
     pub(super) trouble: Option<String>,
     /// Reason for which Envoy watches fewer files than it should.
     pub(super) scarcity: Option<String>,
+    /// Why Envoy cannot be replaced by a hot restart, if it serves.
+    pub(super) not_hot: Option<&'static str>,
     /// Descriptions of what is left out of what is served.
     pub(super) notes: Vec<String>,
     /// Addresses that Envoy listens on.
@@ -150,6 +155,12 @@ impl Observed {
     pub(super) fn note_state(&mut self, state: &State) {
         self.live = state.is_live();
         self.loaded = matches!(state, State::Live { loaded: true, .. });
+        self.not_hot = match state {
+            State::Live {
+                hot_restart: false, ..
+            } => Some(NOT_HOT),
+            _ => None,
+        };
         self.trouble = None;
         let (words, pid) = match state {
             State::Starting { pid } => ("Starting", pid.unwrap_or(0)),

@@ -12,7 +12,7 @@ use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, edge_name, http_listener, plain_route, served};
 use sesame_tests::network;
 use sesame_tests::publications::config_map_path;
-use sesame_tests::wait::eventually;
+use sesame_tests::wait::{eventually, holds};
 
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/app";
@@ -26,7 +26,7 @@ struct Path {
 
 impl Path {
     async fn start(ports: &[u16]) -> Self {
-        let (cluster, controller, agent) = followed(ports, &[]).await;
+        let (cluster, controller, agent) = followed(ports, &["--drain-seconds=20"]).await;
         Self {
             cluster,
             _controller: controller,
@@ -165,8 +165,23 @@ async fn programmed_condition_follows_what_envoy_serves() {
         })
         .await;
 
-    // A deleted Gateway is no longer served, and its files are removed.
+    // A deleted Gateway is withdrawn at once, but its Envoy ends only after the last request.
+    let answered = b.count();
+    let slow = all.agent.get(80, "path.test", "/delay/5000ms");
+    let slow = tokio::spawn(async move { slow.send().await });
+    eventually("the backend has the request", SOON, async || {
+        holds(b.count() > answered, || format!("{answered} requests"))
+    })
+    .await;
     all.admin().delete(GATEWAY).await.expect("deleted");
+    all.agent
+        .wait_status("it is withdrawn", |status| {
+            status["gateways"].as_array().is_some_and(Vec::is_empty)
+        })
+        .await;
+    assert!(!slow.is_finished(), "it is withdrawn before the answer");
+    let reply = slow.await.expect("no panic").expect("an answer");
+    assert_eq!((reply.status, reply.backend().as_deref()), (200, Some("b")));
     all.agent.wait_envoys(0).await;
     // The files included its private keys.
     for directory in [all.agent.runtime(), all.agent.state()] {

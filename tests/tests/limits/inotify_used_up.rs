@@ -306,7 +306,7 @@ async fn with_others() {
 }
 
 #[test]
-fn inline_certificates_and_routes_change() {
+fn inline_certificates_and_routes_change_under_load() {
     run_in_namespace("with_three_files");
 }
 
@@ -341,6 +341,9 @@ async fn with_three_files() {
         .wait_status("it says so", |status| warns(status, &few))
         .await;
     assert_eq!(watched(&agent), 3);
+    // Each change replaces the listener's filter chain, whose connections have a second to drain.
+    let always = get("/always");
+    let load = Load::start(&Plan::new(vec![always.clone(), always.http2()]));
     for number in 1..6 {
         let begun = std::time::Instant::now();
         agent.write("all.yaml", &objects(number));
@@ -349,7 +352,9 @@ async fn with_three_files() {
             "a route and a certificate changed after {:?}",
             begun.elapsed()
         );
+        tokio::time::sleep(Duration::from_millis(1300)).await;
     }
     agent.envoy_is_replaced("hot", "hot restart").await;
     agent.wait_ok(&get("/always")).await;
+    load.stop().await.clean("inline certificates and routes");
 }

@@ -1,8 +1,10 @@
 //! The host runs out of a resource: Envoy keeps serving, and the agent reports the problem and
 //! recovers without help.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -82,6 +84,35 @@ async fn change_waits_if_runtime_directory_is_full() {
         agent.wait_healthy().await;
     }
     load.stop().await.clean("runtime directory full");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_envoy_restarts_if_runtime_directory_is_full() {
+    let backend = Backend::start("a").await;
+    let setup = Setup::with_ports(&[80]).small_disks();
+    let agent = setup.start(&[("all.yaml", &numbered(HOST, 0, backend.address()))]);
+    agent.wait_numbered(HOST, 0).await;
+    agent.wait_healthy().await;
+    let runtime = agent.visible(&agent.runtime());
+    let filler = fill(&runtime);
+    // The dead Envoy's files leave some room, which is used up as well.
+    let until = Instant::now() + Duration::from_secs(1);
+    let more = std::thread::spawn(move || {
+        let path = runtime.join("more");
+        let mut file = std::fs::File::create(&path).expect("a name needs no block");
+        while Instant::now() < until {
+            let _ = file.write_all(&[1; 4096]);
+        }
+        path
+    });
+    agent.kill9_envoy();
+    agent.wait_numbered(HOST, 0).await;
+    let more = more.join().expect("no panic");
+    std::fs::remove_file(more).expect("remove the second filler");
+    std::fs::remove_file(filler).expect("remove the filler");
+    agent.write("all.yaml", &numbered(HOST, 1, backend.address()));
+    agent.wait_numbered(HOST, 1).await;
+    agent.wait_healthy().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

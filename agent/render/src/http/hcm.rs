@@ -89,7 +89,8 @@ pub(crate) fn render(
         strip_trailing_host_dot: true,
         early_header_mutation_extensions: vec![no_envoy_headers()],
         // Forwards a backend's `103 Early Hints` (RFC 9110, 15.2), and leaves `Expect:
-        // 100-continue` to the backend.
+        // 100-continue` to the backend. HTTP/1.0 clients must not get it, but Envoy has no filter
+        // that stops a 1xx response.
         proxy_100_continue: true,
         common_http_protocol_options: Some(http_options(edge)),
         http_protocol_options: Some(http1_options(edge)),

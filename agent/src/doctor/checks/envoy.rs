@@ -34,6 +34,6 @@ pub(super) fn hot_restart(facts: &HostFacts) -> HostFinding {
         (Ok(protocol), Ok(())) => finding(Weight::Ok, format!("possible, protocol {protocol}")),
         (Err(why), _) | (_, Err(why)) => finding(Weight::Warning, why.clone())
             .expected("hot restarts; without them Envoy is replaced by handover, which resets its statistics")
-            .remedy("mount /dev/shm so that the agent's user may write there; ls -ld /dev/shm"),
+            .remedy("let the agent's user write to /dev/shm, and make room there; ls -ld /dev/shm; df /dev/shm"),
     }
 }

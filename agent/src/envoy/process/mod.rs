@@ -40,6 +40,20 @@ const KILL_AFTER: Duration = Duration::from_secs(5);
 /// Argument for the drain time of listeners and of the previous Envoy.
 const DRAIN_TIME: &str = "--drain-time-s";
 
+/// Drain times below this one are too short for a gradual drain.
+const SHORTEST_GRADUAL_DRAIN: Duration = Duration::from_secs(5);
+
+/// Returns how Envoy asks clients to close their connections. Gradually is better, because they do
+/// not all connect again at once. But Envoy counts whole seconds and asks no client in the first one,
+/// so a short drain would cut connections that it never asked.
+fn drain_strategy(drain_time: Duration) -> &'static str {
+    if drain_time < SHORTEST_GRADUAL_DRAIN {
+        "immediate"
+    } else {
+        "gradual"
+    }
+}
+
 /// Command line of an Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandLine {
@@ -91,7 +105,7 @@ impl CommandLine {
             DRAIN_TIME.into(),
             drain_time.as_secs().to_string().into(),
             "--drain-strategy".into(),
-            "gradual".into(),
+            drain_strategy(*drain_time).into(),
             "--log-level".into(),
             log_level.into(),
             "--log-format".into(),
@@ -314,5 +328,17 @@ fn reap(mut child: Child) -> Exit {
     match child.wait() {
         Ok(status) => Exit::of(status.code(), status.signal()),
         Err(_) => Exit::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_drain_asks_all_clients_immediately() {
+        let strategy = |seconds| drain_strategy(Duration::from_secs(seconds));
+        assert_eq!([0, 1, 4].map(strategy), ["immediate"; 3]);
+        assert_eq!([5, 30].map(strategy), ["gradual"; 2]);
     }
 }

@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
 use sesame_files::open::{self, Rule};
 
 use super::lineage::{Lineage, SHARED_MEMORY};
@@ -68,11 +68,14 @@ pub(crate) fn repair(line: Lineage) -> Result<(), SharedMemoryError> {
     Ok(written.map_err(PathError::at(&path))?)
 }
 
-/// Checks with an unnamed file that a new line could be created.
+/// Checks with an unnamed file that a new line could be created. Envoy dies if its shared memory
+/// exists but has no room for its content.
 pub(crate) fn is_usable() -> Result<(), SharedMemoryError> {
     let made = rustix::fs::open(SHARED_MEMORY, OFlags::TMPFILE | OFlags::WRONLY, Mode::RUSR);
-    let made = made.map(drop).map_err(io::Error::from);
-    Ok(made.map_err(PathError::at(Path::new(SHARED_MEMORY)))?)
+    let filled = made
+        .and_then(|file| fallocate(file, FallocateFlags::empty(), 0, SIZE))
+        .map_err(io::Error::from);
+    Ok(filled.map_err(PathError::at(Path::new(SHARED_MEMORY)))?)
 }
 
 fn path(line: Lineage) -> Result<PathBuf, SharedMemoryError> {

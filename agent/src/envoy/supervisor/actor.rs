@@ -258,6 +258,7 @@ impl Actor {
             loaded,
             outdated: self.outdated(&running.identity),
             accompanied: self.retiring.is_some(),
+            hot_restart: running.identity.lineage.is_some(),
         });
     }
 

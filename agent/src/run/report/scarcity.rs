@@ -1,4 +1,4 @@
-//! Warnings about files that Envoy cannot watch. Pure.
+//! Warnings about missing watched files and shared memory of Envoy. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,12 +31,17 @@ pub(super) fn hint(report: &GatewayReport) -> Option<String> {
     })
 }
 
-/// Returns which Envoys watch fewer files than they should, and why.
+/// Returns which Envoys watch fewer files than they should, and why; and which cannot be replaced
+/// by hot restarts.
 pub(super) fn warnings(
     observed: &BTreeMap<NamespacedName, Observed>,
 ) -> impl Iterator<Item = String> {
-    observed.iter().filter_map(|(name, observed)| {
-        let why = observed.scarcity.as_ref()?;
-        Some(format!("Gateway {name}: {why}"))
+    observed.iter().flat_map(|(name, observed)| {
+        let why = observed
+            .scarcity
+            .as_deref()
+            .into_iter()
+            .chain(observed.not_hot);
+        why.map(move |why| format!("Gateway {name}: {why}"))
     })
 }
