@@ -12,7 +12,7 @@ use sesame_tests::wait::{eventually, holds};
 /// Address that a host of the Gateway reports.
 const HOST: &str = "192.0.2.10";
 const ALL: &str = "/apis/projectcontour.io/v1/namespaces/default/httpproxies";
-const CLASS: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/sesame";
+const CLASS: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/edge";
 
 fn objects() -> Vec<Value> {
     let mut objects = edge(&[http_listener("http", 80, "")]);

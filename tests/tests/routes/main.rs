@@ -15,6 +15,7 @@ mod http_proxy_routes;
 mod http_proxy_services;
 mod ingresses;
 mod l4_routes;
+mod layers;
 mod listener_sets;
 mod regexes;
 mod retries_and_sessions;

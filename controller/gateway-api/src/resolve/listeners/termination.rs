@@ -173,8 +173,8 @@ fn host_clients<'w>(
         return Err((Reason::NoValidCaCertificate, why.to_owned()));
     }
     if let Some(authorities) = authorities {
-        let revoked = revoked.as_ref().map(|lists| (lists, *leaf_only));
-        let bundle = bundles.of_secrets(owner.referrer(), authorities, revoked, cx)?;
+        let revoked = revoked.as_ref().map(|lists| (lists.into(), *leaf_only));
+        let bundle = bundles.of_secrets(owner.referrer(), authorities.into(), revoked, cx)?;
         termination.client_trust_bundle.clone_from(&bundle.name);
         listener.client_bundle = Some(bundle);
     }

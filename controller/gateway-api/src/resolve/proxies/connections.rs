@@ -6,12 +6,13 @@ use super::rules::RouteFault;
 use crate::api::{ObjectRef, ProxyService, ProxyTimeouts, ProxyValidation};
 use crate::resolve::backends::{Connection, OwnTls, UpstreamProtocol};
 use crate::resolve::context::Options;
+use crate::resolve::context::references::CoreReference;
 use crate::resolve::ingresses::IngressClasses;
 use crate::resolve::routes::rules::RuleContext;
 use crate::resolve::syntax::limits::{self, MAX_SUBJECT_NAMES};
 use crate::resolve::syntax::{durations, hostnames};
 use crate::status::{Grounds, Reason};
-use crate::world::World;
+use crate::world::{Kind, World};
 
 /// Settings of a route for connections to its Services.
 #[derive(Debug, Default)]
@@ -90,10 +91,11 @@ fn own_tls<'w>(
         subject_names: _,
     } = validation;
     let dns_names = names(validation).map_err(|why| (Reason::Invalid, why))?;
-    let secret = secret(ca_secret);
+    let (namespace, name) = secret(ca_secret);
+    let authorities = CoreReference::of_kind(Kind::Secret.as_str(), namespace, name);
     let bundles = &mut cx.backends.ca_bundles;
     let bundle = bundles
-        .of_secret(cx.referrer, secret, cx.cx)
+        .of_secrets(cx.referrer, authorities, None, cx.cx)
         .map_err(|(reason, why)| (reason, format!("caSecret {ca_secret:?}: {why}")))?;
     let sni = dns_names.first().map(String::as_str);
     let sni = Some(host).filter(|host| !host.is_empty()).or(sni);

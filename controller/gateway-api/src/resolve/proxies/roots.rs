@@ -1,8 +1,8 @@
 //! The HTTPProxies of Sesame classes, and the roots among them: each serves one host.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::details::Details;
+use super::details::{Details, Words};
 use crate::api::{DuplicateHosts, HttpProxy, IngressSettings, NamespacedName, ProxyHost};
 use crate::resolve::ingresses::IngressClasses;
 use crate::resolve::syntax::hostnames::Hostname;
@@ -80,73 +80,64 @@ fn find<'w>(
     settings: Option<&IngressSettings>,
     details: &mut Details,
 ) -> Vec<Root<'w>> {
-    let namespaces = settings.and_then(|it| it.root_namespaces.as_ref());
     let duplicates = settings.and_then(|it| it.duplicates.as_ref());
     let none_has_it = duplicates == Some(&DuplicateHosts::AllInvalid);
-    let mut all: Vec<(&NamespacedName, &Classed<'w>)> = proxies.iter().collect();
-    all.sort_by(|(_, a), (_, b)| a.proxy.metadata.by_age(&b.proxy.metadata));
-    let mut owners: BTreeMap<((&str, &str), Hostname), Owners<'_>> = BTreeMap::new();
-    let mut roots = Vec::new();
-    for (
-        name,
-        Classed {
-            proxy,
-            class,
-            gateway,
-        },
-    ) in all
-    {
-        let Some(virtualhost) = &proxy.spec.virtualhost else {
-            continue;
-        };
-        if namespaces.is_some_and(|allowed| !allowed.contains(&name.namespace)) {
-            let words = ("RootNamespaceError", "RootProxyNotAllowedInNamespace");
-            let why = "root HTTPProxy cannot be defined in this namespace; see rootNamespaces in \
-                       spec.ingress of the configuration";
-            details.error(name, words, why);
-            continue;
+    let mut roots: Vec<Root<'w>> = Vec::new();
+    for (name, classed) in proxies {
+        match root(name, *classed, settings) {
+            Some(Ok(root)) => roots.push(root),
+            Some(Err((words, why))) => details.error(name, words, why),
+            None => {}
         }
-        let Some(gateway) = *gateway else {
-            let words = ("ListenerError", "ErrorIdentifyingListener");
-            details.error(name, words, format!("class {class} names no Gateway"));
-            continue;
-        };
-        let host = match hostname(&virtualhost.fqdn) {
-            Ok(host) => host,
-            Err(why) => {
-                details.error(name, ("VirtualHostError", "FQDNNotSpecified"), why);
-                continue;
-            }
-        };
-        let of_host = owners.entry((gateway, host.clone())).or_default();
-        of_host.push((name, &virtualhost.fqdn));
-        if of_host.len() > 1 {
-            continue;
-        }
-        roots.push(Root {
-            name: name.clone(),
-            proxy,
-            virtualhost,
-            host,
-            gateway,
-        });
     }
-    let shared = owners.values().filter(|of_host| of_host.len() > 1);
-    for of_host in shared {
-        let losers = of_host.get(usize::from(!none_has_it)..).unwrap_or_default();
-        for (name, fqdn) in losers {
+    roots.sort_by(|a, b| a.proxy.metadata.by_age(&b.proxy.metadata));
+    let mut owners: BTreeMap<((&str, &str), &Hostname), Owners<'_>> = BTreeMap::new();
+    for root in &roots {
+        let of_host = owners.entry((root.gateway, &root.host)).or_default();
+        of_host.push((&root.name, &root.virtualhost.fqdn));
+    }
+    let mut losers: BTreeSet<NamespacedName> = BTreeSet::new();
+    for of_host in owners.values().filter(|of_host| of_host.len() > 1) {
+        for (name, fqdn) in of_host.iter().skip(usize::from(!none_has_it)) {
             let why = taken(name, fqdn, of_host, none_has_it);
             details.error(name, ("VirtualHostError", "DuplicateVhost"), why);
+            losers.insert((*name).clone());
         }
     }
-    let is_alone = |root: &Root<'_>| {
-        matches!(
-            owners.get(&(root.gateway, root.host.clone())).map(Vec::len),
-            Some(1)
-        )
-    };
-    roots.retain(|root| !none_has_it || is_alone(root));
+    roots.retain(|root| !losers.contains(&root.name));
     roots
+}
+
+/// Returns the root that an HTTPProxy is, or its error; `None` if it has no host.
+fn root<'w>(
+    name: &NamespacedName,
+    Classed {
+        proxy,
+        class,
+        gateway,
+    }: Classed<'w>,
+    settings: Option<&IngressSettings>,
+) -> Option<Result<Root<'w>, (Words, String)>> {
+    let virtualhost = proxy.spec.virtualhost.as_ref()?;
+    let namespaces = settings.and_then(|it| it.root_namespaces.as_ref());
+    if namespaces.is_some_and(|allowed| !allowed.contains(&name.namespace)) {
+        let words = ("RootNamespaceError", "RootProxyNotAllowedInNamespace");
+        let why = "root HTTPProxy cannot be defined in this namespace; see rootNamespaces in \
+                   spec.ingress of the configuration";
+        return Some(Err((words, why.to_owned())));
+    }
+    let Some(gateway) = gateway else {
+        let words = ("ListenerError", "ErrorIdentifyingListener");
+        return Some(Err((words, format!("class {class} names no Gateway"))));
+    };
+    let root = hostname(&virtualhost.fqdn).map(|host| Root {
+        name: name.clone(),
+        proxy,
+        virtualhost,
+        host,
+        gateway,
+    });
+    Some(root.map_err(|why| (("VirtualHostError", "FQDNNotSpecified"), why)))
 }
 
 /// Returns the message for a root whose host others have. It names no object of another namespace.

@@ -65,12 +65,8 @@ impl<'w> IncludeTree<'_, 'w> {
         let number = self.placed.entry(name.clone()).or_default();
         let here = *number;
         *number = number.saturating_add(1);
-        let own = proxy
-            .spec
-            .routes
-            .len()
-            .saturating_add(proxy.spec.includes.len())
-            .max(1);
+        let spec = &proxy.spec;
+        let own = spec.routes.len().saturating_add(spec.includes.len()).max(1);
         let of_namespace = (root.proxy.metadata.namespace.as_str(), name.clone());
         let size = self.sizes.entry(of_namespace).or_default();
         *size = size.saturating_add(own);

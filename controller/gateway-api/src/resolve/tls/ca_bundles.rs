@@ -1,4 +1,4 @@
-//! CA certificates and revocation lists from ConfigMaps, and CA certificates from Secrets and
+//! CA certificates and revocation lists from ConfigMaps, and CA certificates from
 //! ClusterTrustBundles. They are looked up, permitted, read and checked, each object once.
 
 use std::collections::{HashMap, HashSet};
@@ -7,13 +7,12 @@ use std::sync::Arc;
 use sesame_proto::schema::TrustBundle;
 use sesame_proto::sizes::{MOST_OF_NAMESPACE_BUNDLES, MOST_OF_TRUST_BUNDLE};
 
-use super::authorities::{self, Authorities, Union, authorities, bundle};
-use super::certificates::SECRETS;
+use super::authorities::{Authorities, Union, authorities, bundle};
 use super::revocation_lists;
-use crate::api::{ClusterTrustBundleSpec, ConfigMap, NamespacedName, ObjectRef, Secret};
+use crate::api::{ClusterTrustBundleSpec, ConfigMap, NamespacedName, ObjectRef};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
-use crate::resolve::context::references::{CoreReference, Expected};
+use crate::resolve::context::references::Expected;
 use crate::status::{Grounds, Reason};
 use crate::world::Kind;
 
@@ -27,7 +26,7 @@ const CONFIG_MAPS: Expected = Expected {
 };
 
 /// Default key of a referenced ConfigMap or Secret.
-const DEFAULT_KEY: &str = "ca.crt";
+pub(super) const DEFAULT_KEY: &str = "ca.crt";
 
 /// The content of the object, or its error.
 type ParsedObject = Result<Arc<Authorities>, String>;
@@ -58,7 +57,7 @@ pub(crate) struct CaBundles<'w> {
     /// By kind, namespace, name and key.
     objects: HashMap<(Kind, &'w str, &'w str, &'w str), ParsedObject>,
     /// Unions by name.
-    unions: HashMap<String, Arc<Union>>,
+    pub(super) unions: HashMap<String, Arc<Union>>,
     /// Unions of the policies of each namespace, and their bytes. Eight of a few objects can be combined in thousands of ways.
     shares: HashMap<&'w str, NamespaceShare>,
 }
@@ -144,32 +143,8 @@ impl<'w> CaBundles<'w> {
         Ok((bundle.clone(), union.advice.clone()))
     }
 
-    /// Returns the CA certificates of the Secret that `referrer` names for its backends, in the
-    /// namespace if it names one.
-    pub(crate) fn of_secret(
-        &mut self,
-        referrer: Referrer<'w>,
-        (namespace, name): (Option<&'w str>, &'w str),
-        cx: &ResolveContext<'w, '_>,
-    ) -> Result<Arc<TrustBundle>, Grounds> {
-        let reference = CoreReference::of_kind(SECRETS.kind, namespace, name);
-        let (namespace, name) = SECRETS.find(reference, referrer, &cx.grants)?;
-        let invalid = |why: String| (Reason::InvalidCaCertificateRef, why);
-        let Some(secret) = cx.world.secrets.get(namespace, name) else {
-            return Err(invalid(format!("Secret {namespace}/{name} does not exist")));
-        };
-        let key = (Kind::Secret, namespace, name, DEFAULT_KEY);
-        let parsed = self.objects.entry(key);
-        let parsed = parsed.or_insert_with(|| parse_secret(secret)).clone();
-        let found = parsed.map_err(|why| invalid(format!("Secret {namespace}/{name} {why}")))?;
-        // The Secret itself is the name of its key pair.
-        let source = format!("Secret/{namespace}/{name}/{DEFAULT_KEY}");
-        let united = self.unite(&[(source, found)], Some(referrer.namespace));
-        united.map(|(bundle, _)| bundle).map_err(invalid)
-    }
-
     /// Charges a bundle to the policies of a namespace, once. The error is a sentence.
-    fn charge(
+    pub(super) fn charge(
         &mut self,
         namespace: &'w str,
         name: &str,
@@ -255,59 +230,6 @@ impl<'w> CaBundles<'w> {
         Ok(bundle(name, certificates, crls))
     }
 
-    /// Returns the CA certificates of a Secret, with the revocation lists of another one: all of
-    /// them, or those for the leaf only. An intermediate authority may come from the client, so a
-    /// list need not be from one of these authorities.
-    pub(crate) fn of_secrets(
-        &mut self,
-        referrer: Referrer<'w>,
-        authorities: &'w ObjectRef,
-        revoked: Option<(&'w ObjectRef, bool)>,
-        cx: &ResolveContext<'w, '_>,
-    ) -> Result<Arc<TrustBundle>, Grounds> {
-        let certificates = secret(referrer, authorities, DEFAULT_KEY, cx)?;
-        let lists = revoked.map(|(lists, _)| secret(referrer, lists, "crl.pem", cx));
-        let lists = lists.transpose()?;
-        let leaf_only = revoked.is_some_and(|(_, leaf_only)| leaf_only);
-        let mut name = certificates.name.clone();
-        if let Some(lists) = &lists {
-            let leaf = if leaf_only { "/leaf" } else { "" };
-            name = format!("{name}+{}{leaf}", lists.name);
-        }
-        if let Some(union) = self.unions.get(&name)
-            && let Ok(bundle) = &union.bundle
-        {
-            return Ok(bundle.clone());
-        }
-        let invalid = |why: String| (Reason::NoValidCaCertificate, why);
-        let read = lists.map(|lists| {
-            let read = revocation_lists::read(lists.text);
-            read.map_err(|why| broken(&lists.name, &why))
-        });
-        let read = read.transpose()?.unwrap_or_default();
-        let (Authorities { certificates, crls }, _) =
-            authorities::read(&certificates.name, certificates.text, read).map_err(invalid)?;
-        let bundle = TrustBundle {
-            crl_for_leaf_only: leaf_only,
-            ..bundle(name.clone(), &certificates, &crls)
-        };
-        let size = bundle.pem.len() + bundle.crl.len();
-        if size > MOST_OF_TRUST_BUNDLE {
-            return Err(invalid(format!(
-                "{name}: certificates and revocation lists take {size} bytes together; at most {MOST_OF_TRUST_BUNDLE} are allowed"
-            )));
-        }
-        let bundle = Arc::new(bundle);
-        self.charge(referrer.namespace, &name, &bundle)
-            .map_err(invalid)?;
-        let union = Union {
-            bundle: Ok(bundle.clone()),
-            advice: None,
-        };
-        self.unions.insert(name, Arc::new(union));
-        Ok(bundle)
-    }
-
     fn read(
         &mut self,
         namespace: &'w str,
@@ -328,44 +250,6 @@ impl<'w> CaBundles<'w> {
     }
 }
 
-/// One entry of a Secret.
-struct SecretEntry<'w> {
-    /// `Secret/namespace/name/KEY`.
-    name: String,
-    text: &'w str,
-}
-
-/// Returns an entry of the Secret that `reference` of `referrer` names.
-fn secret<'w>(
-    referrer: Referrer<'w>,
-    reference: &'w ObjectRef,
-    key: &str,
-    cx: &ResolveContext<'w, '_>,
-) -> Result<SecretEntry<'w>, Grounds> {
-    let (namespace, name) = SECRETS.find(reference.into(), referrer, &cx.grants)?;
-    let name_of_entry = format!("Secret/{namespace}/{name}/{key}");
-    let secret = cx.world.secrets.get(namespace, name);
-    let text = match secret.map(|secret| secret.get(key).map(std::str::from_utf8)) {
-        Some(Some(Ok(text))) => text,
-        Some(Some(Err(_))) => return Err(broken(&name_of_entry, "is not text; expected PEM")),
-        Some(None) => {
-            return Err(broken(
-                &name_of_entry,
-                "does not exist: the Secret has no such key",
-            ));
-        }
-        None => return Err(broken(&name_of_entry, "does not exist; create the Secret")),
-    };
-    Ok(SecretEntry {
-        name: name_of_entry,
-        text,
-    })
-}
-
-fn broken(name: &str, why: &str) -> Grounds {
-    (Reason::NoValidCaCertificate, format!("{name} {why}"))
-}
-
 fn is_cluster_trust_bundle(reference: &ObjectRef) -> bool {
     reference.group.as_deref() == Some("certificates.k8s.io")
         && reference.kind.as_deref() == Some(Kind::ClusterTrustBundle.as_str())
@@ -378,20 +262,6 @@ fn parse(map: &ConfigMap, key: &str) -> ParsedObject {
     let lists = data.get("ca.crl").map(|text| revocation_lists::read(text));
     let lists = lists.transpose().map_err(|why| format!("ca.crl {why}"))?;
     authorities(key, text, lists.unwrap_or_default())
-}
-
-/// Reads and checks the CA certificates in one Secret. The error completes the sentence "Secret x ...".
-fn parse_secret(secret: &Secret) -> ParsedObject {
-    if !["kubernetes.io/tls", "Opaque", ""].contains(&secret.type_.as_str()) {
-        return Err(format!(
-            "has type {:?}; expected Opaque or kubernetes.io/tls with {DEFAULT_KEY}",
-            secret.type_
-        ));
-    }
-    let text = secret.get(DEFAULT_KEY).map(std::str::from_utf8);
-    let text = text.ok_or(format!("has no key {DEFAULT_KEY}"))?;
-    let text = text.map_err(|_| format!("{DEFAULT_KEY} is not text; expected PEM"))?;
-    authorities(DEFAULT_KEY, text, Vec::new())
 }
 
 /// Checks CA certificates and revocation lists that replace a ConfigMap's. Errors call them

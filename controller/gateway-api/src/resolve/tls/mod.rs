@@ -11,6 +11,7 @@ pub(crate) mod key_pairs;
 pub(crate) mod pem;
 pub(crate) mod private_keys;
 mod revocation_lists;
+mod secret_bundles;
 pub(crate) mod subject_alt_names;
 pub(crate) mod ticket_keys;
 pub(crate) mod trust_paths;

@@ -1,0 +1,117 @@
+//! CA certificates and revocation lists from Secrets, as HTTPProxies have them.
+
+use std::sync::Arc;
+
+use sesame_proto::schema::TrustBundle;
+use sesame_proto::sizes::MOST_OF_TRUST_BUNDLE;
+
+use super::authorities::{self, Authorities, Union, bundle};
+use super::ca_bundles::{CaBundles, DEFAULT_KEY};
+use super::certificates::SECRETS;
+use super::revocation_lists;
+use crate::resolve::context::ResolveContext;
+use crate::resolve::context::grants::Referrer;
+use crate::resolve::context::references::CoreReference;
+use crate::status::{Grounds, Reason};
+
+impl<'w> CaBundles<'w> {
+    /// Returns the CA certificates of a Secret, with the revocation lists of another one: all of
+    /// them, or those for the leaf only. An intermediate authority may come from the client, so a
+    /// list need not be from one of these authorities.
+    pub(crate) fn of_secrets(
+        &mut self,
+        referrer: Referrer<'w>,
+        authorities: CoreReference<'w>,
+        revoked: Option<(CoreReference<'w>, bool)>,
+        cx: &ResolveContext<'w, '_>,
+    ) -> Result<Arc<TrustBundle>, Grounds> {
+        let certificates = secret(referrer, authorities, DEFAULT_KEY, cx)?;
+        let leaf_only = revoked.is_some_and(|(_, leaf_only)| leaf_only);
+        let lists = revoked.map(|(lists, _)| secret(referrer, lists, "crl.pem", cx));
+        let lists = lists.transpose()?;
+        let mut name = certificates.name.clone();
+        if let Some(lists) = &lists {
+            let leaf = if leaf_only { "/leaf" } else { "" };
+            name = format!("{name}+{}{leaf}", lists.name);
+        }
+        if let Some(union) = self.unions.get(&name)
+            && let Ok(bundle) = &union.bundle
+        {
+            return Ok(bundle.clone());
+        }
+        let invalid = |why: String| (Reason::NoValidCaCertificate, why);
+        let read = lists.map(|lists| {
+            let read = revocation_lists::read(lists.text);
+            read.map_err(|why| broken(&lists.name, &why))
+        });
+        let read = read.transpose()?.unwrap_or_default();
+        let (Authorities { certificates, crls }, _) =
+            authorities::read(&certificates.name, certificates.text, read).map_err(invalid)?;
+        let bundle = TrustBundle {
+            crl_for_leaf_only: leaf_only,
+            ..bundle(name.clone(), &certificates, &crls)
+        };
+        let size = bundle.pem.len() + bundle.crl.len();
+        if size > MOST_OF_TRUST_BUNDLE {
+            return Err(invalid(format!(
+                "{name}: certificates and revocation lists take {size} bytes together; at most {MOST_OF_TRUST_BUNDLE} are allowed"
+            )));
+        }
+        let bundle = Arc::new(bundle);
+        self.charge(referrer.namespace, &name, &bundle)
+            .map_err(invalid)?;
+        let union = Union {
+            bundle: Ok(bundle.clone()),
+            advice: None,
+        };
+        self.unions.insert(name, Arc::new(union));
+        Ok(bundle)
+    }
+}
+
+/// One entry of a Secret.
+struct SecretEntry<'w> {
+    /// `Secret/namespace/name/KEY`.
+    name: String,
+    text: &'w str,
+}
+
+/// Returns an entry of the Secret that `reference` of `referrer` names.
+fn secret<'w>(
+    referrer: Referrer<'w>,
+    reference: CoreReference<'w>,
+    key: &str,
+    cx: &ResolveContext<'w, '_>,
+) -> Result<SecretEntry<'w>, Grounds> {
+    let (namespace, name) = SECRETS.find(reference, referrer, &cx.grants)?;
+    let name_of_entry = format!("Secret/{namespace}/{name}/{key}");
+    let secret = cx.world.secrets.get(namespace, name);
+    if let Some(secret) = secret
+        && !["kubernetes.io/tls", "Opaque", ""].contains(&secret.type_.as_str())
+    {
+        let why = format!(
+            "has type {:?}; expected Opaque or kubernetes.io/tls",
+            secret.type_
+        );
+        return Err(broken(&format!("Secret {namespace}/{name}"), &why));
+    }
+    let text = match secret.map(|secret| secret.get(key).map(std::str::from_utf8)) {
+        Some(Some(Ok(text))) => text,
+        Some(Some(Err(_))) => return Err(broken(&name_of_entry, "is not text; expected PEM")),
+        Some(None) => {
+            return Err(broken(
+                &name_of_entry,
+                "does not exist: the Secret has no such key",
+            ));
+        }
+        None => return Err(broken(&name_of_entry, "does not exist; create the Secret")),
+    };
+    Ok(SecretEntry {
+        name: name_of_entry,
+        text,
+    })
+}
+
+fn broken(name: &str, why: &str) -> Grounds {
+    (Reason::NoValidCaCertificate, format!("{name} {why}"))
+}
