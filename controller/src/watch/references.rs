@@ -309,16 +309,9 @@ spec:
       hostname: app.example.com
       caCertificateRefs: [{group: "", kind: ConfigMap, name: pods}]
 ---
-apiVersion: networking.k8s.io/v1
-kind: IngressClass
-metadata: {name: edge}
-spec:
-  controller: projectsesame.io/ingress-controller
-  parameters: {apiGroup: gateway.networking.k8s.io, kind: Gateway, scope: Namespace, namespace: apps, name: edge}
----
 apiVersion: projectcontour.io/v1
 kind: HTTPProxy
-metadata: {name: proxy, namespace: apps}
+metadata: {name: clients, namespace: apps}
 spec:
   ingressClassName: edge
   virtualhost:

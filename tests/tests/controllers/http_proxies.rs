@@ -118,7 +118,8 @@ async fn proxy_is_published_and_its_status_written() {
         "name": "edge", "namespace": "default"});
     let settings = json!({"apiVersion": "projectsesame.io/v1alpha1", "kind": "SesameConfiguration",
         "metadata": {"name": "edge", "namespace": "default"},
-        "spec": {"ingress": {"classes": [{"name": "other"}]}}});
+        "spec": {"ingress": {"classes": [{"name": "other",
+            "gatewayRef": {"namespace": "default", "name": "edge"}}]}}});
     cluster.apply_all(&[settings]).await;
     let parameters = json!({"spec": {"parametersRef": named}});
     cluster.merge(CLASS, &parameters).await;

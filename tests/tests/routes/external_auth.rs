@@ -1,6 +1,8 @@
 //! External authorization of HTTPRoutes and listeners, with a real agent and a real Envoy: which
 //! service is asked with which request, and that no request bypasses it.
 
+use std::net::SocketAddr;
+
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::authorizing::Authorizing;
@@ -11,6 +13,7 @@ use sesame_tests::client::Request;
 use sesame_tests::manifests::{
     backend_ref, edge, http_listener, http_route, https_listener, path, served, service, yaml,
 };
+use sesame_tests::ports::free_port;
 
 mod of_listeners;
 
@@ -40,13 +43,12 @@ fn as_user(request: Request, user: &str) -> Request {
 async fn routes_authorize_every_request_before_it_passes() {
     let main = Backend::start("main").await;
     let auth = Authorizing::start("auth").await;
-    let closed = Authorizing::start("closed").await;
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("main", &[main.address()]));
     objects.extend(served(auth.name(), &[auth.address()]));
-    objects.extend(served("closed", &[closed.address()]));
-    // Close the port, so that nothing listens there.
-    drop(closed);
+    // Nothing listens on a port that is reserved.
+    let closed = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    objects.extend(served("closed", &[closed]));
     objects.push(service("nobody", ""));
     let http = json!({"http": {"path": "/check/", "allowedHeaders": ["X-Token"],
         "allowedResponseHeaders": ["x-user", "x-role", "authorization"]}});

@@ -16,6 +16,7 @@ use sesame_tests::manifests::{
     backend_ref, edge, endpoint_slices, http_listener, http_route, https_listener, rule_to, served,
     service, yaml,
 };
+use sesame_tests::ports::free_port;
 use sesame_tests::wait::{eventually, holds};
 
 fn rule(host: &str, field: &str, value: &Value) -> Value {
@@ -118,13 +119,14 @@ async fn rule_sets_retries_sessions_and_ports() {
 /// Failed connection attempts are retried as the rule says: once, or not at all.
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_connection_is_retried_unless_retries_are_off() {
-    let (there, gone) = (Backend::start("there").await, Backend::start("gone").await);
+    let there = Backend::start("there").await;
+    // Nothing listens on a port that is reserved.
+    let gone = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let mut objects = edge(&[http_listener("http", 80, "")]);
-    objects.extend(served("a", &[there.address(), gone.address()]));
+    objects.extend(served("a", &[there.address(), gone]));
     objects.push(rule("retry.test", "retry", &json!({"backoff": "1ms"})));
     objects.push(rule("never.test", "retry", &json!({"attempts": 0})));
     objects.push(http_route("plain", &["plain.test"], &[rule_to("a", &[])]));
-    drop(gone);
     let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
     let retried = agent.get(80, "retry.test", "/");
     agent.wait_ok(&retried).await;

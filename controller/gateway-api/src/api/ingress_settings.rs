@@ -45,8 +45,7 @@ open_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressSettings {
-    /// The Gateway of IngressClasses without parameters and of `classes` without a Gateway. If it is
-    /// unset and Sesame has exactly one Gateway, that one.
+    /// The Gateway of IngressClasses without parameters and of `classes` without a Gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway_ref: Option<GatewayRef>,
     /// Classes of HTTPProxies without an IngressClass of Sesame, such as `contour`.

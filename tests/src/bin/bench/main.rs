@@ -1,7 +1,7 @@
 //! `make bench`: how long changes take until they are served, compared to Envoy alone.
 //!
-//! For each size: one Gateway and that number of HTTPRoutes, each with a Service and an
-//! EndpointSlice in one file. The *floor* of a route change is the time for the same bytes, renamed
+//! For each size: one Gateway and that number of HTTPRoutes (or HTTPProxies or Ingresses), each with
+//! a Service and an EndpointSlice in one file. The *floor* of a route change is the time for the same bytes, renamed
 //! by hand under the same Envoy in the same run. The rest is Sesame's share.
 
 mod churn;
@@ -28,7 +28,7 @@ use churn::Churn;
 use client::{Answer, Backend, Client};
 use host::Host;
 use life::Life;
-use manifests::{Shape, WrittenManifests};
+use manifests::{RouteKind, Shape, WrittenManifests};
 use requests::RequestCost;
 use switches::{ClusterLists, Switches};
 use times::{Times, pick};
@@ -36,9 +36,12 @@ use times::{Times, pick};
 /// Measures Sesame on this machine.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Number of HTTPRoutes; repeatable.
+    /// Number of routes; repeatable.
     #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1000, 5000, 10_000])]
     routes: Vec<usize>,
+    /// Kind of the objects with the routes. A change of an HTTPProxy or Ingress resolves everything.
+    #[arg(long, value_enum, default_value_t = RouteKind::HttpRoute)]
+    kind: RouteKind,
     /// Number of Gateways that share the routes, each with its own Envoy; changes apply to the first.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     gateways: u16,
@@ -104,6 +107,15 @@ fn main() -> anyhow::Result<()> {
     if let Some(dir) = args.json.parent() {
         std::fs::create_dir_all(dir)?;
     }
+    ensure!(
+        args.pure || args.kind != RouteKind::Ingress,
+        "--kind Ingress needs --pure"
+    );
+    ensure!(
+        args.kind == RouteKind::HttpRoute || args.gateways == 1 && args.listener_sets == 0,
+        "--kind {:?} has one Gateway without ListenerSets",
+        args.kind
+    );
     let mut all = Vec::new();
     for routes in &args.routes {
         eprintln!("{routes} routes");
@@ -125,6 +137,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
         gateways: args.gateways.into(),
         endpoints: args.endpoints,
         listener_sets: args.listener_sets,
+        kind: args.kind,
     };
     let mut host = Host::new(shape)?;
     host.manifests().write_all(ports[0])?;

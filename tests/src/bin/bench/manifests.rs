@@ -19,6 +19,18 @@ pub(crate) fn switched_set(route: usize) -> String {
     format!("Service/bench/t{route}/80")
 }
 
+/// The kind of the objects with the routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[value(rename_all = "verbatim")]
+pub(crate) enum RouteKind {
+    #[value(name = "HTTPRoute")]
+    HttpRoute,
+    #[value(name = "HTTPProxy")]
+    HttpProxy,
+    /// Only with `--pure`, because its responses cannot name a revision.
+    Ingress,
+}
+
 /// Numbers of the objects to measure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
@@ -29,6 +41,7 @@ pub(crate) struct Shape {
     pub(crate) endpoints: u8,
     /// Number of ListenerSets, each with a listener for one route.
     pub(crate) listener_sets: usize,
+    pub(crate) kind: RouteKind,
 }
 
 impl Shape {
@@ -76,6 +89,10 @@ impl WrittenManifests {
         gateway_name(0)
     }
 
+    pub(crate) fn kind(&self) -> RouteKind {
+        self.shape.kind
+    }
+
     pub(crate) fn write_all(&self, port: u16) -> anyhow::Result<()> {
         // Nothing listens on this address, and nothing is sent to it.
         let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
@@ -85,7 +102,19 @@ impl WrittenManifests {
             "metadata": {"name": "sesame"},
             "spec": {"controllerName": "projectsesame.io/gateway-controller"},
         });
-        write(&self.dir, "class.yaml", &[class])?;
+        // Of HTTPProxies and Ingresses.
+        let ingress_class = json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "IngressClass",
+            "metadata": {"name": "bench"},
+            "spec": {
+                "controller": "projectsesame.io/ingress-controller",
+                "parameters": {
+                    "apiGroup": "gateway.networking.k8s.io", "kind": "Gateway",
+                    "scope": "Namespace", "namespace": "bench", "name": gateway_name(0),
+                },
+            },
+        });
+        write(&self.dir, "class.yaml", &[class, ingress_class])?;
         for gateway in 0..self.shape.gateways {
             let documents = [json!({
                 "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
@@ -181,11 +210,6 @@ impl WrittenManifests {
         let endpoints: Vec<Value> = endpoints
             .map(|number| json!({"addresses": [format!("127.0.0.{number}")]}))
             .collect();
-        let parent = if route < self.shape.listener_sets {
-            json!({"kind": "ListenerSet", "name": format!("l{route}")})
-        } else {
-            json!({"name": gateway_name(self.shape.gateway(route))})
-        };
         let documents = [
             json!({
                 "apiVersion": "v1", "kind": "Service",
@@ -202,24 +226,67 @@ impl WrittenManifests {
                 "endpoints": endpoints,
                 "ports": [{"port": port}],
             }),
-            json!({
-                "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
-                "metadata": {"name": format!("r{route}"), "namespace": "bench"},
-                "spec": {
-                    "parentRefs": [parent],
-                    "hostnames": [hostname(route)],
-                    "rules": [{
-                        "filters": [{
-                            "type": "ResponseHeaderModifier",
-                            "responseHeaderModifier": {"set": [{"name": "x-revision", "value": revision}]},
-                        }],
-                        "backendRefs": [{"name": service, "port": 80}],
-                    }],
-                },
-            }),
+            match self.shape.kind {
+                RouteKind::HttpRoute => self.http_route(route, service, revision),
+                RouteKind::HttpProxy => http_proxy(route, service, revision),
+                RouteKind::Ingress => ingress(route, service, revision),
+            },
         ];
         write(&self.dir, &format!("app{route}.yaml"), &documents)
     }
+
+    fn http_route(&self, route: usize, service: &str, revision: &str) -> Value {
+        let parent = if route < self.shape.listener_sets {
+            json!({"kind": "ListenerSet", "name": format!("l{route}")})
+        } else {
+            json!({"name": gateway_name(self.shape.gateway(route))})
+        };
+        json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+            "metadata": {"name": format!("r{route}"), "namespace": "bench"},
+            "spec": {
+                "parentRefs": [parent],
+                "hostnames": [hostname(route)],
+                "rules": [{
+                    "filters": [{
+                        "type": "ResponseHeaderModifier",
+                        "responseHeaderModifier": {"set": [{"name": "x-revision", "value": revision}]},
+                    }],
+                    "backendRefs": [{"name": service, "port": 80}],
+                }],
+            },
+        })
+    }
+}
+
+fn http_proxy(route: usize, service: &str, revision: &str) -> Value {
+    json!({
+        "apiVersion": "projectcontour.io/v1", "kind": "HTTPProxy",
+        "metadata": {"name": format!("r{route}"), "namespace": "bench"},
+        "spec": {
+            "ingressClassName": "bench",
+            "virtualhost": {"fqdn": hostname(route)},
+            "routes": [{
+                "services": [{"name": service, "port": 80}],
+                "responseHeadersPolicy": {"set": [{"name": "x-revision", "value": revision}]},
+            }],
+        },
+    })
+}
+
+fn ingress(route: usize, service: &str, revision: &str) -> Value {
+    let backend = json!({"service": {"name": service, "port": {"number": 80}}});
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+        "metadata": {"name": format!("r{route}"), "namespace": "bench"},
+        "spec": {
+            "ingressClassName": "bench",
+            "rules": [{"host": hostname(route), "http": {"paths": [
+                {"path": "/", "pathType": "Prefix", "backend": backend},
+                {"path": format!("/{revision}"), "pathType": "Exact", "backend": backend},
+            ]}}],
+        },
+    })
 }
 
 /// Writes to a temporary file and renames it, as careful tools do.

@@ -11,7 +11,7 @@ use sesame_gateway_api::world::{Kind, World};
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_render::layout::XdsLayout;
 
-use super::manifests::WrittenManifests;
+use super::manifests::{RouteKind, WrittenManifests};
 use super::times::{Times, pick};
 
 const RUNS: usize = 15;
@@ -20,7 +20,7 @@ const RUNS: usize = 15;
 pub(crate) struct Pure {
     /// Resolution of the whole world.
     pub(crate) resolve: f64,
-    /// Incremental resolution of a changed route.
+    /// Resolution of a changed route, incremental if its kind has that.
     pub(crate) route: f64,
     /// Incremental resolution of changed endpoints.
     pub(crate) endpoints: f64,
@@ -74,18 +74,31 @@ pub(crate) fn measure(
         rendered.push(started.elapsed());
         ensure!(result.problems.is_empty(), "{:?}", result.problems);
     }
+    let mut whole = resolver;
     let mut resolver = Resolver::default();
+    let of_route = match written.kind() {
+        RouteKind::HttpRoute => Kind::HttpRoute,
+        RouteKind::HttpProxy => Kind::HttpProxy,
+        RouteKind::Ingress => Kind::Ingress,
+    };
     let mut changed = |before: &World, world: &World, keys: &[_]| {
         let started = Instant::now();
         let delta = incremental::resolve(before, world, keys, &mut resolver, &options);
-        delta.context("the change is not resolved incrementally")?;
+        let is_whole = keys
+            .iter()
+            .any(|key| matches!(key.kind, Kind::HttpProxy | Kind::Ingress));
+        if delta.is_none() && is_whole {
+            whole.resolve(world, &options);
+        } else {
+            delta.context("the change is not resolved incrementally")?;
+        }
         anyhow::Ok(started.elapsed())
     };
     let (mut of_routes, mut of_endpoints) = (Vec::new(), Vec::new());
     for run in 0..RUNS {
         let app = pick(run, routes);
         for (kind, port, revision, times) in [
-            (Kind::HttpRoute, port, "changed", &mut of_routes),
+            (of_route, port, "changed", &mut of_routes),
             (Kind::EndpointSlice, port ^ 1, "changed", &mut of_endpoints),
         ] {
             let before = manifests.world().clone();

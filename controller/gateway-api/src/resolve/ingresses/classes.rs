@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::api::{
-    CONTOUR_CLASS, DEFAULT_INGRESS_CLASS, GATEWAY_GROUP, Gateway, GatewayRef, HttpProxy,
-    INGRESS_CLASS, Ingress, IngressClass, IngressClassParameters, IngressClassSpec,
-    IngressSettings, NamespacedName, ProxyClass,
+    CONTOUR_CLASS, DEFAULT_INGRESS_CLASS, GATEWAY_GROUP, GatewayRef, HttpProxy, INGRESS_CLASS,
+    Ingress, IngressClass, IngressClassParameters, IngressClassSpec, IngressSettings,
+    NamespacedName, ProxyClass,
 };
 use crate::resolve::context::{Options, Problems};
 use crate::resolve::settings;
@@ -14,10 +14,6 @@ use crate::world::{Kind, World};
 
 /// The controller that IngressClasses of Sesame name.
 pub const INGRESS_CONTROLLER: &str = "projectsesame.io/ingress-controller";
-
-/// Says in messages which Gateway classes without one have.
-const DEFAULT_GATEWAY: &str =
-    "spec.ingress.gatewayRef in the configuration, nor exactly one Gateway";
 
 /// The Gateway of a class by namespace and name, or the reason why the class has none.
 pub(crate) type ClassGateway<'w> = Result<(&'w str, &'w str), String>;
@@ -49,7 +45,8 @@ impl<'w> IngressClasses<'w> {
     /// Checks all classes.
     pub(crate) fn check(world: &'w World, options: &'w Options) -> Self {
         let settings = settings::ingress::settings(world, options);
-        let default_gateway = default_gateway(settings, world, options);
+        // A class has a Gateway by name only: the only Gateway may not stay the only one.
+        let default_gateway = settings.and_then(|it| it.gateway_ref.as_ref()).map(named);
         let ours = world.ingress_classes.iter().filter(|class| is_ours(class));
         let by_name = ours.map(|class| {
             let gateway = gateway_of(&class.spec, default_gateway);
@@ -135,8 +132,8 @@ fn of_settings<'w>(
         let gateway = gateway_ref.as_ref().map(named).or(default_gateway);
         let gateway = gateway.ok_or_else(|| {
             format!(
-                "entry {name:?} of spec.ingress.classes has no gatewayRef, and there is no \
-                 {DEFAULT_GATEWAY}"
+                "entry {name:?} of spec.ingress.classes has no gatewayRef, and neither has \
+                 spec.ingress"
             )
         });
         classes.by_name.insert(name, gateway);
@@ -149,27 +146,6 @@ fn of_settings<'w>(
 
 fn named(reference: &GatewayRef) -> (&str, &str) {
     (&reference.namespace, &reference.name)
-}
-
-/// Returns the Gateway of classes that name none: the one in the settings, or the only one of Sesame.
-fn default_gateway<'w>(
-    settings: Option<&'w IngressSettings>,
-    world: &'w World,
-    options: &Options,
-) -> Option<(&'w str, &'w str)> {
-    if let Some(reference) = settings.and_then(|it| it.gateway_ref.as_ref()) {
-        return Some(named(reference));
-    }
-    let is_ours = |class: &str| {
-        let found = world.gateway_classes.get("", class);
-        found.is_some_and(|class| *class.spec.controller_name == *options.controller_name)
-    };
-    let gateways = world.gateways.iter().map(AsRef::as_ref);
-    let mut ours = gateways.filter(|gateway| is_ours(&gateway.spec.gateway_class_name));
-    match (ours.next(), ours.next()) {
-        (Some(Gateway { metadata, .. }), None) => Some((&metadata.namespace, &metadata.name)),
-        _ => None,
-    }
 }
 
 /// Returns the Gateway that a class names.
@@ -191,8 +167,9 @@ fn gateway_of<'w>(
     else {
         return default_gateway.ok_or_else(|| {
             format!(
-                "spec.parameters is missing, and there is no {DEFAULT_GATEWAY}; name a Gateway \
-                 there: apiGroup {GATEWAY_GROUP}, kind Gateway, scope Namespace, namespace and name"
+                "spec.parameters is missing; name a Gateway there: apiGroup {GATEWAY_GROUP}, kind \
+                 Gateway, scope Namespace, namespace and name; or in spec.ingress.gatewayRef of the \
+                 configuration"
             )
         });
     };

@@ -232,7 +232,11 @@ fn add_place<'w>(
         details.warn(&place.name, ("SpecError", "Withdrawn"), why);
         return None;
     }
-    reweight(&mut rules, settings);
+    if reweight(&mut rules, settings) {
+        let why = "the other Services of a route get the share of one that cannot be used, because \
+                   spec.ingress.missingBackend of the configuration is Reweight";
+        details.warn(&place.name, ("ServiceError", "Reweighted"), why);
+    }
     let mut added = Vec::new();
     let listeners = if root.virtualhost.tls.is_some() {
         let permits = settings.and_then(|it| it.disable_permit_insecure) != Some(true);
@@ -311,20 +315,26 @@ fn rules<'w>(
     (rules, policed.into_iter().collect())
 }
 
-/// Gives shares of Services that cannot be used to the others, if the settings say so.
-fn reweight(rules: &mut [CheckedRule], settings: Option<&IngressSettings>) {
+/// Gives shares of Services that cannot be used to the others, if the settings say so. Returns true
+/// if a Service gets one.
+fn reweight(rules: &mut [CheckedRule], settings: Option<&IngressSettings>) -> bool {
     let missing = settings.and_then(|it| it.missing_backend.as_ref());
     if missing != Some(&MissingBackend::Reweight) {
-        return;
+        return false;
     }
+    let mut any = false;
     for rule in rules {
         if let Action::Forward(forward) = &mut rule.action {
+            let before = forward.backends.len();
             forward.backends.retain(|share| !share.backend.is_empty());
             if forward.backends.iter().all(|share| share.weight == 0) {
                 rule.action = Action::respond(refusal::UNAVAILABLE);
+            } else {
+                any |= forward.backends.len() < before;
             }
         }
     }
+    any
 }
 
 /// Fails if the rules of a route exceed a limit.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::http_proxies::{NONE, ask, errors, proxy, root};
+use super::http_proxies::{NONE, ask, errors, proxy, root, warnings};
 use super::ingresses::{CLASS, ingress, path, rule};
 use super::{HTTP, gateway, world};
 use crate::api::SesameConfiguration;
@@ -40,11 +40,11 @@ fn classes_without_object_name_a_gateway() {
         (listed, "ingressClassName: other", "404"),
         (by_default, "ingressClassName: contour", "web/a/80"),
         (by_default, "ingressClassName: ''", "404"),
-        // The only Gateway of Sesame.
+        // The class has no Gateway.
         (
             "{classes: [{name: contour}]}",
             "ingressClassName: contour",
-            "web/a/80",
+            "404",
         ),
         ("{}", "ingressClassName: contour", "404"),
     ] {
@@ -59,11 +59,8 @@ fn class_without_parameters_names_default_gateway() {
                  projectsesame.io/ingress-controller}\n";
     let all = path("/", "Prefix", "b");
     let objects = format!("{class}{}", ingress("i", &rule("h.test", &[all])));
-    assert_eq!(ask(&with("{}", &objects), "/"), "web/b/80");
-    let second = gateway(HTTP).replace("name: gw", "name: second");
-    let two = format!("{objects}{second}");
-    assert_eq!(ask(&with("{}", &two), "/"), "404");
-    let named = with("{gatewayRef: {namespace: web, name: gw}}", &two);
+    assert_eq!(ask(&with("{}", &objects), "/"), "404");
+    let named = with("{gatewayRef: {namespace: web, name: gw}}", &objects);
     assert_eq!(ask(&named, "/"), "web/b/80");
 }
 
@@ -146,6 +143,7 @@ routes:
     let reweighted = with("{missingBackend: Reweight}", &objects);
     assert_eq!(ask(&reweighted, "/"), "web/a/80");
     assert_eq!(ask(&reweighted, "/none"), "503");
+    assert_eq!(warnings(&reweighted, "r"), ["ServiceError/Reweighted"]);
     assert_ne!(ask(&with("{}", &objects), "/"), "web/a/80");
     let invalid = with("{missingBackend: Reweight, invalid: Withdraw}", &objects);
     assert_eq!(ask(&invalid, "/"), "web/a/80");
@@ -162,7 +160,11 @@ spec:
 ---
 kind: SesameConfiguration
 metadata: {name: edge, namespace: ops}
-spec: {ingress: {classes: [{name: contour}], rootNamespaces: [web]}}
+spec:
+  ingress:
+    gatewayRef: {namespace: web, name: gw}
+    classes: [{name: contour}]
+    rootNamespaces: [web]
 ";
     let yaml = format!(
         "{}{class}{}",
@@ -172,7 +174,7 @@ spec: {ingress: {classes: [{name: contour}], rootNamespaces: [web]}}
     let resolution = resolve(&world(&yaml), &Options::default());
     assert_eq!(ask(&resolution, "/"), "web/a/80");
     // A configuration with an error does not apply in part.
-    let broken = yaml.replace("[web]}", "[web], duplicates: Newest}");
+    let broken = yaml.replace("[web]", "[web]\n    duplicates: Newest");
     let resolution = resolve(&world(&broken), &Options::default());
     assert!(resolution.gateways.is_empty() || ask(&resolution, "/") == "404");
 }
