@@ -74,8 +74,6 @@ pub(crate) fn measure(
         rendered.push(started.elapsed());
         ensure!(result.problems.is_empty(), "{:?}", result.problems);
     }
-    let mut whole = resolver;
-    let mut resolver = Resolver::default();
     let of_route = match written.kind() {
         RouteKind::HttpRoute => Kind::HttpRoute,
         RouteKind::HttpProxy => Kind::HttpProxy,
@@ -88,7 +86,7 @@ pub(crate) fn measure(
             .iter()
             .any(|key| matches!(key.kind, Kind::HttpProxy | Kind::Ingress));
         if delta.is_none() && is_whole {
-            whole.resolve(world, &options);
+            resolver.resolve(world, &options);
         } else {
             delta.context("the change is not resolved incrementally")?;
         }
