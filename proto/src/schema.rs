@@ -6,6 +6,8 @@
 )]
 #![allow(clippy::pedantic, reason = "generated")]
 
+use tls_termination::ClientMode;
+
 include!(concat!(env!("OUT_DIR"), "/sesame.snapshot.v1alpha1.rs"));
 
 impl Retry {
@@ -21,6 +23,19 @@ impl Cors {
         let of_method = route.method.is_empty() || route.method == "OPTIONS";
         let mut headers = route.headers.iter();
         of_method && !(self.ignores_matched_headers && headers.any(|it| it.name != "host"))
+    }
+}
+
+impl TlsTermination {
+    /// Returns true if clients are asked for a certificate.
+    pub fn asks_for_certificate(&self) -> bool {
+        !self.client_trust_bundle.is_empty() || self.client_mode() == ClientMode::OptionalUnverified
+    }
+
+    /// Returns true if clients without a certificate are refused.
+    pub fn requires_certificate(&self) -> bool {
+        let requires = [ClientMode::Required, ClientMode::RequiredUnverified];
+        self.asks_for_certificate() && requires.contains(&self.client_mode())
     }
 }
 

@@ -12,7 +12,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sesame_proto::schema::tls_termination::ClientMode;
 use sesame_proto::schema::{Backend, BackendTls, Listener, Port, TlsTermination};
 
 use crate::layout::file_name;
@@ -157,7 +156,7 @@ pub(crate) fn plan<'a>(
 /// Returns true if clients may resume sessions, which is disabled if the listener asks for
 /// certificates.
 fn resumes(tls: &TlsTermination) -> bool {
-    tls.client_trust_bundle.is_empty() && tls.client_mode() != ClientMode::OptionalUnverified
+    !tls.asks_for_certificate()
 }
 
 /// Returns the names of the secrets that listeners and backends use, in this order.

@@ -9,7 +9,7 @@ use sesame_gateway_api::api::{
     FrontendTls, Gateway, GatewayTls, Listener, NamespacedName, ObjectRef, TrustBundleRef,
 };
 use sesame_gateway_api::resolve::{
-    AuthorityRef, CertificateSource, Options, authority_refs, implicit_listeners,
+    AuthorityRef, CertificateSource, LayeredReferences, Options, layered_references,
     session_ticket_keys,
 };
 use sesame_gateway_api::world::{Kind, ObjectKey, World};
@@ -47,7 +47,11 @@ pub(crate) fn references(world: &World, options: &Options) -> BTreeSet<ObjectKey
         let gateway = world.gateways.get(namespace, name);
         gateway.is_some_and(|it| ours.contains(it.spec.gateway_class_name.as_str()))
     };
-    for implicit in implicit_listeners(world, options) {
+    let LayeredReferences {
+        listeners,
+        authorities,
+    } = layered_references(world, options);
+    for implicit in listeners {
         if is_ours(implicit.gateway) {
             let namespace = &implicit.metadata.namespace;
             found.listeners(namespace, &implicit.listeners);
@@ -59,12 +63,12 @@ pub(crate) fn references(world: &World, options: &Options) -> BTreeSet<ObjectKey
             }
         }
     }
-    for reference in authority_refs(world, options) {
-        let AuthorityRef {
-            gateway,
-            namespace,
-            secret,
-        } = reference;
+    for AuthorityRef {
+        gateway,
+        namespace,
+        secret,
+    } in authorities
+    {
         if is_ours(gateway) {
             found.certificate(namespace, &secret);
         }

@@ -34,15 +34,14 @@ pub(crate) fn changes(
     let adds = add
         .iter()
         .map(|h| (h, HeaderAppendAction::AppendIfExistsOrAdd));
-    let mut usable = |name: &str, result: Result<(), String>, consequence: &str| {
+    let mut usable = |name: &str, result: Result<String, String>, consequence: &str| {
         let result = result.map_err(|reason| format!("header `{name}`: {reason}"));
-        problems.value(object, result, consequence).is_some()
+        problems.value(object, result, consequence)
     };
     for (header, action) in sets.chain(adds) {
         let Header { name, value, parts } = header;
-        let checked = check_writable(name).and_then(|()| format(header));
-        let result = checked.as_ref().map(|_| ()).map_err(Clone::clone);
-        if let (true, Ok(format)) = (usable(name, result, "it is left unchanged"), checked) {
+        let format = check_writable(name).and_then(|()| format(header));
+        if let Some(format) = usable(name, format, "it is left unchanged") {
             changes.add.push(HeaderValueOption {
                 // By default Envoy drops a header with an empty value.
                 keep_empty_value: value.is_empty() && parts.is_empty(),
@@ -52,9 +51,10 @@ pub(crate) fn changes(
     }
     changes.remove.extend(without_value(set));
     for name in remove {
-        if usable(name, check_writable(name), "it is not removed") {
-            changes.remove.push(name.clone());
-        }
+        let removed = check_writable(name).map(|()| name.clone());
+        changes
+            .remove
+            .extend(usable(name, removed, "it is not removed"));
     }
     changes
 }

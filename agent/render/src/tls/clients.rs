@@ -11,29 +11,18 @@ use super::alt_names::{PeerNames, Wildcards};
 use super::validated;
 use crate::context::RenderContext;
 
-/// Returns the mode in which clients are asked for a certificate, or `None` if they are not.
-pub(super) fn mode(tls: &TlsTermination) -> Result<Option<ClientMode>, String> {
-    let mode = ClientMode::try_from(tls.client_mode).map_err(|_| "unknown client mode")?;
-    match (mode, tls.client_trust_bundle.is_empty()) {
-        (ClientMode::OptionalUnverified, _) | (_, false) => Ok(Some(mode)),
-        (ClientMode::Required, true) => Ok(None),
-        (ClientMode::Optional | ClientMode::RequiredUnverified, true) => Err(
-            "client_trust_bundle is empty, but client_mode needs authorities; set it".to_owned(),
-        ),
-    }
-}
-
-/// Returns true if a client without a certificate is refused.
-pub(super) fn requires(mode: ClientMode) -> bool {
-    matches!(mode, ClientMode::Required | ClientMode::RequiredUnverified)
-}
-
 /// Returns how clients are verified, or `None` if they are not asked for a certificate.
 pub(super) fn validation(
     tls: &TlsTermination,
-    mode: Option<ClientMode>,
     context: &RenderContext<'_>,
 ) -> Result<Option<ValidationContextType>, String> {
+    let mode = ClientMode::try_from(tls.client_mode).map_err(|_| "unknown client mode")?;
+    let asks = tls.asks_for_certificate();
+    if !asks && mode != ClientMode::Required {
+        return Err(
+            "client_trust_bundle is empty, but client_mode needs authorities; set it".to_owned(),
+        );
+    }
     let names = PeerNames {
         dns_names: &tls.client_dns_names,
         uris: &tls.client_uris,
@@ -42,15 +31,16 @@ pub(super) fn validation(
     };
     // A wildcard in a client certificate does not cover other names.
     let names = names.matchers(Wildcards::Literal)?;
-    if !names.is_empty() && mode != Some(ClientMode::Required) {
+    let verified = asks && mode == ClientMode::Required;
+    if !verified && !names.is_empty() {
         return Err(
             "client names are set, but no client certificate is required to match them; set client_trust_bundle, and client_mode REQUIRED"
                 .to_owned(),
         );
     }
-    let Some(mode) = mode else {
+    if !asks {
         return Ok(None);
-    };
+    }
     // Without the bundle, no client passes validation: this fails closed, not open.
     let mut how = CertificateValidationContext {
         match_typed_subject_alt_names: names,

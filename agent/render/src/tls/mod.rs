@@ -59,9 +59,8 @@ pub(crate) fn downstream(
         asked => asked.to_vec(),
     };
     let certificates = OwnCertificates::of(keys, context)?;
-    let mode = clients::mode(tls)?;
-    let asks = mode.is_some();
-    let validation = clients::validation(tls, mode, context)?;
+    let asks = tls.asks_for_certificate();
+    let validation = clients::validation(tls, context)?;
     Ok(socket(DownstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
             tls_params: Some(accepted(tls)?),
@@ -84,7 +83,7 @@ pub(crate) fn downstream(
         ocsp_staple_policy: OcspStaplePolicy::LenientStapling.into(),
         // Set explicitly if clients are asked for a certificate, because Envoy's default is about
         // to change.
-        require_client_certificate: mode.and_then(|it| wrappers::boolean(clients::requires(it))),
+        require_client_certificate: wrappers::boolean(tls.requires_certificate()).filter(|_| asks),
         ..Default::default()
     }))
 }

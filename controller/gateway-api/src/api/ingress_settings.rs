@@ -40,8 +40,8 @@ open_enum! {
 }
 
 /// Ingresses and HTTPProxies, for the controller's own configuration and for parameters of
-/// GatewayClasses. The first configuration with this field applies as a whole: the controller's
-/// own, then that of the oldest GatewayClass.
+/// GatewayClasses. The first configuration with this field applies as a whole. The controller's own
+/// comes first, then the parameters of the oldest GatewayClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressSettings {

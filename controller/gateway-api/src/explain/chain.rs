@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use sesame_proto::schema::tls_termination::ClientMode;
-use sesame_proto::schema::{L4Route, Listener, Port, Protocol, Snapshot, Transport};
+use sesame_proto::schema::{
+    L4Route, Listener, Port, Protocol, Snapshot, TlsTermination, Transport,
+};
 
 use super::bounds;
 use super::compared::host_of;
@@ -131,11 +132,9 @@ fn over_tls<'s>(
         sni => format!("the most specific for server name {sni:?}"),
     };
     let explained = explained(listener, &why);
-    let asks = listener.tls.as_ref().is_some_and(|tls| {
-        let requires = [ClientMode::Required, ClientMode::RequiredUnverified];
-        !tls.client_trust_bundle.is_empty() && requires.contains(&tls.client_mode())
-    });
-    if asks && !request.client_certificate {
+    let tls = listener.tls.as_ref();
+    let requires = tls.is_some_and(TlsTermination::requires_certificate);
+    if requires && !request.client_certificate {
         return Err(RefusedConnection {
             listener: Some(explained),
             reason: "the listener requires a client certificate, and the client presents none: \

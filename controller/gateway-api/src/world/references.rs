@@ -49,9 +49,7 @@ pub fn each<'w>(
     }
     for proxy in &world.http_proxies {
         let referrer = Some((Kind::HttpProxy, &proxy.metadata));
-        let of_routes = proxy.spec.routes.iter().flat_map(|route| &route.services);
-        let of_connections = proxy.spec.tcpproxy.iter().flat_map(|tcp| &tcp.services);
-        for service in of_routes.chain(of_connections) {
+        for service in proxy.spec.services() {
             let reference = ServiceReference {
                 namespace: &proxy.metadata.namespace,
                 name: &service.name,

@@ -8,7 +8,7 @@ use super::app_protocols::is_https;
 use super::endpoints::service_port;
 use super::references::BackendName;
 use super::{Backends, ResolvedRef, Traffic};
-use crate::api::{MOST_OF_CONTOUR, NamespacedName, OF_CONTOUR, Service, ServicePort};
+use crate::api::{MOST_OF_CONTOUR, NamespacedName, Service, ServicePort};
 use crate::resolve::context::ResolveContext;
 use crate::status::{Grounds, Reason};
 
@@ -37,22 +37,30 @@ impl UpstreamProtocol {
         }
     }
 
+    /// Returns the annotation of a Service with the ports that have it.
+    fn annotation(self) -> &'static str {
+        match self {
+            Self::H2c => "projectcontour.io/upstream-protocol.h2c",
+            Self::H2 => "projectcontour.io/upstream-protocol.h2",
+            Self::Tls => "projectcontour.io/upstream-protocol.tls",
+        }
+    }
+
     /// Returns the protocol that Contour's annotations of a Service give to a port. `appProtocol`
     /// precedes them. Of several, one with TLS counts.
     fn annotated(service: &Service, port: &ServicePort) -> Option<Self> {
         let app_protocol = port.app_protocol.as_deref().unwrap_or_default();
-        let number = port.port.to_string();
-        let is_meant = |name: &str| name == number || !name.is_empty() && *name == *port.name;
+        let is_meant =
+            |name: &str| name == port.port.to_string() || !name.is_empty() && *name == *port.name;
         let lists = |protocol: &Self| {
-            let annotation = format!("{OF_CONTOUR}upstream-protocol.{}", protocol.name());
-            let list = service.metadata.annotations.get(&annotation);
+            let list = service.metadata.annotations.get(protocol.annotation());
             // A list that was cut off may have named any port.
             list.is_some_and(|list| {
                 list.len() >= MOST_OF_CONTOUR || list.split(',').map(str::trim).any(is_meant)
             })
         };
-        let all = [Self::Tls, Self::H2, Self::H2c].into_iter();
-        app_protocol.is_empty().then(|| all.clone().find(lists))?
+        let mut all = [Self::Tls, Self::H2, Self::H2c].into_iter();
+        all.find(lists).filter(|_| app_protocol.is_empty())
     }
 
     /// Returns the protocol of requests.
@@ -78,7 +86,7 @@ pub(crate) struct OwnTls {
     pub(crate) bundle: Arc<TrustBundle>,
 }
 
-/// The wishes of one referrer for its connections to a Service.
+/// What one referrer requests for its connections to a Service.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Connection {
     pub(crate) protocol: Option<UpstreamProtocol>,

@@ -51,6 +51,16 @@ pub(crate) enum BackendTarget {
     Refused(String),
 }
 
+impl BackendTarget {
+    /// Returns the name of the Backend, or the reason why traffic to it is refused.
+    pub(crate) fn served(self) -> Result<String, Grounds> {
+        match self {
+            Self::Backend(name) => Ok(name),
+            Self::Refused(why) => Err((Reason::RefNotPermitted, why)),
+        }
+    }
+}
+
 /// A resolved reference.
 pub(crate) struct ResolvedRef<'w> {
     /// The referenced object, if statuses name it; once for each kind of status.

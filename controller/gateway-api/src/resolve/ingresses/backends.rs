@@ -5,7 +5,7 @@ use sesame_proto::schema::{Forward, WeightedBackend};
 
 use super::rules::{IngressFaults, IngressHostRules};
 use crate::api::{IngressBackend, IngressResource, IngressService, IngressServicePort};
-use crate::resolve::backends::{BackendTarget, Connection, ResolvedRef};
+use crate::resolve::backends::{Connection, ResolvedRef};
 use crate::resolve::routes::rules::{Action, RuleContext};
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, unsupported};
@@ -56,12 +56,8 @@ fn forward<'w>(
         .backends
         .of_service(name, port, cx.traffic, connection, cx.cx);
     rules.policed.extend(policed);
-    let backend = match target? {
-        BackendTarget::Backend(name) => name,
-        BackendTarget::Refused(why) => return Err((Reason::RefNotPermitted, why)),
-    };
     let mut backends = vec![WeightedBackend {
-        backend,
+        backend: target?.served()?,
         weight: 1,
         ..WeightedBackend::default()
     }];

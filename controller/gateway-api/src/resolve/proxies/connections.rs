@@ -2,17 +2,16 @@
 
 use sesame_proto::schema::BackendTls;
 
+use super::roots::Proxies;
 use super::rules::RouteFault;
 use crate::api::{ObjectRef, ProxyService, ProxyTimeouts, ProxyValidation};
 use crate::resolve::backends::{Connection, OwnTls, UpstreamProtocol};
-use crate::resolve::context::Options;
 use crate::resolve::context::references::CoreReference;
-use crate::resolve::ingresses::IngressClasses;
 use crate::resolve::routes::rules::RuleContext;
 use crate::resolve::syntax::limits::{self, MAX_SUBJECT_NAMES};
 use crate::resolve::syntax::{durations, hostnames};
 use crate::status::{Grounds, Reason};
-use crate::world::{Kind, World};
+use crate::world::Kind;
 
 /// Settings of a route for connections to its Services.
 #[derive(Debug, Default)]
@@ -140,6 +139,16 @@ fn secret(reference: &str) -> (Option<&str>, &str) {
     })
 }
 
+/// Returns the reference to a Secret as an object has it.
+pub(super) fn secret_ref(reference: &str) -> ObjectRef {
+    let (namespace, name) = secret(reference);
+    ObjectRef {
+        name: name.to_owned(),
+        namespace: namespace.map(str::to_owned),
+        ..ObjectRef::default()
+    }
+}
+
 /// A reference of an HTTPProxy to a Secret with the CA certificates of a Service.
 #[derive(Debug)]
 pub struct AuthorityRef<'w> {
@@ -151,29 +160,20 @@ pub struct AuthorityRef<'w> {
     pub secret: ObjectRef,
 }
 
-/// Returns the references of all HTTPProxies of Sesame classes.
-pub fn authority_refs<'w>(world: &'w World, options: &'w Options) -> Vec<AuthorityRef<'w>> {
-    let classes = IngressClasses::check(world, options);
-    let proxies = world.http_proxies.iter().filter_map(|proxy| {
-        let (_, gateway) = classes.of_proxy(proxy)?;
-        Some((proxy, *gateway.as_ref().ok()?))
-    });
-    let references = proxies.flat_map(|(proxy, gateway)| {
-        let routes = proxy.spec.routes.iter().flat_map(|route| &route.services);
-        let connections = proxy.spec.tcpproxy.iter().flat_map(|tcp| &tcp.services);
-        let services = routes.chain(connections);
-        let validations = services.filter_map(|service| service.validation.as_ref());
-        validations.map(move |validation| {
-            let (namespace, name) = secret(&validation.ca_secret);
-            AuthorityRef {
-                gateway,
-                namespace: &proxy.metadata.namespace,
-                secret: ObjectRef {
-                    name: name.to_owned(),
-                    namespace: namespace.map(str::to_owned),
-                    ..ObjectRef::default()
-                },
-            }
+/// Returns the references of these HTTPProxies.
+pub(super) fn authority_refs<'w>(proxies: &Proxies<'w>) -> Vec<AuthorityRef<'w>> {
+    let with_gateway = proxies
+        .values()
+        .filter_map(|it| Some((it.proxy, it.gateway?)));
+    let references = with_gateway.flat_map(|(proxy, gateway)| {
+        let validations = proxy
+            .spec
+            .services()
+            .filter_map(|it| it.validation.as_ref());
+        validations.map(move |validation| AuthorityRef {
+            gateway,
+            namespace: &proxy.metadata.namespace,
+            secret: secret_ref(&validation.ca_secret),
         })
     });
     references.collect()

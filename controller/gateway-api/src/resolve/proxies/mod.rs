@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::{refusal, schema};
 
-pub use self::connections::{AuthorityRef, authority_refs};
+pub use self::connections::AuthorityRef;
 use self::details::Details;
 pub(crate) use self::roots::FoundProxies;
 use self::roots::Root;
@@ -61,14 +61,23 @@ pub(crate) struct CheckedProxy<'w> {
     pub(crate) routes: Vec<usize>,
 }
 
-/// Returns the listeners of all HTTPProxies and Ingresses of Sesame classes that have TLS hosts.
-pub fn implicit_listeners<'w>(
-    world: &'w World,
-    options: &'w Options,
-) -> Vec<ImplicitListeners<'w>> {
+/// Everything of HTTPProxies and Ingresses of Sesame classes that refers to Secrets.
+#[derive(Debug)]
+pub struct LayeredReferences<'w> {
+    /// The listeners of TLS hosts.
+    pub listeners: Vec<ImplicitListeners<'w>>,
+    /// CA certificates of Services.
+    pub authorities: Vec<AuthorityRef<'w>>,
+}
+
+/// Returns the references of all HTTPProxies and Ingresses of Sesame classes.
+pub fn layered_references<'w>(world: &'w World, options: &'w Options) -> LayeredReferences<'w> {
     let classes = IngressClasses::check(world, options);
-    let proxies = FoundProxies::find(world, &classes);
-    listeners_of_all(world, &classes, &proxies)
+    let found = FoundProxies::find(world, &classes);
+    LayeredReferences {
+        listeners: listeners_of_all(world, &classes, &found),
+        authorities: connections::authority_refs(&found.proxies),
+    }
 }
 
 /// Returns the listeners of these HTTPProxies and of all Ingresses of these classes.

@@ -33,13 +33,7 @@ pub(super) fn read<'w>(
     let mut shares = ServiceShares::default();
     let even = shares_evenly(services);
     for service in services {
-        let weight = u32::try_from(service.weight)
-            .ok()
-            .filter(|weight| *weight <= MAX_WEIGHT);
-        let Some(weight) = weight else {
-            let why = format!("weight {}: expected 0 to {MAX_WEIGHT}", service.weight);
-            return Err((words, format!("service {}: {why}", service.name)));
-        };
+        let weight = weight(service).map_err(|why| (words, why))?;
         let backend = backend(service, of_route, cx, route);
         if service.mirror {
             if !shares.mirrors.is_empty() {
@@ -70,6 +64,14 @@ pub(super) fn read<'w>(
         ));
     }
     Ok(shares)
+}
+
+/// Returns the weight of a Service.
+pub(super) fn weight(service: &ProxyService) -> Result<u32, String> {
+    let ProxyService { name, weight, .. } = service;
+    let checked = u32::try_from(*weight).ok();
+    let checked = checked.filter(|weight| *weight <= MAX_WEIGHT);
+    checked.ok_or_else(|| format!("service {name}: weight {weight}: expected 0 to {MAX_WEIGHT}"))
 }
 
 /// Returns true if no Service has a weight.
@@ -157,9 +159,8 @@ fn backend<'w>(
         .backends
         .of_service(target, *port, cx.traffic, connection, cx.cx);
     route.policed.extend(policed);
-    let (reason, why) = match target {
-        Ok(BackendTarget::Backend(backend)) => return Some(backend),
-        Ok(BackendTarget::Refused(why)) => (Reason::RefNotPermitted, why),
+    let (reason, why) = match target.and_then(BackendTarget::served) {
+        Ok(backend) => return Some(backend),
         Err(fault) => fault,
     };
     let words = match reason {

@@ -10,13 +10,13 @@ use sesame_proto::schema::WeightedBackend;
 use super::connections::{self, RouteConnections};
 use super::details::{Details, Words};
 use super::roots::{Proxies, Root};
-use super::services::shares_evenly;
+use super::services::{shares_evenly, weight};
 use crate::api::{HttpProxy, NamespacedName, ProxyHost, ProxyService, ProxyTcp};
 use crate::resolve::backends::{BackendTarget, PolicedBackend, ResolvedRef, Traffic};
 use crate::resolve::ingresses::listeners::{ListenersOfGateway, OwnerName};
 use crate::resolve::ingresses::lookup::{LayeredLookup, RuleOwner};
 use crate::resolve::routes::rules::{RuleContext, Rules, Shares, Terminated};
-use crate::resolve::syntax::limits::{self, MAX_BACKEND_REFS, MAX_PROXY_DEPTH, MAX_WEIGHT};
+use crate::resolve::syntax::limits::{self, MAX_BACKEND_REFS, MAX_PROXY_DEPTH};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
@@ -212,11 +212,7 @@ fn services<'w>(
     let even = shares_evenly(services);
     let (mut backends, mut all_policed) = (Vec::new(), Vec::new());
     for service in services {
-        let weight = u32::try_from(service.weight).ok();
-        let Some(weight) = weight.filter(|weight| *weight <= MAX_WEIGHT) else {
-            let why = format!("weight {}: expected 0 to {MAX_WEIGHT}", service.weight);
-            return Err((invalid, format!("service {}: {why}", service.name)));
-        };
+        let weight = weight(service).map_err(|why| (invalid, why))?;
         let passes = cx.traffic == Traffic::Connections;
         check(service, passes, name, details).map_err(|why| (invalid, why))?;
         let connection = connections::read(service, &RouteConnections::default(), cx)
@@ -226,26 +222,20 @@ fn services<'w>(
             cx.backends
                 .of_service(target, service.port, cx.traffic, connection, cx.cx);
         all_policed.extend(policed);
-        let (reason, why) = match target {
-            Ok(BackendTarget::Backend(backend)) => {
-                backends.push(WeightedBackend {
-                    backend,
-                    weight: if even { 1 } else { weight },
-                    ..WeightedBackend::default()
-                });
-                continue;
-            }
-            Ok(BackendTarget::Refused(why)) => (Reason::RefNotPermitted, why),
-            Err(fault) => fault,
-        };
-        let reason = match reason {
-            Reason::BackendNotFound => "ServiceUnresolvedReference",
-            _ => "ServicesNotValid",
-        };
-        return Err((
-            ("TCPProxyError", reason),
-            format!("service {}: {why}", service.name),
-        ));
+        let backend = target.and_then(BackendTarget::served);
+        let backend = backend.map_err(|(reason, why)| {
+            let reason = match reason {
+                Reason::BackendNotFound => "ServiceUnresolvedReference",
+                _ => "ServicesNotValid",
+            };
+            let why = format!("service {}: {why}", service.name);
+            (("TCPProxyError", reason), why)
+        })?;
+        backends.push(WeightedBackend {
+            backend,
+            weight: if even { 1 } else { weight },
+            ..WeightedBackend::default()
+        });
     }
     Ok((backends, all_policed))
 }

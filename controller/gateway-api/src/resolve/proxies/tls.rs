@@ -6,10 +6,11 @@
 use sesame_proto::schema::tls_termination::ClientMode;
 use sesame_proto::schema::{self, ForwardClientCertificate};
 
+use super::connections::secret_ref;
 use super::details::{Details, Words};
 use super::roots::Root;
 use crate::api::{
-    Listener, ListenerTls, NamespacedName, ObjectRef, Protocol, ProxyClientValidation,
+    Listener, ListenerTls, NamespacedName, Protocol, ProxyClientValidation,
     ProxyForwardedCertificate, ProxyTls, TlsMode,
 };
 use crate::resolve::ingresses::listeners::{ListenersOfGateway, OwnerName};
@@ -42,7 +43,7 @@ fn listener(root: &Root<'_>) -> Option<Listener> {
     match tls.filter(|_| fault(root).is_none()) {
         Some(tls) if !tls.passthrough => {
             let terminating =
-                implicit::listener(host, vec![secret(&tls.secret_name)], options(tls));
+                implicit::listener(host, vec![secret_ref(&tls.secret_name)], options(tls));
             Some(if connections {
                 of_connections(terminating, TlsMode::Terminate)
             } else {
@@ -82,7 +83,7 @@ fn clients(spec: &ProxyClientValidation) -> HostClients {
         optional_client_certificate,
     } = spec;
     let is_optional = *optional_client_certificate;
-    let named = |text: &String| (!text.is_empty()).then(|| secret(text));
+    let named = |text: &String| (!text.is_empty()).then(|| secret_ref(text));
     let forward = forward_client_certificate.map(|parts| {
         let ProxyForwardedCertificate {
             subject,
@@ -160,19 +161,6 @@ fn fault_of_clients(spec: &ProxyClientValidation) -> Option<&'static str> {
         ("", "") => Some("clientValidation must have caSecret or skipClientCertValidation"),
         ("", _) => Some("clientValidation.crlSecret needs caSecret"),
         _ => None,
-    }
-}
-
-/// Returns the reference to the Secret: `name`, or `namespace/name`.
-fn secret(text: &str) -> ObjectRef {
-    let (namespace, name) = match text.split_once('/') {
-        Some((namespace, name)) => (Some(namespace.to_owned()), name),
-        None => (None, text),
-    };
-    ObjectRef {
-        name: name.to_owned(),
-        namespace,
-        ..ObjectRef::default()
     }
 }
 

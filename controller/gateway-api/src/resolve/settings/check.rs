@@ -128,9 +128,8 @@ pub(super) fn faults_of_parameters(
     let fleet = fleet.as_ref();
     let images = fleet.is_some_and(|fleet| fleet.images.is_some());
     let gateways = fleet.is_some_and(|fleet| fleet.gateways.is_some());
-    let images = ("fleet.images", images);
     for (field, there) in [
-        images,
+        ("fleet.images", images),
         ("fleet.gateways", gateways),
         ("ingress", ingress.is_some()),
     ] {

@@ -17,8 +17,8 @@ const MAX_CLASSES: usize = 64;
 /// Maximum number of namespaces of roots, as in the schema.
 const MAX_NAMESPACES: usize = 256;
 
-/// Returns the settings that apply: the controller's own, or those of the oldest GatewayClass with
-/// valid parameters that has some.
+/// Returns the settings that apply: from the controller's own configuration, or else from the valid
+/// parameters of the oldest GatewayClass whose parameters have them.
 pub(crate) fn settings<'o>(world: &'o World, options: &'o Options) -> Option<&'o IngressSettings> {
     let own = options.configuration.as_deref();
     if let Some(own) = own.and_then(|it| it.spec.ingress.as_ref()) {
@@ -48,21 +48,23 @@ pub(super) fn faults(settings: &IngressSettings) -> Vec<String> {
         disable_permit_insecure: _,
     } = settings;
     let mut faults = Vec::new();
-    let mut gateway = |field: &str, reference: Option<&GatewayRef>| {
+    let fault_of = |field: &str, reference: Option<&GatewayRef>| {
         let checked = reference.map(|it| names::check_object(&it.namespace, &it.name));
-        if let Some(Err(why)) = checked {
-            faults.push(format!("{field}: {why}"));
-        }
+        let why = checked.and_then(Result::err)?;
+        Some(format!("{field}: {why}"))
     };
-    gateway("gatewayRef", gateway_ref.as_ref());
+    faults.extend(fault_of("gatewayRef", gateway_ref.as_ref()));
     let classes = classes.as_deref().unwrap_or_default();
-    for (i, class) in classes.iter().enumerate().take(MAX_CLASSES) {
-        let field = format!("classes[{i}].gatewayRef");
-        gateway(&field, class.gateway_ref.as_ref());
-    }
     faults.extend(limits::entries("classes", classes.len(), 0..=MAX_CLASSES).err());
     let mut seen = BTreeSet::new();
-    for (i, ProxyClass { name, .. }) in classes.iter().enumerate().take(MAX_CLASSES) {
+    for (i, class) in classes.iter().enumerate().take(MAX_CLASSES) {
+        let ProxyClass {
+            name,
+            gateway_ref,
+            default: _,
+        } = class;
+        let field = format!("classes[{i}].gatewayRef");
+        faults.extend(fault_of(&field, gateway_ref.as_ref()));
         if name.is_empty() || !seen.insert(name) {
             faults.push(format!(
                 "classes[{i}].name {name:?}: expected a name that no other entry has"

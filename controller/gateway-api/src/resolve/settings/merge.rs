@@ -45,7 +45,7 @@ impl Merged {
     /// Merges a configuration on top of the previous ones.
     pub(super) fn lay(&mut self, layer: &SesameConfiguration) {
         let source = named(layer);
-        // The first three belong to the controller.
+        // The first three do not concern a single Gateway.
         let SesameConfigurationSpec {
             gateway: _,
             hosts: _,

@@ -114,7 +114,7 @@ fn rows() -> Vec<Row<'static>> {
             ],
         ),
         (
-            "redirect beside plain Ingress",
+            "redirect and plain Ingress",
             plain(""),
             vec![
                 of_proxy("a.test", "two", "/"),

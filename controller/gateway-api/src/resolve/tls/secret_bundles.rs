@@ -84,32 +84,23 @@ fn secret<'w>(
     cx: &ResolveContext<'w, '_>,
 ) -> Result<SecretEntry<'w>, Grounds> {
     let (namespace, name) = SECRETS.find(reference, referrer, &cx.grants)?;
-    let name_of_entry = format!("Secret/{namespace}/{name}/{key}");
-    let secret = cx.world.secrets.get(namespace, name);
-    if let Some(secret) = secret
-        && !["kubernetes.io/tls", "Opaque", ""].contains(&secret.type_.as_str())
-    {
+    let entry = format!("Secret/{namespace}/{name}/{key}");
+    let Some(secret) = cx.world.secrets.get(namespace, name) else {
+        return Err(broken(&entry, "does not exist; create the Secret"));
+    };
+    if !["kubernetes.io/tls", "Opaque", ""].contains(&secret.type_.as_str()) {
         let why = format!(
             "has type {:?}; expected Opaque or kubernetes.io/tls",
             secret.type_
         );
         return Err(broken(&format!("Secret {namespace}/{name}"), &why));
     }
-    let text = match secret.map(|secret| secret.get(key).map(std::str::from_utf8)) {
-        Some(Some(Ok(text))) => text,
-        Some(Some(Err(_))) => return Err(broken(&name_of_entry, "is not text; expected PEM")),
-        Some(None) => {
-            return Err(broken(
-                &name_of_entry,
-                "does not exist: the Secret has no such key",
-            ));
-        }
-        None => return Err(broken(&name_of_entry, "does not exist; create the Secret")),
+    let Some(text) = secret.get(key) else {
+        return Err(broken(&entry, "does not exist: the Secret has no such key"));
     };
-    Ok(SecretEntry {
-        name: name_of_entry,
-        text,
-    })
+    let text = std::str::from_utf8(text);
+    let text = text.map_err(|_| broken(&entry, "is not text; expected PEM"))?;
+    Ok(SecretEntry { name: entry, text })
 }
 
 fn broken(name: &str, why: &str) -> Grounds {
