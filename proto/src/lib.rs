@@ -74,5 +74,6 @@ pub mod schema;
 pub mod shard;
 pub mod signature;
 pub mod sizes;
+mod substitution;
 pub mod tls_parameters;
 pub mod wire;

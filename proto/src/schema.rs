@@ -48,6 +48,7 @@ impl DirectResponse {
         Self {
             status,
             body: String::new(),
+            content_type: String::new(),
         }
     }
 }

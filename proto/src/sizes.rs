@@ -111,7 +111,9 @@ impl RuleSize {
             }
             RuleAnswer::Redirect(redirect) => (Answer::Redirected, 1, of_redirect(redirect), 0),
             RuleAnswer::Direct(response) => {
-                let body = response.map_or(0, |DirectResponse { status: _, body }| text(body));
+                let body = response.map_or(0, |response| {
+                    text(&response.body).saturating_add(text(&response.content_type))
+                });
                 (Answer::Direct, 1, body, 0)
             }
         };
@@ -364,6 +366,9 @@ fn of_rewrite(rewrite: &UrlRewrite) -> u64 {
 fn of_path(path: Option<&PathModifier>) -> u64 {
     let text = match path.and_then(|path| path.kind.as_ref()) {
         Some(path_modifier::Kind::Full(path) | path_modifier::Kind::Prefix(path)) => text(path),
+        Some(path_modifier::Kind::Regex(regex)) => {
+            text(&regex.pattern).saturating_add(text(&regex.substitution))
+        }
         None => 0,
     };
     text.saturating_mul(2)

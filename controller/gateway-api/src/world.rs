@@ -19,8 +19,8 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer};
 use crate::api::{
     BackendTlsPolicy, ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass,
     GatewayMeshPolicy, GrpcRoute, HttpProxy, HttpRoute, Ingress, IngressClass, ListenerSet,
-    MeshOcgPolicy, Metadata, Namespace, NamespacedName, Pod, ReferenceGrant, Secret, Service,
-    SesameConfiguration, TcpRoute, TlsCertificateDelegation, TlsRoute, UdpRoute, XBackend,
+    MeshOcgPolicy, Metadata, Namespace, NamespacedName, Pod, ReferenceGrant, RouteFilter, Secret,
+    Service, SesameConfiguration, TcpRoute, TlsCertificateDelegation, TlsRoute, UdpRoute, XBackend,
     XBackendTrafficPolicy, XMesh, XTelemetryPolicy,
 };
 
@@ -244,6 +244,7 @@ kinds! {
     ConfigMap(ConfigMap) in config_maps, "ConfigMap" ["cm"] "ConfigMaps", CORE, false;
     ClusterTrustBundle(ClusterTrustBundle) in cluster_trust_bundles, "ClusterTrustBundle" [] "ClusterTrustBundles", CERTIFICATES, true;
     Namespace(Namespace) in namespaces, "Namespace" ["ns"] "Namespaces", CORE, true;
+    RouteFilter(RouteFilter) in route_filters, "RouteFilter" [] "RouteFilters", SESAME, false;
     SesameConfiguration(SesameConfiguration) in configurations, "SesameConfiguration" ["sesameconfig"] "SesameConfigurations", SESAME, false;
 }
 

@@ -30,6 +30,7 @@ pub mod join_token;
 pub mod kubeconfig;
 mod mesh_policy_definition;
 pub mod names;
+mod route_filter_definition;
 
 pub use self::configuration_definition::configuration_definition;
 pub use self::contour_definitions::{certificate_delegation_definition, http_proxy_definition};
@@ -39,3 +40,4 @@ pub use self::gateway_agent::{
     RefusedRule, STATUS_MANAGER, UnshownCertificate, UnusableAddress,
 };
 pub use self::mesh_policy_definition::{mesh_ocg_policy_definition, mesh_policy_definition};
+pub use self::route_filter_definition::route_filter_definition;

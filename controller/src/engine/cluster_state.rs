@@ -426,6 +426,7 @@ pub(super) mod tests {
             Kind::Pod,
             Kind::ClusterTrustBundle,
             Kind::Namespace,
+            Kind::RouteFilter,
             Kind::SesameConfiguration,
         ] {
             take(&mut state, kind, WatchEvent::Listed(Vec::new()));

@@ -58,7 +58,7 @@ pub(crate) type AwaitedKinds = BTreeMap<Kind, &'static str>;
 
 /// Returns true for kinds that the ClusterRoles of earlier releases do not know.
 fn is_newer(kind: Kind) -> bool {
-    kind.is_experimental() || kind.is_contour()
+    kind.is_experimental() || kind.is_contour() || kind == Kind::RouteFilter
 }
 
 /// Everything that the watches need.

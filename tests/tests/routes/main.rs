@@ -19,4 +19,5 @@ mod layers;
 mod listener_sets;
 mod regexes;
 mod retries_and_sessions;
+mod route_filters;
 mod upstream_manifests;

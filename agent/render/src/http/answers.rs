@@ -1,11 +1,15 @@
 //! Responses that Envoy generates itself.
 
-use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source};
+use envoy_types::pb::envoy::config::core::v3::{
+    DataSource, SubstitutionFormatString, data_source, substitution_format_string::Format,
+};
 use envoy_types::pb::envoy::config::route::v3::{
     DirectResponseAction, route, route_action::ClusterNotFoundResponseCode,
 };
 use sesame_proto::refusal;
 use sesame_proto::schema::DirectResponse;
+
+use super::headers;
 
 /// Returns the action that answers every request with a status, or with 500 if Envoy would reject
 /// it.
@@ -24,7 +28,11 @@ pub(super) fn answer(status: u32) -> route::Action {
 /// Returns the action that answers with a status and a body. A longer body would make Envoy reject
 /// the whole route table.
 pub(super) fn direct(response: &DirectResponse) -> Result<route::Action, String> {
-    let DirectResponse { status, body } = response;
+    let DirectResponse {
+        status,
+        body,
+        content_type,
+    } = response;
     if body.len() > DirectResponse::MOST_BODY {
         return Err(format!(
             "the body has {} bytes; at most {} are allowed",
@@ -34,12 +42,25 @@ pub(super) fn direct(response: &DirectResponse) -> Result<route::Action, String>
     }
     let mut action = answer(*status);
     if let route::Action::DirectResponse(response) = &mut action {
-        response.body = (!body.is_empty()).then(|| DataSource {
-            specifier: Some(data_source::Specifier::InlineString(body.clone())),
-            ..Default::default()
-        });
+        response.body = (!body.is_empty()).then(|| inline(body));
+        if !content_type.is_empty() {
+            headers::check_value(content_type).map_err(|why| format!("content type: {why}"))?;
+            // Envoy overwrites a header of this name with `text/plain`.
+            response.body_format = Some(SubstitutionFormatString {
+                content_type: content_type.clone(),
+                format: Some(Format::TextFormatSource(inline("%LOCAL_REPLY_BODY%"))),
+                ..Default::default()
+            });
+        }
     }
     Ok(action)
+}
+
+fn inline(text: &str) -> DataSource {
+    DataSource {
+        specifier: Some(data_source::Specifier::InlineString(text.to_owned())),
+        ..Default::default()
+    }
 }
 
 /// The answer for the share of an invalid backend.

@@ -162,11 +162,11 @@ fn rewrite_into(
         match paths::replacement(path, to)? {
             paths::PathReplacement::Keep => {}
             paths::PathReplacement::Full(to) => {
-                action.regex_rewrite = Some(paths::substitute("^.+$", &to));
+                action.regex_rewrite = Some(paths::substitute("^.+$", paths::literal(&to)));
             }
             paths::PathReplacement::Prefix(to) => action.prefix_rewrite = to,
             paths::PathReplacement::Regex { pattern, to } => {
-                action.regex_rewrite = Some(paths::substitute(&pattern, &to));
+                action.regex_rewrite = Some(paths::substitute(&pattern, to));
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 use sesame_proto::canonical_path::in_either_case;
-use sesame_proto::schema::{PathMatch, PathModifier, path_match, path_modifier};
+use sesame_proto::schema::{PathMatch, PathModifier, RegexSubstitution, path_match, path_modifier};
 
 use super::headers;
 use crate::wrappers;
@@ -24,6 +24,7 @@ pub(crate) enum PathReplacement {
     Prefix(String),
     Regex {
         pattern: String,
+        /// Groups of the pattern are `\1` to `\9`.
         to: String,
     },
 }
@@ -39,6 +40,18 @@ pub(crate) fn replacement(
     };
     match kind {
         None => Ok(PathReplacement::Keep),
+        Some(path_modifier::Kind::Regex(regex)) => {
+            let literal = regex.literal()?;
+            check(&literal)?;
+            let RegexSubstitution {
+                pattern,
+                substitution,
+            } = regex.clone();
+            Ok(PathReplacement::Regex {
+                pattern,
+                to: substitution,
+            })
+        }
         Some(path_modifier::Kind::Full(path)) => {
             check(path)?;
             Ok(PathReplacement::Full(rooted(path)))
@@ -87,19 +100,23 @@ fn replaced(from: &str, to: &str) -> PathReplacement {
         // Matched by an expression, for which Envoy would replace the whole path.
         Some(from) => PathReplacement::Regex {
             pattern: format!("^{from}"),
-            to: to.to_owned(),
+            to: literal(to),
         },
         None => PathReplacement::Prefix(to.to_owned()),
     }
 }
 
-/// Returns a substitution as Envoy's message; `to` is literal.
-pub(crate) fn substitute(pattern: &str, to: &str) -> RegexMatchAndSubstitute {
+/// Returns a substitution as Envoy's message.
+pub(crate) fn substitute(pattern: &str, to: String) -> RegexMatchAndSubstitute {
     RegexMatchAndSubstitute {
         pattern: Some(wrappers::regex(pattern)),
-        // `\1` would be a group.
-        substitution: to.replace('\\', "\\\\"),
+        substitution: to,
     }
+}
+
+/// Returns the substitution for this text, in which `\1` is not a group.
+pub(crate) fn literal(text: &str) -> String {
+    text.replace('\\', "\\\\")
 }
 
 fn rooted(path: &str) -> String {
@@ -161,6 +178,6 @@ mod tests {
 
     #[test]
     fn a_substitution_is_literal() {
-        assert_eq!(substitute("^.+$", r"/a\1").substitution, r"/a\\1");
+        assert_eq!(literal(r"/a\1"), r"/a\\1");
     }
 }

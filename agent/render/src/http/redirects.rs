@@ -54,7 +54,7 @@ pub(crate) fn render(
             paths::PathReplacement::Full(to) => Some(PathRewriteSpecifier::PathRedirect(to)),
             paths::PathReplacement::Prefix(to) => Some(PathRewriteSpecifier::PrefixRewrite(to)),
             paths::PathReplacement::Regex { pattern, to } => Some(
-                PathRewriteSpecifier::RegexRewrite(paths::substitute(&pattern, &to)),
+                PathRewriteSpecifier::RegexRewrite(paths::substitute(&pattern, to)),
             ),
         },
     };

@@ -133,6 +133,7 @@ pub(super) fn every_route() -> Vec<Route> {
                 Action::DirectResponse(DirectResponse {
                     status: 421,
                     body: "100% elsewhere\n".into(),
+                    content_type: "text/x-100%".into(),
                 }),
             )
         },

@@ -212,7 +212,7 @@ fn action(names: Vec<String>) -> impl Strategy<Value = Option<Action>> {
                 implied_port,
             }))
         }),
-        1 => (any::<u32>(), text()).prop_map(|(status, body)| Some(Action::DirectResponse(DirectResponse { status, body }))),
+        1 => (any::<u32>(), text(), text()).prop_map(|(status, body, content_type)| Some(Action::DirectResponse(DirectResponse { status, body, content_type }))),
         1 => Just(None),
     ]
 }

@@ -77,7 +77,11 @@ fn action(
     match &route.action {
         Some(Action::Forward(it)) => forward(snapshot, route, it, request),
         Some(Action::Redirect(it)) => redirect(route, it, domain, request),
-        Some(Action::DirectResponse(DirectResponse { status, body })) => {
+        Some(Action::DirectResponse(DirectResponse {
+            status,
+            body,
+            content_type: _,
+        })) => {
             let status = if (200..600).contains(status) {
                 *status
             } else {
@@ -90,7 +94,8 @@ fn action(
                 ),
                 _ if !body.is_empty() => format!("the rule answers with {} bytes", body.len()),
                 200..500 => "the rule answers without a backend".to_owned(),
-                _ => "the rule or all of its backends are invalid".to_owned(),
+                _ => "the rule answers without a backend, or it or all of its backends are invalid"
+                    .to_owned(),
             };
             Ok(request.answered(status, reason))
         }

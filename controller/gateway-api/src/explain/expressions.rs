@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use regex::bytes::{Regex, RegexBuilder};
+use regex::bytes::{Captures, Regex, RegexBuilder};
+use sesame_proto::schema::RegexSubstitution;
 
 /// Maximum size of a compiled expression in bytes.
 const MOST_BYTES: usize = 8 << 20;
@@ -16,17 +17,46 @@ impl Expressions {
     /// Returns true if the expression matches the whole text.
     pub(super) fn matches(&mut self, pattern: &str, text: &str) -> bool {
         if !self.0.contains_key(pattern) {
-            self.0.insert(pattern.to_owned(), compile(pattern));
+            self.0.insert(pattern.to_owned(), compile_whole(pattern));
         }
         let compiled = self.0.get(pattern).and_then(Option::as_ref);
         compiled.is_some_and(|regex| regex.is_match(text.as_bytes()))
     }
 }
 
+/// Returns the path after a checked substitution, or `None` if its pattern does not compile.
+pub(super) fn substituted(regex: &RegexSubstitution, path: &str) -> Option<String> {
+    let RegexSubstitution {
+        pattern,
+        substitution,
+    } = regex;
+    let replacement = |groups: &Captures<'_>| {
+        let mut text = Vec::new();
+        let mut rest = substitution.bytes();
+        while let Some(byte) = rest.next() {
+            match byte {
+                b'\\' => {
+                    let group = rest.next().map_or(0, |digit| usize::from(digit & 0xf));
+                    let group = groups.get(group);
+                    text.extend(group.iter().flat_map(|it| it.as_bytes()));
+                }
+                byte => text.push(byte),
+            }
+        }
+        text
+    };
+    let replaced = compile(pattern)?.replace(path.as_bytes(), replacement);
+    Some(String::from_utf8_lossy(&replaced).into_owned())
+}
+
+/// Compiles a pattern that matches the whole text.
+fn compile_whole(pattern: &str) -> Option<Regex> {
+    compile(&format!(r"\A(?:{pattern})\z"))
+}
+
 fn compile(pattern: &str) -> Option<Regex> {
-    let whole = format!(r"\A(?:{pattern})\z");
     let build = |unicode: bool| {
-        let mut builder = RegexBuilder::new(&whole);
+        let mut builder = RegexBuilder::new(pattern);
         builder.unicode(unicode).size_limit(MOST_BYTES).build().ok()
     };
     // First as bytes, as resolution does.
@@ -55,6 +85,21 @@ mod tests {
                 expected,
                 "{pattern} {text}"
             );
+        }
+    }
+
+    #[test]
+    fn substitution_joins_groups_and_text() {
+        let regex = RegexSubstitution {
+            pattern: r"^/users/(\d+)(/.*)?".to_owned(),
+            substitution: r"/u\2/\1".to_owned(),
+        };
+        for (path, expected) in [
+            ("/users/7/mail", "/u/mail/7"),
+            ("/users/7", "/u/7"),
+            ("/users/x", "/users/x"),
+        ] {
+            assert_eq!(substituted(&regex, path).as_deref(), Some(expected));
         }
     }
 }

@@ -3,6 +3,7 @@
 use sesame_proto::schema::{PathMatch, PathModifier, Redirect, path_match, path_modifier};
 
 use super::compared::Compared;
+use super::expressions;
 use super::request::UrlScheme;
 
 /// Returns path and query after the modifier, or an error if they cannot be replaced. `redirect` is
@@ -17,6 +18,11 @@ pub(super) fn replaced(
     let unchanged = || format!("{path}{query}");
     Ok(match &modifier.kind {
         None => unchanged(),
+        Some(path_modifier::Kind::Regex(regex)) => {
+            regex.literal()?;
+            let path = expressions::substituted(regex, path).ok_or("the pattern is too large")?;
+            format!("{path}{query}")
+        }
         Some(path_modifier::Kind::Full(to)) if redirect && to.contains('?') => rooted(to),
         Some(path_modifier::Kind::Full(to)) => format!("{}{query}", rooted(to)),
         Some(path_modifier::Kind::Prefix(to)) => {

@@ -7,11 +7,14 @@ pub(crate) mod cors;
 pub(crate) mod external_auth;
 pub(crate) mod headers;
 pub(crate) mod rewrites;
+pub(crate) mod route_filter;
 
-use sesame_proto::{refusal, schema};
+use sesame_proto::refusal;
+use sesame_proto::schema::{self, DirectResponse};
 
 use self::external_auth::AuthorizeBy;
 use self::rewrites::{BackendRewrites, RedirectTo};
+use self::route_filter::{FilterEffect, FilterScope};
 use crate::api::{BackendRef, Filter, FilterType, Fraction, RequestMirror};
 use crate::resolve::syntax::limits;
 use crate::status::{Grounds, Reason, unsupported};
@@ -24,7 +27,7 @@ fn incompatible(message: impl Into<String>) -> Grounds {
 /// A filter whose requests get an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unserved {
-    /// An ExtensionRef: a reference that resolves to nothing.
+    /// An ExtensionRef: a reference to a filter that does not exist or is invalid.
     Extension(String),
     /// An unsupported type.
     Type(String),
@@ -40,13 +43,20 @@ pub(crate) struct RuleFilters<'w> {
     pub(crate) rewrite: Option<schema::UrlRewrite>,
     pub(crate) cors: Option<schema::Cors>,
     pub(crate) external_auth: Option<AuthorizeBy<'w>>,
+    pub(crate) response: Option<DirectResponse>,
     pub(crate) unserved: Option<Unserved>,
 }
 
 impl<'w> RuleFilters<'w> {
     /// Adds the filter at index `i`, whose member matches its type. It handles each member in turn,
     /// so that none is forgotten.
-    fn add(&mut self, i: usize, filter: &'w Filter, one_prefix: bool) -> Result<(), Grounds> {
+    fn add(
+        &mut self,
+        i: usize,
+        filter: &'w Filter,
+        one_prefix: bool,
+        scope: Option<&mut FilterScope<'_, '_>>,
+    ) -> Result<(), Grounds> {
         let Filter {
             type_,
             request_header_modifier,
@@ -71,11 +81,11 @@ impl<'w> RuleFilters<'w> {
         }
         if let Some(redirect) = request_redirect {
             let redirect = rewrites::read_redirect(redirect, one_prefix);
-            self.redirect = Some(redirect.map_err(below)?);
+            self.set_redirect(i, redirect.map_err(below)?)?;
         }
         if let Some(rewrite) = url_rewrite {
             let rewrite = rewrites::read_rewrite(rewrite, one_prefix);
-            self.rewrite = Some(rewrite.map_err(below)?);
+            self.add_rewrite(i, rewrite.map_err(below)?)?;
         }
         if let Some(cors) = cors {
             self.cors = Some(cors::read(cors).map_err(below)?);
@@ -91,13 +101,15 @@ impl<'w> RuleFilters<'w> {
             }
         }
         if let Some(reference) = extension_ref {
-            self.unserved.get_or_insert(Unserved::Extension(format!(
-                "filters[{i}].extensionRef: {} {:?} is not a supported filter; requests are \
-                answered with {}",
-                reference.kind.as_deref().unwrap_or_default(),
-                reference.name,
-                refusal::HTTP
-            )));
+            match route_filter::read(reference, scope) {
+                Ok(effect) => self.apply(i, effect)?,
+                Err(why) => {
+                    self.unserved.get_or_insert(Unserved::Extension(format!(
+                        "filters[{i}].extensionRef: {why}; requests are answered with {}",
+                        refusal::HTTP
+                    )));
+                }
+            }
         }
         if let FilterType::Other(_) = type_ {
             // A rule must not be served without its authorization.
@@ -106,6 +118,39 @@ impl<'w> RuleFilters<'w> {
                 type_.as_str()
             )));
         }
+        Ok(())
+    }
+
+    fn apply(&mut self, i: usize, effect: FilterEffect) -> Result<(), Grounds> {
+        match effect {
+            FilterEffect::Rewrite(rewrite) => self.add_rewrite(i, rewrite),
+            FilterEffect::Redirect(redirect) => self.set_redirect(i, redirect),
+            FilterEffect::Respond(response) => {
+                if replace(&mut self.response, Some(response)) {
+                    return Ok(());
+                }
+                Err(incompatible(format!("filters[{i}]: a second response")))
+            }
+        }
+    }
+
+    fn set_redirect(&mut self, i: usize, redirect: RedirectTo) -> Result<(), Grounds> {
+        if replace(&mut self.redirect, Some(redirect)) {
+            return Ok(());
+        }
+        Err(incompatible(format!("filters[{i}]: a second redirect")))
+    }
+
+    fn add_rewrite(&mut self, i: usize, rewrite: schema::UrlRewrite) -> Result<(), Grounds> {
+        let both = match &self.rewrite {
+            Some(first) => route_filter::merge(rewrite, first),
+            None => Some(rewrite),
+        };
+        self.rewrite = Some(both.ok_or_else(|| {
+            incompatible(format!(
+                "filters[{i}]: another filter rewrites the same part of the request"
+            ))
+        })?);
         Ok(())
     }
 }
@@ -134,8 +179,12 @@ pub(crate) struct MirrorTo<'w> {
 }
 
 /// Reads the filters of a rule. `one_prefix` is true if the rule has exactly one match, of type
-/// PathPrefix: only then can a prefix be replaced.
-pub(crate) fn read(filters: &[Filter], one_prefix: bool) -> Result<RuleFilters<'_>, Grounds> {
+/// PathPrefix: only then can a prefix be replaced. Without a `scope`, no RouteFilter is supported.
+pub(crate) fn read<'w>(
+    filters: &'w [Filter],
+    one_prefix: bool,
+    mut scope: Option<FilterScope<'_, '_>>,
+) -> Result<RuleFilters<'w>, Grounds> {
     limits::entries("filters", filters.len(), 0..=limits::MAX_FILTERS).map_err(unsupported)?;
     let mut found = RuleFilters::default();
     let mut seen: Vec<&FilterType> = Vec::new();
@@ -152,7 +201,7 @@ pub(crate) fn read(filters: &[Filter], one_prefix: bool) -> Result<RuleFilters<'
             )));
         }
         seen.push(type_);
-        found.add(i, filter, one_prefix)?;
+        found.add(i, filter, one_prefix, scope.as_mut())?;
     }
     if found.redirect.is_some() && found.rewrite.is_some() {
         return Err(incompatible(
@@ -163,6 +212,13 @@ pub(crate) fn read(filters: &[Filter], one_prefix: bool) -> Result<RuleFilters<'
         return Err(incompatible(
             "filters: RequestRedirect and RequestMirror cannot be combined, because nothing is \
             forwarded",
+        ));
+    }
+    let forwards = found.rewrite.is_some() || !found.mirrors.is_empty();
+    if found.response.is_some() && (forwards || found.redirect.is_some()) {
+        return Err(incompatible(
+            "filters: a RouteFilter with directResponse cannot be combined with redirects, rewrites \
+            and mirrors, because it answers every request",
         ));
     }
     Ok(found)

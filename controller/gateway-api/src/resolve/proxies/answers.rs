@@ -64,5 +64,6 @@ pub(super) fn direct_response(answer: &ProxyDirectResponse) -> Result<Action, Ro
     Ok(Action::Respond(DirectResponse {
         status,
         body: body.clone(),
+        content_type: String::new(),
     }))
 }

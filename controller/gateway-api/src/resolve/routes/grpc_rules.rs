@@ -53,7 +53,7 @@ impl RouteRule for GrpcRule {
         } = self;
         let read = |spec: &GrpcMatch| read_match(spec, cx.regexes);
         let matches = matches::read_all(matches, any_call(), read).map_err(unsupported)?;
-        let mut read = filters::read(filters, false)?;
+        let mut read = filters::read(filters, false, None)?;
         if let Some(why) = unserved(filters) {
             // Neither drop it nor serve half of it.
             read.unserved = Some(Unserved::Type(why));
@@ -62,7 +62,7 @@ impl RouteRule for GrpcRule {
             index,
             matches,
             filters: read,
-            protects: self.protects(),
+            protects: self.protects() || unknown.is_some(),
             unknown,
             forwarding: Forwarding {
                 backend_refs,

@@ -6,9 +6,10 @@ use sesame_proto::schema::path_match::Kind as PathKind;
 use super::matches::{self, RouteMatch};
 use super::request_rules::{Forwarding, RequestRule, RequestTimeouts};
 use super::rules::{CheckedRule, RouteRule, RuleContext, RuleOutcome, Rules};
-use crate::api::{HttpMatch, HttpRule, Retry, Timeouts};
-use crate::resolve::filters;
+use crate::api::{BackendRef, HttpMatch, HttpRule, Retry, Timeouts};
 use crate::resolve::filters::rewrites::BackendRewrites;
+use crate::resolve::filters::route_filter::FilterScope;
+use crate::resolve::filters::{self, RuleFilters};
 use crate::resolve::syntax::durations;
 use crate::status::{Grounds, unsupported};
 use crate::world::Kind;
@@ -65,12 +66,13 @@ impl RouteRule for HttpRule {
                 ..
             }]
         );
-        let filters = filters::read(filters, one_prefix)?;
-        if filters.redirect.is_some() && !backend_refs.is_empty() {
-            return Err(unsupported(
-                "backendRefs must be empty with a RequestRedirect filter",
-            ));
-        }
+        let scope = FilterScope {
+            world: cx.cx.world,
+            namespace: cx.referrer.namespace,
+            regexes: cx.regexes,
+        };
+        let filters = filters::read(filters, one_prefix, Some(scope))?;
+        check_unforwarded(&filters, backend_refs).map_err(unsupported)?;
         let timeouts = read_timeouts(timeouts.as_deref()).map_err(unsupported)?;
         // Since that release, the API asks not to retry requests that a backend may have processed.
         let unprocessed_only = cx.cx.world.definitions.since(Kind::HttpRoute, 7);
@@ -92,7 +94,7 @@ impl RouteRule for HttpRule {
             index,
             matches,
             filters,
-            protects: self.protects(),
+            protects: self.protects() || unknown.is_some(),
             unknown,
             forwarding: Forwarding {
                 backend_refs,
@@ -124,6 +126,23 @@ impl RouteRule for HttpRule {
     fn all(checked: Vec<CheckedRule>) -> Rules {
         Rules::Requests(checked)
     }
+}
+
+/// Fails if a rule has backends although its filters answer every request.
+fn check_unforwarded(
+    filters: &RuleFilters<'_>,
+    backend_refs: &[BackendRef],
+) -> Result<(), &'static str> {
+    if backend_refs.is_empty() {
+        return Ok(());
+    }
+    if filters.redirect.is_some() {
+        return Err("backendRefs must be empty with a RequestRedirect filter");
+    }
+    if filters.response.is_some() {
+        return Err("backendRefs must be empty with a RouteFilter that has directResponse");
+    }
+    Ok(())
 }
 
 fn read_timeouts(spec: Option<&Timeouts>) -> Result<RequestTimeouts, String> {

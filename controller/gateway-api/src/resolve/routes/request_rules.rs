@@ -11,7 +11,7 @@ use super::sessions::{self, Session};
 use crate::api::{BackendRef, SessionPersistence};
 use crate::resolve::backends::{BackendSession, Traffic};
 use crate::resolve::filters::external_auth::AuthorizeBy;
-use crate::resolve::filters::rewrites::BackendRewrites;
+use crate::resolve::filters::rewrites::{BackendRewrites, RedirectTo};
 use crate::resolve::filters::{MirrorTo, RuleFilters, Unserved};
 use crate::status::{Grounds, Reason, unsupported};
 
@@ -68,7 +68,6 @@ impl<'w> RuleContext<'_, 'w, '_> {
             unknown,
             forwarding,
         } = rule;
-        let protects = protects || unknown.is_some();
         let RuleFilters {
             request_headers,
             response_headers,
@@ -77,6 +76,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             rewrite,
             cors,
             external_auth,
+            response,
             unserved,
         } = filters;
         let unserved = unknown.map(Unserved::Type).or(unserved);
@@ -92,10 +92,10 @@ impl<'w> RuleContext<'_, 'w, '_> {
             Some(_) if unserved.is_some() => (None, false),
             Some(auth) => (auth.clone(), auth.is_none()),
         };
-        let action = match (unserved, redirect) {
+        let action = match (unserved, answered(redirect, response)) {
             (Some(Unserved::Extension(message)), _) => {
-                let message = format!("rules[{index}].{message}");
-                references.faults.push((Reason::InvalidKind, message));
+                let why = format!("rules[{index}].{message}");
+                references.faults.push((Reason::InvalidKind, why));
                 Action::respond(refusal::HTTP)
             }
             (Some(Unserved::Type(message)), _) => {
@@ -104,7 +104,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             }
             // Requests never pass without their authorization.
             (None, _) if is_refused => Action::respond(refusal::HTTP),
-            (None, Some(redirect)) => Action::Redirect(redirect),
+            (None, Some(answer)) => answer,
             (None, None) if !is_servable(&forward) => Action::respond(self.traffic.refusal()),
             (None, None) => Action::Forward(forward),
         };
@@ -295,6 +295,15 @@ impl<'w> RuleContext<'_, 'w, '_> {
 fn is_servable(forward: &schema::Forward) -> bool {
     let mut backends = forward.backends.iter();
     backends.any(|backend| backend.weight > 0 && !backend.backend.is_empty())
+}
+
+/// Returns the action of a rule that forwards nothing, or `None` for any other.
+fn answered(
+    redirect: Option<RedirectTo>,
+    response: Option<schema::DirectResponse>,
+) -> Option<Action> {
+    let redirect = redirect.map(Action::Redirect);
+    redirect.or_else(|| response.map(Action::Respond))
 }
 
 /// Returns the errors of a rule with their consequence for its requests, or `None` without errors.

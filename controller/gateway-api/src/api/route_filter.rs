@@ -1,0 +1,92 @@
+//! `RouteFilter`: filters of rules that the Gateway API does not have, for `extensionRef`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Object;
+
+/// `RouteFilter` v1alpha1.
+pub type RouteFilter = Object<RouteFilterSpec>;
+
+/// Filter for rules of HTTPRoutes in the same namespace. Exactly one field must be set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RouteFilterSpec {
+    /// Answers requests instead of forwarding them. The rule must have no backends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direct_response: Option<FilterResponse>,
+    /// Rewrites requests before they are forwarded. It can be combined with a URLRewrite filter
+    /// that sets other parts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url_rewrite: Option<FilterRewrite>,
+    /// Redirects requests to another path. The rule must have no backends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_redirect: Option<FilterRedirect>,
+}
+
+/// Response of the gateway itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FilterResponse {
+    /// HTTP status.
+    #[schemars(range(min = 200, max = 599))]
+    pub status_code: i32,
+    /// Content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    pub body: Option<String>,
+    /// Media type of the content. The default is `text/plain`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
+    pub content_type: Option<String>,
+}
+
+/// Parts of a request to replace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FilterRewrite {
+    /// Replaces the path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub regex: Option<FilterSubstitution>,
+    /// Request header whose value becomes the host. Without the header, the host is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
+    pub host_from_header: Option<String>,
+}
+
+/// Redirect to another path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FilterRedirect {
+    /// Replaces the path.
+    pub regex: FilterSubstitution,
+    /// Scheme: `http` or `https`. The default is the request's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 5))]
+    pub scheme: Option<String>,
+    /// Host. The default is the request's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub hostname: Option<String>,
+    /// Port. The default is the scheme's, or the listener's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: Option<i32>,
+    /// 301, 302, 303, 307 or 308. The default is 302.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 301, max = 308))]
+    pub status_code: Option<i32>,
+}
+
+/// Replacement of what a regular expression matches in a path. The query is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FilterSubstitution {
+    /// Expression in the syntax of RE2 that starts with `^/` or `^(/`.
+    #[schemars(length(min = 3, max = 1024))]
+    pub pattern: String,
+    /// Replacement, in which `\1` to `\9` are groups of the pattern. It starts with `/`, or with
+    /// `\1` if the pattern starts with `^(/`.
+    #[schemars(length(min = 1, max = 1024))]
+    pub substitution: String,
+}

@@ -1,0 +1,44 @@
+//! The definition of `RouteFilter`, generated from the type that resolution reads.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::json;
+use sesame_gateway_api::api::{RouteFilterSpec, SESAME_GROUP};
+
+use crate::definition_schema;
+
+/// Returns the definition of RouteFilter. It has no status: the routes that name a filter report its
+/// faults.
+pub fn route_filter_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
+    let mut specification = definition_schema::of::<RouteFilterSpec>();
+    specification["x-kubernetes-validations"] = json!([{
+        "rule": "[has(self.directResponse), has(self.urlRewrite), has(self.requestRedirect)].filter(it, it).size() == 1",
+        "message": "expected exactly one of directResponse, urlRewrite and requestRedirect",
+    }]);
+    let fields = &mut specification["properties"];
+    fields["directResponse"]["required"] = json!(["statusCode"]);
+    fields["urlRewrite"]["x-kubernetes-validations"] = json!([{
+        "rule": "has(self.regex) || has(self.hostFromHeader)",
+        "message": "expected regex or hostFromHeader",
+    }]);
+    fields["requestRedirect"]["required"] = json!(["regex"]);
+    let redirect = &mut fields["requestRedirect"]["properties"];
+    redirect["scheme"]["enum"] = json!(["http", "https"]);
+    redirect["statusCode"]["enum"] = json!([301, 302, 303, 307, 308]);
+    let schema = json!({
+        "type": "object",
+        "description": "Filter for rules of HTTPRoutes in the same namespace, which name it by extensionRef.",
+        "required": ["spec"],
+        "properties": {"spec": specification},
+    });
+    let names = json!({"kind": "RouteFilter", "plural": "routefilters", "singular": "routefilter"});
+    let columns = json!([
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    ]);
+    let version = (SESAME_GROUP, "v1alpha1");
+    let mut definition =
+        definition_schema::definition(version, &names, "Namespaced", &columns, &schema)?;
+    for version in &mut definition.spec.versions {
+        version.subresources = None;
+    }
+    Ok(definition)
+}

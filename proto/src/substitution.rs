@@ -1,0 +1,168 @@
+//! Replacement of paths by regular expressions, checked so that Envoy accepts it and every result is
+//! a path.
+
+use regex_syntax::ParserBuilder;
+use regex_syntax::hir::{Capture, Hir, HirKind, Look};
+
+use crate::expressions::{self, MOST_INSTRUCTIONS};
+use crate::schema::RegexSubstitution;
+
+impl RegexSubstitution {
+    /// Maximum length of the pattern, and of the substitution, in bytes.
+    pub const MOST_BYTES: usize = 1024;
+
+    /// Checks both parts, and returns the substitution without its references to groups. The error
+    /// starts with the name of a part.
+    ///
+    /// A pattern matches only at the start of a path, and its replacement starts with `/` as the
+    /// path does. Otherwise, a redirect could lead to another host: `https://a.test` and
+    /// `.evil.test`.
+    pub fn literal(&self) -> Result<String, String> {
+        let Self {
+            pattern,
+            substitution,
+        } = self;
+        let most = Self::MOST_BYTES;
+        for (part, text) in [("pattern", pattern), ("substitution", substitution)] {
+            if text.len() > most {
+                let length = text.len();
+                return Err(format!(
+                    "{part} has {length} bytes; at most {most} are allowed"
+                ));
+            }
+        }
+        if expressions::instructions(pattern).is_none_or(|size| size > MOST_INSTRUCTIONS) {
+            return Err(format!(
+                "pattern {pattern:?} is invalid or has more than {MOST_INSTRUCTIONS} instructions"
+            ));
+        }
+        let invalid = || format!("pattern {pattern:?} is not a regular expression");
+        let expression = parse(pattern).ok_or_else(invalid)?;
+        let properties = expression.properties();
+        if !properties.look_set_prefix().contains(Look::Start) {
+            return Err(format!(
+                "pattern {pattern:?} may match in the middle of a path; expected `^` at its start"
+            ));
+        }
+        let groups = properties.explicit_captures_len();
+        let (literal, first) = without_groups(substitution, groups)?;
+        let starts_with_slash = match first {
+            Some(group) => group == 1 && first_group_starts_with_slash(&expression),
+            None => literal.starts_with('/'),
+        };
+        if !starts_with_slash {
+            return Err(format!(
+                "substitution {substitution:?} must start with `/`, or with `\\1` if the pattern starts with `^(/`"
+            ));
+        }
+        Ok(literal)
+    }
+}
+
+fn parse(pattern: &str) -> Option<Hir> {
+    // As RE2, whose \d and \w are ASCII; an expression with other characters needs Unicode.
+    let parse = |unicode| {
+        let mut builder = ParserBuilder::new();
+        let mut parser = builder.unicode(unicode).utf8(false).build();
+        parser.parse(pattern).ok()
+    };
+    parse(false).or_else(|| parse(true))
+}
+
+/// Returns the text without references to groups, and the group that it starts with.
+fn without_groups(text: &str, groups: usize) -> Result<(String, Option<usize>), String> {
+    let mut literal = String::with_capacity(text.len());
+    let mut first = None;
+    let mut rest = text.chars();
+    while let Some(character) = rest.next() {
+        if character != '\\' {
+            literal.push(character);
+            continue;
+        }
+        let group = rest.next().and_then(|digit| digit.to_digit(10));
+        let group = group.and_then(|group| usize::try_from(group).ok());
+        match group {
+            Some(group) if (1..=groups).contains(&group) => {
+                if literal.is_empty() {
+                    first.get_or_insert(group);
+                }
+            }
+            _ => {
+                return Err(format!(
+                    "substitution {text:?}: expected `\\1` to `\\9` for a group of the pattern, which has {groups}"
+                ));
+            }
+        }
+    }
+    Ok((literal, first))
+}
+
+/// Returns true if the expression is the start of the path, and then a first group that starts with
+/// `/`.
+fn first_group_starts_with_slash(expression: &Hir) -> bool {
+    let HirKind::Concat(parts) = expression.kind() else {
+        return false;
+    };
+    let Some([start, group]) = parts.get(..2) else {
+        return false;
+    };
+    let (HirKind::Look(Look::Start), HirKind::Capture(Capture { index: 1, sub, .. })) =
+        (start.kind(), group.kind())
+    else {
+        return false;
+    };
+    let first = match sub.kind() {
+        HirKind::Concat(parts) => parts.first().map(Hir::kind),
+        other => Some(other),
+    };
+    matches!(first, Some(HirKind::Literal(text)) if text.0.starts_with(b"/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn literal(pattern: &str, substitution: &str) -> Result<String, String> {
+        let substitution = RegexSubstitution {
+            pattern: pattern.to_owned(),
+            substitution: substitution.to_owned(),
+        };
+        substitution.literal()
+    }
+
+    #[test]
+    fn substitution_accepts_paths_that_stay_rooted() {
+        for (pattern, substitution, expected) in [
+            ("^/a/(.*)$", r"/b/\1", "/b/"),
+            ("^(/.*)\\.php$", r"\1", ""),
+            ("^(/a/)(.*)", r"\1x/\2", "x/"),
+            ("^/old|^/older", "/new", "/new"),
+            ("^(?:/a|/b)(/.*)?$", r"/c\1", "/c"),
+        ] {
+            assert_eq!(literal(pattern, substitution).as_deref(), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn substitution_refuses_other_hosts_and_groups() {
+        for (pattern, substitution, why) in [
+            ("/a", "/b", "middle of a path"),
+            ("(?m)^/a", "/b", "middle of a path"),
+            ("^/a|b", "/b", "middle of a path"),
+            ("^/a", "b", "must start with `/`"),
+            ("^/a(.*)", r"\1", "must start with `/`"),
+            ("^(/a)|^/b", r"\1", "must start with `/`"),
+            ("^(/a)?", r"\1", "must start with `/`"),
+            ("^(a*)(/b)", r"\1\2", "must start with `/`"),
+            ("^/a", r"/\1", "which has 0"),
+            ("^/(a)", r"/\0", "which has 1"),
+            ("^/(a)", r"/\\", "which has 1"),
+            ("^/(a)", r"/\", "which has 1"),
+            ("^/(", "/", "is invalid"),
+            ("", "/", "middle of a path"),
+        ] {
+            let error = literal(pattern, substitution).expect_err(pattern);
+            assert!(error.contains(why), "{pattern} {substitution}: {error}");
+        }
+    }
+}
