@@ -26,6 +26,10 @@ const RARE: &[&str] = &[
     "WeightedBackend.response_headers",
     "WeightedBackend.rewrite",
     "Backend.tls",
+    "Backend.load_balancer",
+    "Backend.health_check",
+    "Backend.outlier",
+    "Backend.breaker",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

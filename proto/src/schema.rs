@@ -60,6 +60,29 @@ impl InternalRedirect {
     pub const STATUSES: [u32; 5] = [301, 302, 303, 307, 308];
 }
 
+impl HashPolicy {
+    /// The most policies of a route.
+    pub const MOST: usize = 16;
+}
+
+impl SlowStart {
+    /// Largest exponent, in thousandths.
+    pub const MOST_AGGRESSION: u32 = 100_000;
+}
+
+impl HealthCheck {
+    /// Longest timeout in milliseconds. Envoy serves a new backend after its first check, for which
+    /// a change of configuration waits.
+    pub const MOST_TIMEOUT_MS: u64 = 10_000;
+    /// Largest number of checks that change the state of an endpoint.
+    pub const MOST_THRESHOLD: u32 = 1_000;
+    /// The most ranges of statuses.
+    pub const MOST_STATUSES: usize = 16;
+}
+
+/// Longest interval or window of a backend's settings in milliseconds: a day.
+pub const MOST_BACKEND_MS: u64 = 86_400_000;
+
 impl retry::Condition {
     /// Returns the condition that Envoy and Contour call by this name.
     pub fn named(name: &str) -> Option<Self> {

@@ -11,9 +11,9 @@ use crate::schema::path_match::Kind as PathKind;
 use crate::schema::route::Action;
 use crate::schema::{
     Cors, CorsOrigin, DirectResponse, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward,
-    Header, HeaderModifier, HeaderPart, Mirror, PathModifier, Redirect, Retry, Route,
+    HashPolicy, Header, HeaderModifier, HeaderPart, Mirror, PathModifier, Redirect, Retry, Route,
     SessionPersistence, StringMatch, UrlRewrite, WeightedBackend, cors_origin, external_auth,
-    header_part, path_modifier, session_persistence, string_match,
+    hash_policy, header_part, path_modifier, session_persistence, string_match,
 };
 
 /// Limit of one match for one hostname, in bytes. A smaller route fits into a shard even if it does
@@ -238,8 +238,10 @@ fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
         unavailable: _,
         stream_idle_timeout_ms: _,
         internal_redirect,
+        hash_policies,
     } = forward;
     let common = [
+        sum(hash_policies.iter().map(of_hash_policy)),
         internal_redirect
             .as_deref()
             .map_or(0, |_| INTERNAL_REDIRECT),
@@ -323,6 +325,16 @@ fn of_cors(cors: &Cors) -> u64 {
     });
     let lists = [allow_methods, allow_headers, expose_headers].map(|list| texts(list));
     sum(origins.chain(lists).chain([TEXT]))
+}
+
+fn of_hash_policy(policy: &HashPolicy) -> u64 {
+    let HashPolicy { kind, terminal: _ } = policy;
+    TEXT.saturating_add(match kind {
+        Some(hash_policy::Kind::Header(name) | hash_policy::Kind::QueryParameter(name)) => {
+            text(name)
+        }
+        Some(hash_policy::Kind::SourceAddress(_)) | None => 0,
+    })
 }
 
 fn of_session(session: &SessionPersistence) -> u64 {

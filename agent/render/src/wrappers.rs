@@ -27,13 +27,6 @@ pub(crate) fn boolean(value: bool) -> Option<BoolValue> {
     Some(BoolValue { value })
 }
 
-pub(crate) fn seconds(seconds: u32) -> Option<Duration> {
-    Some(Duration {
-        seconds: i64::from(seconds),
-        nanos: 0,
-    })
-}
-
 /// 100 years, close to the longest duration that Envoy can represent in nanoseconds.
 const MAX_SECONDS: i64 = 100 * 365 * 24 * 3600;
 

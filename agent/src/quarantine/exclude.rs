@@ -68,6 +68,11 @@ impl<'a> Gone<'a> {
             tls,
             session_key: _,
             idle_timeout_ms: _,
+            load_balancer: _,
+            health_check: _,
+            outlier: _,
+            breaker: _,
+            connect_timeout_ms: _,
         } = backend;
         let mut causes = vec![
             Piece::Backend(name.clone()),

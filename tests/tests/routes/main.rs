@@ -2,6 +2,7 @@
 //! change on the way.
 
 mod backend_rewrites;
+mod backend_settings;
 mod explain;
 mod external_auth;
 mod fail_closed;

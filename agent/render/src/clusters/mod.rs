@@ -4,14 +4,15 @@
 //! verify are missing), it has no cluster at all. Its share of requests is refused, never sent
 //! unverified.
 
+mod balance;
+mod breakers;
 pub(crate) mod endpoints;
+mod health;
 pub(crate) mod shares;
 
 use std::collections::HashMap;
 
-use envoy_types::pb::envoy::config::cluster::v3::{
-    CircuitBreakers, Cluster, UpstreamConnectionOptions, circuit_breakers::Thresholds, cluster,
-};
+use envoy_types::pb::envoy::config::cluster::v3::{Cluster, UpstreamConnectionOptions, cluster};
 use envoy_types::pb::envoy::config::core::v3::{
     Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions as CommonOptions, TcpKeepalive,
 };
@@ -25,23 +26,17 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use prost::Message as _;
-use sesame_proto::schema::{AppProtocol, Backend};
+use sesame_proto::schema::{AppProtocol, Backend, MOST_BACKEND_MS};
 
 use self::endpoints::Sets;
 use crate::context::{EndpointRules, RenderContext};
 use crate::http::sessions;
-use crate::limits::{CONNECTION_BUFFER, Limits};
+use crate::limits::CONNECTION_BUFFER;
 use crate::rendered::{RenderProblems, Resource, by_name};
 use crate::{config_sources, tls, wrappers};
 
-/// Connect timeout of an endpoint in seconds.
-const CONNECT_TIMEOUT: u32 = 5;
-/// Under load, Envoy's default of 1,024 requests per cluster leads to 503. The heap limits waiting
-/// requests, and the backend's share (`shares`) limits connections; until that file is read,
-/// Envoy's default does.
-const MOST_IN_FLIGHT: u32 = 100_000;
-/// With Envoy's default of 3 concurrent retries, a rolling restart causes errors.
-const MOST_RETRIES: u32 = 1_024;
+/// Connect timeout of an endpoint in milliseconds.
+const CONNECT_TIMEOUT_MS: u64 = 5_000;
 
 /// Maximum number of response headers, and their KiB; above these, the answer is 502. Envoy's
 /// defaults of 100 and 60 reject responses that clients accept without a proxy.
@@ -135,6 +130,11 @@ fn cluster(
         tls: backend_tls,
         session_key: _,
         idle_timeout_ms,
+        load_balancer,
+        health_check,
+        outlier,
+        breaker,
+        connect_timeout_ms,
     } = backend;
     let protocol = backend.protocol();
     if name.is_empty() {
@@ -146,13 +146,26 @@ fn cluster(
         .transpose()?;
     let mut cluster = Cluster {
         name: name.clone(),
-        connect_timeout: wrappers::seconds(CONNECT_TIMEOUT),
+        connect_timeout: wrappers::milliseconds(match connect_timeout_ms {
+            0 => CONNECT_TIMEOUT_MS,
+            timeout => (*timeout).min(MOST_BACKEND_MS),
+        }),
         per_connection_buffer_limit_bytes: wrappers::uint32(CONNECTION_BUFFER),
-        circuit_breakers: Some(circuit_breakers(&context.options.limits)),
+        circuit_breakers: Some(breakers::render(
+            &context.options.limits,
+            breaker.as_deref(),
+        )),
         typed_extension_protocol_options: http_options(protocol, *idle_timeout_ms),
         transport_socket,
+        outlier_detection: outlier.as_deref().map(health::ejection),
         ..Default::default()
     };
+    if let Some(balancer) = load_balancer {
+        balance::into(&mut cluster, balancer);
+    }
+    if let Some(check) = health_check {
+        health::into(&mut cluster, check, protocol)?;
+    }
     if protocol != AppProtocol::UdpDatagrams {
         cluster.upstream_connection_options = Some(keepalive());
     }
@@ -199,18 +212,6 @@ fn http_options(protocol: AppProtocol, idle_timeout_ms: Option<u64>) -> HashMap<
     let name = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
     // A single entry, because prost writes several in random order.
     HashMap::from([(name.to_owned(), pack_any(options))])
-}
-
-fn circuit_breakers(limits: &Limits) -> CircuitBreakers {
-    CircuitBreakers {
-        thresholds: vec![Thresholds {
-            max_pending_requests: wrappers::uint32(limits.waiting()),
-            max_requests: wrappers::uint32(MOST_IN_FLIGHT),
-            max_retries: wrappers::uint32(MOST_RETRIES),
-            ..Default::default()
-        }],
-        ..Default::default()
-    }
 }
 
 /// Detects within about 90 s that an endpoint vanished silently, for instance because its node lost

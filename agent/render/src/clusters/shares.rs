@@ -84,15 +84,32 @@ pub(crate) fn render(
         let namespaces: Vec<_> = owners.into_iter().map(|it| it.namespaces).collect();
         keyed(OF_LISTENER, &of, &limits::shares(all, &namespaces))
     };
+    let own_limits = own_limits(backends);
     let clusters = |all, of: &[&Resource]| {
         let namespaces: Vec<_> = of.iter().map(|it| vec![namespace(&it.name)]).collect();
-        keyed(OF_CLUSTER, of, &limits::shares(all, &namespaces))
+        let shares = limits::shares(all, &namespaces);
+        let shared = of.iter().copied().zip(shares).filter(|(cluster, share)| {
+            let own = own_limits.get(sessions::backend_of(&cluster.name));
+            own.is_none_or(|own| own > share)
+        });
+        let (of, shares): (Vec<&Resource>, Vec<u32>) = shared.unzip();
+        keyed(OF_CLUSTER, &of, &shares)
     };
     let mut fields = listeners(of_gateways, own);
     fields.extend(listeners(of_sets, added));
     fields.extend(clusters(limits.to_backends, &tcp));
     fields.extend(clusters(limits.udp_sessions, &udp));
     runtime(fields)
+}
+
+/// Returns the limits of connections that backends have themselves, by name. One below its share is
+/// in the cluster, so the share is left out.
+fn own_limits<'b>(backends: &[&'b Backend]) -> BTreeMap<&'b str, u32> {
+    let limits = backends.iter().filter_map(|backend| {
+        let most = backend.breaker.as_ref()?.max_connections;
+        (most > 0).then_some((backend.name.as_str(), most))
+    });
+    limits.collect()
 }
 
 /// The namespaces of the Gateways that listen on a port, or of ListenerSets if no Gateway does.

@@ -19,7 +19,7 @@ use std::net::IpAddr;
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{
-    ClusterDiscoveryType, CustomClusterType, LbPolicy, LbSubsetConfig,
+    ClusterDiscoveryType, CommonLbConfig, CustomClusterType, LbPolicy, LbSubsetConfig,
     lb_subset_config::LbSubsetSelector,
 };
 use envoy_types::pb::envoy::config::core::v3::{
@@ -32,6 +32,7 @@ use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::{
     Config,
     config::{KeyValuePair, Rule},
 };
+use envoy_types::pb::envoy::r#type::v3::Percent;
 use envoy_types::pb::google::protobuf::{Any, Struct, Value, value};
 use envoy_types::util::pack_any;
 use sesame_proto::digest;
@@ -185,6 +186,11 @@ pub(crate) fn cluster(backend: &str) -> String {
     format!("{backend}{SESSIONS}")
 }
 
+/// Returns the name of the backend of a cluster.
+pub(crate) fn backend_of(cluster: &str) -> &str {
+    cluster.strip_suffix(ENDPOINT).unwrap_or(cluster)
+}
+
 /// Returns true if a cluster only delegates to other clusters.
 pub(crate) fn opens_nothing(cluster: &str) -> bool {
     cluster.ends_with(SESSIONS)
@@ -192,15 +198,22 @@ pub(crate) fn opens_nothing(cluster: &str) -> bool {
 
 /// Returns the two additional clusters of a backend with sessions.
 pub(crate) fn clusters(all: &Cluster) -> [Cluster; 2] {
+    let can_fail = !all.health_checks.is_empty() || all.outlier_detection.is_some();
     let of_session = Cluster {
         name: format!("{}{ENDPOINT}", all.name),
         lb_subset_config: Some(LbSubsetConfig {
             // No fallback: a request whose session matches no endpoint goes to the other cluster.
             subset_selectors: vec![LbSubsetSelector {
                 keys: vec![KEY.to_owned()],
-                single_host_per_subset: true,
+                // Cheaper, but regardless of the endpoint's health.
+                single_host_per_subset: !can_fail,
                 ..Default::default()
             }],
+            ..Default::default()
+        }),
+        // A subset is one endpoint: without this, Envoy would use it although it has failed.
+        common_lb_config: can_fail.then(|| CommonLbConfig {
+            healthy_panic_threshold: Some(Percent { value: 0.0 }),
             ..Default::default()
         }),
         ..all.clone()

@@ -8,6 +8,7 @@ use sesame_proto::schema::{
 };
 use sesame_proto::tls_parameters::CIPHER_SUITES;
 
+use super::backend_settings::{balancer, breaker, health_check, outlier};
 use super::every_route::every_route;
 use super::parts::{API, WEB, key_pair, pem, to};
 
@@ -99,6 +100,11 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
             Vec::new()
         },
         idle_timeout_ms: (name == API).then_some(0),
+        load_balancer: (name == WEB).then(|| Box::new(balancer())),
+        health_check: (name == WEB).then(|| Box::new(health_check())),
+        outlier: (name == API).then(|| Box::new(outlier())),
+        breaker: (name == API).then(|| Box::new(breaker())),
+        connect_timeout_ms: u64::from(name == API) * 1_000,
     };
     let snapshot = Snapshot {
         gateway: "Gateway/ns/gw".into(),

@@ -7,12 +7,13 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use sesame_proto::schema::{
-    AppProtocol, Backend, Cors, CorsOrigin, DirectResponse, Edge, Endpoint, EndpointSet,
-    ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward, Header, HeaderModifier, HeaderPart,
-    InternalRedirect, L4Route, Listener, Mirror, PathMatch, PathModifier, Port, Redirect, Retry,
-    Route, RouteTable, SessionPersistence, Snapshot, StringMatch, UrlRewrite, VirtualHost,
-    WeightedBackend, cors_origin, external_auth, header_part, path_match, path_modifier,
-    route::Action, session_persistence, string_match,
+    AppProtocol, Backend, CircuitBreaker, Cors, CorsOrigin, DirectResponse, Edge, Endpoint,
+    EndpointSet, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward, HashPolicy, Header,
+    HeaderModifier, HeaderPart, HealthCheck, InternalRedirect, L4Route, Listener, LoadBalancer,
+    Mirror, OutlierDetection, PathMatch, PathModifier, Port, Redirect, Retry, RetryBudget, Route,
+    RouteTable, SessionPersistence, SlowStart, Snapshot, StringMatch, UrlRewrite, VirtualHost,
+    WeightedBackend, cors_origin, external_auth, hash_policy, header_part, health_check,
+    path_match, path_modifier, route::Action, session_persistence, string_match,
 };
 
 use super::envoy::{envoy, validate};
@@ -120,6 +121,10 @@ fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
                 Forward {
                     unavailable: false,
                     stream_idle_timeout_ms: Some(backend_timeout_ms).filter(|_| cookie),
+                    hash_policies: vec![HashPolicy {
+                        kind: Some(hash_policy::Kind::Header(name.clone())),
+                        terminal: cookie,
+                    }],
                     internal_redirect: Some(Box::new(InternalRedirect {
                         max: attempts,
                         statuses: statuses.iter().copied().chain(302..309).collect(),
@@ -343,6 +348,40 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                         tls: None,
                         session_key: b"key".to_vec(),
                         idle_timeout_ms: Some(u64::MAX),
+                        load_balancer: Some(Box::new(LoadBalancer {
+                            strategy: 77,
+                            slow_start: Some(SlowStart {
+                                window_ms: u64::MAX,
+                                aggression_per_mille: u32::MAX,
+                                min_weight_percent: u32::MAX,
+                            }),
+                        })),
+                        health_check: Some(Box::new(HealthCheck {
+                            kind: Some(health_check::Kind::GrpcService(name.clone())),
+                            interval_ms: u64::MAX,
+                            timeout_ms: u64::MAX,
+                            healthy_threshold: u32::MAX,
+                            unhealthy_threshold: 0,
+                        })),
+                        outlier: Some(Box::new(OutlierDetection {
+                            consecutive_5xx: u32::MAX,
+                            consecutive_gateway_errors: u32::MAX,
+                            interval_ms: u64::MAX,
+                            base_ejection_ms: u64::MAX,
+                            max_ejection_percent: u32::MAX,
+                        })),
+                        breaker: Some(Box::new(CircuitBreaker {
+                            max_connections: u32::MAX,
+                            max_pending_requests: u32::MAX,
+                            max_requests: u32::MAX,
+                            max_retries: u32::MAX,
+                            max_connections_per_endpoint: u32::MAX,
+                            retry_budget: Some(RetryBudget {
+                                percent: u32::MAX,
+                                min_retries: u32::MAX,
+                            }),
+                        })),
+                        connect_timeout_ms: u64::MAX,
                     })
                     .collect(),
                 endpoints: names

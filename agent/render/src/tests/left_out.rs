@@ -26,6 +26,11 @@ fn what_is_wrong_is_left_out_alone() {
         tls: Some(tls),
         session_key: b"key".to_vec(),
         idle_timeout_ms: None,
+        load_balancer: None,
+        health_check: None,
+        outlier: None,
+        breaker: None,
+        connect_timeout_ms: 0,
     };
     snapshot
         .backends

@@ -1,6 +1,7 @@
 //! Tests of the complete rendering, which also run a real Envoy if one is available.
 
 mod backend_changes;
+mod backend_settings;
 mod changes;
 mod envoy;
 mod every_route;

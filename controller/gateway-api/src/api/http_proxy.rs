@@ -5,7 +5,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Noted, Object, ProxyLoadBalancer, ProxyService, ProxyTcp, ProxyTls};
+use super::{Noted, Object, ProxyHealthCheck, ProxyLoadBalancer, ProxyService, ProxyTcp, ProxyTls};
 
 /// `HTTPProxy` v1.
 pub type HttpProxy = Object<HttpProxySpec>;
@@ -195,8 +195,8 @@ pub struct ProxyRoute {
     pub timeout_policy: Option<ProxyTimeouts>,
     /// Retries.
     pub retry_policy: Option<ProxyRetry>,
-    /// Not served.
-    pub health_check_policy: Option<Noted>,
+    /// Checks of endpoints.
+    pub health_check_policy: Option<ProxyHealthCheck>,
     /// How endpoints are chosen.
     pub load_balancer_policy: Option<ProxyLoadBalancer>,
     /// A new prefix of the path.

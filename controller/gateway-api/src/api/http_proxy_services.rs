@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Noted, ProxyHeaders};
+use super::{Noted, ProxyHeaders, ProxySlowStart};
 
 /// `Service`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -29,8 +29,8 @@ pub struct ProxyService {
     pub response_headers_policy: Option<ProxyHeaders>,
     /// Not served.
     pub cookie_rewrite_policies: Vec<Noted>,
-    /// Not served.
-    pub slow_start_policy: Option<Noted>,
+    /// The growth of a new endpoint's share.
+    pub slow_start_policy: Option<ProxySlowStart>,
 }
 
 /// `UpstreamValidation`.
@@ -43,14 +43,4 @@ pub struct ProxyValidation {
     pub subject_name: String,
     /// DNS names, of which the certificate has one; `subjectName` is the first.
     pub subject_names: Vec<String>,
-}
-
-/// `LoadBalancerPolicy`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(default, rename_all = "camelCase")]
-pub struct ProxyLoadBalancer {
-    /// `Cookie`, or `RoundRobin`, which replaces all others.
-    pub strategy: String,
-    /// Not served.
-    pub request_hash_policies: Vec<Noted>,
 }

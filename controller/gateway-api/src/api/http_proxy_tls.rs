@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Noted, ProxyService};
+use super::{ProxyLoadBalancer, ProxyService, ProxyTcpHealthCheck};
 
 /// `TLS`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -68,10 +68,10 @@ pub struct ProxyTcp {
     pub include: Option<ProxyTcpInclude>,
     /// An old name of `include`. It has no effect if both are set.
     pub includes: Option<ProxyTcpInclude>,
-    /// Not served.
-    pub load_balancer_policy: Option<Noted>,
-    /// Not served.
-    pub health_check_policy: Option<Noted>,
+    /// How endpoints are chosen.
+    pub load_balancer_policy: Option<ProxyLoadBalancer>,
+    /// Checks of endpoints.
+    pub health_check_policy: Option<ProxyTcpHealthCheck>,
 }
 
 /// `TCPProxyInclude`.

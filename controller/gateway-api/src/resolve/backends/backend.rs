@@ -6,19 +6,20 @@ use sesame_proto::schema::{AppProtocol, Backend, BackendTls};
 use super::app_protocols::{http_protocol, is_https};
 use super::connections::Connection;
 use super::traffic::Traffic;
-use crate::api::{NamespacedName, ServicePort};
+use crate::api::{Metadata, NamespacedName, ServicePort};
 use crate::resolve::backends::endpoints;
 use crate::status::{Grounds, Reason};
 
 /// Returns the Backend for this traffic on this port. Plain HTTP uses the port's own name; any
 /// other protocol needs a separate Backend.
 pub(super) fn backend(
-    key: &NamespacedName,
+    service: &Metadata,
     port: &ServicePort,
     traffic: Traffic,
     tls: Option<&BackendTls>,
     connection: &Connection,
 ) -> Result<Backend, Grounds> {
+    let key = &service.key();
     connection.check(key, port, tls)?;
     let number = port.port;
     let own = http_protocol(port.app_protocol.as_deref(), tls.is_some());
@@ -30,10 +31,12 @@ pub(super) fn backend(
         endpoints: endpoints::set_name(key, number, traffic.transport()),
         protocol: protocol.into(),
         tls: tls.cloned().map(Box::new),
-        session_key: Vec::new(),
         idle_timeout_ms: connection.idle_timeout_ms,
+        ..Backend::default()
     };
-    let is_plain = tls.is_none() && backend.idle_timeout_ms.is_none();
+    // Nothing is limited, checked or chosen per datagram.
+    let is_set = traffic != Traffic::Datagrams && connection.settings.apply(service, &mut backend);
+    let is_plain = tls.is_none() && backend.idle_timeout_ms.is_none() && !is_set;
     backend.name = if Some(protocol) == own && is_plain {
         name
     } else {

@@ -7,6 +7,7 @@ use sesame_proto::schema::{AppProtocol, BackendTls, TrustBundle};
 use super::app_protocols::is_https;
 use super::endpoints::service_port;
 use super::references::BackendName;
+use super::settings::BackendSettings;
 use super::{Backends, ResolvedRef, Traffic};
 use crate::api::{MOST_OF_CONTOUR, NamespacedName, Service, ServicePort};
 use crate::resolve::context::ResolveContext;
@@ -93,6 +94,7 @@ pub(crate) struct Connection {
     pub(crate) own_tls: Option<OwnTls>,
     /// Idle timeout of HTTP connections in milliseconds; 0 for none, `None` for the default.
     pub(crate) idle_timeout_ms: Option<u64>,
+    pub(crate) settings: BackendSettings,
 }
 
 impl Connection {

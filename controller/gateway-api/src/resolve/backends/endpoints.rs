@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use sesame_proto::addresses::{self, RefusedAddress};
 use sesame_proto::schema::{Endpoint, EndpointSet};
 
+use super::settings;
 use crate::api::{
     EndpointConditions, EndpointSlice, Metadata, NamespacedName, Service, ServicePort, ServiceSpec,
     SliceEndpoint, SlicePort,
@@ -45,18 +46,20 @@ impl<'w> Slices<'w> {
     ) -> Vec<Endpoint> {
         let name = (service.namespace.as_str(), service.name.as_str());
         let slices = self.0.get(&name).map(Vec::as_slice).unwrap_or_default();
+        settings::check(service, &mut cx.problems);
         of_port(port, slices, cx.options, &mut cx.problems)
     }
 }
 
 /// Returns all possible endpoint sets of one Service, computed from its slices, and the problems of
-/// the slices. Nothing else in a resolution depends on slices.
+/// the slices and annotations. Nothing else in a resolution depends on slices.
 pub fn endpoint_sets(
     service: &Service,
     slices: &[&EndpointSlice],
     options: &Options,
 ) -> (Vec<EndpointSet>, Vec<Problem>) {
     let mut problems = Problems::default();
+    settings::check(&service.metadata, &mut problems);
     let key = service.metadata.key();
     let ports = &service.spec.ports;
     let sets = ports.iter().filter_map(|port| {

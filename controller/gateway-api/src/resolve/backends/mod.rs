@@ -10,6 +10,7 @@ pub(crate) mod endpoints;
 mod pods;
 mod references;
 mod sessions;
+mod settings;
 pub(crate) mod tls_policies;
 mod traffic;
 pub(crate) mod traffic_policies;
@@ -31,6 +32,7 @@ use self::pods::Pods;
 pub(crate) use self::references::{BackendName, PolicedBackend};
 use self::references::{SERVICES, X_BACKENDS, service_port};
 pub(crate) use self::sessions::BackendSession;
+pub(crate) use self::settings::BackendSettings;
 use self::tls_policies::{Applied, Policies};
 pub(crate) use self::traffic::Traffic;
 use self::traffic_policies::TrafficPolicies;
@@ -315,7 +317,7 @@ impl<'w> Backends<'w> {
             (None, Some(Applied::Tls(tls))) => Some(tls),
             (None, None) => None,
         };
-        let backend = backend(&key, port, traffic, tls, connection)?;
+        let backend = backend(&service.metadata, port, traffic, tls, connection)?;
         if let Some(OwnTls { tls: _, bundle }) = &connection.own_tls {
             let name = bundle.name.clone();
             self.own_bundles.insert(name, Arc::clone(bundle));

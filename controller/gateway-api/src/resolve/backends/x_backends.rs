@@ -227,8 +227,7 @@ impl CheckedXBackend<'_> {
             endpoints: plain.clone(),
             protocol: spoken.into(),
             tls: tls.map(Box::new),
-            session_key: Vec::new(),
-            idle_timeout_ms: None,
+            ..Backend::default()
         };
         backend.name = if is_plain {
             plain

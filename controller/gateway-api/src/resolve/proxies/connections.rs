@@ -1,11 +1,13 @@
 //! Protocols of Services, and the TLS that their entries in HTTPProxies require.
 
-use sesame_proto::schema::BackendTls;
+use sesame_proto::schema::{BackendTls, HashPolicy, HealthCheck, LoadBalancer, SessionPersistence};
 
+use super::load_balancing::{Balance, with_slow_start};
 use super::roots::Proxies;
 use super::rules::RouteFault;
-use crate::api::{ObjectRef, ProxyService, ProxyTimeouts, ProxyValidation};
-use crate::resolve::backends::{Connection, OwnTls, UpstreamProtocol};
+use super::{health_checks, load_balancing};
+use crate::api::{ObjectRef, ProxyRoute, ProxyService, ProxyTcp, ProxyTimeouts, ProxyValidation};
+use crate::resolve::backends::{BackendSettings, Connection, OwnTls, UpstreamProtocol};
 use crate::resolve::context::references::CoreReference;
 use crate::resolve::routes::rules::RuleContext;
 use crate::resolve::syntax::limits::{self, MAX_SUBJECT_NAMES};
@@ -20,6 +22,8 @@ pub(super) struct RouteConnections {
     pub(super) host: String,
     /// Milliseconds; 0 for none, `None` for the default.
     idle_timeout_ms: Option<u64>,
+    load_balancer: Option<LoadBalancer>,
+    health_check: Option<HealthCheck>,
 }
 
 impl RouteConnections {
@@ -41,7 +45,54 @@ impl RouteConnections {
         Ok(Self {
             host: host.to_owned(),
             idle_timeout_ms,
+            ..Self::default()
         })
+    }
+
+    /// Adds how endpoints are chosen and checked. Returns the parts that concern the route.
+    pub(super) fn balance(
+        &mut self,
+        route: &ProxyRoute,
+        warnings: &mut Vec<RouteFault>,
+    ) -> (Vec<HashPolicy>, Option<SessionPersistence>) {
+        let policy = route.load_balancer_policy.as_ref();
+        let Balance {
+            load_balancer,
+            hash_policies,
+            session,
+            warnings: ignored,
+        } = load_balancing::of_requests(policy, &route.services);
+        let ignored = ignored.into_iter();
+        warnings.extend(ignored.map(|why| (("SpecError", "IgnoredField"), why)));
+        let policy = route.health_check_policy.as_ref();
+        let (health_check, warning) = health_checks::of_requests(policy);
+        warnings.extend(warning.map(|why| (health_checks::INVALID, why)));
+        self.load_balancer = load_balancer;
+        self.health_check = health_check;
+        (hash_policies, session)
+    }
+
+    /// Reads the settings of a `tcpproxy`, and returns warnings about them.
+    pub(super) fn of_tcp(tcp: &ProxyTcp) -> (Self, Vec<RouteFault>) {
+        let ProxyTcp {
+            services: _,
+            include: _,
+            includes: _,
+            load_balancer_policy,
+            health_check_policy,
+        } = tcp;
+        let balance = load_balancing::of_connections(load_balancer_policy.as_ref());
+        let ignored = balance.warnings.into_iter();
+        let ignored = ignored.map(|why| (("TCPProxyError", "IgnoredField"), why));
+        let mut warnings: Vec<RouteFault> = ignored.collect();
+        let (health_check, warning) = health_checks::of_connections(health_check_policy.as_ref());
+        warnings.extend(warning.map(|why| (health_checks::INVALID, why)));
+        let settings = Self {
+            load_balancer: balance.load_balancer,
+            health_check,
+            ..Self::default()
+        };
+        (settings, warnings)
     }
 }
 
@@ -50,6 +101,7 @@ pub(super) fn read<'w>(
     service: &'w ProxyService,
     of_route: &RouteConnections,
     cx: &mut RuleContext<'_, 'w, '_>,
+    warnings: &mut Vec<RouteFault>,
 ) -> Result<Connection, RouteFault> {
     let protocol = service.protocol.as_deref().filter(|name| !name.is_empty());
     let protocol = protocol.map(|name| {
@@ -69,10 +121,22 @@ pub(super) fn read<'w>(
             (words, format!("validation.{why}"))
         })
     });
+    let of_strategy = of_route.load_balancer.as_ref();
+    let load_balancer = with_slow_start(service, of_strategy).unwrap_or_else(|why| {
+        let ProxyService { name, .. } = service;
+        let why = format!("service {name}: slowStartPolicy has no effect: {why}");
+        warnings.push((("ServiceError", "SlowStartInvalid"), why));
+        of_strategy.cloned()
+    });
     Ok(Connection {
         protocol,
         own_tls: own_tls.transpose()?,
         idle_timeout_ms: of_route.idle_timeout_ms,
+        settings: BackendSettings {
+            load_balancer,
+            health_check: of_route.health_check.clone(),
+            ..BackendSettings::default()
+        },
     })
 }
 

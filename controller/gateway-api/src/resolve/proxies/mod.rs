@@ -11,6 +11,7 @@ mod cors;
 mod details;
 mod forwarding;
 mod header_policies;
+mod health_checks;
 mod load_balancing;
 mod roots;
 mod rules;

@@ -12,7 +12,7 @@ use super::connections::RouteConnections;
 use super::details::Words;
 use super::forwarding::{internal_redirect, retries, timeouts};
 use super::header_policies::{header_policy, response_policy, variables_without_value};
-use super::{load_balancing, services};
+use super::services;
 use crate::api::{ProxyHost, ProxyPathRewrite, ProxyRoute};
 use crate::resolve::backends::PolicedBackend;
 use crate::resolve::routes::matches::RouteMatch;
@@ -114,21 +114,10 @@ fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
 
 /// Returns warnings about fields without effect.
 fn ignored(route: &ProxyRoute) -> Vec<RouteFault> {
-    let fields = [
-        ("healthCheckPolicy", route.health_check_policy.is_some()),
-        (
-            "cookieRewritePolicies",
-            !route.cookie_rewrite_policies.is_empty(),
-        ),
-    ];
-    let set = fields.into_iter().filter(|(_, is_set)| *is_set);
-    set.map(|(field, _)| {
-        (
-            ("SpecError", "IgnoredField"),
-            format!("{field} is not supported and has no effect"),
-        )
-    })
-    .collect()
+    let is_set = !route.cookie_rewrite_policies.is_empty();
+    let why = "cookieRewritePolicies is not supported and has no effect";
+    let warning = is_set.then(|| (("SpecError", "IgnoredField"), why.to_owned()));
+    warning.into_iter().collect()
 }
 
 /// Returns warnings about variables in headers of the route and of its Services.
@@ -245,17 +234,15 @@ impl<'w> ReadRoute<'w> {
         self.warnings.extend(unknown_variables(route));
         let host = forward.rewrite.as_ref().map(|it| it.host.as_str());
         let timeouts = route.timeout_policy.as_ref();
-        let connections = RouteConnections::read(timeouts, host.unwrap_or_default())?;
+        let mut connections = RouteConnections::read(timeouts, host.unwrap_or_default())?;
+        let (hash_policies, session) = connections.balance(route, &mut self.warnings);
         let shares = services::read(&route.services, &connections, cx, self)?;
         if shares.backends.iter().all(|share| share.backend.is_empty()) {
             return Ok(Action::respond(refusal::UNAVAILABLE));
         }
         forward.backends = shares.backends;
         forward.mirrors = shares.mirrors;
-        let policy = route.load_balancer_policy.as_ref();
-        let (session, warning) = load_balancing::sessions(policy, &route.services);
-        let warning = warning.map(|why| (("SpecError", "IgnoredField"), why));
-        self.warnings.extend(warning);
+        forward.hash_policies = hash_policies;
         forward.session = session.map(Box::new);
         forward.unavailable = true;
         Ok(Action::Forward(forward))

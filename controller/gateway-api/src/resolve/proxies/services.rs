@@ -133,12 +133,12 @@ fn backend<'w>(
         request_headers_policy: _,
         response_headers_policy: _,
         cookie_rewrite_policies,
-        slow_start_policy,
+        // Read with the connection.
+        slow_start_policy: _,
     } = service;
     let ignored = [
         ("healthPort", health_port.is_some()),
         ("cookieRewritePolicies", !cookie_rewrite_policies.is_empty()),
-        ("slowStartPolicy", slow_start_policy.is_some()),
     ];
     for (field, _) in ignored.into_iter().filter(|(_, is_set)| *is_set) {
         let why = format!("service {name}: {field} is not supported and has no effect");
@@ -150,7 +150,7 @@ fn backend<'w>(
         route.errors.push((words, why));
         None
     };
-    let connection = match connections::read(service, of_route, cx) {
+    let connection = match connections::read(service, of_route, cx, &mut route.warnings) {
         Ok(connection) => connection,
         Err(fault) => return refuse(route, fault),
     };

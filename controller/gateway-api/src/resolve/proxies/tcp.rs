@@ -43,7 +43,7 @@ pub(super) fn find<'w>(
     loop {
         let name = proxy.metadata.key();
         path.push(name.clone());
-        is_good &= tell_of(proxy, tcp, details);
+        is_good &= is_known(proxy, details);
         let mut fault = |words, why: String| details.error(&name, words, why + CLOSED);
         let include = tcp.include.as_ref().or(tcp.includes.as_ref());
         let Some(include) = include else {
@@ -124,24 +124,9 @@ fn is_unprotected(root: &Root<'_>, details: &mut Details) -> bool {
     set.is_empty()
 }
 
-/// Adds warnings about fields without effect. Returns false if an unknown field may protect something.
-fn tell_of(proxy: &HttpProxy, tcp: &ProxyTcp, details: &mut Details) -> bool {
-    let ProxyTcp {
-        services: _,
-        include: _,
-        includes: _,
-        load_balancer_policy,
-        health_check_policy,
-    } = tcp;
+/// Returns false if an unknown field may protect something.
+fn is_known(proxy: &HttpProxy, details: &mut Details) -> bool {
     let name = proxy.metadata.key();
-    let fields = [
-        ("loadBalancerPolicy", load_balancer_policy.is_some()),
-        ("healthCheckPolicy", health_check_policy.is_some()),
-    ];
-    for (field, _) in fields.into_iter().filter(|(_, is_set)| *is_set) {
-        let why = format!("tcpproxy.{field} is not supported and has no effect");
-        details.warn(&name, ("TCPProxyError", "IgnoredField"), why);
-    }
     let unknown = proxy.metadata.unknown.refusal("routes");
     if let Some(why) = &unknown {
         details.error(
@@ -173,7 +158,7 @@ pub(super) fn add<'w>(
         Traffic::Connections
     };
     let name = proxy.metadata.key();
-    let (backends, policed) = match services(&tcp.services, &mut cx, &name, details) {
+    let (backends, policed) = match services(tcp, &mut cx, &name, details) {
         Ok(shares) => shares,
         Err((words, why)) => {
             details.error(&name, words, format!("tcpproxy: {why}{CLOSED}"));
@@ -201,21 +186,23 @@ pub(super) fn add<'w>(
 
 /// Returns the shares of the Services. One fault concerns all of them.
 fn services<'w>(
-    services: &'w [ProxyService],
+    tcp: &'w ProxyTcp,
     cx: &mut RuleContext<'_, 'w, '_>,
     name: &NamespacedName,
     details: &mut Details,
 ) -> Result<(Vec<WeightedBackend>, Vec<PolicedBackend<'w>>), (Words, String)> {
+    let services = tcp.services.as_slice();
     let invalid = ("TCPProxyError", "ServicesNotValid");
     limits::entries("services", services.len(), 1..=MAX_BACKEND_REFS)
         .map_err(|why| (invalid, why))?;
+    let (of_proxy, mut warnings) = RouteConnections::of_tcp(tcp);
     let even = shares_evenly(services);
     let (mut backends, mut all_policed) = (Vec::new(), Vec::new());
     for service in services {
         let weight = weight(service).map_err(|why| (invalid, why))?;
         let passes = cx.traffic == Traffic::Connections;
         check(service, passes, name, details).map_err(|why| (invalid, why))?;
-        let connection = connections::read(service, &RouteConnections::default(), cx)
+        let connection = connections::read(service, &of_proxy, cx, &mut warnings)
             .map_err(|(words, why)| (words, format!("service {}: {why}", service.name)))?;
         let target = (cx.referrer.namespace, service.name.as_str());
         let ResolvedRef { policed, target } =
@@ -236,6 +223,9 @@ fn services<'w>(
             weight: if even { 1 } else { weight },
             ..WeightedBackend::default()
         });
+    }
+    for (words, why) in warnings {
+        details.warn(name, words, format!("tcpproxy: {why}"));
     }
     Ok((backends, all_policed))
 }
@@ -258,7 +248,7 @@ fn check(
         request_headers_policy,
         response_headers_policy,
         cookie_rewrite_policies,
-        slow_start_policy,
+        slow_start_policy: _,
     } = service;
     let asks_for_tls = protocol.as_deref().is_some_and(|it| !it.is_empty()) || validation.is_some();
     if passes && asks_for_tls {
@@ -275,7 +265,6 @@ fn check(
         ("requestHeadersPolicy", request_headers_policy.is_some()),
         ("responseHeadersPolicy", response_headers_policy.is_some()),
         ("cookieRewritePolicies", !cookie_rewrite_policies.is_empty()),
-        ("slowStartPolicy", slow_start_policy.is_some()),
     ];
     for (field, _) in ignored.into_iter().filter(|(_, is_set)| *is_set) {
         let why = format!("tcpproxy: service {name}: {field} has no effect");

@@ -314,9 +314,12 @@ fn cookie_strategy_keeps_sessions_and_others_warn() {
         ("RoundRobin", one, false, ""),
         ("''", one, false, ""),
         ("Cookie", two, true, "weights choose the service"),
-        ("Random", one, false, "requests go to the endpoints in turn"),
-        ("WeightedLeastRequest", one, false, "in turn"),
-        ("RequestHash", one, false, "use Cookie to keep sessions"),
+        (
+            "RequestHash",
+            one,
+            false,
+            "has no valid requestHashPolicies",
+        ),
         ("Maglev", one, false, "is unknown"),
     ] {
         let spec = format!(

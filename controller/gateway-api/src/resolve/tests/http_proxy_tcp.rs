@@ -91,14 +91,25 @@ fn connections_go_to_services_by_weight() {
         assert_eq!(connections(&resolution), expected, "{tls} {tcp}");
         assert_eq!(errors(&resolution, "r"), NONE, "{tls} {tcp}");
     }
-    let ignored =
-        format!("{TO_A}, loadBalancerPolicy: {{strategy: Cookie}}, healthCheckPolicy: {{}}");
-    let resolution = with(&[root(PASS, &ignored)]);
+    let settings = |strategy: &str, interval: i32| {
+        let check = format!("healthCheckPolicy: {{intervalSeconds: {interval}}}");
+        let tcp = format!("{TO_A}, loadBalancerPolicy: {{strategy: {strategy}}}, {check}");
+        with(&[root(PASS, &tcp)])
+    };
+    let resolution = settings("Cookie", -1);
     assert_eq!(connections(&resolution), "1xa");
-    assert_eq!(
-        warnings(&resolution, "r"),
-        ["TCPProxyError/IgnoredField"; 2]
-    );
+    let told = [
+        "RouteError/HealthCheckPolicyInvalid",
+        "TCPProxyError/IgnoredField",
+    ];
+    let mut warned = warnings(&resolution, "r");
+    warned.sort_unstable();
+    assert_eq!(warned, told);
+    let resolution = settings("Random", 5);
+    let backend = &resolution.gateways[0].snapshot.backends[0];
+    let check = backend.health_check.as_deref().unwrap();
+    assert_eq!((check.interval_ms, check.timeout_ms), (5_000, 2_000));
+    assert!(backend.load_balancer.is_some() && warnings(&resolution, "r") == NONE);
 }
 
 #[test]

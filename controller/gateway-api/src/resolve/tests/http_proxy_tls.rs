@@ -119,7 +119,11 @@ fn what_protects_and_is_not_supported_withholds_routes() {
             "",
             "web/a/80",
         ),
-        ("fqdn: h.test", "healthCheckPolicy: {path: /}, ", "web/a/80"),
+        (
+            "fqdn: h.test",
+            "cookieRewritePolicies: [{name: c}], ",
+            "web/a/80",
+        ),
     ] {
         let host = host.replace("fqdn: h.test", "");
         let comma = if host.is_empty() { "" } else { ", " };

@@ -1,0 +1,62 @@
+//! Limits of a backend on this host.
+//!
+//! Under load, Envoy's default of 1,024 requests per cluster leads to 503. The heap limits waiting
+//! requests, and the backend's share ([`super::shares`]) limits connections; until that file is
+//! read, Envoy's default does.
+
+use envoy_types::pb::envoy::config::cluster::v3::CircuitBreakers;
+use envoy_types::pb::envoy::config::cluster::v3::circuit_breakers::{
+    Thresholds, thresholds::RetryBudget as EnvoyBudget,
+};
+use sesame_proto::schema::{CircuitBreaker, RetryBudget};
+
+use super::balance::percent;
+use crate::limits::Limits;
+use crate::wrappers;
+
+const MOST_IN_FLIGHT: u32 = 100_000;
+/// With Envoy's default of 3 concurrent retries, a rolling restart causes errors.
+const MOST_RETRIES: u32 = 1_024;
+
+/// Returns the limits of a cluster: the backend's own, or the host's.
+pub(super) fn render(limits: &Limits, breaker: Option<&CircuitBreaker>) -> CircuitBreakers {
+    let unlimited = CircuitBreaker::default();
+    let CircuitBreaker {
+        max_connections,
+        max_pending_requests,
+        max_requests,
+        max_retries,
+        max_connections_per_endpoint,
+        retry_budget,
+    } = breaker.unwrap_or(&unlimited);
+    let own = |value: u32| Some(value).filter(|it| *it > 0);
+    // The host's own limits protect it from every configuration.
+    let least = |value: u32, limit: u32| wrappers::uint32(own(value).unwrap_or(limit).min(limit));
+    let per_endpoint = own(*max_connections_per_endpoint).map(|most| Thresholds {
+        max_connections: wrappers::uint32(most),
+        ..Default::default()
+    });
+    CircuitBreakers {
+        thresholds: vec![Thresholds {
+            max_connections: own(*max_connections).and_then(wrappers::uint32),
+            max_pending_requests: least(*max_pending_requests, limits.waiting()),
+            max_requests: least(*max_requests, MOST_IN_FLIGHT),
+            max_retries: least(*max_retries, MOST_RETRIES),
+            retry_budget: retry_budget.as_ref().map(budget),
+            ..Default::default()
+        }],
+        per_host_thresholds: per_endpoint.into_iter().collect(),
+    }
+}
+
+fn budget(budget: &RetryBudget) -> EnvoyBudget {
+    let RetryBudget {
+        percent: of_requests,
+        min_retries,
+    } = budget;
+    EnvoyBudget {
+        budget_percent: percent((*of_requests).clamp(1, 100)),
+        min_retry_concurrency: wrappers::uint32((*min_retries).min(MOST_RETRIES)),
+        ..Default::default()
+    }
+}

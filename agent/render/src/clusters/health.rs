@@ -1,0 +1,134 @@
+//! Checks of endpoints: by requests of Envoy's own, and by the responses to clients.
+//!
+//! Envoy's panic threshold stays at 50 %: with fewer healthy endpoints, all get requests, because
+//! a wrong check must not become an outage.
+
+use envoy_types::pb::envoy::config::cluster::v3::{Cluster, OutlierDetection as Ejection};
+use envoy_types::pb::envoy::config::core::v3::HealthCheck as EnvoyCheck;
+use envoy_types::pb::envoy::config::core::v3::health_check::{
+    GrpcHealthCheck, HealthChecker, HttpHealthCheck, TcpHealthCheck,
+};
+use envoy_types::pb::envoy::r#type::v3::{CodecClientType, Int64Range};
+use sesame_proto::schema::health_check::Kind;
+use sesame_proto::schema::{
+    AppProtocol, HealthCheck, HttpCheck, MOST_BACKEND_MS, OutlierDetection, StatusRange,
+};
+
+use crate::http::headers::check_value;
+use crate::wrappers;
+
+/// The Host of checks.
+const HOST: &str = "health-check";
+
+/// Adds a check to a cluster, or returns an error if Envoy would refuse it.
+pub(super) fn into(
+    cluster: &mut Cluster,
+    check: &HealthCheck,
+    protocol: AppProtocol,
+) -> Result<(), String> {
+    let HealthCheck {
+        kind,
+        interval_ms,
+        timeout_ms,
+        healthy_threshold,
+        unhealthy_threshold,
+    } = check;
+    let checker = match kind {
+        Some(Kind::Http(http)) => HealthChecker::HttpHealthCheck(http_check(http, protocol)?),
+        Some(Kind::GrpcService(service)) => {
+            check_value(service).map_err(|why| format!("service of health checks: {why}"))?;
+            HealthChecker::GrpcHealthCheck(GrpcHealthCheck {
+                service_name: service.clone(),
+                ..Default::default()
+            })
+        }
+        Some(Kind::Tcp(_)) | None => HealthChecker::TcpHealthCheck(TcpHealthCheck::default()),
+    };
+    let interval = wrappers::milliseconds((*interval_ms).clamp(1, MOST_BACKEND_MS));
+    let threshold = |count: u32| wrappers::uint32(count.clamp(1, HealthCheck::MOST_THRESHOLD));
+    cluster.health_checks = vec![EnvoyCheck {
+        timeout: wrappers::milliseconds((*timeout_ms).clamp(1, HealthCheck::MOST_TIMEOUT_MS)),
+        interval,
+        // Envoy's 60 s would leave the first requests after a pause to endpoints that have failed.
+        no_traffic_interval: interval,
+        healthy_threshold: threshold(*healthy_threshold),
+        unhealthy_threshold: threshold(*unhealthy_threshold),
+        health_checker: Some(checker),
+        ..Default::default()
+    }];
+    // Otherwise Envoy keeps removed endpoints until a check of them fails.
+    cluster.ignore_health_on_host_removal = true;
+    Ok(())
+}
+
+fn http_check(check: &HttpCheck, protocol: AppProtocol) -> Result<HttpHealthCheck, String> {
+    let HttpCheck {
+        path,
+        host,
+        statuses,
+    } = check;
+    if !path.starts_with('/') {
+        return Err(format!(
+            "path `{path}` of health checks does not begin with `/`"
+        ));
+    }
+    check_value(path).map_err(|why| format!("path of health checks: {why}"))?;
+    check_value(host).map_err(|why| format!("host of health checks: {why}"))?;
+    let statuses = statuses.iter().take(HealthCheck::MOST_STATUSES);
+    let codec = match protocol {
+        AppProtocol::Http2 => CodecClientType::Http2,
+        _ => CodecClientType::Http1,
+    };
+    Ok(HttpHealthCheck {
+        // Envoy's default is the name of the cluster, which is not a valid Host.
+        host: match host.as_str() {
+            "" => HOST.to_owned(),
+            host => host.to_owned(),
+        },
+        path: path.clone(),
+        expected_statuses: statuses.map(range).collect::<Result<_, _>>()?,
+        codec_client_type: codec.into(),
+        ..Default::default()
+    })
+}
+
+fn range(range: &StatusRange) -> Result<Int64Range, String> {
+    let StatusRange { first, last } = range;
+    if *first < 100 || last < first || *last > 599 {
+        return Err(format!(
+            "statuses {first} to {last} of health checks: expected 100 to 599"
+        ));
+    }
+    Ok(Int64Range {
+        start: i64::from(*first),
+        end: i64::from(*last) + 1,
+    })
+}
+
+/// Returns how endpoints are ejected because of responses. Other failures eject nothing.
+pub(super) fn ejection(outlier: &OutlierDetection) -> Ejection {
+    let OutlierDetection {
+        consecutive_5xx,
+        consecutive_gateway_errors,
+        interval_ms,
+        base_ejection_ms,
+        max_ejection_percent,
+    } = outlier;
+    let time = |value: u64| match value {
+        0 => None,
+        value => wrappers::milliseconds(value.min(MOST_BACKEND_MS)),
+    };
+    let count = |value: u32| Some(value).filter(|it| *it > 0).and_then(wrappers::uint32);
+    let enforced = |value: u32| wrappers::uint32(if value > 0 { 100 } else { 0 });
+    Ejection {
+        consecutive_5xx: count(*consecutive_5xx),
+        enforcing_consecutive_5xx: enforced(*consecutive_5xx),
+        consecutive_gateway_failure: count(*consecutive_gateway_errors),
+        enforcing_consecutive_gateway_failure: enforced(*consecutive_gateway_errors),
+        enforcing_success_rate: wrappers::uint32(0),
+        interval: time(*interval_ms),
+        base_ejection_time: time(*base_ejection_ms),
+        max_ejection_percent: count((*max_ejection_percent).min(100)),
+        ..Default::default()
+    }
+}

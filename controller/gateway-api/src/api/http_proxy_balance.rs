@@ -1,0 +1,101 @@
+//! How an `HTTPProxy` chooses and checks endpoints.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// `LoadBalancerPolicy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyLoadBalancer {
+    /// `RoundRobin`, `WeightedLeastRequest`, `Random`, `RequestHash` or `Cookie`.
+    pub strategy: String,
+    /// The values of a request that `RequestHash` uses.
+    pub request_hash_policies: Vec<ProxyHashPolicy>,
+}
+
+/// `RequestHashPolicy`. One kind of value is set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyHashPolicy {
+    /// True if later policies do not apply once there is a value.
+    pub terminal: bool,
+    /// A header.
+    pub header_hash_options: Option<ProxyHeaderHash>,
+    /// A query parameter.
+    pub query_parameter_hash_options: Option<ProxyQueryHash>,
+    /// The address of the client.
+    #[serde(rename = "hashSourceIP")]
+    pub hash_source_ip: bool,
+}
+
+/// `HeaderHashOptions`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyHeaderHash {
+    /// The name.
+    pub header_name: String,
+}
+
+/// `QueryParameterHashOptions`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyQueryHash {
+    /// The name.
+    pub parameter_name: String,
+}
+
+/// `HTTPHealthCheckPolicy`. A number of 0 is the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyHealthCheck {
+    /// The path.
+    pub path: String,
+    /// The Host.
+    pub host: String,
+    /// 10 by default.
+    pub interval_seconds: i64,
+    /// 2 by default.
+    pub timeout_seconds: i64,
+    /// 3 by default.
+    pub unhealthy_threshold_count: i64,
+    /// 2 by default.
+    pub healthy_threshold_count: i64,
+    /// 200 by default.
+    pub expected_statuses: Vec<ProxyStatusRange>,
+}
+
+/// `HTTPStatusRange`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyStatusRange {
+    /// The first status.
+    pub start: i64,
+    /// The status after the last one.
+    pub end: i64,
+}
+
+/// `TCPHealthCheckPolicy`. A number of 0 is the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyTcpHealthCheck {
+    /// 10 by default.
+    pub interval_seconds: i64,
+    /// 2 by default.
+    pub timeout_seconds: i64,
+    /// 3 by default.
+    pub unhealthy_threshold_count: i64,
+    /// 2 by default.
+    pub healthy_threshold_count: i64,
+}
+
+/// `SlowStartPolicy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxySlowStart {
+    /// How long the share grows.
+    pub window: String,
+    /// The exponent of the growth, 1.0 by default.
+    pub aggression: String,
+    /// The share at the beginning, 10 by default.
+    pub min_weight_percent: Option<i64>,
+}

@@ -1,0 +1,162 @@
+//! Checks of endpoints that HTTPProxies ask for. A check with a fault has no effect: endpoints that
+//! nothing checks get requests.
+
+use sesame_proto::schema::health_check::Kind;
+use sesame_proto::schema::{HealthCheck, HttpCheck, MOST_BACKEND_MS, StatusRange};
+
+use crate::api::{ProxyHealthCheck, ProxyStatusRange, ProxyTcpHealthCheck};
+use crate::resolve::syntax::{limits, names};
+
+/// The words for a check without effect, or with another timeout.
+pub(super) const INVALID: (&str, &str) = ("RouteError", "HealthCheckPolicyInvalid");
+
+/// The Host of a check, as in Contour.
+const HOST: &str = "contour-envoy-healthcheck";
+
+/// Longest path.
+const MOST_OF_PATH: usize = 1_024;
+
+/// Seconds between checks, and for one; numbers of checks that change the state. As in Contour.
+const INTERVAL: u64 = 10;
+const TIMEOUT: u64 = 2;
+const UNHEALTHY: u64 = 3;
+const HEALTHY: u64 = 2;
+
+/// A check, and a warning about it.
+pub(super) type ReadCheck = (Option<HealthCheck>, Option<String>);
+
+/// Reads the check of a route.
+pub(super) fn of_requests(policy: Option<&ProxyHealthCheck>) -> ReadCheck {
+    read(policy.map(|policy| {
+        let ProxyHealthCheck {
+            path,
+            host,
+            interval_seconds,
+            timeout_seconds,
+            unhealthy_threshold_count,
+            healthy_threshold_count,
+            expected_statuses,
+        } = policy;
+        let check = http_check(path, host, expected_statuses)?;
+        timed(
+            Kind::Http(check),
+            (*interval_seconds, *timeout_seconds),
+            (*healthy_threshold_count, *unhealthy_threshold_count),
+        )
+    }))
+}
+
+/// Reads the check of a `tcpproxy`.
+pub(super) fn of_connections(policy: Option<&ProxyTcpHealthCheck>) -> ReadCheck {
+    read(policy.map(|policy| {
+        let ProxyTcpHealthCheck {
+            interval_seconds,
+            timeout_seconds,
+            unhealthy_threshold_count,
+            healthy_threshold_count,
+        } = policy;
+        timed(
+            Kind::Tcp(true),
+            (*interval_seconds, *timeout_seconds),
+            (*healthy_threshold_count, *unhealthy_threshold_count),
+        )
+    }))
+}
+
+fn read(check: Option<Result<HealthCheck, String>>) -> ReadCheck {
+    match check {
+        None => (None, None),
+        Some(Err(why)) => (
+            None,
+            Some(format!("healthCheckPolicy has no effect: {why}")),
+        ),
+        Some(Ok(mut check)) => {
+            let most = HealthCheck::MOST_TIMEOUT_MS;
+            let asked = check.timeout_ms;
+            check.timeout_ms = asked.min(most);
+            let why = format!(
+                "healthCheckPolicy.timeoutSeconds {} is too long; {} is used",
+                asked / 1_000,
+                most / 1_000
+            );
+            (Some(check), (asked > most).then_some(why))
+        }
+    }
+}
+
+fn timed(
+    kind: Kind,
+    (interval, timeout): (i64, i64),
+    (healthy, unhealthy): (i64, i64),
+) -> Result<HealthCheck, String> {
+    let seconds = |field: &str, value: i64, default: u64| {
+        let seconds = number(field, value, default, MOST_BACKEND_MS / 1_000)?;
+        Ok::<_, String>(seconds.saturating_mul(1_000))
+    };
+    let threshold = |field: &str, value: i64, default: u64| {
+        let most = u64::from(HealthCheck::MOST_THRESHOLD);
+        let count = number(field, value, default, most)?;
+        u32::try_from(count).map_err(|_| field.to_owned())
+    };
+    Ok(HealthCheck {
+        kind: Some(kind),
+        interval_ms: seconds("intervalSeconds", interval, INTERVAL)?,
+        timeout_ms: seconds("timeoutSeconds", timeout, TIMEOUT)?,
+        healthy_threshold: threshold("healthyThresholdCount", healthy, HEALTHY)?,
+        unhealthy_threshold: threshold("unhealthyThresholdCount", unhealthy, UNHEALTHY)?,
+    })
+}
+
+/// Returns the number, or the default for 0.
+fn number(field: &str, value: i64, default: u64, most: u64) -> Result<u64, String> {
+    match u64::try_from(value) {
+        Ok(0) => Ok(default),
+        Ok(value) if value <= most => Ok(value),
+        _ => Err(format!("{field} {value}: expected 0 to {most}")),
+    }
+}
+
+fn http_check(path: &str, host: &str, statuses: &[ProxyStatusRange]) -> Result<HttpCheck, String> {
+    let is_sent =
+        |text: &str| text.len() <= MOST_OF_PATH && text.bytes().all(|b| b.is_ascii_graphic());
+    if !path.starts_with('/') || !is_sent(path) {
+        return Err(format!(
+            "path {path:?}: expected / and at most {MOST_OF_PATH} visible characters of ASCII"
+        ));
+    }
+    if !is_sent(host) || !names::is_field_value(host) {
+        return Err(format!("host {host:?}: expected a hostname"));
+    }
+    limits::entries(
+        "expectedStatuses",
+        statuses.len(),
+        0..=HealthCheck::MOST_STATUSES,
+    )?;
+    Ok(HttpCheck {
+        path: path.to_owned(),
+        host: match host {
+            "" => HOST.to_owned(),
+            host => host.to_owned(),
+        },
+        statuses: statuses.iter().map(range).collect::<Result<_, _>>()?,
+    })
+}
+
+fn range(range: &ProxyStatusRange) -> Result<StatusRange, String> {
+    let ProxyStatusRange { start, end } = range;
+    let status = |value: i64| {
+        u32::try_from(value)
+            .ok()
+            .filter(|it| (100..=600).contains(it))
+    };
+    match (status(*start), status(*end)) {
+        (Some(first), Some(end)) if first < end => Ok(StatusRange {
+            first,
+            last: end - 1,
+        }),
+        _ => Err(format!(
+            "expectedStatuses from {start} to {end}: expected a start from 100 to 599, and an end \
+             after it up to 600"
+        )),
+    }
+}
