@@ -62,8 +62,10 @@ pub fn canonicalize(snapshot: &mut Snapshot) {
         tracing: _,
         log_output: _,
         measured_routes,
+        rate_limits,
     } = snapshot;
     measured_routes.sort_unstable();
+    rate_limits.sort_by(|a, b| a.name.cmp(&b.name));
     ports.sort_by_key(|port| (port.transport, port.port));
     for port in ports {
         port.listeners.sort_by(|a, b| {

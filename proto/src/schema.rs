@@ -123,6 +123,25 @@ impl VirtualHost {
     pub const MAX_EXTERNAL_AUTHS: usize = 4;
 }
 
+// It has no floating-point numbers.
+impl Eq for RateLimit {}
+
+impl RateLimit {
+    /// Largest number of limits of a Gateway.
+    pub const MAX: usize = 1024;
+    /// Largest number of limits of a route.
+    pub const MAX_OF_ROUTE: usize = 4;
+    /// Largest number of keys.
+    pub const MAX_KEYS: usize = 4;
+    /// Largest number of response headers.
+    pub const MAX_HEADERS: usize = 10;
+
+    /// Returns whether refused requests can have this status. The proxy has a list of statuses.
+    pub fn is_status(status: u32) -> bool {
+        matches!(status, 400..=417 | 421..=424 | 426 | 428 | 429 | 431 | 500..=508 | 510 | 511)
+    }
+}
+
 /// Encoded descriptors of the schema, for printing snapshots as JSON and for `bounds`.
 pub static DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/snapshot.bin"));
 

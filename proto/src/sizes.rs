@@ -45,6 +45,8 @@ const AUTHORIZATION: u64 = 1024;
 const SESSION: u64 = 2048;
 /// Bytes of a policy about redirects.
 const INTERNAL_REDIRECT: u64 = 512;
+/// Bytes of a limit of requests in a route.
+const RATE_LIMIT: u64 = 2048;
 /// Number of times that a session's configuration repeats its name.
 const SESSION_NAMES: u64 = 8;
 
@@ -63,6 +65,8 @@ pub struct RuleParts<'r> {
     pub cors: Option<&'r Cors>,
     /// Authorization.
     pub external_auth: Option<&'r ExternalAuth>,
+    /// Number of limits of requests.
+    pub rate_limits: usize,
 }
 
 /// A rule's answer to requests.
@@ -95,6 +99,7 @@ impl RuleSize {
             response_headers,
             cors,
             external_auth,
+            rate_limits,
         } = *parts;
         let request = request_headers.map_or(0, of_headers);
         let filters = [
@@ -102,6 +107,7 @@ impl RuleSize {
             response_headers.map_or(0, of_headers),
             cors.map_or(0, of_cors),
             external_auth.map_or(0, of_external_auth),
+            count(rate_limits).saturating_mul(RATE_LIMIT),
             ROUTE + text(name),
         ];
         let (kind, parts, of_answer, once) = match answer {
@@ -200,6 +206,7 @@ pub fn of_route(route: &Route) -> u64 {
         cors,
         grpc: _,
         external_auth,
+        rate_limits,
     } = route;
     let parts = RuleParts {
         name,
@@ -213,6 +220,7 @@ pub fn of_route(route: &Route) -> u64 {
         response_headers: response_headers.as_deref(),
         cors: cors.as_deref(),
         external_auth: external_auth.as_deref(),
+        rate_limits: rate_limits.len(),
     };
     let path = path.as_ref().and_then(|path| path.kind.as_ref());
     RuleSize::new(&parts).with_match(of_match(path, method, headers, query_params))

@@ -2,7 +2,7 @@
 //!
 //! Each file subscription is one inotify instance, and Envoy aborts if the kernel has none left
 //! (the default is 128 per user). Each subscription is therefore granted here before it is written
-//! into a resource: LDS, CDS and RTDS, then route tables, session ticket keys, secrets and
+//! into a resource: LDS, CDS, RTDS and ECDS, then route tables, session ticket keys, secrets and
 //! endpoints. A resource without a subscription is inlined: the endpoints of a cluster, the route
 //! table or the keys of a listener. It is served all the same; only its changes cost more.
 //!
@@ -39,7 +39,7 @@ pub(crate) struct Subscriptions<'a> {
     pub(crate) endpoints: BTreeSet<&'a str>,
     /// True if the session ticket keys, which all listeners share, have a subscription.
     pub(crate) tickets: bool,
-    /// Number of subscriptions, including LDS, CDS and RTDS.
+    /// Number of subscriptions, including LDS, CDS, RTDS and ECDS.
     pub(crate) count: usize,
 }
 
@@ -85,8 +85,8 @@ impl<'a> Granted<'a> {
     }
 }
 
-/// Subscriptions that every Envoy has: LDS, CDS and RTDS.
-const ALWAYS: usize = 3;
+/// Subscriptions that every Envoy has: LDS, CDS, RTDS and ECDS.
+const ALWAYS: usize = 4;
 
 /// Grants subscriptions until the budget is used up.
 pub(crate) fn plan<'a>(
@@ -220,7 +220,7 @@ mod tests {
     fn plan_gives_files_to_preferred_endpoints_first() {
         let all = backends(0..40);
         let nothing = BTreeSet::new();
-        let before = plan(&[], &all, &[], files(13, &nothing)).endpoints;
+        let before = plan(&[], &all, &[], files(14, &nothing)).endpoints;
         let outside: Vec<&str> = all
             .iter()
             .map(|backend| backend.name.as_str())
@@ -228,13 +228,13 @@ mod tests {
             .take(3)
             .collect();
         let first = outside.iter().map(|name| file_name(name)).collect();
-        let after = plan(&[], &all, &[], files(13, &first)).endpoints;
+        let after = plan(&[], &all, &[], files(14, &first)).endpoints;
         assert!(outside.iter().all(|name| after.contains(name)));
         assert_eq!(after.len(), before.len());
         assert_eq!(before.difference(&after).count(), 3);
         // More sets with priority than subscriptions do no harm.
         let first = all.iter().map(|b| file_name(&b.name)).collect();
-        assert_eq!(plan(&[], &all, &[], files(13, &first)).endpoints, before);
+        assert_eq!(plan(&[], &all, &[], files(14, &first)).endpoints, before);
     }
 
     #[test]
@@ -253,8 +253,8 @@ mod tests {
         for count in 10..40 {
             let (before, after) = (backends(0..count), backends(0..count + 1));
             let nothing = BTreeSet::new();
-            let before = plan(&[], &before, &[], files(12, &nothing)).endpoints;
-            let after = plan(&[], &after, &[], files(12, &nothing)).endpoints;
+            let before = plan(&[], &before, &[], files(13, &nothing)).endpoints;
+            let after = plan(&[], &after, &[], files(13, &nothing)).endpoints;
             assert!(before.difference(&after).count() <= 1, "at {count}");
             assert_eq!(after.len(), 9);
         }
@@ -288,11 +288,11 @@ mod tests {
                 plan.count,
             )
         };
-        assert_eq!(counts(0), (0, 0, 0, 3));
-        assert_eq!(counts(3), (0, 0, 0, 3));
-        assert_eq!(counts(4), (1, 0, 0, 4));
-        assert_eq!(counts(5), (1, 1, 0, 5));
-        assert_eq!(counts(6), (1, 1, 1, 6));
-        assert_eq!(counts(60), (1, 1, 1, 6));
+        assert_eq!(counts(0), (0, 0, 0, 4));
+        assert_eq!(counts(4), (0, 0, 0, 4));
+        assert_eq!(counts(5), (1, 0, 0, 5));
+        assert_eq!(counts(6), (1, 1, 0, 6));
+        assert_eq!(counts(7), (1, 1, 1, 7));
+        assert_eq!(counts(60), (1, 1, 1, 7));
     }
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use sesame_proto::provenance::Provenance;
-use sesame_proto::schema::{Edge, LogOutput, Port, Snapshot, Tracing};
+use sesame_proto::schema::{Edge, LogOutput, Port, RateLimit, Snapshot, Tracing};
 
 use crate::budget::{self, SubscriptionBudget, Subscriptions};
 use crate::layout::XdsLayout;
@@ -115,6 +115,8 @@ pub(crate) struct RenderContext<'a> {
     pub(crate) log_output: Option<&'a LogOutput>,
     /// The names of routes with separate statistics.
     pub(crate) measured_routes: &'a [String],
+    /// The limits of requests, sorted by name.
+    pub(crate) rate_limits: &'a [RateLimit],
     pub(crate) subscriptions: Subscriptions<'a>,
     /// The key pairs and trust bundles, including inlined ones.
     pub(crate) secrets: &'a [Resource],
@@ -137,6 +139,7 @@ impl<'a> RenderContext<'a> {
             tracing: snapshot.tracing.as_ref(),
             log_output: snapshot.log_output.as_ref(),
             measured_routes: &snapshot.measured_routes,
+            rate_limits: &snapshot.rate_limits,
             subscriptions: budget::plan(
                 &snapshot.ports,
                 &snapshot.backends,

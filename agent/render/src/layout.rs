@@ -12,7 +12,8 @@ use sesame_proto::digest::sha256;
 ///
 /// ```text
 /// <root>/lds/lds.pb   <root>/rds/<hash>/rds.pb   <root>/sds/<hash>/sds.pb
-/// <root>/cds/cds.pb   <root>/eds/<hash>/eds.pb   <root>/rtds/rtds.pb   <root>/tickets/tickets.pb   <root>/tmp/
+/// <root>/cds/cds.pb   <root>/eds/<hash>/eds.pb   <root>/ecds/<hash>/ecds.pb
+/// <root>/rtds/rtds.pb   <root>/tickets/tickets.pb   <root>/tmp/
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XdsLayout {
@@ -63,6 +64,11 @@ impl XdsLayout {
     /// One secret.
     pub fn sds(&self, name: &str) -> PathBuf {
         self.leaf("sds", name)
+    }
+
+    /// One filter.
+    pub fn ecds(&self, name: &str) -> PathBuf {
+        self.leaf("ecds", name)
     }
 
     /// The directory in which files are written before they are renamed into place.

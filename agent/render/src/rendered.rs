@@ -41,6 +41,8 @@ pub struct Rendered {
     pub endpoints: Arc<[Resource]>,
     /// SDS, one file each, mode 0600: key pairs and trust bundles.
     pub secrets: Arc<[Resource]>,
+    /// ECDS, one file: the filter with the limits of requests, if there are HTTP listeners.
+    pub filters: Arc<[Resource]>,
     /// RTDS, one file: the connection limit of each listener and backend, as a `Runtime`.
     pub shares: Bytes,
     /// The parts that Envoy cannot express, in the snapshot's order.
@@ -63,6 +65,7 @@ impl Rendered {
             (&mut self.clusters, &other.clusters),
             (&mut self.endpoints, &other.endpoints),
             (&mut self.secrets, &other.secrets),
+            (&mut self.filters, &other.filters),
         ] {
             if *list == *same {
                 *list = Arc::clone(same);

@@ -13,6 +13,7 @@ use sesame_proto::schema::{Backend, Snapshot};
 use crate::budget::Granted;
 use crate::clusters::{self, endpoints, shares};
 use crate::context::{RenderContext, RenderOptions};
+use crate::http::rate_limits;
 use crate::http::route_tables::{self, MOST_OF_TABLES, TableRoom};
 use crate::listeners;
 use crate::rendered::{RenderProblems, Rendered, Resource, by_name};
@@ -64,7 +65,7 @@ pub(crate) fn render_around<E>(
 ) -> Result<Rendered, E> {
     // `addresses` are only requested; in `options` the host sets the addresses it listens on, and
     // the certificates it trusts longer than declared. `edge`, `tracing`, `log_output` and
-    // `measured_routes` are in the context.
+    // `measured_routes` and `rate_limits` are in the context.
     let Snapshot {
         gateway: _,
         addresses: _,
@@ -80,6 +81,7 @@ pub(crate) fn render_around<E>(
         tracing: _,
         log_output: _,
         measured_routes: _,
+        rate_limits: _,
     } = snapshot;
     let mut problems = RenderProblems::default();
     let secrets = secrets::render(snapshot, keys, options, &mut problems);
@@ -94,6 +96,7 @@ pub(crate) fn render_around<E>(
     let tables = tables(&context, &mut of_routes)?;
     context.route_tables = &tables;
     let listeners = listeners::render(ports, &context, &mut problems);
+    let filters = rate_limits::render(ports, &context, &mut problems);
     problems.append(of_routes);
     let granted = &context.subscriptions;
     let inline = granted.inline_of(&backends);
@@ -106,6 +109,7 @@ pub(crate) fn render_around<E>(
         endpoints: endpoints.into(),
         secrets: in_files(&secrets, &granted.secrets),
         clusters: clusters.into(),
+        filters: filters.into_iter().collect(),
         problems: problems.distinct(),
         inline,
     })

@@ -24,9 +24,10 @@ use prost::Message as _;
 use sesame_kit::generated::is_requested;
 
 /// The messages that are rendered, directly or inside another one.
-const ROOTS: [&str; 40] = [
+const ROOTS: [&str; 42] = [
     ".envoy.config.bootstrap.v3.Bootstrap",
     ".envoy.config.cluster.v3.Cluster",
+    ".envoy.config.core.v3.TypedExtensionConfig",
     ".envoy.config.endpoint.v3.ClusterLoadAssignment",
     ".envoy.config.listener.v3.Listener",
     ".envoy.config.route.v3.RouteConfiguration",
@@ -44,6 +45,7 @@ const ROOTS: [&str; 40] = [
     ".envoy.extensions.filters.http.fault.v3.HTTPFault",
     ".envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
     ".envoy.extensions.filters.http.header_to_metadata.v3.Config",
+    ".envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit",
     ".envoy.extensions.filters.http.router.v3.Router",
     ".envoy.extensions.filters.http.set_filter_state.v3.Config",
     ".envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector",

@@ -56,7 +56,7 @@ impl Files {
     pub(crate) fn open(layout: XdsLayout) -> io::Result<Self> {
         remove_directory_if_there(&layout.staging().join("dropped"))?;
         for directory in [
-            "", "lds", "cds", "rds", "eds", "sds", "rtds", "tmp", "tmp/undo",
+            "", "lds", "cds", "rds", "eds", "sds", "ecds", "rtds", "tmp", "tmp/undo",
         ] {
             create_directory(&layout.root().join(directory))?;
         }

@@ -111,6 +111,7 @@ pub(crate) fn resources(rendered: &Rendered, kind: XdsKind) -> &Arc<[Resource]> 
         clusters,
         endpoints,
         secrets,
+        filters,
         shares: _,
         problems: _,
         inline: _,
@@ -123,6 +124,7 @@ pub(crate) fn resources(rendered: &Rendered, kind: XdsKind) -> &Arc<[Resource]> 
         XdsKind::RouteTable => route_tables,
         XdsKind::Endpoints => endpoints,
         XdsKind::Secret => secrets,
+        XdsKind::Filter => filters,
     }
 }
 
@@ -134,6 +136,7 @@ pub(crate) fn resources_mut(rendered: &mut Rendered, kind: XdsKind) -> &mut Arc<
         XdsKind::RouteTable => &mut rendered.route_tables,
         XdsKind::Endpoints => &mut rendered.endpoints,
         XdsKind::Secret => &mut rendered.secrets,
+        XdsKind::Filter => &mut rendered.filters,
     }
 }
 

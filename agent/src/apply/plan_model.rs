@@ -122,6 +122,7 @@ impl Files {
             clusters: list(XdsKind::Clusters),
             endpoints: leaves(XdsKind::Endpoints),
             secrets: leaves(XdsKind::Secret),
+            filters: leaves(XdsKind::Filter),
             ..Rendered::default()
         }
     }

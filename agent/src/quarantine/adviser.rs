@@ -228,7 +228,9 @@ impl Quarantine {
             let piece = match subscription.kind {
                 XdsKind::Secret => Piece::Key(name),
                 XdsKind::Endpoints => Piece::Endpoints(name),
-                XdsKind::Listeners | XdsKind::Clusters | XdsKind::RouteTable => continue,
+                XdsKind::Listeners | XdsKind::Clusters | XdsKind::RouteTable | XdsKind::Filter => {
+                    continue;
+                }
             };
             learned |= self.blame(target, piece, words.clone());
         }

@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 use sesame_proto::refusal;
 use sesame_proto::schema::{
     Backend, BackendTls, DirectResponse, Forward, KeyRef, L4Route, Listener, LogOutput, LogSink,
-    PathMatch, Port, Route, RouteTable, Snapshot, VirtualHost, WeightedBackend, path_match::Kind,
-    route::Action,
+    PathMatch, Port, RateLimit, Route, RouteTable, Snapshot, VirtualHost, WeightedBackend,
+    path_match::Kind, route::Action,
 };
 
 use super::memory::Culprits;
@@ -129,6 +129,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         tracing,
         log_output,
         measured_routes,
+        rate_limits,
     } = snapshot;
     let ports: Vec<Port> = ports
         .iter()
@@ -139,7 +140,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         .flat_map(|port| &port.listeners)
         .map(|listener| listener.route_table.as_str())
         .collect();
-    let route_tables = route_tables
+    let route_tables: Vec<RouteTable> = route_tables
         .iter()
         // Drop tables without listeners, which would become unused files.
         .filter(|table| gone.listeners.is_empty() || used.contains(table.name.as_str()))
@@ -148,6 +149,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
     Snapshot {
         gateway: gateway.clone(),
         addresses: addresses.clone(),
+        rate_limits: named_limits(rate_limits, &route_tables),
         route_tables,
         backends: backends
             .iter()
@@ -172,11 +174,19 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         tracing: tracing
             .clone()
             .filter(|tracing| !gone.backends.contains(tracing.backend.as_str())),
-        log_output: log_output
-            .clone()
-            .map(|output| without_sinks(output, &gone)),
+        log_output: log_output.clone().map(|it| without_sinks(it, &gone)),
         measured_routes: measured_routes.clone(),
     }
+}
+
+/// Returns the limits that routes name. A refused limit is none of them, because its routes are
+/// culprits.
+fn named_limits(limits: &[RateLimit], tables: &[RouteTable]) -> Vec<RateLimit> {
+    let hosts = tables.iter().flat_map(|table| &table.virtual_hosts);
+    let routes = hosts.flat_map(|host| &host.routes);
+    let names: BTreeSet<&String> = routes.flat_map(|route| &route.rate_limits).collect();
+    let named = limits.iter().filter(|limit| names.contains(&limit.name));
+    named.cloned().collect()
 }
 
 fn without_sinks(mut output: LogOutput, gone: &Gone<'_>) -> LogOutput {
@@ -311,6 +321,7 @@ pub(super) fn answering_500(route: &Route) -> Route {
         cors: None,
         grpc: route.grpc,
         external_auth: None,
+        rate_limits: Vec::new(),
     }
 }
 

@@ -7,8 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::schema::{
-    Backend, BackendTls, Forward, KeyRef, L4Route, Listener, Port, Protocol, Route, RouteTable,
-    Snapshot, TlsTermination, Transport, TrustBundle, VirtualHost, WeightedBackend, route::Action,
+    Backend, BackendTls, Forward, KeyRef, L4Route, Listener, Port, Protocol, RateLimit, Route,
+    RouteTable, Snapshot, TlsTermination, Transport, TrustBundle, VirtualHost, WeightedBackend,
+    route::Action,
 };
 
 use super::exclude::{answering_500, refusing_all};
@@ -208,6 +209,9 @@ impl ProbeBuilder {
         if let Some(auth) = &route.external_auth {
             self.plain_backend(&auth.backend, pieces);
         }
+        let named = |limit: &&RateLimit| route.rate_limits.contains(&limit.name);
+        let limits = pieces.rate_limits.iter().filter(named).cloned();
+        self.snapshot.rate_limits.extend(limits);
         self.routes.push(route.clone());
     }
 
@@ -270,6 +274,9 @@ impl ProbeBuilder {
                 }],
             });
         }
+        let limits = &mut self.snapshot.rate_limits;
+        limits.sort_by(|a, b| a.name.cmp(&b.name));
+        limits.dedup();
         let there: BTreeSet<String> = self
             .snapshot
             .backends

@@ -5,7 +5,7 @@ use std::fmt;
 
 use prost::Message;
 use sesame_proto::schema::{
-    Backend, EndpointSet, KeyRef, L4Route, Listener, Port, Route, RouteTable, Snapshot,
+    Backend, EndpointSet, KeyRef, L4Route, Listener, Port, RateLimit, Route, RouteTable, Snapshot,
     TrustBundle, VirtualHost,
 };
 use sha2::{Digest as _, Sha256};
@@ -160,6 +160,8 @@ impl PieceContent<'_> {
 /// All pieces of one snapshot, by name.
 pub(super) struct Pieces<'a> {
     pub(super) of: BTreeMap<Piece, PieceContent<'a>>,
+    /// Limits of requests, which routes name. A refused one makes culprits of its routes.
+    pub(super) rate_limits: &'a [RateLimit],
 }
 
 impl<'a> Pieces<'a> {
@@ -179,6 +181,7 @@ impl<'a> Pieces<'a> {
             tracing: _,
             log_output: _,
             measured_routes: _,
+            rate_limits,
         } = snapshot;
         let mut of = BTreeMap::new();
         for key in keys {
@@ -202,7 +205,7 @@ impl<'a> Pieces<'a> {
                 PieceContent::Backend(backend),
             );
         }
-        let mut pieces = Self { of };
+        let mut pieces = Self { of, rate_limits };
         for RouteTable {
             name,
             virtual_hosts,

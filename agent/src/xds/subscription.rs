@@ -18,6 +18,8 @@ pub enum XdsKind {
     Endpoints,
     /// SDS: a file for each key pair or trust bundle.
     Secret,
+    /// ECDS: a file for the filter with the limits of requests.
+    Filter,
 }
 
 impl XdsKind {
@@ -25,7 +27,12 @@ impl XdsKind {
     pub(crate) const LISTS: [Self; 2] = [Self::Listeners, Self::Clusters];
 
     /// Kinds with a file for each resource.
-    pub(crate) const LEAVES: [Self; 3] = [Self::Secret, Self::Endpoints, Self::RouteTable];
+    pub(crate) const LEAVES: [Self; 4] = [
+        Self::Secret,
+        Self::Endpoints,
+        Self::RouteTable,
+        Self::Filter,
+    ];
 
     /// Returns the type URL of the resources in a file.
     pub fn type_url(self) -> &'static str {
@@ -35,6 +42,7 @@ impl XdsKind {
             Self::RouteTable => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
             Self::Endpoints => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
             Self::Secret => "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
+            Self::Filter => "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
         }
     }
 
@@ -46,6 +54,7 @@ impl XdsKind {
             Self::RouteTable => "rds",
             Self::Endpoints => "eds",
             Self::Secret => "sds",
+            Self::Filter => "ecds",
         }
     }
 
@@ -92,6 +101,7 @@ impl Subscription {
             XdsKind::RouteTable => layout.rds(&self.name),
             XdsKind::Endpoints => layout.eds(&self.name),
             XdsKind::Secret => layout.sds(&self.name),
+            XdsKind::Filter => layout.ecds(&self.name),
         }
     }
 
@@ -103,6 +113,10 @@ impl Subscription {
             XdsKind::Clusters => Some("cluster_manager.cds".to_owned()),
             XdsKind::Endpoints => Some(format!("cluster.{}", stat_name(&self.name))),
             XdsKind::Secret => Some(format!("sds.{}", stat_name(&self.name))),
+            XdsKind::Filter => Some(format!(
+                "extension_config_discovery.http_filter.{}",
+                stat_name(&self.name)
+            )),
             XdsKind::RouteTable => None,
         }
     }

@@ -65,7 +65,8 @@ pub fn difference(from: &Snapshot, to: &Snapshot) -> BundleDifference {
             || from.rotation != to.rotation
             || from.tracing != to.tracing
             || from.log_output != to.log_output
-            || from.measured_routes != to.measured_routes,
+            || from.measured_routes != to.measured_routes
+            || from.rate_limits != to.rate_limits,
     }
 }
 

@@ -45,6 +45,7 @@ impl ConfigBuilder {
             tracing,
             log_output,
             measured_routes,
+            rate_limits,
         } = piece;
         for table in route_tables {
             let RouteTable {
@@ -82,6 +83,7 @@ impl ConfigBuilder {
         rest.tracing = rest.tracing.take().or(tracing);
         rest.log_output = rest.log_output.take().or(log_output);
         rest.measured_routes.extend(measured_routes);
+        rest.rate_limits.extend(rate_limits);
     }
 
     /// Returns the canonical configuration.

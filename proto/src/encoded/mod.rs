@@ -28,8 +28,8 @@ use crate::keys::KeyPair;
 use crate::refusal;
 use crate::schema::route::Action;
 use crate::schema::{
-    Backend, DirectResponse, Edge, EndpointSet, KeyRef, Port, Rotation, RouteTable, Snapshot,
-    Transport, TrustBundle, VirtualHost,
+    Backend, DirectResponse, Edge, EndpointSet, KeyRef, Port, RateLimit, Rotation, RouteTable,
+    Snapshot, Transport, TrustBundle, VirtualHost,
 };
 use crate::wire::{self, numbers};
 
@@ -47,6 +47,7 @@ pub struct EncodedSnapshot {
     edge: Edge,
     rotation: Rotation,
     measured_routes: Arc<[String]>,
+    rate_limits: Arc<[RateLimit]>,
     /// Shared by all versions with the same key pairs.
     keys: Arc<[KeyPair]>,
 }
@@ -76,12 +77,12 @@ impl EncodedSnapshot {
             edge: snapshot.edge.unwrap_or_default(),
             rotation: snapshot.rotation.unwrap_or_default(),
             measured_routes: snapshot.measured_routes.as_slice().into(),
+            rate_limits: snapshot.rate_limits.as_slice().into(),
             keys: keys.into(),
         }
     }
 
-    /// Returns the snapshot with these key pairs, which must be those that it references, in its
-    /// order.
+    /// Returns the snapshot with these key pairs: those that it references, in its order.
     #[must_use]
     pub fn with_keys(self, keys: Vec<KeyPair>) -> Self {
         let ports = decoded(&self.parts.ahead).ports;
@@ -181,6 +182,11 @@ impl EncodedSnapshot {
     /// Returns the names of the routes with separate request counts.
     pub fn measured_routes(&self) -> &[String] {
         &self.measured_routes
+    }
+
+    /// Returns the limits of requests, by name.
+    pub fn rate_limits(&self) -> &[RateLimit] {
+        &self.rate_limits
     }
 
     /// Decodes the references to key pairs.
@@ -451,6 +457,7 @@ mod tests {
                 not_on_host: true,
                 ..LogOutput::default()
             }),
+            rate_limits: Vec::new(),
             measured_routes: vec![name(), "other".to_owned()],
         };
         let encoded = encode(&snapshot);
@@ -635,6 +642,7 @@ mod tests {
                 rotation: Some(Rotation { bundle_overlap_ms: 7 }),
                 tracing: Some(Tracing { http: true, ..Tracing::default() }),
                 log_output: Some(LogOutput { not_on_host: true, ..LogOutput::default() }),
+                rate_limits: named(6).map(|name| RateLimit { name, ..RateLimit::default() }).collect(),
                 measured_routes: named(8).collect(),
             };
             digest::canonicalize(&mut snapshot);

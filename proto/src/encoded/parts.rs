@@ -48,6 +48,7 @@ impl Parts {
             tracing,
             log_output,
             measured_routes,
+            rate_limits,
         } = snapshot;
         // Encode each field separately: building a Snapshot for each part would clone its values.
         let (mut ahead, mut behind) = (Vec::new(), Vec::new());
@@ -71,6 +72,7 @@ impl Parts {
                 &mut behind,
             );
         }
+        wire::append_messages(numbers::snapshot::RATE_LIMITS, rate_limits, &mut behind);
         Self {
             ahead: ahead.into(),
             route_tables: encoded(numbers::snapshot::ROUTE_TABLES, route_tables),

@@ -96,6 +96,7 @@ pub(super) fn split_config(
         tracing,
         log_output,
         measured_routes,
+        rate_limits,
     } = config;
     let head = Snapshot {
         gateway: gateway.clone(),
@@ -108,6 +109,7 @@ pub(super) fn split_config(
         tracing: tracing.clone(),
         log_output: log_output.clone(),
         measured_routes: measured_routes.clone(),
+        rate_limits: rate_limits.clone(),
         ..Snapshot::default()
     };
     let known: HashMap<[u8; 32], &ConfigShard> =

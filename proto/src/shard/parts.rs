@@ -23,12 +23,14 @@ pub(super) fn halves(mut piece: Snapshot) -> Option<(Snapshot, Snapshot)> {
             .iter()
             .map(Message::encoded_len)
             .sum::<usize>(),
+        piece.rate_limits.iter().map(Message::encoded_len).sum(),
     ];
     let counts = [
         piece.trust_bundles.len(),
         piece.keys.len(),
         hosts(&piece).map(|it| it.routes.len().max(1)).sum(),
         piece.backends.len(),
+        piece.rate_limits.len(),
     ];
     // Only the piece without a bucket contains the Gateway's name.
     let has_head = !piece.gateway.is_empty();
@@ -42,7 +44,8 @@ pub(super) fn halves(mut piece: Snapshot) -> Option<(Snapshot, Snapshot)> {
         0 => rest.trust_bundles = piece.trust_bundles.split_off(middle),
         1 => rest.keys = piece.keys.split_off(middle),
         2 => rest.route_tables = split_off_routes(&mut piece.route_tables, middle),
-        _ => rest.backends = piece.backends.split_off(middle),
+        3 => rest.backends = piece.backends.split_off(middle),
+        _ => rest.rate_limits = piece.rate_limits.split_off(middle),
     }
     Some((piece, rest))
 }

@@ -33,7 +33,7 @@ fn objects() -> Vec<Value> {
         {"conditions": [{"prefix": "/teapot"}], "directResponsePolicy": {"statusCode": 418}},
         {"conditions": [{"prefix": "/gone"}], "services": to("absent")},
         {"conditions": [{"prefix": "/limited"}], "services": to("a"),
-            "rateLimitPolicy": {"local": {"requests": 1, "unit": "hour"}}},
+            "rateLimitPolicy": {"global": {"descriptors": [{"entries": []}]}}},
         {"conditions": [{"prefix": "/headers"}], "services": to("b"),
             "requestHeadersPolicy": {"set": [{"name": "x-ns", "value": "%CONTOUR_NAMESPACE%"}]}},
     ]);

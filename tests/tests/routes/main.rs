@@ -18,6 +18,7 @@ mod ingresses;
 mod l4_routes;
 mod layers;
 mod listener_sets;
+mod rate_limits;
 mod regexes;
 mod retries_and_sessions;
 mod route_filters;

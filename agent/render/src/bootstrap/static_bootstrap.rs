@@ -6,12 +6,14 @@
 use bytes::Bytes;
 use envoy_types::pb::envoy::config::bootstrap::v3::{Bootstrap, bootstrap::StaticResources};
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, cluster};
-use envoy_types::pb::envoy::config::core::v3::{TransportSocket, transport_socket};
+use envoy_types::pb::envoy::config::core::v3::{
+    TransportSocket, TypedExtensionConfig, transport_socket,
+};
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::config::listener::v3::{Listener, filter};
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
-    HttpConnectionManager, http_connection_manager::RouteSpecifier,
+    HttpConnectionManager, http_connection_manager::RouteSpecifier, http_filter,
 };
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CommonTlsContext, DownstreamTlsContext, Secret, UpstreamTlsContext,
@@ -32,6 +34,7 @@ pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
         clusters,
         endpoints,
         secrets,
+        filters,
         // Validation does not depend on the shares.
         shares: _,
         problems: _,
@@ -39,7 +42,9 @@ pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
         in_files: _,
         subscriptions: _,
     } = rendered;
-    let listeners = listeners.iter().map(|it| listener(it, route_tables));
+    let listeners = listeners
+        .iter()
+        .map(|it| listener(it, route_tables, filters));
     let clusters = clusters.iter().map(|it| cluster(it, endpoints));
     let secrets = secrets.iter().map(|it| Secret::decode(&*it.bytes));
     let bootstrap = Bootstrap {
@@ -55,13 +60,26 @@ pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
     Ok(bootstrap.encode_to_vec().into())
 }
 
-/// Returns a listener with its route tables inline.
-fn listener(resource: &Resource, tables: &[Resource]) -> Result<Listener, DecodeError> {
+/// Returns a listener with its route tables and filters inline.
+fn listener(
+    resource: &Resource,
+    tables: &[Resource],
+    filters: &[Resource],
+) -> Result<Listener, DecodeError> {
     let mut listener = Listener::decode(&*resource.bytes)?;
     for chain in &mut listener.filter_chains {
         for filter in &mut chain.filters {
             if let Some(filter::ConfigType::TypedConfig(config)) = &mut filter.config_type {
                 change(config, |manager: &mut HttpConnectionManager| {
+                    for it in &mut manager.http_filters {
+                        if let Some(resource) = find(filters, &it.name) {
+                            let inline = TypedExtensionConfig::decode(&*resource.bytes)?;
+                            let config = inline
+                                .typed_config
+                                .map(http_filter::ConfigType::TypedConfig);
+                            it.config_type = config;
+                        }
+                    }
                     let Some(RouteSpecifier::Rds(rds)) = &manager.route_specifier else {
                         return Ok(());
                     };

@@ -42,6 +42,7 @@ pub fn routes_after(
         tracing: None,
         log_output: None,
         measured_routes: now.measured_routes(),
+        rate_limits: now.rate_limits(),
         subscriptions: Subscriptions::default(),
         secrets: &[],
         clusters: &rendered.clusters,
@@ -161,6 +162,7 @@ pub fn endpoints_after(
         tracing: None,
         log_output: None,
         measured_routes: &[],
+        rate_limits: &[],
         secrets: &[],
         route_tables: &[],
     };

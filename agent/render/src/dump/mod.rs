@@ -11,7 +11,9 @@ mod tests;
 
 use envoy_types::pb::envoy::config::bootstrap::v3::Bootstrap;
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
-use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
+use envoy_types::pb::envoy::config::core::v3::{
+    DataSource, TypedExtensionConfig, data_source::Specifier,
+};
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
@@ -64,7 +66,7 @@ pub enum DumpError {
     Yaml(String),
 }
 
-/// Returns the resources under `listeners`, `routes`, `clusters`, `endpoints` and `secrets`, each
+/// Returns the resources under `listeners`, `routes`, `clusters`, `endpoints`, `filters` and `secrets`, each
 /// sorted by name.
 pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, DumpError> {
     let Rendered {
@@ -73,6 +75,7 @@ pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, DumpError
         clusters,
         endpoints,
         secrets,
+        filters,
         // Belongs to the host, not to the served configuration.
         shares: _,
         problems: _,
@@ -89,6 +92,7 @@ pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, DumpError
         "routes": list::<RouteConfiguration>(route_tables)?,
         "clusters": without_keys(list::<Cluster>(clusters)?, redact),
         "endpoints": list::<ClusterLoadAssignment>(endpoints)?,
+        "filters": list::<TypedExtensionConfig>(filters)?,
         "secrets": secrets.collect::<Result<Vec<_>, DumpError>>()?,
     }))
 }

@@ -127,6 +127,13 @@ fn composite(filter: ExtAuthz) -> Any {
         }),
         ..Default::default()
     };
+    pack_any(CompositePerRoute {
+        matcher: Some(always(action)),
+    })
+}
+
+/// Returns a matcher with this action for all requests.
+pub(crate) fn always(action: ExecuteFilterAction) -> Matcher {
     let always = matcher::OnMatch {
         on_match: Some(matcher::on_match::OnMatch::Action(ActionConfig {
             name: "ask".to_owned(),
@@ -134,12 +141,10 @@ fn composite(filter: ExtAuthz) -> Any {
         })),
         ..Default::default()
     };
-    pack_any(CompositePerRoute {
-        matcher: Some(Matcher {
-            on_no_match: Some(Box::new(always)),
-            ..Default::default()
-        }),
-    })
+    Matcher {
+        on_no_match: Some(Box::new(always)),
+        ..Default::default()
+    }
 }
 
 /// Returns a route's configuration of [`FILTER`] without a service.

@@ -37,7 +37,7 @@ use prost::encoding::encode_varint;
 use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
 use sesame_proto::schema::{Edge, ForwardClientCertificate, VirtualHost};
 
-use super::{auth_headers, cors, external_auth, matches, sessions, tracing};
+use super::{auth_headers, cors, external_auth, matches, rate_limits, sessions, tracing};
 use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
 use crate::{config_sources, wrappers};
@@ -67,7 +67,7 @@ pub(crate) fn render(
         forwarded_certificate(forwarded);
     let manager = HttpConnectionManager {
         stat_prefix: format!("{}-{}", place.protocol, place.port),
-        http_filters: http_filters(),
+        http_filters: http_filters(context),
         route_specifier: table_in_file(table, context),
         // The connection's peer is the client, unless trusted proxies report another address.
         use_remote_address: wrappers::boolean(true),
@@ -315,6 +315,7 @@ fn malformed_authorities() -> HttpFault {
 /// | header mutation, then set filter state to clear the cached route | virtual hosts of listeners with filters | clients must not set headers of these services, nor choose a route by them |
 /// | external authorization, in a place for each filter of a listener | the same | headers that it sets may affect routing |
 /// | CORS | routes with CORS | answers preflights before any other filter can reject them |
+/// | rate limits | routes with limits of requests | many wrong guesses must not reach a service that checks credentials |
 /// | header mutation | routes with external authorization | only the service may set its headers |
 /// | external authorization | routes with it | nothing is done for requests that it rejects |
 /// | header to metadata | routes with session persistence | reads the session, which the router balances by |
@@ -323,7 +324,7 @@ fn malformed_authorities() -> HttpFault {
 /// Disabled unless the route or virtual host configures them, so that other routes pay nothing. The
 /// list never depends on the snapshot, because changing it would drain the connections of every
 /// hostname on the port.
-fn http_filters() -> Vec<HttpFilter> {
+fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
     let on = |name: &str, config: Any| HttpFilter {
         name: name.to_owned(),
         config_type: Some(http_filter::ConfigType::TypedConfig(config)),
@@ -349,6 +350,7 @@ fn http_filters() -> Vec<HttpFilter> {
     let of_listeners = places.map(|place| authorization(&external_auth::of_listener(place)));
     let of_routes = [
         off(cors::FILTER, pack_any(Cors::default())),
+        rate_limits::in_file(&context.options.layout),
         headers(auth_headers::FILTER),
         authorization(external_auth::FILTER),
         off(sessions::FILTER, pack_any(HeaderToMetadata::default())),

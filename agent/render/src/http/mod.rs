@@ -13,9 +13,11 @@ mod hashing;
 pub(crate) mod hcm;
 pub(crate) mod headers;
 mod internal_redirect;
+
 mod matches;
 mod mirrors;
 mod paths;
+pub(crate) mod rate_limits;
 mod redirects;
 mod refusing;
 mod retries;

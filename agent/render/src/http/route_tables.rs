@@ -20,7 +20,7 @@ use sesame_proto::wire::append;
 
 use super::answers::answer;
 use super::routes::{self, HostOfRoutes, RenderedRoute};
-use super::{auth_headers, cors, external_auth, headers, refusing, retries, sessions};
+use super::{auth_headers, cors, external_auth, headers, rate_limits, refusing, retries, sessions};
 use crate::context::RenderContext;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
@@ -351,6 +351,7 @@ fn listener_filters(
     filters.extend(
         [
             (cors::FILTER, cors::idle()),
+            (rate_limits::FILTER, external_auth::idle()),
             (auth_headers::FILTER, auth_headers::idle()),
             (external_auth::FILTER, external_auth::idle()),
             (sessions::FILTER, sessions::idle()),

@@ -16,7 +16,7 @@ use super::backend_rewrites::RequestPart;
 use super::forward::{self, changes_request};
 use super::headers::{self, HeaderChanges};
 use super::sessions::{self, SessionParts};
-use super::{auth_headers, cors, external_auth, matches, redirects, refusing};
+use super::{auth_headers, cors, external_auth, matches, rate_limits, redirects, refusing};
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 
@@ -55,6 +55,8 @@ pub(crate) fn render(
         cors,
         grpc,
         external_auth,
+        // The frame reads them.
+        rate_limits: _,
     } = route;
     let route_match = matches::render(path.as_ref(), method, headers, query_params, *grpc);
     let consequence = refusing::consequence(route);
@@ -84,7 +86,7 @@ pub(crate) fn render(
     };
     let routes = authorized
         .unwrap_or(Ok(()))
-        .and_then(|()| frame.routes(host, &rule_request, context, problems));
+        .and_then(|()| frame.limited(host, &rule_request, context, problems));
     let routes = problems
         .value(name, routes, "its requests are answered with 500")
         .unwrap_or_else(|| vec![frame.with(answer(refusal::HTTP))]);
@@ -122,6 +124,22 @@ struct RouteFrame<'r> {
 }
 
 impl RouteFrame<'_> {
+    /// Returns the routes with the limits of their requests, or an error if one cannot be counted.
+    fn limited(
+        &self,
+        host: HostOfRoutes<'_>,
+        rule_request: &HeaderChanges,
+        context: &RenderContext<'_>,
+        problems: &mut RenderProblems,
+    ) -> Result<Vec<RenderedRoute>, String> {
+        let limits = rate_limits::of_route(&self.route.rate_limits, context.rate_limits)?;
+        let mut routes = self.routes(host, rule_request, context, problems)?;
+        if let Some(limits) = limits {
+            routes.iter_mut().for_each(|route| limits.apply(route));
+        }
+        Ok(routes)
+    }
+
     /// Returns the routes with the route's action, or an error if Envoy cannot express it.
     fn routes(
         &self,

@@ -9,6 +9,7 @@ use sesame_proto::schema::{
 };
 
 use super::backend_settings::hash_policies;
+use super::everything::EVERY_CLIENT;
 use super::parts::{API, WEB, forward, header, route, to};
 
 pub(super) fn every_route() -> Vec<Route> {
@@ -123,6 +124,7 @@ pub(super) fn every_route() -> Vec<Route> {
                 })),
                 max_body_bytes: 1024,
             })),
+            rate_limits: vec![EVERY_CLIENT.into()],
         },
         Route {
             path: Some(PathMatch {

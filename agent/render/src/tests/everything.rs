@@ -3,14 +3,18 @@
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{
     AppProtocol, Backend, BackendTls, Endpoint, EndpointSet, ForwardClientCertificate, KeyRef,
-    L4Route, Listener, Port, Protocol, Route, RouteTable, Snapshot, TlsTermination, Transport,
-    TrustBundle, VirtualHost, WeightedBackend, tls_termination::Version,
+    L4Route, Listener, Port, Protocol, RateLimit, RateLimitKey, Route, RouteTable, Snapshot,
+    TlsTermination, Transport, TrustBundle, VirtualHost, WeightedBackend, rate_limit_key::Kind,
+    tls_termination::Version,
 };
 use sesame_proto::tls_parameters::CIPHER_SUITES;
 
 use super::backend_settings::{balancer, breaker, health_check, outlier};
 use super::every_route::every_route;
-use super::parts::{API, WEB, key_pair, pem, to};
+use super::parts::{API, WEB, header, key_pair, pem, to};
+
+/// A limit with every field.
+pub(crate) const EVERY_CLIENT: &str = "HTTPProxy/ns/a/routes/0/rateLimit";
 
 /// TLS termination with every parameter set.
 pub(crate) fn parameters() -> TlsTermination {
@@ -270,6 +274,29 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
         tracing: None,
         log_output: None,
         measured_routes: Vec::new(),
+        rate_limits: vec![
+            RateLimit {
+                name: EVERY_CLIENT.into(),
+                requests: 100,
+                per_ms: 60_000,
+                burst: 20,
+                keys: [
+                    Kind::ClientAddress(true),
+                    Kind::RequestHeader("x-key".into()),
+                ]
+                .map(|kind| RateLimitKey { kind: Some(kind) })
+                .into(),
+                status: 503,
+                response_headers: vec![header("x-limit", "100%")],
+            },
+            RateLimit {
+                name: "HTTPProxy/ns/all/rateLimit".into(),
+                requests: u32::MAX,
+                per_ms: 1_000,
+                burst: 1,
+                ..RateLimit::default()
+            },
+        ],
     };
     (snapshot, keys)
 }

@@ -256,6 +256,8 @@ fn route(names: Vec<String>) -> impl Strategy<Value = Route> {
             |(name, path, method, (header, query), action, headers, cors, grpc, external_auth)| {
                 Route {
                     external_auth: external_auth.map(Box::new),
+                    // As often missing as not.
+                    rate_limits: vec![method.clone()],
                     name,
                     path: path.map(|kind| PathMatch { kind: Some(kind) }),
                     method,

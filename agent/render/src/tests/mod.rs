@@ -9,6 +9,7 @@ pub(crate) mod everything;
 mod hostile;
 mod left_out;
 pub(crate) mod parts;
+mod rate_limits;
 mod rendering;
 mod routes;
 mod tls_parameters;

@@ -47,8 +47,8 @@ pub struct ProxyHost {
     pub authorization: Option<Noted>,
     /// CORS for all routes.
     pub cors_policy: Option<ProxyCors>,
-    /// Not served; protects.
-    pub rate_limit_policy: Option<Noted>,
+    /// Limits of requests.
+    pub rate_limit_policy: Option<ProxyRateLimits>,
     /// Not served; protects.
     pub jwt_providers: Vec<ProxyJwtProvider>,
     /// Not served; protects.
@@ -207,8 +207,8 @@ pub struct ProxyRoute {
     pub response_headers_policy: Option<ProxyHeaders>,
     /// Not served.
     pub cookie_rewrite_policies: Vec<Noted>,
-    /// Not served; protects.
-    pub rate_limit_policy: Option<Noted>,
+    /// Limits of requests.
+    pub rate_limit_policy: Option<ProxyRateLimits>,
     /// A redirect, instead of Services.
     pub request_redirect_policy: Option<ProxyRedirect>,
     /// An answer, instead of Services.
@@ -221,6 +221,42 @@ pub struct ProxyRoute {
     pub ip_allow_policy: Vec<Noted>,
     /// Not served; protects.
     pub ip_deny_policy: Vec<Noted>,
+}
+
+/// `RateLimitPolicy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyRateLimits {
+    /// A limit that each proxy counts.
+    pub local: Option<ProxyLocalRateLimit>,
+    /// Limits that a service counts.
+    pub global: Option<ProxyGlobalRateLimits>,
+}
+
+/// `LocalRateLimitPolicy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyLocalRateLimit {
+    /// Number of requests in each unit of time.
+    pub requests: i64,
+    /// `second`, `minute` or `hour`.
+    pub unit: String,
+    /// Number of additional requests.
+    pub burst: i64,
+    /// Status of refused requests; 429 when absent.
+    pub response_status_code: Option<i64>,
+    /// Headers of responses to refused requests.
+    pub response_headers_to_add: Vec<ProxyHeader>,
+}
+
+/// `GlobalRateLimitPolicy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyGlobalRateLimits {
+    /// True if the descriptors of the virtual host do not apply.
+    pub disabled: bool,
+    /// Not served; protect.
+    pub descriptors: Vec<Noted>,
 }
 
 /// `AuthorizationPolicy`.

@@ -34,6 +34,10 @@ pub(super) fn of(
         }
         filters.push(filter("CORS", cors_effect(&cors, request, expressions)));
     }
+    filters.extend(route.rate_limits.iter().map(|name| {
+        let effect = format!("requests beyond the limit {name} are refused");
+        filter("RateLimit", effect)
+    }));
     filters.extend(route.external_auth.as_deref().map(authorized));
     let forward = match &route.action {
         Some(Action::Forward(forward)) => Some(forward),

@@ -13,6 +13,7 @@ mod forwarding;
 mod header_policies;
 mod health_checks;
 mod load_balancing;
+mod rate_limits;
 mod roots;
 mod rules;
 mod services;
@@ -301,6 +302,7 @@ fn rules<'w>(
         let unknown = unknown.clone().or_else(of_route);
         let host = root.virtualhost;
         let mut read = self::rules::read(index, route, route_match, host, unknown, &mut cx);
+        read.limit(root, place, (index, route));
         read.rule.first = place.number;
         for (words, why) in read.errors {
             details.error(&place.name, words, format!("routes[{index}]: {why}"));

@@ -74,7 +74,7 @@ fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
         tls: _,
         authorization,
         cors_policy: _,
-        rate_limit_policy,
+        rate_limit_policy: _,
         jwt_providers,
         ip_allow_policy,
         ip_deny_policy,
@@ -105,9 +105,6 @@ fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
     ];
     if lists.iter().any(|list| !list.is_empty()) {
         return unsupported("IPFilterError", "ipAllowPolicy or ipDenyPolicy");
-    }
-    if rate_limit_policy.is_some() || route.rate_limit_policy.is_some() {
-        return unsupported("RouteError", "rateLimitPolicy");
     }
     None
 }

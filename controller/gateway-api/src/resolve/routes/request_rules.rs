@@ -119,6 +119,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 response_headers: response_headers.map(Box::new),
                 cors: cors.map(Box::new),
                 external_auth: external_auth.map(Box::new),
+                rate_limits: Vec::new(),
                 protects,
             },
             references,

@@ -4,6 +4,7 @@
 //! the traffic, as an error.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use sesame_proto::expressions::{Answer, MOST_OF_ROUTE};
 use sesame_proto::schema::WeightedBackend;
@@ -123,6 +124,8 @@ pub(crate) struct CheckedRule {
     pub(crate) response_headers: Option<Box<schema::HeaderModifier>>,
     pub(crate) cors: Option<Box<schema::Cors>>,
     pub(crate) external_auth: Option<Box<schema::ExternalAuth>>,
+    /// At most [`schema::RateLimit::MAX_OF_ROUTE`], with the same answer. Only if it forwards.
+    pub(crate) rate_limits: Vec<Arc<schema::RateLimit>>,
     /// True if it may protect something. Then requests that it loses must not reach another route.
     pub(crate) protects: bool,
 }
@@ -172,6 +175,7 @@ impl CheckedRule {
             response_headers: None,
             cors: None,
             external_auth: None,
+            rate_limits: Vec::new(),
             protects: true,
         }
     }
@@ -205,6 +209,7 @@ impl CheckedRule {
             response_headers: self.response_headers.as_deref(),
             cors: self.cors.as_deref(),
             external_auth: self.external_auth.as_deref(),
+            rate_limits: self.rate_limits.len(),
         });
         self.matches.iter().map(move |it| {
             let path = Some(&it.path);
@@ -228,6 +233,18 @@ impl Rules {
                 .fold(0, u64::saturating_add),
             Self::Connections(_) => 0,
         }
+    }
+
+    /// Returns the limits of their requests.
+    pub(crate) fn rate_limits(&self) -> impl Iterator<Item = &schema::RateLimit> {
+        let rules = match self {
+            Self::Requests(rules) => rules.as_slice(),
+            Self::Connections(_) => &[],
+        };
+        rules
+            .iter()
+            .flat_map(|rule| &rule.rate_limits)
+            .map(Arc::as_ref)
     }
 
     /// Returns true if they take every request of a virtual host, regardless of other routes.

@@ -3,7 +3,7 @@
 
 mod upstreams;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{self, BackendTls, Snapshot, TlsTermination};
@@ -62,6 +62,7 @@ pub(crate) fn assemble<'w>(
     let mut accepted = served.iter().filter(|it| it.gateway.accepted.good());
     let gateway = accepted.next()?.gateway;
     let mut tables = tables::build(listeners(together), routes, room, findings);
+    let rate_limits = rate_limits(listeners(together), routes);
     let meshes = || served.iter().filter_map(|it| it.gateway.mesh.as_ref());
     let tls = meshes().map(|it| (it.gateway.as_str(), it.tls())).collect();
     let mut tracing = gateway.tracing.traces.clone();
@@ -124,6 +125,7 @@ pub(crate) fn assemble<'w>(
             tracing,
             log_output,
             measured_routes: gateway.settings.measured_routes.clone(),
+            rate_limits,
         },
         gateway: name,
         keys: certificates
@@ -157,6 +159,19 @@ fn listeners<'a, 'w>(
         let listeners = it.listeners.iter();
         listeners.filter(|attached| it.gateway.has_in_snapshot(attached.listener))
     })
+}
+
+/// Returns the limits of all routes of the listeners. It does not matter whether others take their
+/// requests, so that a change of those does not change the limits.
+fn rate_limits<'a>(
+    listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
+    routes: &Routes<'_>,
+) -> Vec<schema::RateLimit> {
+    let attached = listeners.flat_map(|listener| &listener.attachments);
+    let routes = attached.filter_map(|attachment| routes.get(attachment.route));
+    let limits = routes.flat_map(|route| route.rules.rate_limits());
+    let by_name: BTreeMap<&str, _> = limits.map(|limit| (limit.name.as_str(), limit)).collect();
+    by_name.into_values().cloned().collect()
 }
 
 /// Returns the names of the keys for clients and for backends.

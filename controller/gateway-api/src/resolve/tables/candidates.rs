@@ -53,6 +53,7 @@ impl MatchCandidate<'_> {
             response_headers,
             cors,
             external_auth,
+            rate_limits,
             protects: _,
         } = self.rule;
         let name = format!("{}/rules/{index}/matches/{match_}", self.route.provenance);
@@ -84,6 +85,7 @@ impl MatchCandidate<'_> {
             external_auth: external_auth
                 .as_deref()
                 .map(|auth| Box::new(reached_by.external_auth(auth.clone()))),
+            rate_limits: rate_limits.iter().map(|it| it.name.clone()).collect(),
         }
     }
 

@@ -7,6 +7,7 @@ mod gateways_of_a_class;
 mod http_proxies;
 mod http_proxy_clients;
 mod http_proxy_includes;
+mod http_proxy_limits;
 mod http_proxy_routes;
 mod http_proxy_services;
 mod http_proxy_tcp;

@@ -1,0 +1,329 @@
+//! Limits of requests, which Envoy counts in token buckets.
+//!
+//! Envoy refills the buckets in a route's configuration on every change of its route table. So all
+//! buckets are in one filter with a file of its own, and routes refer to them by name. A change of
+//! that file refills them all. Each connection manager counts separately.
+//!
+//! A filter has one answer to refused requests. So the limits with the same answer are in a filter,
+//! and a route names the one to run.
+
+use std::collections::{BTreeMap, HashMap};
+
+use envoy_types::pb::envoy::config::core::v3::{
+    ExtensionConfigSource, RuntimeFractionalPercent, TypedExtensionConfig,
+};
+use envoy_types::pb::envoy::config::route::v3::rate_limit::Action;
+use envoy_types::pb::envoy::config::route::v3::rate_limit::action::{
+    ActionSpecifier, GenericKey, RemoteAddress, RequestHeaders,
+};
+use envoy_types::pb::envoy::config::route::v3::{RateLimit as OfRequest, route};
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::{
+    LocalRateLimitDescriptor, rate_limit_descriptor::Entry,
+};
+use envoy_types::pb::envoy::extensions::filters::http::composite::v3::{
+    Composite, CompositePerRoute, ExecuteFilterAction, FilterChainConfiguration,
+};
+use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::LocalRateLimit;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpFilter, http_filter,
+};
+use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, HttpStatus, TokenBucket};
+use envoy_types::pb::google::protobuf::Any;
+use envoy_types::util::pack_any;
+use prost::{Message as _, Name as _};
+use sesame_proto::digest::sha256;
+use sesame_proto::schema::{HeaderModifier, Port, RateLimit, RateLimitKey, rate_limit_key::Kind};
+
+use super::routes::RenderedRoute;
+use super::{external_auth, headers};
+use crate::context::RenderContext;
+use crate::layout::{XdsLayout, file_name};
+use crate::rendered::{RenderProblems, Resource};
+use crate::{config_sources, wrappers};
+
+/// The name of the filter, and the key of a route's configuration.
+pub(crate) const FILTER: &str = "rate_limits";
+
+/// Keys in the descriptor of a request.
+const LIMIT: &str = "limit";
+const CLIENT_ADDRESS: &str = "remote_address";
+
+/// Values of keys that Envoy remembers in each connection manager, divided among the limits. Beyond
+/// this number it forgets the one that was seen longest ago.
+const REMEMBERED: usize = 65_536;
+
+/// Shortest and longest interval in milliseconds: Envoy's limit, and a year.
+const INTERVAL_MS: std::ops::RangeInclusive<u64> = 50..=366 * 24 * 3_600_000;
+
+/// Returns the filter, whose configuration is in a file. If Envoy cannot read that file, routes with
+/// limits answer 500, and others are served.
+pub(crate) fn in_file(layout: &XdsLayout) -> HttpFilter {
+    HttpFilter {
+        name: FILTER.to_owned(),
+        disabled: true,
+        config_type: Some(http_filter::ConfigType::ConfigDiscovery(
+            ExtensionConfigSource {
+                config_source: Some(config_sources::file(&layout.ecds(FILTER))),
+                type_urls: vec![Composite::type_url()],
+                ..Default::default()
+            },
+        )),
+        ..Default::default()
+    }
+}
+
+/// Returns the configuration of the filter, or `None` if there is no HTTP listener, which reads it.
+pub(crate) fn render(
+    ports: &[Port],
+    context: &RenderContext<'_>,
+    problems: &mut RenderProblems,
+) -> Option<Resource> {
+    let mut listeners = ports.iter().flat_map(|port| &port.listeners);
+    if !listeners.any(|listener| !listener.route_table.is_empty()) {
+        return None;
+    }
+    let usable = usable(context.rate_limits);
+    let without_requests = "requests that need it are answered with 500";
+    for limit in context.rate_limits.iter().skip(usable.len()) {
+        let most = RateLimit::MAX;
+        problems.add(
+            &limit.name,
+            format!("at most {most} limits are allowed; {without_requests}"),
+        );
+    }
+    let mut by_answer: BTreeMap<String, LocalRateLimit> = BTreeMap::new();
+    let keyed = usable.iter().filter(|limit| !limit.keys.is_empty()).count();
+    for limit in usable {
+        let filter = filter(limit, keyed).map_err(|why| format!("limit of requests: {why}"));
+        let filter = problems.value(&limit.name, filter, without_requests);
+        if let Some(filter) = filter {
+            let of_answer = by_answer.entry(answer(limit)).or_insert(filter);
+            of_answer.descriptors.push(bucket(limit));
+        }
+    }
+    let mut value = Vec::new();
+    for (answer, filter) in by_answer {
+        let chain = FilterChainConfiguration {
+            typed_config: vec![TypedExtensionConfig {
+                name: "envoy.filters.http.local_ratelimit".to_owned(),
+                typed_config: Some(pack_any(filter)),
+            }],
+        };
+        // One entry at a time, because prost writes the entries of a map in random order.
+        let one = Composite {
+            named_filter_chains: HashMap::from([(answer, chain)]),
+            ..Default::default()
+        };
+        one.encode_raw(&mut value);
+    }
+    let config = TypedExtensionConfig {
+        name: FILTER.to_owned(),
+        typed_config: Some(Any {
+            type_url: Composite::type_url(),
+            value,
+        }),
+    };
+    Some(Resource {
+        name: FILTER.to_owned(),
+        bytes: config.encode_to_vec().into(),
+    })
+}
+
+/// Returns the limits that are not too many.
+fn usable(limits: &[RateLimit]) -> &[RateLimit] {
+    limits.get(..RateLimit::MAX).unwrap_or(limits)
+}
+
+/// Returns the name of the filter with a limit's answer.
+fn answer(limit: &RateLimit) -> String {
+    let answer = RateLimit {
+        status: limit.status,
+        response_headers: limit.response_headers.clone(),
+        ..Default::default()
+    };
+    let mut digest = sha256(&answer.encode_to_vec());
+    digest.truncate(32);
+    digest
+}
+
+/// Returns the filter with a limit's answer, without buckets, or an error if Envoy refuses the
+/// limit. `keyed` is the number of limits with keys.
+fn filter(limit: &RateLimit, keyed: usize) -> Result<LocalRateLimit, String> {
+    let RateLimit {
+        name,
+        requests,
+        per_ms,
+        burst: _,
+        keys,
+        status,
+        response_headers,
+    } = limit;
+    if *requests == 0 {
+        return Err("0 requests; at least one is needed".to_owned());
+    }
+    if !INTERVAL_MS.contains(per_ms) {
+        let (least, most) = INTERVAL_MS.into_inner();
+        return Err(format!(
+            "interval of {per_ms} ms; {least} to {most} are allowed"
+        ));
+    }
+    if *status != 0 && !RateLimit::is_status(*status) {
+        return Err(format!("status {status} is unknown to Envoy"));
+    }
+    let (most_keys, most_headers) = (RateLimit::MAX_KEYS, RateLimit::MAX_HEADERS);
+    if keys.len() > most_keys || response_headers.len() > most_headers {
+        return Err(format!(
+            "at most {most_keys} keys and {most_headers} response headers are allowed"
+        ));
+    }
+    for RateLimitKey { kind } in keys {
+        match kind {
+            Some(Kind::ClientAddress(_)) => {}
+            Some(Kind::RequestHeader(header)) => headers::check_name(header)
+                .map_err(|why| format!("key of header `{header}`: {why}"))?,
+            None => return Err("a key has no kind".to_owned()),
+        }
+    }
+    let modifier = HeaderModifier {
+        set: response_headers.clone(),
+        ..Default::default()
+    };
+    let mut problems = RenderProblems::default();
+    let response = headers::changes(name, Some(&modifier), &mut problems);
+    if let Some(problem) = problems.distinct().first() {
+        return Err(problem.message.clone());
+    }
+    let kept = (REMEMBERED / keyed.next_power_of_two().max(1)).max(1);
+    Ok(LocalRateLimit {
+        stat_prefix: FILTER.to_owned(),
+        status: (*status != 0).then(|| HttpStatus {
+            code: i32::try_from(*status).unwrap_or_default(),
+        }),
+        filter_enabled: Some(always()),
+        filter_enforced: Some(always()),
+        response_headers_to_add: response.add,
+        // Requests without a limit's keys are not limited.
+        always_consume_default_token_bucket: wrappers::boolean(false),
+        max_dynamic_descriptors: wrappers::uint32(u32::try_from(kept).unwrap_or(u32::MAX)),
+        ..Default::default()
+    })
+}
+
+fn always() -> RuntimeFractionalPercent {
+    RuntimeFractionalPercent {
+        default_value: Some(FractionalPercent {
+            numerator: 100,
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+/// Returns the bucket of a limit. An entry without a value gets a bucket for each value.
+fn bucket(limit: &RateLimit) -> LocalRateLimitDescriptor {
+    let entry = |key: &str, value: String| Entry {
+        key: key.to_owned(),
+        value,
+    };
+    let own = entry(LIMIT, file_name(&limit.name));
+    let keys = limit.keys.iter().map(|key| match &key.kind {
+        Some(Kind::RequestHeader(header)) => entry(header, String::new()),
+        Some(Kind::ClientAddress(_)) | None => entry(CLIENT_ADDRESS, String::new()),
+    });
+    LocalRateLimitDescriptor {
+        entries: std::iter::once(own).chain(keys).collect(),
+        token_bucket: Some(TokenBucket {
+            max_tokens: limit.requests.saturating_add(limit.burst),
+            tokens_per_fill: wrappers::uint32(limit.requests),
+            fill_interval: wrappers::milliseconds(limit.per_ms),
+        }),
+        ..Default::default()
+    }
+}
+
+/// The limits of a route.
+pub(crate) struct CountedRequests {
+    limits: Vec<OfRequest>,
+    config: Any,
+}
+
+/// Returns the limits of a route, or `None` if it has none. Fails if one cannot be counted, because
+/// the route must then not be served.
+pub(crate) fn of_route(
+    names: &[String],
+    all: &[RateLimit],
+) -> Result<Option<CountedRequests>, String> {
+    let [first, ..] = names else {
+        return Ok(None);
+    };
+    if names.len() > RateLimit::MAX_OF_ROUTE {
+        return Err(format!(
+            "{} limits of requests; at most {} are allowed",
+            names.len(),
+            RateLimit::MAX_OF_ROUTE
+        ));
+    }
+    let all = usable(all);
+    let mut answers = Vec::new();
+    let mut limits = Vec::new();
+    for name in names {
+        let place = all.binary_search_by(|limit| limit.name.cmp(name));
+        let limit = place.ok().and_then(|place| all.get(place));
+        let limit = limit.ok_or_else(|| format!("there is no limit of requests `{name}`"))?;
+        filter(limit, 0).map_err(|why| format!("limit of requests `{name}`: {why}"))?;
+        answers.push(answer(limit));
+        limits.push(of_request(limit));
+    }
+    answers.dedup();
+    let [answer] = answers.as_slice() else {
+        return Err(format!(
+            "limit of requests `{first}` and another one of the route have different answers"
+        ));
+    };
+    let action = ExecuteFilterAction {
+        filter_chain_name: answer.clone(),
+        ..Default::default()
+    };
+    Ok(Some(CountedRequests {
+        limits,
+        config: pack_any(CompositePerRoute {
+            matcher: Some(external_auth::always(action)),
+        }),
+    }))
+}
+
+/// Returns how a request's descriptor is made. It has none if a header is missing.
+fn of_request(limit: &RateLimit) -> OfRequest {
+    let own = ActionSpecifier::GenericKey(GenericKey {
+        descriptor_key: LIMIT.to_owned(),
+        descriptor_value: file_name(&limit.name),
+        ..Default::default()
+    });
+    let keys = limit.keys.iter().map(|key| match &key.kind {
+        Some(Kind::RequestHeader(header)) => ActionSpecifier::RequestHeaders(RequestHeaders {
+            header_name: header.clone(),
+            descriptor_key: header.clone(),
+            ..Default::default()
+        }),
+        Some(Kind::ClientAddress(_)) | None => {
+            ActionSpecifier::RemoteAddress(RemoteAddress::default())
+        }
+    });
+    let actions = std::iter::once(own).chain(keys).map(|specifier| Action {
+        action_specifier: Some(specifier),
+    });
+    OfRequest {
+        actions: actions.collect(),
+        ..Default::default()
+    }
+}
+
+impl CountedRequests {
+    /// Limits the requests of a route, if it forwards them. Envoy limits no others.
+    pub(crate) fn apply(&self, rendered: &mut RenderedRoute) {
+        if let Some(route::Action::Route(action)) = &mut rendered.route.action {
+            action.rate_limits.clone_from(&self.limits);
+            rendered.filters.insert(FILTER, self.config.clone());
+        }
+    }
+}

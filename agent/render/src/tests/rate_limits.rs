@@ -1,0 +1,136 @@
+//! Limits of requests as Envoy's messages.
+
+use serde_json::{Value, json};
+use sesame_proto::schema::{RateLimit, Route, route::Action};
+
+use super::everything::{EVERY_CLIENT, everything};
+use super::parts::{WEB, forward, options, route, to};
+use crate::layout::file_name;
+use crate::rendered::RenderProblem;
+use crate::{dump, render};
+
+/// A route with these limits.
+fn limited(limits: &[&str]) -> Route {
+    Route {
+        rate_limits: limits.iter().map(|&name| name.to_owned()).collect(),
+        ..route("one", "/a", Action::Forward(forward(&[to(WEB, 1)])))
+    }
+}
+
+fn limit(name: &str) -> RateLimit {
+    RateLimit {
+        name: name.into(),
+        requests: 5,
+        per_ms: 1_000,
+        ..RateLimit::default()
+    }
+}
+
+/// Returns the filter with the limits, the only route, and the number of problems with limits.
+fn printed(route: Route, limits: Vec<RateLimit>) -> (Value, Value, usize) {
+    let (mut snapshot, keys) = everything();
+    snapshot.route_tables.truncate(1);
+    snapshot.route_tables[0].virtual_hosts.truncate(1);
+    snapshot.route_tables[0].virtual_hosts[0].external_auth = Vec::new();
+    snapshot.route_tables[0].virtual_hosts[0].routes = vec![route];
+    snapshot.rate_limits = limits;
+    let rendered = render(&snapshot, &keys, &options());
+    let printed = dump::resources(&rendered, dump::Redact::PrivateKeys).unwrap();
+    let route = &printed["routes"][0]["virtual_hosts"][0]["routes"][0];
+    let filter = printed["filters"][0]["typed_config"].clone();
+    let of_limits = |problem: &&RenderProblem| problem.message.contains("limit");
+    let problems = rendered.problems.iter().filter(of_limits).count();
+    (filter, route.clone(), problems)
+}
+
+#[test]
+fn route_names_buckets_of_the_filter() {
+    let (snapshot, _) = everything();
+    let (filter, route, problems) = printed(limited(&[EVERY_CLIENT]), snapshot.rate_limits);
+    assert_eq!(problems, 0);
+    let config = &route["typed_per_filter_config"]["rate_limits"];
+    let chain = &config["matcher"]["on_no_match"]["action"]["typed_config"]["filter_chain_name"];
+    let chains = filter["named_filter_chains"].as_object().unwrap();
+    assert_eq!(chains.len(), 2);
+    let own = &chains[chain.as_str().unwrap()]["typed_config"][0]["typed_config"];
+    let hash = file_name(EVERY_CLIENT);
+    assert_eq!(
+        own["descriptors"],
+        json!([{
+            "entries": [
+                {"key": "limit", "value": hash},
+                {"key": "remote_address"},
+                {"key": "x-key"},
+            ],
+            "token_bucket": {"max_tokens": 120, "tokens_per_fill": 100, "fill_interval": "60s"},
+        }])
+    );
+    assert_eq!(own["status"], json!({"code": "ServiceUnavailable"}));
+    assert_eq!(
+        route["route"]["rate_limits"],
+        json!([{"actions": [
+            {"generic_key": {"descriptor_key": "limit", "descriptor_value": hash}},
+            {"remote_address": {}},
+            {"request_headers": {"header_name": "x-key", "descriptor_key": "x-key"}},
+        ]}])
+    );
+}
+
+#[test]
+fn route_whose_limit_cannot_count_is_refused() {
+    let bad = |change: fn(&mut RateLimit)| {
+        let mut limit = limit("a");
+        change(&mut limit);
+        limit
+    };
+    let other = RateLimit {
+        status: 503,
+        ..limit("b")
+    };
+    for (names, limits) in [
+        (vec!["absent"], vec![limit("a")]),
+        (vec!["a"], vec![bad(|it| it.requests = 0)]),
+        (vec!["a"], vec![bad(|it| it.per_ms = 49)]),
+        (vec!["a"], vec![bad(|it| it.status = 200)]),
+        (
+            vec!["a"],
+            vec![bad(|it| it.keys = vec![Default::default()])],
+        ),
+        (vec!["a", "b"], vec![limit("a"), other]),
+        (vec!["a"; RateLimit::MAX_OF_ROUTE + 1], vec![limit("a")]),
+    ] {
+        let (_, route, problems) = printed(limited(&names), limits);
+        assert_eq!(route["direct_response"]["status"], 500, "{names:?}");
+        assert!(problems > 0, "{names:?}");
+    }
+    let (_, route, problems) = printed(limited(&["a", "b"]), vec![limit("a"), limit("b")]);
+    assert_eq!(
+        route["route"]["rate_limits"].as_array().map(Vec::len),
+        Some(2)
+    );
+    assert_eq!(problems, 0);
+}
+
+#[test]
+fn limits_beyond_the_most_are_left_out() {
+    let limits = (0..=RateLimit::MAX).map(|n| limit(&format!("{n:05}")));
+    let limits: Vec<RateLimit> = limits.collect();
+    let last = limits[RateLimit::MAX].name.clone();
+    let (filter, route, problems) = printed(limited(&[&last]), limits);
+    let chains = filter["named_filter_chains"].as_object().unwrap();
+    let chain = chains.values().next().unwrap();
+    let buckets = chain["typed_config"][0]["typed_config"]["descriptors"].as_array();
+    assert_eq!(buckets.map(Vec::len), Some(RateLimit::MAX));
+    assert_eq!(route["direct_response"]["status"], 500);
+    assert_eq!(problems, 2);
+}
+
+#[test]
+fn statuses_are_those_that_envoy_knows() {
+    use envoy_types::pb::envoy::r#type::v3::StatusCode;
+    for status in 400..600 {
+        let known = StatusCode::try_from(status).is_ok();
+        let status = u32::try_from(status).unwrap();
+        assert_eq!(RateLimit::is_status(status), known, "{status}");
+    }
+}
