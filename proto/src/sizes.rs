@@ -11,9 +11,9 @@ use crate::schema::path_match::Kind as PathKind;
 use crate::schema::route::Action;
 use crate::schema::{
     Cors, CorsOrigin, DirectResponse, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward,
-    HashPolicy, Header, HeaderModifier, HeaderPart, Mirror, PathModifier, Redirect, Retry, Route,
+    Header, HeaderModifier, HeaderPart, Mirror, PathModifier, Redirect, Retry, Route,
     SessionPersistence, StringMatch, UrlRewrite, WeightedBackend, cors_origin, external_auth,
-    hash_policy, header_part, path_modifier, session_persistence, string_match,
+    header_part, session_persistence, string_match,
 };
 
 /// Limit of one match for one hostname, in bytes. A smaller route fits into a shard even if it does
@@ -117,9 +117,7 @@ impl RuleSize {
             }
             RuleAnswer::Redirect(redirect) => (Answer::Redirected, 1, of_redirect(redirect), 0),
             RuleAnswer::Direct(response) => {
-                let body = response.map_or(0, |response| {
-                    text(&response.body).saturating_add(text(&response.content_type))
-                });
+                let body = response.map_or(0, of_message);
                 (Answer::Direct, 1, body, 0)
             }
         };
@@ -249,7 +247,7 @@ fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
         hash_policies,
     } = forward;
     let common = [
-        sum(hash_policies.iter().map(of_hash_policy)),
+        sum(hash_policies.iter().map(of_message)),
         internal_redirect
             .as_deref()
             .map_or(0, |_| INTERNAL_REDIRECT),
@@ -335,16 +333,6 @@ fn of_cors(cors: &Cors) -> u64 {
     sum(origins.chain(lists).chain([TEXT]))
 }
 
-fn of_hash_policy(policy: &HashPolicy) -> u64 {
-    let HashPolicy { kind, terminal: _ } = policy;
-    TEXT.saturating_add(match kind {
-        Some(hash_policy::Kind::Header(name) | hash_policy::Kind::QueryParameter(name)) => {
-            text(name)
-        }
-        Some(hash_policy::Kind::SourceAddress(_)) | None => 0,
-    })
-}
-
 fn of_session(session: &SessionPersistence) -> u64 {
     let SessionPersistence {
         kind,
@@ -384,14 +372,7 @@ fn of_rewrite(rewrite: &UrlRewrite) -> u64 {
 
 /// Counts a path twice, because it may need quoting.
 fn of_path(path: Option<&PathModifier>) -> u64 {
-    let text = match path.and_then(|path| path.kind.as_ref()) {
-        Some(path_modifier::Kind::Full(path) | path_modifier::Kind::Prefix(path)) => text(path),
-        Some(path_modifier::Kind::Regex(regex)) => {
-            text(&regex.pattern).saturating_add(text(&regex.substitution))
-        }
-        None => 0,
-    };
-    text.saturating_mul(2)
+    path.map_or(0, of_message).saturating_mul(2)
 }
 
 fn texts(list: &[String]) -> u64 {
@@ -400,6 +381,11 @@ fn texts(list: &[String]) -> u64 {
 
 fn text(text: &str) -> u64 {
     TEXT.saturating_add(count(text.len()))
+}
+
+/// Returns the size of a small message, whose encoding is no shorter in Envoy's configuration.
+fn of_message(message: &impl prost::Message) -> u64 {
+    TEXT.saturating_add(count(message.encoded_len()))
 }
 
 fn sum(sizes: impl IntoIterator<Item = u64>) -> u64 {

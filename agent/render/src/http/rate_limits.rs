@@ -1,7 +1,7 @@
 //! Limits of requests, which Envoy counts in token buckets.
 //!
-//! Envoy refills the buckets in a route's configuration on every change of its route table. So all
-//! buckets are in one filter with a file of its own, and routes refer to them by name. A change of
+//! Envoy refills the buckets in a route's configuration on every change of its route table. So one
+//! filter with a separate file has all buckets, and routes refer to them by name. A change of
 //! that file refills them all. Each connection manager counts separately.
 //!
 //! A filter has one answer to refused requests. So the limits with the same answer are in a filter,
@@ -72,7 +72,7 @@ pub(crate) fn in_file(layout: &XdsLayout) -> HttpFilter {
     }
 }
 
-/// Returns the configuration of the filter, or `None` if there is no HTTP listener, which reads it.
+/// Returns the configuration of the filter, or `None` without an HTTP listener, which reads it.
 pub(crate) fn render(
     ports: &[Port],
     context: &RenderContext<'_>,
@@ -269,7 +269,8 @@ pub(crate) fn of_route(
     for name in names {
         let place = all.binary_search_by(|limit| limit.name.cmp(name));
         let limit = place.ok().and_then(|place| all.get(place));
-        let limit = limit.ok_or_else(|| format!("there is no limit of requests `{name}`"))?;
+        let limit =
+            limit.ok_or_else(|| format!("the limit of requests `{name}` does not exist"))?;
         filter(limit, 0).map_err(|why| format!("limit of requests `{name}`: {why}"))?;
         answers.push(answer(limit));
         limits.push(of_request(limit));
@@ -292,7 +293,7 @@ pub(crate) fn of_route(
     }))
 }
 
-/// Returns how a request's descriptor is made. It has none if a header is missing.
+/// Returns how a request's descriptor is made. A request without one of the headers has no descriptor.
 fn of_request(limit: &RateLimit) -> OfRequest {
     let own = ActionSpecifier::GenericKey(GenericKey {
         descriptor_key: LIMIT.to_owned(),

@@ -78,7 +78,7 @@ pub struct FilterRedirect {
     pub status_code: Option<i32>,
 }
 
-/// Replacement of what a regular expression matches in a path. The query is kept.
+/// Replacement of the part of a path that a regular expression matches. The query is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FilterSubstitution {
