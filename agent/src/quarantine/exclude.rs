@@ -185,8 +185,8 @@ fn named_limits(limits: &[RateLimit], tables: &[RouteTable]) -> Vec<RateLimit> {
     let hosts = tables.iter().flat_map(|table| &table.virtual_hosts);
     let routes = hosts.flat_map(|host| &host.routes);
     let names: BTreeSet<&String> = routes.flat_map(|route| &route.rate_limits).collect();
-    let named = limits.iter().filter(|limit| names.contains(&limit.name));
-    named.cloned().collect()
+    let kept = limits.iter().filter(|limit| names.contains(&limit.name));
+    kept.cloned().collect()
 }
 
 fn without_sinks(mut output: LogOutput, gone: &Gone<'_>) -> LogOutput {

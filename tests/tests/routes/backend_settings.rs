@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::checks::Checks;
+use sesame_tests::client::Request;
 use sesame_tests::manifests::{
     edge, http_listener, http_proxy, ingress_class, plain_route, served, yaml,
 };
@@ -188,7 +189,7 @@ async fn annotation_limits_the_requests_of_a_service() {
     for (host, fails) in [("limited.test", true), ("free.test", false)] {
         agent.wait_ok(&agent.get(80, host, "/")).await;
         let requests: Vec<_> = (0..6).map(|_| agent.get(80, host, "/slow")).collect();
-        let replies = join_all(requests.iter().map(|it| it.send())).await;
+        let replies = join_all(requests.iter().map(Request::send)).await;
         let statuses: Vec<u16> = replies.iter().flatten().map(|it| it.status).collect();
         let served = statuses.contains(&200) && statuses.contains(&503) == fails;
         checks.that(served, format_args!("{host}: {statuses:?}"));

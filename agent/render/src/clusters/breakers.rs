@@ -42,21 +42,21 @@ pub(super) fn render(limits: &Limits, breaker: Option<&CircuitBreaker>) -> Circu
             max_pending_requests: least(*max_pending_requests, limits.waiting()),
             max_requests: least(*max_requests, MOST_IN_FLIGHT),
             max_retries: least(*max_retries, MOST_RETRIES),
-            retry_budget: retry_budget.as_ref().map(budget),
+            retry_budget: retry_budget.map(budget),
             ..Default::default()
         }],
         per_host_thresholds: per_endpoint.into_iter().collect(),
     }
 }
 
-fn budget(budget: &RetryBudget) -> EnvoyBudget {
+fn budget(budget: RetryBudget) -> EnvoyBudget {
     let RetryBudget {
         percent: of_requests,
         min_retries,
     } = budget;
     EnvoyBudget {
-        budget_percent: percent((*of_requests).clamp(1, 100)),
-        min_retry_concurrency: wrappers::uint32((*min_retries).min(MOST_RETRIES)),
+        budget_percent: percent(of_requests.clamp(1, 100)),
+        min_retry_concurrency: wrappers::uint32(min_retries.min(MOST_RETRIES)),
         ..Default::default()
     }
 }

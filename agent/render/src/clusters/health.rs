@@ -86,22 +86,22 @@ fn http_check(check: &HttpCheck, protocol: AppProtocol) -> Result<HttpHealthChec
             host => host.to_owned(),
         },
         path: path.clone(),
-        expected_statuses: statuses.map(range).collect::<Result<_, _>>()?,
+        expected_statuses: statuses.copied().map(range).collect::<Result<_, _>>()?,
         codec_client_type: codec.into(),
         ..Default::default()
     })
 }
 
-fn range(range: &StatusRange) -> Result<Int64Range, String> {
+fn range(range: StatusRange) -> Result<Int64Range, String> {
     let StatusRange { first, last } = range;
-    if *first < 100 || last < first || *last > 599 {
+    if first < 100 || last < first || last > 599 {
         return Err(format!(
             "statuses {first} to {last} of health checks: expected 100 to 599"
         ));
     }
     Ok(Int64Range {
-        start: i64::from(*first),
-        end: i64::from(*last) + 1,
+        start: i64::from(first),
+        end: i64::from(last) + 1,
     })
 }
 

@@ -88,11 +88,11 @@ pub(crate) fn render(
     let clusters = |all, of: &[&Resource]| {
         let namespaces: Vec<_> = of.iter().map(|it| vec![namespace(&it.name)]).collect();
         let shares = limits::shares(all, &namespaces);
-        let shared = of.iter().copied().zip(shares).filter(|(cluster, share)| {
+        let kept = of.iter().copied().zip(shares).filter(|(cluster, share)| {
             let own = own_limits.get(sessions::backend_of(&cluster.name));
             own.is_none_or(|own| own > share)
         });
-        let (of, shares): (Vec<&Resource>, Vec<u32>) = shared.unzip();
+        let (of, shares): (Vec<&Resource>, Vec<u32>) = kept.unzip();
         keyed(OF_CLUSTER, &of, &shares)
     };
     let mut fields = listeners(of_gateways, own);

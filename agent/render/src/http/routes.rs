@@ -135,7 +135,9 @@ impl RouteFrame<'_> {
         let limits = rate_limits::of_route(&self.route.rate_limits, context.rate_limits)?;
         let mut routes = self.routes(host, rule_request, context, problems)?;
         if let Some(limits) = limits {
-            routes.iter_mut().for_each(|route| limits.apply(route));
+            for route in &mut routes {
+                limits.apply(route);
+            }
         }
         Ok(routes)
     }

@@ -93,14 +93,14 @@ fn balance_and_checks_reach_the_cluster() {
         panic!("no slow start: {:?}", web.lb_config);
     };
     let slow = config.slow_start_config.unwrap();
-    assert_eq!(slow.aggression.unwrap().default_value, 1.5);
+    assert_eq!(slow.aggression.map(|it| it.default_value), Some(1.5));
     let check = &web.health_checks[0];
     assert_eq!(check.interval, check.no_traffic_interval);
     assert!(web.ignore_health_on_host_removal && web.common_lb_config.is_none());
     // A session whose endpoint has failed must not stay there.
     let session = cluster(&rendered, &format!("{WEB}/endpoint-of-session")).unwrap();
     let panic = session.common_lb_config.unwrap().healthy_panic_threshold;
-    assert_eq!(panic.unwrap().value, 0.0);
+    assert_eq!(panic.map(|it| it.value), Some(0.0));
 }
 
 #[test]

@@ -94,7 +94,9 @@ fn route_whose_limit_cannot_count_is_refused() {
         (vec!["a"], vec![bad(|it| it.status = 200)]),
         (
             vec!["a"],
-            vec![bad(|it| it.keys = vec![Default::default()])],
+            vec![bad(|it| {
+                it.keys = vec![sesame_proto::schema::RateLimitKey::default()];
+            })],
         ),
         (vec!["a", "b"], vec![limit("a"), other]),
         (vec!["a"; RateLimit::MAX_OF_ROUTE + 1], vec![limit("a")]),

@@ -37,8 +37,9 @@ pub(super) fn substituted(regex: &RegexSubstitution, path: &str) -> Option<Strin
             match byte {
                 b'\\' => {
                     let group = rest.next().map_or(0, |digit| usize::from(digit & 0xf));
-                    let group = groups.get(group);
-                    text.extend(group.iter().flat_map(|it| it.as_bytes()));
+                    if let Some(group) = groups.get(group) {
+                        text.extend_from_slice(group.as_bytes());
+                    }
                 }
                 byte => text.push(byte),
             }

@@ -29,10 +29,10 @@ impl BackendSettings {
             breaker,
             connect_timeout_ms,
         } = self;
-        let breaker = breaker.clone().or_else(|| annotated(service));
-        backend.load_balancer = load_balancer.clone().map(Box::new);
+        let breaker = breaker.or_else(|| annotated(service));
+        backend.load_balancer = load_balancer.map(Box::new);
         backend.health_check = health_check.clone().map(Box::new);
-        backend.outlier = outlier.clone().map(Box::new);
+        backend.outlier = outlier.map(Box::new);
         backend.breaker = breaker.map(Box::new);
         backend.connect_timeout_ms = *connect_timeout_ms;
         backend.load_balancer.is_some()
@@ -65,7 +65,9 @@ const ANNOTATIONS: [(&str, Limit); 5] = [
 fn annotated(service: &Metadata) -> Option<CircuitBreaker> {
     let mut breaker = CircuitBreaker::default();
     for (name, limit) in ANNOTATIONS {
-        if let Some(Ok(value)) = service.annotations.get(name).map(|it| it.parse()) {
+        if let Some(text) = service.annotations.get(name)
+            && let Ok(value) = text.parse()
+        {
             *limit(&mut breaker) = value;
         }
     }

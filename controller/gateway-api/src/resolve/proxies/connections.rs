@@ -126,7 +126,7 @@ pub(super) fn read<'w>(
         let ProxyService { name, .. } = service;
         let why = format!("service {name}: slowStartPolicy has no effect: {why}");
         warnings.push((("ServiceError", "SlowStartInvalid"), why));
-        of_strategy.cloned()
+        of_strategy.copied()
     });
     Ok(Connection {
         protocol,

@@ -170,7 +170,7 @@ pub(super) fn with_slow_start(
     service: &ProxyService,
     balancer: Option<&LoadBalancer>,
 ) -> Result<Option<LoadBalancer>, String> {
-    let balancer = balancer.cloned();
+    let balancer = balancer.copied();
     let Some(policy) = &service.slow_start_policy else {
         return Ok(balancer);
     };
