@@ -35,6 +35,9 @@ pub(super) fn into(
     } = check;
     let checker = match kind {
         Some(Kind::Http(http)) => HealthChecker::HttpHealthCheck(http_check(http, protocol)?),
+        Some(Kind::GrpcService(_)) if protocol != AppProtocol::Http2 => {
+            return Err("health checks of gRPC need HTTP/2".to_owned());
+        }
         Some(Kind::GrpcService(service)) => {
             check_value(service).map_err(|why| format!("service of health checks: {why}"))?;
             HealthChecker::GrpcHealthCheck(GrpcHealthCheck {

@@ -112,6 +112,11 @@ fn what_protects_and_is_not_supported_withholds_routes() {
         (
             "rateLimitPolicy: {local: {requests: 1, unit: second}}",
             "",
+            "web/a/80",
+        ),
+        (
+            "rateLimitPolicy: {global: {descriptors: [{entries: [{}]}]}}",
+            "",
             "500",
         ),
         (
