@@ -136,6 +136,16 @@ impl RateLimit {
     /// Largest number of response headers.
     pub const MAX_HEADERS: usize = 10;
 
+    /// Returns the limits that are in the order of their names and not too many. Envoy refuses two
+    /// limits with one name.
+    pub fn usable(limits: &[Self]) -> &[Self] {
+        let limits = limits.get(..Self::MAX).unwrap_or(limits);
+        let mut pairs = limits.windows(2);
+        let unsorted = pairs.position(|pair| matches!(pair, [a, b] if a.name >= b.name));
+        let sorted = unsorted.and_then(|last| limits.get(..=last));
+        sorted.unwrap_or(limits)
+    }
+
     /// Returns whether refused requests can have this status. The proxy has a list of statuses.
     pub fn is_status(status: u32) -> bool {
         matches!(status, 400..=417 | 421..=424 | 426 | 428 | 429 | 431 | 500..=508 | 510 | 511)

@@ -383,7 +383,7 @@ fn text(text: &str) -> u64 {
     TEXT.saturating_add(count(text.len()))
 }
 
-/// Returns the size of a small message, whose encoding is no shorter in Envoy's configuration.
+/// Returns the size of a small message, measured by its encoding in a snapshot.
 fn of_message(message: &impl prost::Message) -> u64 {
     TEXT.saturating_add(count(message.encoded_len()))
 }

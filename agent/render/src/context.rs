@@ -115,7 +115,7 @@ pub(crate) struct RenderContext<'a> {
     pub(crate) log_output: Option<&'a LogOutput>,
     /// The names of routes with separate statistics.
     pub(crate) measured_routes: &'a [String],
-    /// The limits of requests, sorted by name.
+    /// The usable limits of requests, sorted by name.
     pub(crate) rate_limits: &'a [RateLimit],
     pub(crate) subscriptions: Subscriptions<'a>,
     /// The key pairs and trust bundles, including inlined ones.
@@ -139,7 +139,7 @@ impl<'a> RenderContext<'a> {
             tracing: snapshot.tracing.as_ref(),
             log_output: snapshot.log_output.as_ref(),
             measured_routes: &snapshot.measured_routes,
-            rate_limits: &snapshot.rate_limits,
+            rate_limits: RateLimit::usable(&snapshot.rate_limits),
             subscriptions: budget::plan(
                 &snapshot.ports,
                 &snapshot.backends,

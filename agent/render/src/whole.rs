@@ -65,7 +65,7 @@ pub(crate) fn render_around<E>(
 ) -> Result<Rendered, E> {
     // `addresses` are only requested; in `options` the host sets the addresses it listens on, and
     // the certificates it trusts longer than declared. `edge`, `tracing`, `log_output` and
-    // `measured_routes` and `rate_limits` are in the context.
+    // `measured_routes` are in the context.
     let Snapshot {
         gateway: _,
         addresses: _,
@@ -81,7 +81,7 @@ pub(crate) fn render_around<E>(
         tracing: _,
         log_output: _,
         measured_routes: _,
-        rate_limits: _,
+        rate_limits,
     } = snapshot;
     let mut problems = RenderProblems::default();
     let secrets = secrets::render(snapshot, keys, options, &mut problems);
@@ -96,7 +96,7 @@ pub(crate) fn render_around<E>(
     let tables = tables(&context, &mut of_routes)?;
     context.route_tables = &tables;
     let listeners = listeners::render(ports, &context, &mut problems);
-    let filters = rate_limits::render(ports, &context, &mut problems);
+    let filters = rate_limits::render(ports, rate_limits, &context, &mut problems);
     problems.append(of_routes);
     let granted = &context.subscriptions;
     let inline = granted.inline_of(&backends);

@@ -15,12 +15,10 @@ pub fn route_filter_definition() -> Result<CustomResourceDefinition, serde_json:
         "message": "expected exactly one of directResponse, urlRewrite and requestRedirect",
     }]);
     let fields = &mut specification["properties"];
-    fields["directResponse"]["required"] = json!(["statusCode"]);
     fields["urlRewrite"]["x-kubernetes-validations"] = json!([{
         "rule": "has(self.regex) || has(self.hostFromHeader)",
         "message": "expected regex or hostFromHeader",
     }]);
-    fields["requestRedirect"]["required"] = json!(["regex"]);
     let redirect = &mut fields["requestRedirect"]["properties"];
     redirect["scheme"]["enum"] = json!(["http", "https"]);
     redirect["statusCode"]["enum"] = json!([301, 302, 303, 307, 308]);

@@ -8,7 +8,7 @@ mod route_table_patch;
 use std::sync::Arc;
 
 use sesame_proto::encoded::{EncodedSnapshot, EncodedTable};
-use sesame_proto::schema::{Backend, Edge, EndpointSet};
+use sesame_proto::schema::{Backend, Edge, EndpointSet, RateLimit};
 
 use crate::budget::Subscriptions;
 use crate::clusters::{self, endpoints};
@@ -42,7 +42,7 @@ pub fn routes_after(
         tracing: None,
         log_output: None,
         measured_routes: now.measured_routes(),
-        rate_limits: now.rate_limits(),
+        rate_limits: RateLimit::usable(now.rate_limits()),
         subscriptions: Subscriptions::default(),
         secrets: &[],
         clusters: &rendered.clusters,

@@ -66,8 +66,8 @@ pub enum DumpError {
     Yaml(String),
 }
 
-/// Returns the resources under `listeners`, `routes`, `clusters`, `endpoints`, `filters` and `secrets`, each
-/// sorted by name.
+/// Returns the resources under `listeners`, `routes`, `clusters`, `endpoints`, `filters` and
+/// `secrets`, each sorted by name.
 pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, DumpError> {
     let Rendered {
         listeners,

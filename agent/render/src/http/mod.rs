@@ -13,7 +13,6 @@ mod hashing;
 pub(crate) mod hcm;
 pub(crate) mod headers;
 mod internal_redirect;
-
 mod matches;
 mod mirrors;
 mod paths;

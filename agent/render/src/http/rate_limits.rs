@@ -72,9 +72,11 @@ pub(crate) fn in_file(layout: &XdsLayout) -> HttpFilter {
     }
 }
 
-/// Returns the configuration of the filter, or `None` without an HTTP listener, which reads it.
+/// Returns the configuration of the filter for all limits of a snapshot, or `None` without an HTTP
+/// listener, which reads it.
 pub(crate) fn render(
     ports: &[Port],
+    all: &[RateLimit],
     context: &RenderContext<'_>,
     problems: &mut RenderProblems,
 ) -> Option<Resource> {
@@ -82,13 +84,13 @@ pub(crate) fn render(
     if !listeners.any(|listener| !listener.route_table.is_empty()) {
         return None;
     }
-    let usable = usable(context.rate_limits);
+    let usable = context.rate_limits;
     let without_requests = "requests that need it are answered with 500";
-    for limit in context.rate_limits.iter().skip(usable.len()) {
+    for limit in all.iter().skip(usable.len()) {
         let most = RateLimit::MAX;
         problems.add(
             &limit.name,
-            format!("at most {most} limits are allowed; {without_requests}"),
+            format!("at most {most} limits with different names are allowed, in their order; {without_requests}"),
         );
     }
     let mut by_answer: BTreeMap<String, LocalRateLimit> = BTreeMap::new();
@@ -127,11 +129,6 @@ pub(crate) fn render(
         name: FILTER.to_owned(),
         bytes: config.encode_to_vec().into(),
     })
-}
-
-/// Returns the limits that are not too many.
-fn usable(limits: &[RateLimit]) -> &[RateLimit] {
-    limits.get(..RateLimit::MAX).unwrap_or(limits)
 }
 
 /// Returns the name of the filter with a limit's answer.
@@ -242,19 +239,18 @@ fn bucket(limit: &RateLimit) -> LocalRateLimitDescriptor {
 }
 
 /// The limits of a route.
+#[derive(Default)]
 pub(crate) struct CountedRequests {
     limits: Vec<OfRequest>,
-    config: Any,
+    /// `None` without limits.
+    config: Option<Any>,
 }
 
-/// Returns the limits of a route, or `None` if it has none. Fails if one cannot be counted, because
-/// the route must then not be served.
-pub(crate) fn of_route(
-    names: &[String],
-    all: &[RateLimit],
-) -> Result<Option<CountedRequests>, String> {
+/// Returns the limits of a route among the usable ones. Fails if one cannot be counted, because the
+/// route must then not be served.
+pub(crate) fn of_route(names: &[String], all: &[RateLimit]) -> Result<CountedRequests, String> {
     let [first, ..] = names else {
-        return Ok(None);
+        return Ok(CountedRequests::default());
     };
     if names.len() > RateLimit::MAX_OF_ROUTE {
         return Err(format!(
@@ -263,7 +259,6 @@ pub(crate) fn of_route(
             RateLimit::MAX_OF_ROUTE
         ));
     }
-    let all = usable(all);
     let mut answers = Vec::new();
     let mut limits = Vec::new();
     for name in names {
@@ -285,12 +280,12 @@ pub(crate) fn of_route(
         filter_chain_name: answer.clone(),
         ..Default::default()
     };
-    Ok(Some(CountedRequests {
+    Ok(CountedRequests {
         limits,
-        config: pack_any(CompositePerRoute {
+        config: Some(pack_any(CompositePerRoute {
             matcher: Some(external_auth::always(action)),
-        }),
-    }))
+        })),
+    })
 }
 
 /// Returns how a request's descriptor is made. A request without one of the headers has no descriptor.
@@ -320,11 +315,16 @@ fn of_request(limit: &RateLimit) -> OfRequest {
 }
 
 impl CountedRequests {
-    /// Limits the requests of a route, if it forwards them. Envoy limits no others.
-    pub(crate) fn apply(&self, rendered: &mut RenderedRoute) {
-        if let Some(route::Action::Route(action)) = &mut rendered.route.action {
-            action.rate_limits.clone_from(&self.limits);
-            rendered.filters.insert(FILTER, self.config.clone());
+    /// Limits the requests of these routes, if they forward them. Envoy limits no others.
+    pub(crate) fn apply(&self, routes: &mut [RenderedRoute]) {
+        let Some(config) = &self.config else {
+            return;
+        };
+        for RenderedRoute { route, filters } in routes {
+            if let Some(route::Action::Route(action)) = &mut route.action {
+                action.rate_limits.clone_from(&self.limits);
+                filters.insert(FILTER, config.clone());
+            }
         }
     }
 }

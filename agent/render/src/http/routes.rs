@@ -55,8 +55,7 @@ pub(crate) fn render(
         cors,
         grpc,
         external_auth,
-        // The frame reads them.
-        rate_limits: _,
+        rate_limits,
     } = route;
     let route_match = matches::render(path.as_ref(), method, headers, query_params, *grpc);
     let consequence = refusing::consequence(route);
@@ -86,7 +85,12 @@ pub(crate) fn render(
     };
     let routes = authorized
         .unwrap_or(Ok(()))
-        .and_then(|()| frame.limited(host, &rule_request, context, problems));
+        .and_then(|()| rate_limits::of_route(rate_limits, context.rate_limits))
+        .and_then(|limits| {
+            let mut routes = frame.routes(host, &rule_request, context, problems)?;
+            limits.apply(&mut routes);
+            Ok(routes)
+        });
     let routes = problems
         .value(name, routes, "its requests are answered with 500")
         .unwrap_or_else(|| vec![frame.with(answer(refusal::HTTP))]);
@@ -124,24 +128,6 @@ struct RouteFrame<'r> {
 }
 
 impl RouteFrame<'_> {
-    /// Returns the routes with the limits of their requests, or an error if one cannot be counted.
-    fn limited(
-        &self,
-        host: HostOfRoutes<'_>,
-        rule_request: &HeaderChanges,
-        context: &RenderContext<'_>,
-        problems: &mut RenderProblems,
-    ) -> Result<Vec<RenderedRoute>, String> {
-        let limits = rate_limits::of_route(&self.route.rate_limits, context.rate_limits)?;
-        let mut routes = self.routes(host, rule_request, context, problems)?;
-        if let Some(limits) = limits {
-            for route in &mut routes {
-                limits.apply(route);
-            }
-        }
-        Ok(routes)
-    }
-
     /// Returns the routes with the route's action, or an error if Envoy cannot express it.
     fn routes(
         &self,

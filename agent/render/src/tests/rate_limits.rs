@@ -114,6 +114,22 @@ fn route_whose_limit_cannot_count_is_refused() {
 }
 
 #[test]
+fn repeated_and_unsorted_limits_are_left_out() {
+    for names in [["b", "b"], ["b", "a"]] {
+        let limits: Vec<RateLimit> = names.map(limit).into();
+        let (filter, route, problems) = printed(limited(&names), limits.clone());
+        let chains = filter["named_filter_chains"].as_object().unwrap();
+        let chain = chains.values().next().unwrap();
+        let own = &chain["typed_config"][0]["typed_config"];
+        assert_eq!(own["descriptors"].as_array().map(Vec::len), Some(1));
+        assert_eq!(RateLimit::usable(&limits).len(), 1);
+        assert!(problems > 0);
+        let is_refused = route["direct_response"]["status"] == 500;
+        assert_eq!(is_refused, names == ["b", "a"], "{names:?}");
+    }
+}
+
+#[test]
 fn limits_beyond_the_most_are_left_out() {
     let limits = (0..=RateLimit::MAX).map(|n| limit(&format!("{n:05}")));
     let limits: Vec<RateLimit> = limits.collect();

@@ -123,7 +123,7 @@ pub(super) fn read<'w>(
     });
     let of_strategy = of_route.load_balancer.as_ref();
     let load_balancer = with_slow_start(service, of_strategy).unwrap_or_else(|why| {
-        let ProxyService { name, .. } = service;
+        let name = &service.name;
         let why = format!("service {name}: slowStartPolicy has no effect: {why}");
         warnings.push((("ServiceError", "SlowStartInvalid"), why));
         of_strategy.copied()

@@ -105,9 +105,12 @@ pub(super) fn of_connections(policy: Option<&ProxyLoadBalancer>) -> Balance {
 
 fn hashed(policies: &[ProxyHashPolicy]) -> Balance {
     let mut balance = Balance::by(Strategy::RingHash);
-    for (at, policy) in policies.iter().enumerate() {
+    let ignored = |at: usize, why: String| {
+        format!("loadBalancerPolicy.requestHashPolicies[{at}] has no effect: {why}")
+    };
+    let most = HashPolicy::MOST;
+    for (at, policy) in policies.iter().take(most).enumerate() {
         let read = match hash_policy(policy) {
-            _ if at >= HashPolicy::MOST => Err(format!("expected at most {}", HashPolicy::MOST)),
             Ok(read) if balance.hash_policies.iter().any(|it| it.kind == read.kind) => {
                 Err("an earlier one has the same value".to_owned())
             }
@@ -115,13 +118,12 @@ fn hashed(policies: &[ProxyHashPolicy]) -> Balance {
         };
         match read {
             Ok(policy) => balance.hash_policies.push(policy),
-            Err(why) => balance.warnings.push(format!(
-                "loadBalancerPolicy.requestHashPolicies[{at}] has no effect: {why}"
-            )),
+            Err(why) => balance.warnings.push(ignored(at, why)),
         }
-        if at >= HashPolicy::MOST {
-            break;
-        }
+    }
+    if policies.len() > most {
+        let why = ignored(most, format!("expected at most {most}"));
+        balance.warnings.push(why);
     }
     if balance.hash_policies.is_empty() {
         let why = "loadBalancerPolicy.strategy RequestHash has no valid requestHashPolicies; \

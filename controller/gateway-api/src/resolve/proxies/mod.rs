@@ -28,6 +28,7 @@ use sesame_proto::{refusal, schema};
 
 pub use self::connections::AuthorityRef;
 use self::details::Details;
+use self::rate_limits::HostLimits;
 pub(crate) use self::roots::FoundProxies;
 use self::roots::Root;
 use self::tcp::Connections;
@@ -286,6 +287,7 @@ fn rules<'w>(
         action: Action::respond(status),
         ..CheckedRule::refusing(index, vec![one_label.applied_to(route_match)])
     };
+    let limits = HostLimits::read(root);
     let mut cx = lookup.rule_context(owner);
     for (index, route) in place.routes.iter().enumerate().rev() {
         let route_match = match place.inherited.route(&route.conditions, cx.regexes) {
@@ -302,7 +304,7 @@ fn rules<'w>(
         let unknown = unknown.clone().or_else(of_route);
         let host = root.virtualhost;
         let mut read = self::rules::read(index, route, route_match, host, unknown, &mut cx);
-        read.limit(root, place, (index, route));
+        read.limit(&limits, place, (index, route));
         read.rule.first = place.number;
         for (words, why) in read.errors {
             details.error(&place.name, words, format!("routes[{index}]: {why}"));

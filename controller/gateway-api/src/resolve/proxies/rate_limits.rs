@@ -18,24 +18,70 @@ use crate::resolve::routes::rules::{Action, CheckedRule};
 use crate::resolve::syntax::limits;
 use crate::world::Kind;
 
+/// A limit; `None` if nothing is limited. A limit that cannot be counted is an error.
+type ReadLimit = Result<Option<Arc<RateLimit>>, RouteFault>;
+
+/// The limits of a virtual host, for routes without their own.
+pub(super) struct HostLimits {
+    local: ReadLimit,
+    /// True if a service would have to count.
+    by_service: bool,
+}
+
+impl HostLimits {
+    pub(super) fn read(root: &Root<'_>) -> Self {
+        let (local, by_service) = parts(root.virtualhost.rate_limit_policy.as_ref());
+        Self {
+            local: local.map_or(Ok(None), |local| read(&root.name, "rateLimit", local)),
+            by_service: by_service.unwrap_or_default(),
+        }
+    }
+}
+
+/// Returns the local limit of a policy, and, if the policy has global limits, whether a service would
+/// have to count.
+fn parts(policy: Option<&ProxyRateLimits>) -> (Option<&ProxyLocalRateLimit>, Option<bool>) {
+    let Some(ProxyRateLimits { local, global }) = policy else {
+        return (None, None);
+    };
+    let by_service = |global: &ProxyGlobalRateLimits| {
+        let ProxyGlobalRateLimits {
+            disabled,
+            descriptors,
+        } = global;
+        !disabled && !descriptors.is_empty()
+    };
+    (local.as_ref(), global.as_ref().map(by_service))
+}
+
 impl ReadRoute<'_> {
     /// Adds the limit of the route. A route whose limit cannot be counted answers with an error.
     pub(super) fn limit(
         &mut self,
-        root: &Root<'_>,
+        host: &HostLimits,
         place: &Place<'_>,
         (index, route): (usize, &ProxyRoute),
     ) {
-        let is_own = route.rate_limit_policy.as_ref();
-        let is_own = is_own.is_some_and(|policy| policy.local.is_some());
-        match of_route(root, place, (index, route)) {
-            _ if !self.errors.is_empty() => {}
-            Ok(Some(limit)) if matches!(self.rule.action, Action::Forward(_)) => {
-                self.rule.rate_limits.push(Arc::new(limit));
+        if !self.errors.is_empty() {
+            return;
+        }
+        let (own, by_service) = parts(route.rate_limit_policy.as_ref());
+        let limit = if by_service.unwrap_or(host.by_service) {
+            let why =
+                "rateLimitPolicy.global is not supported, because it needs a service that counts";
+            Err((("RouteError", "NotSupported"), why.to_owned()))
+        } else if let Some(own) = own {
+            read(&place.name, &format!("routes/{index}/rateLimit"), own)
+        } else {
+            host.local.clone()
+        };
+        match limit {
+            Ok(limit) if matches!(self.rule.action, Action::Forward(_)) => {
+                self.rule.rate_limits.extend(limit);
             }
             Ok(_) => {
                 let why = "rateLimitPolicy has no effect: only requests for services are limited";
-                let warning = is_own.then(|| (("SpecError", "IgnoredField"), why.to_owned()));
+                let warning = own.map(|_| (("SpecError", "IgnoredField"), why.to_owned()));
                 self.warnings.extend(warning);
             }
             Err((words, why)) => {
@@ -49,54 +95,22 @@ impl ReadRoute<'_> {
     }
 }
 
-/// Returns the limit of a route.
-fn of_route(
-    root: &Root<'_>,
-    place: &Place<'_>,
-    (index, route): (usize, &ProxyRoute),
-) -> Result<Option<RateLimit>, RouteFault> {
-    let parts = |policy: &'_ Option<ProxyRateLimits>| match policy {
-        Some(ProxyRateLimits { local, global }) => (local.clone(), global.clone()),
-        None => (None, None),
-    };
-    let (own, own_global) = parts(&route.rate_limit_policy);
-    let (of_host, of_host_global) = parts(&root.virtualhost.rate_limit_policy);
-    let of_host_global = of_host_global.filter(|_| own_global.is_none());
-    let counts = |global: &ProxyGlobalRateLimits| {
-        let ProxyGlobalRateLimits {
-            disabled,
-            descriptors,
-        } = global;
-        !disabled && !descriptors.is_empty()
-    };
-    if own_global.as_ref().is_some_and(counts) || of_host_global.as_ref().is_some_and(counts) {
-        let why = "rateLimitPolicy.global is not supported, because it needs a service that counts";
-        return Err((("RouteError", "NotSupported"), why.to_owned()));
-    }
-    let named = |name: &NamespacedName| Kind::HttpProxy.named(name.clone());
-    let (name, local, object) = match (own, of_host) {
-        (Some(own), _) => {
-            let name = format!("{}/routes/{index}/rateLimit", named(&place.name));
-            (name, own, &place.name)
-        }
-        (None, Some(local)) => (
-            format!("{}/rateLimit", named(&root.name)),
-            local,
-            &root.name,
-        ),
-        (None, None) => return Ok(None),
-    };
-    let fault = |why| {
+/// Reads a limit, whose name is the HTTPProxy and `place` in it.
+fn read(proxy: &NamespacedName, place: &str, local: &ProxyLocalRateLimit) -> ReadLimit {
+    let name = format!("{}/{place}", Kind::HttpProxy.named(proxy.clone()));
+    let limit = checked(name, local, &proxy.namespace);
+    limit.map(|limit| Some(Arc::new(limit))).map_err(|why| {
         let why = format!("rateLimitPolicy.local.{why}");
         (("RouteError", "RateLimitPolicyNotValid"), why)
-    };
-    read(name, local, &object.namespace)
-        .map(Some)
-        .map_err(fault)
+    })
 }
 
 /// Returns a limit with this name.
-fn read(name: String, local: ProxyLocalRateLimit, namespace: &str) -> Result<RateLimit, String> {
+fn checked(
+    name: String,
+    local: &ProxyLocalRateLimit,
+    namespace: &str,
+) -> Result<RateLimit, String> {
     let ProxyLocalRateLimit {
         requests,
         unit,
@@ -104,7 +118,7 @@ fn read(name: String, local: ProxyLocalRateLimit, namespace: &str) -> Result<Rat
         response_status_code,
         response_headers_to_add,
     } = local;
-    let requests = u32::try_from(requests).ok().filter(|it| *it > 0);
+    let requests = u32::try_from(*requests).ok().filter(|it| *it > 0);
     let requests = requests.ok_or("requests must be a number from 1 to 4294967295")?;
     let per_ms = match unit.as_str() {
         "second" => 1_000,
@@ -112,7 +126,7 @@ fn read(name: String, local: ProxyLocalRateLimit, namespace: &str) -> Result<Rat
         "hour" => 3_600_000,
         _ => return Err(format!("unit {unit:?}: expected second, minute or hour")),
     };
-    let burst = u32::try_from(burst).map_err(|_| format!("burst {burst}: expected 0 or more"))?;
+    let burst = u32::try_from(*burst).map_err(|_| format!("burst {burst}: expected 0 or more"))?;
     let status = match response_status_code.unwrap_or_default() {
         0 => 0,
         status => u32::try_from(status)
@@ -123,7 +137,7 @@ fn read(name: String, local: ProxyLocalRateLimit, namespace: &str) -> Result<Rat
     let count = response_headers_to_add.len();
     limits::entries("responseHeadersToAdd", count, 0..=RateLimit::MAX_HEADERS)?;
     let set = ProxyHeaders {
-        set: response_headers_to_add,
+        set: response_headers_to_add.clone(),
         remove: Vec::new(),
     };
     let headers = response_policy(Some(&set), namespace, None);

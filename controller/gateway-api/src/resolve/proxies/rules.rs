@@ -45,7 +45,7 @@ pub(super) fn read<'w>(
     let mut read = ReadRoute {
         rule: CheckedRule::refusing(index, vec![route_match]),
         errors: Vec::new(),
-        warnings: ignored(route),
+        warnings: ignored(route).into_iter().collect(),
         policed: Vec::new(),
     };
     let unknown = unknown.map(|why| (("SpecError", "UnknownField"), why));
@@ -109,12 +109,11 @@ fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
     None
 }
 
-/// Returns warnings about fields without effect.
-fn ignored(route: &ProxyRoute) -> Vec<RouteFault> {
+/// Returns a warning about a field without effect.
+fn ignored(route: &ProxyRoute) -> Option<RouteFault> {
     let is_set = !route.cookie_rewrite_policies.is_empty();
     let why = "cookieRewritePolicies is not supported and has no effect";
-    let warning = is_set.then(|| (("SpecError", "IgnoredField"), why.to_owned()));
-    warning.into_iter().collect()
+    is_set.then(|| (("SpecError", "IgnoredField"), why.to_owned()))
 }
 
 /// Returns warnings about variables in headers of the route and of its Services.
