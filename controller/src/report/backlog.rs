@@ -142,26 +142,8 @@ impl Backlog {
         self.open.extend(sets.map(key_of(Kind::ListenerSet)));
         self.open
             .extend(differences(&before.routes, &after.routes).cloned());
-        let policies = differences(&before.backend_tls_policies, &after.backend_tls_policies);
         self.open
-            .extend(policies.map(key_of(Kind::BackendTlsPolicy)));
-        let policies = differences(&before.gateway_mesh_policies, &after.gateway_mesh_policies);
-        self.open
-            .extend(policies.map(key_of(Kind::GatewayMeshPolicy)));
-        let policies = differences(&before.mesh_ocg_policies, &after.mesh_ocg_policies);
-        self.open.extend(policies.map(key_of(Kind::MeshOcgPolicy)));
-        let policies = differences(&before.x_telemetry_policies, &after.x_telemetry_policies);
-        self.open
-            .extend(policies.map(key_of(Kind::XTelemetryPolicy)));
-        let x_backends = differences(&before.x_backends, &after.x_backends);
-        self.open.extend(x_backends.map(key_of(Kind::XBackend)));
-        let (of_traffic, now) = (
-            &before.x_backend_traffic_policies,
-            &after.x_backend_traffic_policies,
-        );
-        let policies = differences(of_traffic, now);
-        self.open
-            .extend(policies.map(key_of(Kind::XBackendTrafficPolicy)));
+            .extend(differences(&before.policies, &after.policies).cloned());
         let merged = differences(&old.merged, &new.merged);
         self.open.extend(merged.map(key_of(Kind::Gateway)));
         let unpublishable = differences(&old.unpublishable, &new.unpublishable);

@@ -147,16 +147,9 @@ pub(super) fn compose(
             tell_listeners(key, &mut status.listeners, resolved, now);
             Status::ListenerSet(status)
         }
-        Kind::BackendTlsPolicy => Status::Policy(all.backend_tls_policies.get(&key.name)?.clone()),
-        Kind::GatewayMeshPolicy => policy(all.gateway_mesh_policies.get(&key.name)?, now),
-        Kind::XTelemetryPolicy => Status::Policy(all.x_telemetry_policies.get(&key.name)?.clone()),
-        Kind::XBackend => Status::Policy(all.x_backends.get(&key.name)?.clone()),
-        Kind::XBackendTrafficPolicy => {
-            Status::Policy(all.x_backend_traffic_policies.get(&key.name)?.clone())
-        }
-        Kind::MeshOcgPolicy => policy(all.mesh_ocg_policies.get(&key.name)?, now),
         Kind::Ingress => Status::Ingress(ingress(key, resolved, reports, now)?),
         Kind::HttpProxy => Status::HttpProxy(http_proxy(key, resolved, reports, now)?),
+        _ if all.policies.contains_key(key) => policy(all.policies.get(key)?, now),
         _ => {
             let mut status = all.routes.get(key)?.clone();
             let name = key.to_string();

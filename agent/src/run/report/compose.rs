@@ -193,8 +193,7 @@ fn with_expiry(mut resolution: Resolution, now: Timestamp) -> Resolution {
     }
     let gateways = resolution.statuses.gateways.values_mut();
     gateways.for_each(|status| status::tell_lapsed(&mut status.conditions, now));
-    let policies = resolution.statuses.gateway_mesh_policies.values_mut();
-    let policies = policies.chain(resolution.statuses.mesh_ocg_policies.values_mut());
+    let policies = resolution.statuses.policies.values_mut();
     for ancestor in policies.flat_map(|status| &mut status.ancestors) {
         status::tell_lapsed(&mut ancestor.conditions, now);
     }

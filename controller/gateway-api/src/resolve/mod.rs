@@ -72,7 +72,7 @@ use sesame_proto::provenance::Provenance;
 use crate::api::NamespacedName;
 use crate::expiry::{Expiry, ExpiryOf, ListenerExpiries};
 use crate::status::Statuses;
-use crate::world::{LastGoodKeys, ServedTogether, World};
+use crate::world::{Kind, LastGoodKeys, ServedTogether, World};
 
 /// The result of [`resolve`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -295,36 +295,56 @@ impl Resolver {
                 &proxies, &routes, &checked, &lost,
             ))
             .collect(),
-            backend_tls_policies: conditions::policies::statuses(
-                &attached,
-                &routes,
-                &backends.checked().tls_policies,
-                &mut cx,
-            ),
-            gateway_mesh_policies: conditions::mesh_policies::statuses(
-                &checked,
-                &mesh_policies,
-                &mesh_trust,
-                controller_name,
-            ),
-            mesh_ocg_policies: conditions::ocg_policies::statuses(&mesh_trust, controller_name),
-            x_telemetry_policies: conditions::telemetry_policies::statuses(
-                &checked,
-                &telemetry_policies,
-                controller_name,
-            ),
-            x_backends: conditions::x_backends::statuses(
-                &attached,
-                &routes,
-                &backends.checked().x_backends,
-                controller_name,
-            ),
-            x_backend_traffic_policies: conditions::x_backends::of_policies(
-                &attached,
-                &routes,
-                &backends.checked().traffic_policies,
-                controller_name,
-            ),
+            policies: conditions::policies::of_all_kinds([
+                (
+                    Kind::BackendTlsPolicy,
+                    conditions::policies::statuses(
+                        &attached,
+                        &routes,
+                        &backends.checked().tls_policies,
+                        &mut cx,
+                    ),
+                ),
+                (
+                    Kind::GatewayMeshPolicy,
+                    conditions::mesh_policies::statuses(
+                        &checked,
+                        &mesh_policies,
+                        &mesh_trust,
+                        controller_name,
+                    ),
+                ),
+                (
+                    Kind::MeshOcgPolicy,
+                    conditions::ocg_policies::statuses(&mesh_trust, controller_name),
+                ),
+                (
+                    Kind::XTelemetryPolicy,
+                    conditions::telemetry_policies::statuses(
+                        &checked,
+                        &telemetry_policies,
+                        controller_name,
+                    ),
+                ),
+                (
+                    Kind::XBackend,
+                    conditions::x_backends::statuses(
+                        &attached,
+                        &routes,
+                        &backends.checked().x_backends,
+                        controller_name,
+                    ),
+                ),
+                (
+                    Kind::XBackendTrafficPolicy,
+                    conditions::x_backends::of_policies(
+                        &attached,
+                        &routes,
+                        &backends.checked().traffic_policies,
+                        controller_name,
+                    ),
+                ),
+            ]),
         };
         let (settings, services) = publishing(&checked, &classes, options);
         let retained = gateways::merged::retained(&checked, &classes, options);

@@ -55,33 +55,9 @@ pub struct Statuses {
     /// Statuses of the routes that name such a Gateway or ListenerSet; only the entries that are ours.
     #[serde(serialize_with = "by_text")]
     pub routes: BTreeMap<ObjectKey, RouteStatus>,
-    /// Statuses of the BackendTLSPolicies for Services that such a Gateway sends to; only the entries that are ours.
-    #[serde(
-        rename = "backendTLSPolicies",
-        skip_serializing_if = "BTreeMap::is_empty",
-        serialize_with = "by_text"
-    )]
-    pub backend_tls_policies: BTreeMap<NamespacedName, PolicyStatus>,
-    /// Statuses of the GatewayMeshPolicies for such Gateways; only the entries that are ours.
+    /// Statuses of the policies and XBackends that affect such a Gateway; only the entries that are ours.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
-    pub gateway_mesh_policies: BTreeMap<NamespacedName, PolicyStatus>,
-    /// Statuses of the MeshOCGPolicies; only the entries that are ours.
-    #[serde(
-        rename = "meshOCGPolicies",
-        skip_serializing_if = "BTreeMap::is_empty",
-        serialize_with = "by_text"
-    )]
-    pub mesh_ocg_policies: BTreeMap<NamespacedName, PolicyStatus>,
-    /// Statuses of the XTelemetryPolicies for such Gateways; only the entries that are ours.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
-    pub x_telemetry_policies: BTreeMap<NamespacedName, PolicyStatus>,
-    /// Statuses of the XBackends that such a Gateway sends to; only the entries that are ours.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
-    pub x_backends: BTreeMap<NamespacedName, PolicyStatus>,
-    /// Statuses of the XBackendTrafficPolicies whose targets such a Gateway sends to; only our
-    /// entries.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
-    pub x_backend_traffic_policies: BTreeMap<NamespacedName, PolicyStatus>,
+    pub policies: BTreeMap<ObjectKey, PolicyStatus>,
 }
 
 /// `GatewayClassStatus`.

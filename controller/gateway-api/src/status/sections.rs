@@ -30,7 +30,7 @@ pub enum ObjectStatus<'a> {
     ListenerSet(&'a ListenerSetStatus),
     /// Status of a route of any kind.
     Route(&'a RouteStatus),
-    /// Status of a BackendTLSPolicy, GatewayMeshPolicy, MeshOCGPolicy, XTelemetryPolicy, XBackend or XBackendTrafficPolicy.
+    /// Status of a policy or XBackend.
     Policy(&'a PolicyStatus),
 }
 
@@ -70,12 +70,7 @@ impl Statuses {
             gateways,
             listener_sets,
             routes,
-            backend_tls_policies,
-            gateway_mesh_policies,
-            mesh_ocg_policies,
-            x_telemetry_policies,
-            x_backends,
-            x_backend_traffic_policies,
+            policies,
         } = self;
         let classes = gateway_classes
             .iter()
@@ -89,35 +84,13 @@ impl Statuses {
         let routes = routes
             .iter()
             .map(|(key, status)| (key.kind, &key.name, ObjectStatus::Route(status)));
-        let policies = backend_tls_policies
+        let policies = policies
             .iter()
-            .map(|(name, status)| (Kind::BackendTlsPolicy, name, ObjectStatus::Policy(status)));
-        let mesh_policies = gateway_mesh_policies
-            .iter()
-            .map(|(name, status)| (Kind::GatewayMeshPolicy, name, ObjectStatus::Policy(status)));
-        let ocg_policies = mesh_ocg_policies
-            .iter()
-            .map(|(name, status)| (Kind::MeshOcgPolicy, name, ObjectStatus::Policy(status)));
-        let telemetry_policies = x_telemetry_policies
-            .iter()
-            .map(|(name, status)| (Kind::XTelemetryPolicy, name, ObjectStatus::Policy(status)));
-        let x_backends = x_backends
-            .iter()
-            .map(|(name, status)| (Kind::XBackend, name, ObjectStatus::Policy(status)));
-        let traffic_policies = x_backend_traffic_policies.iter();
-        let traffic_policies = traffic_policies.map(|(name, status)| {
-            let kind = Kind::XBackendTrafficPolicy;
-            (kind, name, ObjectStatus::Policy(status))
-        });
+            .map(|(key, status)| (key.kind, &key.name, ObjectStatus::Policy(status)));
         classes
             .chain(gateways)
             .chain(sets)
             .chain(routes)
             .chain(policies)
-            .chain(mesh_policies)
-            .chain(ocg_policies)
-            .chain(telemetry_policies)
-            .chain(x_backends)
-            .chain(traffic_policies)
     }
 }

@@ -108,17 +108,11 @@ impl Statuses {
         let gateways = self.gateways.iter();
         let gateways = gateways.filter(|(_, status)| any(&status.conditions));
         let gateways = gateways.map(|(name, _)| Kind::Gateway.named(name.clone()));
-        let policies = [
-            (Kind::GatewayMeshPolicy, &self.gateway_mesh_policies),
-            (Kind::MeshOcgPolicy, &self.mesh_ocg_policies),
-        ];
-        let policies = policies.into_iter().flat_map(|(kind, policies)| {
-            let told = policies.iter().filter(|(_, status)| {
-                let mut ancestors = status.ancestors.iter();
-                ancestors.any(|ancestor| any(&ancestor.conditions))
-            });
-            told.map(move |(name, _)| kind.named(name.clone()))
+        let policies = self.policies.iter().filter(|(_, status)| {
+            let mut ancestors = status.ancestors.iter();
+            ancestors.any(|ancestor| any(&ancestor.conditions))
         });
+        let policies = policies.map(|(key, _)| key.clone());
         gateways.chain(policies).collect()
     }
 }

@@ -9,11 +9,25 @@ use crate::resolve::context::ResolveContext;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::AttachedGateway;
 use crate::status::{Condition, PolicyAncestorStatus, PolicyStatus, Verdict};
-use crate::world::Kind;
+use crate::world::{Kind, ObjectKey};
 
 /// Maximum number of ancestors, set by the API's schema. The writer of a status drops new ones
 /// beyond it.
 const MAX_ANCESTORS: usize = 16;
+
+type StatusesOfKind = BTreeMap<NamespacedName, PolicyStatus>;
+
+/// Returns the statuses of all kinds of policies by kind and name.
+pub(crate) fn of_all_kinds<const N: usize>(
+    kinds: [(Kind, StatusesOfKind); N],
+) -> BTreeMap<ObjectKey, PolicyStatus> {
+    let kinds = kinds.into_iter();
+    let statuses = kinds.flat_map(|(kind, statuses)| {
+        let statuses = statuses.into_iter();
+        statuses.map(move |(name, status)| (kind.named(name), status))
+    });
+    statuses.collect()
+}
 
 /// Returns the statuses of all policies that affect some Gateway.
 pub(crate) fn statuses(

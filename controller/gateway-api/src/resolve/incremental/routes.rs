@@ -167,23 +167,13 @@ fn differences(
         gateways: of_gateways,
         listener_sets,
         routes,
-        backend_tls_policies,
-        gateway_mesh_policies,
-        mesh_ocg_policies,
-        x_telemetry_policies,
-        x_backends,
-        x_backend_traffic_policies,
+        policies,
     } = statuses;
     let before = then.statuses;
     if gateway_classes != before.gateway_classes
         || of_gateways != before.gateways
         || listener_sets != before.listener_sets
-        || backend_tls_policies != before.backend_tls_policies
-        || gateway_mesh_policies != before.gateway_mesh_policies
-        || mesh_ocg_policies != before.mesh_ocg_policies
-        || x_telemetry_policies != before.x_telemetry_policies
-        || x_backends != before.x_backends
-        || x_backend_traffic_policies != before.x_backend_traffic_policies
+        || policies != before.policies
         || !routes.keys().eq(before.routes.keys())
         || gateways.len() != then.gateways.len()
         || problems != then.problems
