@@ -30,6 +30,7 @@ const RARE: &[&str] = &[
     "Backend.health_check",
     "Backend.outlier",
     "Backend.breaker",
+    "Backend.connections",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -61,7 +61,7 @@ impl InternalRedirect {
 }
 
 impl HashPolicy {
-    /// The most policies of a route.
+    /// The most policies of a backend.
     pub const MOST: usize = 16;
 }
 
@@ -78,6 +78,16 @@ impl HealthCheck {
     pub const MOST_THRESHOLD: u32 = 1_000;
     /// The most ranges of statuses.
     pub const MOST_STATUSES: usize = 16;
+}
+
+impl RetryBudget {
+    /// Largest number of concurrent retries that are always allowed.
+    pub const MOST: u32 = 1_024;
+}
+
+impl Keepalive {
+    /// Largest value of each field, in Linux.
+    pub const MOST: u32 = 32_767;
 }
 
 /// Longest interval or window of a backend's settings in milliseconds: a day.

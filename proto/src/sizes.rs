@@ -244,10 +244,8 @@ fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
         unavailable: _,
         stream_idle_timeout_ms: _,
         internal_redirect,
-        hash_policies,
     } = forward;
     let common = [
-        sum(hash_policies.iter().map(of_message)),
         internal_redirect
             .as_deref()
             .map_or(0, |_| INTERNAL_REDIRECT),

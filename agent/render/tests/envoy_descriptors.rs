@@ -24,7 +24,7 @@ use prost::Message as _;
 use sesame_kit::generated::is_requested;
 
 /// The messages that are rendered, directly or inside another one.
-const ROOTS: [&str; 42] = [
+const ROOTS: [&str; 46] = [
     ".envoy.config.bootstrap.v3.Bootstrap",
     ".envoy.config.cluster.v3.Cluster",
     ".envoy.config.core.v3.TypedExtensionConfig",
@@ -56,12 +56,16 @@ const ROOTS: [&str; 42] = [
     ".envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation",
     ".envoy.extensions.internal_redirect.previous_routes.v3.PreviousRoutesConfig",
     ".envoy.extensions.internal_redirect.safe_cross_scheme.v3.SafeCrossSchemeConfig",
+    ".envoy.extensions.load_balancing_policies.maglev.v3.Maglev",
+    ".envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash",
     ".envoy.extensions.matching.common_inputs.network.v3.SourcePortInput",
     ".envoy.extensions.matching.input_matchers.consistent_hashing.v3.ConsistentHashing",
     ".envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
     ".envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig",
     ".envoy.extensions.tracers.opentelemetry.samplers.v3.ParentBasedSamplerConfig",
     ".envoy.extensions.tracers.opentelemetry.samplers.v3.TraceIdRatioBasedSamplerConfig",
+    ".envoy.extensions.transport_sockets.proxy_protocol.v3.ProxyProtocolUpstreamTransport",
+    ".envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer",
     ".envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
     ".envoy.extensions.transport_sockets.tls.v3.Secret",
     ".envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",

@@ -72,7 +72,8 @@ impl<'a> Gone<'a> {
             health_check: _,
             outlier: _,
             breaker: _,
-            connect_timeout_ms: _,
+            connections: _,
+            panic_percent: _,
         } = backend;
         let mut causes = vec![
             Piece::Backend(name.clone()),

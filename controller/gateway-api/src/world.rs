@@ -17,11 +17,11 @@ use std::sync::Arc;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer};
 
 use crate::api::{
-    BackendTlsPolicy, ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass,
-    GatewayMeshPolicy, GrpcRoute, HttpProxy, HttpRoute, Ingress, IngressClass, ListenerSet,
-    MeshOcgPolicy, Metadata, Namespace, NamespacedName, Pod, ReferenceGrant, RouteFilter, Secret,
-    Service, SesameConfiguration, TcpRoute, TlsCertificateDelegation, TlsRoute, UdpRoute, XBackend,
-    XBackendTrafficPolicy, XMesh, XTelemetryPolicy,
+    BackendPolicy, BackendTlsPolicy, ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway,
+    GatewayClass, GatewayMeshPolicy, GrpcRoute, HttpProxy, HttpRoute, Ingress, IngressClass,
+    ListenerSet, MeshOcgPolicy, Metadata, Namespace, NamespacedName, Pod, ReferenceGrant,
+    RouteFilter, Secret, Service, SesameConfiguration, TcpRoute, TlsCertificateDelegation,
+    TlsRoute, UdpRoute, XBackend, XBackendTrafficPolicy, XMesh, XTelemetryPolicy,
 };
 
 pub use definitions::{
@@ -227,6 +227,7 @@ kinds! {
     UdpRoute(UdpRoute) in udp_routes, "UDPRoute" [] "UDPRoutes", GATEWAY_V1, false;
     ReferenceGrant(ReferenceGrant) in reference_grants, "ReferenceGrant" ["refgrant"] "ReferenceGrants", GATEWAY_V1_BETA, false;
     BackendTlsPolicy(BackendTlsPolicy) in backend_tls_policies, "BackendTLSPolicy" ["btlspolicy"] "BackendTLSPolicies", GATEWAY_TLS_POLICY, false;
+    BackendPolicy(BackendPolicy) in backend_policies, "BackendPolicy" ["bpolicy"] "BackendPolicies", SESAME, false;
     GatewayMeshPolicy(GatewayMeshPolicy) in gateway_mesh_policies, "GatewayMeshPolicy" ["gwmeshpolicy"] "GatewayMeshPolicies", SESAME, false;
     MeshOcgPolicy(MeshOcgPolicy) in mesh_ocg_policies, "MeshOCGPolicy" ["ocgpolicy"] "MeshOCGPolicies", SESAME, true;
     XMesh(XMesh) in x_meshes, "XMesh" ["mesh"] "XMeshes", EXPERIMENTAL, true;

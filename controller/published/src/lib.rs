@@ -20,24 +20,21 @@
 //! assert_ne!(agent_name(&edge, "Node_1"), agent_name(&edge, "node_1"));
 //! ```
 
-mod configuration_definition;
-mod contour_definitions;
 pub mod credential;
-mod definition_schema;
+mod definitions;
 mod gateway_agent;
 pub mod host_access;
 pub mod join_token;
 pub mod kubeconfig;
-mod mesh_policy_definition;
 pub mod names;
-mod route_filter_definition;
 
-pub use self::configuration_definition::configuration_definition;
-pub use self::contour_definitions::{certificate_delegation_definition, http_proxy_definition};
+pub use self::definitions::{
+    backend_policy_definition, certificate_delegation_definition, configuration_definition,
+    http_proxy_definition, mesh_ocg_policy_definition, mesh_policy_definition,
+    route_filter_definition,
+};
 pub use self::gateway_agent::{
     GatewayAgent, GatewayAgentSpec, GatewayAgentStatus, MAX_ENTRIES, MAX_REPORT_SECONDS,
     MAX_REPORTED_ADDRESSES, MAX_RULES, MAX_TEXT, RefusedListener, RefusedObject, RefusedRoute,
     RefusedRule, STATUS_MANAGER, UnshownCertificate, UnusableAddress,
 };
-pub use self::mesh_policy_definition::{mesh_ocg_policy_definition, mesh_policy_definition};
-pub use self::route_filter_definition::route_filter_definition;

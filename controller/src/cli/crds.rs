@@ -5,9 +5,9 @@ use kube::CustomResourceExt as _;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use sesame_published::{
-    GatewayAgent, certificate_delegation_definition, configuration_definition,
-    http_proxy_definition, mesh_ocg_policy_definition, mesh_policy_definition,
-    route_filter_definition,
+    GatewayAgent, backend_policy_definition, certificate_delegation_definition,
+    configuration_definition, http_proxy_definition, mesh_ocg_policy_definition,
+    mesh_policy_definition, route_filter_definition,
 };
 
 /// Returns all definitions of Sesame's own kinds as YAML.
@@ -17,6 +17,7 @@ pub(super) fn yaml() -> Result<String> {
         configuration_definition()?,
         mesh_policy_definition()?,
         mesh_ocg_policy_definition()?,
+        backend_policy_definition()?,
         route_filter_definition()?,
     ])
 }

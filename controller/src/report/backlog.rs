@@ -241,6 +241,12 @@ impl Backlog {
             let sets = sets.filter(|(_, status)| gateways.contains(&status.gateway));
             let sets = sets.map(|(name, _)| key_of(Kind::ListenerSet)(name));
             self.open.extend(sets);
+            let policies = resolved.statuses.policies.iter();
+            let of_gateways = policies.filter(|(_, status)| {
+                let mut ancestors = status.ancestors.iter().filter(|it| it.awaits_hosts());
+                ancestors.any(|it| it.gateway().is_some_and(|name| gateways.contains(&name)))
+            });
+            self.open.extend(of_gateways.map(|(key, _)| key.clone()));
         }
         if keys.is_empty() {
             return;

@@ -12,7 +12,7 @@ use sesame_gateway_api::expiry::Warning;
 use sesame_gateway_api::status::{
     self, Condition, ConditionStatus, ConditionType, GatewayClassStatus, GatewayStatus,
     GatewayStatusAddress, ListenerSetStatus, ListenerStatus, PolicyStatus, Programmed, ProxyDetail,
-    Reason, RouteStatus, program, program_listener_set, refuse_rules,
+    Reason, RouteStatus, program, program_listener_set, program_policy, refuse_rules,
 };
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
@@ -149,7 +149,7 @@ pub(super) fn compose(
         }
         Kind::Ingress => Status::Ingress(ingress(key, resolved, reports, now)?),
         Kind::HttpProxy => Status::HttpProxy(http_proxy(key, resolved, reports, now)?),
-        _ if all.policies.contains_key(key) => policy(all.policies.get(key)?, now),
+        _ if all.policies.contains_key(key) => policy(all.policies.get(key)?, reports, now),
         _ => {
             let mut status = all.routes.get(key)?.clone();
             let name = key.to_string();
@@ -228,9 +228,15 @@ fn addresses(
 }
 
 /// Returns the status of a policy, without the trust that has lapsed.
-fn policy(resolved: &PolicyStatus, now: Timestamp) -> Status {
+fn policy(resolved: &PolicyStatus, reports: &Reports<'_>, now: Timestamp) -> Status {
     let mut status = resolved.clone();
     for ancestor in &mut status.ancestors {
+        if let Some(gateway) = ancestor.gateway()
+            && let Some(fleet) = reports.fleets.get(&gateway)
+        {
+            let programmed = programmed(fleet, &Kind::Gateway.named(gateway));
+            program_policy(&mut ancestor.conditions, &programmed);
+        }
         status::tell_lapsed(&mut ancestor.conditions, now);
     }
     Status::Policy(status)

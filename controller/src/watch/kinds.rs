@@ -58,7 +58,9 @@ pub(crate) type AwaitedKinds = BTreeMap<Kind, &'static str>;
 
 /// Returns true for kinds that the ClusterRoles of earlier releases do not know.
 fn is_newer(kind: Kind) -> bool {
-    kind.is_experimental() || kind.is_contour() || kind == Kind::RouteFilter
+    kind.is_experimental()
+        || kind.is_contour()
+        || matches!(kind, Kind::RouteFilter | Kind::BackendPolicy)
 }
 
 /// Everything that the watches need.

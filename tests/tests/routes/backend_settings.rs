@@ -12,14 +12,17 @@ use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::checks::Checks;
 use sesame_tests::client::Request;
+use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
-    edge, http_listener, http_proxy, ingress_class, plain_route, served, yaml,
+    edge, http_listener, http_proxy, ingress_class, numbered, plain_route, served, yaml,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 /// How long a request to `/slow` takes.
 const SLOW: Duration = Duration::from_secs(2);
+/// Number of changes of a policy under load.
+const POLICY_CHANGES: usize = 200;
 /// How long checks may take to notice a change.
 const NOTICED: Duration = Duration::from_secs(15);
 
@@ -237,4 +240,121 @@ async fn dead_backend_does_not_hold_up_a_change() {
     // All endpoints of it have failed, so Envoy tries them still.
     checks.status(get("/dead"), 504).await;
     checks.finish();
+}
+
+fn backend_policy(service: &str, spec: &Value) -> Value {
+    let mut policy = json!({
+        "apiVersion": "projectsesame.io/v1alpha1",
+        "kind": "BackendPolicy",
+        "metadata": {"name": service, "namespace": "default"},
+        "spec": {"targetRefs": [{"group": "", "kind": "Service", "name": service}]},
+    });
+    for (field, value) in spec.as_object().into_iter().flatten() {
+        policy["spec"][field] = value.clone();
+    }
+    policy
+}
+
+/// Returns a backend that answers with the first line of each connection.
+async fn first_lines() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut request = [0; 4096];
+                let read = stream.read(&mut request).await.unwrap_or_default();
+                let text = String::from_utf8_lossy(&request[..read]);
+                let line = text.lines().next().unwrap_or_default();
+                let answer = format!(
+                    "HTTP/1.1 200 -\r\nx-line: {line}\r\nconnection: close\r\n\
+                     content-length: 0\r\n\r\n"
+                );
+                // The test may be over.
+                let _ = stream.write_all(answer.as_bytes()).await;
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn backend_policy_applies_to_every_route() {
+    let (one, two) = (Endpoint::start("one").await, Endpoint::start("two").await);
+    let mut all = edge(&[http_listener("http", 80, "")]);
+    all.extend(served("a", &[one.address, two.address]));
+    all.extend(served("lines", &[first_lines().await]));
+    let check = json!({"http": {"path": "/health"}, "interval": "1s", "unhealthyThreshold": 1,
+        "healthyThreshold": 1});
+    let hash = json!([{"type": "Cookie", "name": "user"}]);
+    all.push(backend_policy(
+        "a",
+        &json!({"loadBalancer": {"type": "Maglev", "hash": hash},
+            "healthCheck": {"active": check}}),
+    ));
+    all.push(backend_policy(
+        "lines",
+        &json!({"connection": {"proxyProtocol": "V1"}}),
+    ));
+    all.push(plain_route("shop", "shop.test", "a"));
+    all.push(plain_route("lines", "lines.test", "lines"));
+    let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&all))]);
+    agent.wait_ok(&agent.get(80, "shop.test", "/")).await;
+    let mut checks = Checks::default();
+    let mut by_user = BTreeSet::new();
+    for user in 0..12 {
+        let cookie = format!("user={user}");
+        let seen = ends(&agent, "/", ("cookie", &cookie), &mut checks).await;
+        checks.same("endpoints of a user", seen.len(), 1);
+        by_user.extend(seen);
+    }
+    checks.same("endpoints of all users", by_user.len(), 2);
+    one.health.store(500, Ordering::Relaxed);
+    let only = BTreeSet::from(["two".to_owned()]);
+    turn(&agent, "/", "", &only, &mut checks).await;
+    let reply = checks.reply(&agent.get(80, "lines.test", "/")).await;
+    let line = reply.as_ref().and_then(|it| it.header("x-line"));
+    let line = line.unwrap_or_default();
+    checks.that(line.starts_with("PROXY TCP4 127.0.0.1 "), line);
+    let programmed = |status: &Value| {
+        let objects = status["objects"].as_array().into_iter().flatten();
+        let policies = objects.filter(|it| it["kind"] == "BackendPolicy");
+        let conditions = policies.flat_map(|it| {
+            let all = it["status"]["ancestors"][0]["conditions"].as_array();
+            all.cloned().unwrap_or_default()
+        });
+        let holds = conditions.filter(|it| it["status"] == "True");
+        holds.count() == 4
+    };
+    agent.wait_status("programmed policies", programmed).await;
+    checks.finish();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policy_changes_under_load_fail_nothing() {
+    let backends = [Backend::start("one").await, Backend::start("two").await];
+    let mut all = Vec::new();
+    all.extend(served("a", &backends.each_ref().map(Backend::address)));
+    all.push(plain_route("shop", "shop.test", "a"));
+    let policy = |number: usize| {
+        let spec = match number % 4 {
+            0 => json!({"loadBalancer": {"type": "LeastRequest"}}),
+            1 => json!({"loadBalancer": {"type": "RingHash", "hash": [{"type": "ClientAddress"}]}}),
+            2 => json!({"healthCheck": {"active": {"tcp": {}}, "passive": {}}}),
+            _ => json!({"connection": {"maxRequests": 3}}),
+        };
+        let of_number = numbered("number.test", number, backends[0].address());
+        format!("{}---\n{of_number}", yaml(&[backend_policy("a", &spec)]))
+    };
+    let files = [("all.yaml", yaml(&all)), ("policy.yaml", policy(0))];
+    let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));
+    let agent = Setup::with_ports(&[80]).start(&files);
+    let request = agent.get(80, "shop.test", "/");
+    agent.wait_ok(&request).await;
+    let load = Load::start(&Plan::new(vec![request]));
+    for number in 1..=POLICY_CHANGES {
+        agent.write("policy.yaml", &policy(number));
+        agent.wait_numbered("number.test", number).await;
+    }
+    load.stop().await.clean("changes of a BackendPolicy");
 }

@@ -15,6 +15,7 @@ use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, http_connection_manager::RouteSpecifier, http_filter,
 };
+use envoy_types::pb::envoy::extensions::transport_sockets::proxy_protocol::v3::ProxyProtocolUpstreamTransport;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CommonTlsContext, DownstreamTlsContext, Secret, UpstreamTlsContext,
     common_tls_context::ValidationContextType,
@@ -153,6 +154,9 @@ fn static_secrets(socket: Option<&mut TransportSocket>) -> Result<(), DecodeErro
     })?;
     change(config, |tls: &mut UpstreamTlsContext| {
         without_files(&mut tls.common_tls_context)
+    })?;
+    change(config, |header: &mut ProxyProtocolUpstreamTransport| {
+        static_secrets(header.transport_socket.as_mut())
     })
 }
 

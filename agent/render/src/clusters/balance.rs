@@ -1,50 +1,91 @@
 //! How a cluster chooses an endpoint.
 
-use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{
     LbConfig, LbPolicy, LeastRequestLbConfig, RoundRobinLbConfig, SlowStartConfig,
 };
-use envoy_types::pb::envoy::config::core::v3::RuntimeDouble;
+use envoy_types::pb::envoy::config::cluster::v3::load_balancing_policy::Policy;
+use envoy_types::pb::envoy::config::cluster::v3::{Cluster, LoadBalancingPolicy};
+use envoy_types::pb::envoy::config::core::v3::{RuntimeDouble, TypedExtensionConfig};
+use envoy_types::pb::envoy::extensions::load_balancing_policies::common::v3::ConsistentHashingLbConfig;
+use envoy_types::pb::envoy::extensions::load_balancing_policies::maglev::v3::Maglev;
+use envoy_types::pb::envoy::extensions::load_balancing_policies::ring_hash::v3::RingHash;
 use envoy_types::pb::envoy::r#type::v3::Percent;
+use envoy_types::pb::google::protobuf::Any;
+use envoy_types::util::pack_any;
 use sesame_proto::schema::load_balancer::Strategy;
-use sesame_proto::schema::{LoadBalancer, MOST_BACKEND_MS, SlowStart};
+use sesame_proto::schema::{HashPolicy, LoadBalancer, MOST_BACKEND_MS, SlowStart};
 
+use super::hashing;
 use crate::wrappers;
 
 /// Envoy requires a key at runtime, which nothing sets.
 const AGGRESSION_KEY: &str = "backends.slow_start_aggression";
 
-/// Sets the strategy of a cluster. Envoy's default is round robin.
-pub(super) fn into(cluster: &mut Cluster, balancer: &LoadBalancer) {
+/// Sets the strategy of a cluster, whose default is round robin, or returns an error if Envoy would
+/// refuse it.
+pub(super) fn into(cluster: &mut Cluster, balancer: &LoadBalancer) -> Result<(), String> {
     let LoadBalancer {
         strategy: _,
         slow_start,
+        hash_policies,
     } = balancer;
     let slow_start_config = slow_start.as_ref().map(slow_start_config);
-    let (policy, config) = match balancer.strategy() {
-        Strategy::RoundRobin => (
-            LbPolicy::RoundRobin,
-            slow_start_config.map(|config| {
+    match balancer.strategy() {
+        Strategy::RoundRobin => {
+            cluster.lb_config = slow_start_config.map(|config| {
                 LbConfig::RoundRobinLbConfig(RoundRobinLbConfig {
                     slow_start_config: Some(config),
                 })
-            }),
-        ),
-        Strategy::LeastRequest => (
-            LbPolicy::LeastRequest,
-            slow_start_config.map(|config| {
+            });
+        }
+        Strategy::LeastRequest => {
+            cluster.lb_policy = LbPolicy::LeastRequest.into();
+            cluster.lb_config = slow_start_config.map(|config| {
                 LbConfig::LeastRequestLbConfig(LeastRequestLbConfig {
                     slow_start_config: Some(config),
                     ..Default::default()
                 })
+            });
+        }
+        Strategy::Random => cluster.lb_policy = LbPolicy::Random.into(),
+        Strategy::RingHash => {
+            cluster.load_balancing_policy = Some(extension(
+                "envoy.load_balancing_policies.ring_hash",
+                pack_any(RingHash {
+                    consistent_hashing_lb_config: Some(consistent(hash_policies)?),
+                    ..Default::default()
+                }),
+            ));
+        }
+        Strategy::Maglev => {
+            cluster.load_balancing_policy = Some(extension(
+                "envoy.load_balancing_policies.maglev",
+                pack_any(Maglev {
+                    consistent_hashing_lb_config: Some(consistent(hash_policies)?),
+                    ..Default::default()
+                }),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn consistent(policies: &[HashPolicy]) -> Result<ConsistentHashingLbConfig, String> {
+    Ok(ConsistentHashingLbConfig {
+        hash_policy: hashing::render(policies)?,
+        ..Default::default()
+    })
+}
+
+fn extension(name: &str, config: Any) -> LoadBalancingPolicy {
+    LoadBalancingPolicy {
+        policies: vec![Policy {
+            typed_extension_config: Some(TypedExtensionConfig {
+                name: name.to_owned(),
+                typed_config: Some(config),
             }),
-        ),
-        Strategy::Random => (LbPolicy::Random, None),
-        Strategy::RingHash => (LbPolicy::RingHash, None),
-        Strategy::Maglev => (LbPolicy::Maglev, None),
-    };
-    cluster.lb_policy = policy.into();
-    cluster.lb_config = config;
+        }],
+    }
 }
 
 fn slow_start_config(slow_start: &SlowStart) -> SlowStartConfig {

@@ -56,7 +56,7 @@ fn budget(budget: RetryBudget) -> EnvoyBudget {
     } = budget;
     EnvoyBudget {
         budget_percent: percent(of_requests.clamp(1, 100)),
-        min_retry_concurrency: wrappers::uint32(min_retries.min(MOST_RETRIES)),
+        min_retry_concurrency: wrappers::uint32(min_retries.min(RetryBudget::MOST)),
         ..Default::default()
     }
 }

@@ -1,8 +1,9 @@
 //! Checks of endpoints: by requests of Envoy's own, and by the responses to clients.
 //!
-//! Envoy's panic threshold stays at 50 %: with fewer healthy endpoints, all get requests, because
-//! a wrong check must not become an outage.
+//! Unless the backend says otherwise, Envoy's panic threshold stays at 50 %: with fewer healthy
+//! endpoints, all get requests, because a wrong check must not become an outage.
 
+use envoy_types::pb::envoy::config::cluster::v3::cluster::CommonLbConfig;
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, OutlierDetection as Ejection};
 use envoy_types::pb::envoy::config::core::v3::HealthCheck as EnvoyCheck;
 use envoy_types::pb::envoy::config::core::v3::health_check::{
@@ -14,6 +15,7 @@ use sesame_proto::schema::{
     AppProtocol, HealthCheck, HttpCheck, MOST_BACKEND_MS, OutlierDetection, StatusRange,
 };
 
+use super::balance::percent;
 use crate::http::headers::check_value;
 use crate::wrappers;
 
@@ -62,6 +64,14 @@ pub(super) fn into(
     // Otherwise Envoy keeps removed endpoints until a check of them fails.
     cluster.ignore_health_on_host_removal = true;
     Ok(())
+}
+
+/// Returns the share of healthy endpoints below which all get requests.
+pub(super) fn panic(threshold: u32) -> CommonLbConfig {
+    CommonLbConfig {
+        healthy_panic_threshold: percent(threshold.min(100)),
+        ..Default::default()
+    }
 }
 
 fn http_check(check: &HttpCheck, protocol: AppProtocol) -> Result<HttpHealthCheck, String> {

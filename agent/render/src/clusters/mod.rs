@@ -6,27 +6,16 @@
 
 mod balance;
 mod breakers;
+mod connections;
 pub(crate) mod endpoints;
+mod hashing;
 mod health;
 pub(crate) mod shares;
 
-use std::collections::HashMap;
-
-use envoy_types::pb::envoy::config::cluster::v3::{Cluster, UpstreamConnectionOptions, cluster};
-use envoy_types::pb::envoy::config::core::v3::{
-    Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions as CommonOptions, TcpKeepalive,
-};
+use envoy_types::pb::envoy::config::cluster::v3::{Cluster, cluster};
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
-use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
-    HttpProtocolOptions,
-    http_protocol_options::{
-        ExplicitHttpConfig, UpstreamProtocolOptions, explicit_http_config::ProtocolConfig,
-    },
-};
-use envoy_types::pb::google::protobuf::Any;
-use envoy_types::util::pack_any;
 use prost::Message as _;
-use sesame_proto::schema::{AppProtocol, Backend, MOST_BACKEND_MS};
+use sesame_proto::schema::Backend;
 
 use self::endpoints::Sets;
 use crate::context::{EndpointRules, RenderContext};
@@ -34,14 +23,6 @@ use crate::http::sessions;
 use crate::limits::CONNECTION_BUFFER;
 use crate::rendered::{RenderProblems, Resource, by_name};
 use crate::{config_sources, tls, wrappers};
-
-/// Connect timeout of an endpoint in milliseconds.
-const CONNECT_TIMEOUT_MS: u64 = 5_000;
-
-/// Maximum number of response headers, and their KiB; above these, the answer is 502. Envoy's
-/// defaults of 100 and 60 reject responses that clients accept without a proxy.
-const MOST_RESPONSE_HEADERS: u32 = 1_000;
-const MOST_RESPONSE_HEADERS_KIB: u32 = 256;
 
 /// Returns the clusters of backends, by name.
 pub(crate) fn render(
@@ -134,7 +115,8 @@ fn cluster(
         health_check,
         outlier,
         breaker,
-        connect_timeout_ms,
+        connections,
+        panic_percent,
     } = backend;
     let protocol = backend.protocol();
     if name.is_empty() {
@@ -146,29 +128,24 @@ fn cluster(
         .transpose()?;
     let mut cluster = Cluster {
         name: name.clone(),
-        connect_timeout: wrappers::milliseconds(match connect_timeout_ms {
-            0 => CONNECT_TIMEOUT_MS,
-            timeout => (*timeout).min(MOST_BACKEND_MS),
-        }),
         per_connection_buffer_limit_bytes: wrappers::uint32(CONNECTION_BUFFER),
         circuit_breakers: Some(breakers::render(
             &context.options.limits,
             breaker.as_deref(),
         )),
-        typed_extension_protocol_options: http_options(protocol, *idle_timeout_ms),
+        common_lb_config: panic_percent.map(health::panic),
         transport_socket,
         outlier_detection: outlier.as_deref().map(health::ejection),
         ..Default::default()
     };
     if let Some(balancer) = load_balancer {
-        balance::into(&mut cluster, balancer);
+        balance::into(&mut cluster, balancer)?;
     }
     if let Some(check) = health_check {
         health::into(&mut cluster, check, protocol)?;
     }
-    if protocol != AppProtocol::UdpDatagrams {
-        cluster.upstream_connection_options = Some(keepalive());
-    }
+    let connections = connections.as_deref().copied().unwrap_or_default();
+    connections::into(&mut cluster, &connections, *idle_timeout_ms, protocol);
     // The resolver adds every set, but a foreign snapshot may name a missing one. That is a backend
     // without endpoints (503), not an error.
     if context.subscriptions.endpoints.contains(name.as_str()) && !endpoints.is_empty() {
@@ -184,45 +161,4 @@ fn cluster(
         cluster.load_assignment = Some(inline(backend, sets, &context.options.endpoints));
     }
     Ok(cluster)
-}
-
-/// Returns the options of HTTP connections to a backend; empty for other protocols.
-fn http_options(protocol: AppProtocol, idle_timeout_ms: Option<u64>) -> HashMap<String, Any> {
-    let config = match protocol {
-        AppProtocol::Http1 | AppProtocol::Websocket => {
-            ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default())
-        }
-        AppProtocol::Http2 => ProtocolConfig::Http2ProtocolOptions(Http2ProtocolOptions::default()),
-        AppProtocol::TcpBytes | AppProtocol::UdpDatagrams => return HashMap::new(),
-    };
-    let options = HttpProtocolOptions {
-        common_http_protocol_options: Some(CommonOptions {
-            idle_timeout: idle_timeout_ms.and_then(wrappers::milliseconds),
-            max_headers_count: wrappers::uint32(MOST_RESPONSE_HEADERS),
-            max_response_headers_kb: wrappers::uint32(MOST_RESPONSE_HEADERS_KIB),
-            ..Default::default()
-        }),
-        upstream_protocol_options: Some(UpstreamProtocolOptions::ExplicitHttpConfig(
-            ExplicitHttpConfig {
-                protocol_config: Some(config),
-            },
-        )),
-        ..Default::default()
-    };
-    let name = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
-    // A single entry, because prost writes several in random order.
-    HashMap::from([(name.to_owned(), pack_any(options))])
-}
-
-/// Detects within about 90 s that an endpoint vanished silently, for instance because its node lost
-/// power.
-fn keepalive() -> UpstreamConnectionOptions {
-    UpstreamConnectionOptions {
-        tcp_keepalive: Some(TcpKeepalive {
-            keepalive_probes: wrappers::uint32(3),
-            keepalive_time: wrappers::uint32(60),
-            keepalive_interval: wrappers::uint32(10),
-        }),
-        ..Default::default()
-    }
 }

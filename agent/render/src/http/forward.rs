@@ -12,7 +12,7 @@ use sesame_proto::schema::{
 use super::answers::{GRPC_REFUSAL, HTTP_REFUSAL, RefusalAnswer, UNAVAILABLE, answer};
 use super::backend_rewrites::{self, RequestPart};
 use super::headers::{self, HeaderChanges};
-use super::{hashing, hcm, internal_redirect, mirrors, paths, retries, sessions};
+use super::{hcm, internal_redirect, mirrors, paths, retries, sessions};
 use crate::context::RenderContext;
 use crate::l4::weights::{self, REFUSED_CLUSTER, Share};
 use crate::rendered::RenderProblems;
@@ -60,7 +60,6 @@ fn render(
         unavailable,
         stream_idle_timeout_ms,
         internal_redirect,
-        hash_policies,
     } = forward;
     let shares = weights::shares(&route.name, backends, context, problems);
     let mut action = RouteAction {
@@ -69,7 +68,6 @@ fn render(
         retry_policy: retries::render(retry.as_deref(), *backend_timeout_ms),
         request_mirror_policies: mirrors::render(&route.name, mirrors, context, problems),
         internal_redirect_policy: internal_redirect.as_deref().map(internal_redirect::render),
-        hash_policy: hashing::render(&route.name, hash_policies, problems),
         ..Default::default()
     };
     // The connection manager's idle timeout would cut a longer request without traffic, so the

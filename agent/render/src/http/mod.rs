@@ -9,7 +9,6 @@ mod backend_rewrites;
 mod cors;
 mod external_auth;
 mod forward;
-mod hashing;
 pub(crate) mod hcm;
 pub(crate) mod headers;
 mod internal_redirect;

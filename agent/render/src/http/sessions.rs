@@ -216,6 +216,8 @@ pub(crate) fn clusters(all: &Cluster) -> [Cluster; 2] {
             healthy_panic_threshold: Some(Percent { value: 0.0 }),
             ..Default::default()
         }),
+        // A subset is one endpoint.
+        load_balancing_policy: None,
         ..all.clone()
     };
     let entry = |name: &str| ClusterEntry {

@@ -3,10 +3,11 @@
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{LbConfig, LbPolicy};
 use prost::Message as _;
+use sesame_proto::schema::backend_connections::ProxyProtocol;
 use sesame_proto::schema::load_balancer::Strategy;
 use sesame_proto::schema::{
-    CircuitBreaker, HashPolicy, HealthCheck, HttpCheck, LoadBalancer, OutlierDetection,
-    RetryBudget, SlowStart, StatusRange, hash_policy, health_check,
+    BackendConnections, CircuitBreaker, HashPolicy, HealthCheck, HttpCheck, Keepalive,
+    LoadBalancer, OutlierDetection, RetryBudget, SlowStart, StatusRange, hash_policy, health_check,
 };
 
 use super::everything::everything;
@@ -21,6 +22,21 @@ pub(crate) fn balancer() -> LoadBalancer {
             aggression_per_mille: 1_500,
             min_weight_percent: 10,
         }),
+        hash_policies: Vec::new(),
+    }
+}
+
+pub(crate) fn connections() -> BackendConnections {
+    BackendConnections {
+        connect_timeout_ms: 1_000,
+        max_duration_ms: 600_000,
+        max_requests: 1_000,
+        keepalive: Some(Keepalive {
+            idle_seconds: 30,
+            interval_seconds: 5,
+            probes: 4,
+        }),
+        proxy_protocol: ProxyProtocol::V2.into(),
     }
 }
 
@@ -65,10 +81,11 @@ pub(crate) fn breaker() -> CircuitBreaker {
     }
 }
 
-pub(crate) fn hash_policies() -> Vec<HashPolicy> {
+fn hash_policies() -> Vec<HashPolicy> {
     let kinds = [
         hash_policy::Kind::Header("x-user".into()),
         hash_policy::Kind::QueryParameter("Shard".into()),
+        hash_policy::Kind::Cookie("shop".into()),
         hash_policy::Kind::SourceAddress(true),
     ];
     let policy = |kind| HashPolicy {
@@ -149,4 +166,49 @@ fn malformed_check_refuses_the_share() {
         let rendered = render(&snapshot, &keys, &options());
         assert!(cluster(&rendered, WEB).is_none(), "{path:?}");
     }
+}
+
+#[test]
+fn hashes_are_of_the_cluster_alone() {
+    for (strategy, name) in [
+        (
+            Strategy::RingHash,
+            "envoy.load_balancing_policies.ring_hash",
+        ),
+        (Strategy::Maglev, "envoy.load_balancing_policies.maglev"),
+    ] {
+        let (mut snapshot, keys) = everything();
+        for backend in &mut snapshot.backends {
+            backend.load_balancer = Some(Box::new(LoadBalancer {
+                strategy: strategy.into(),
+                slow_start: None,
+                hash_policies: hash_policies(),
+            }));
+        }
+        let rendered = render(&snapshot, &keys, &options());
+        let web = cluster(&rendered, WEB).unwrap();
+        let policy = web.load_balancing_policy.unwrap().policies.remove(0);
+        assert_eq!(policy.typed_extension_config.unwrap().name, name);
+        // Envoy does not combine it with subsets.
+        let session = cluster(&rendered, &format!("{WEB}/endpoint-of-session")).unwrap();
+        assert!(session.load_balancing_policy.is_none() && session.lb_subset_config.is_some());
+    }
+}
+
+#[test]
+fn connections_reach_the_cluster() {
+    let (snapshot, keys) = everything();
+    let rendered = render(&snapshot, &keys, &options());
+    let api = cluster(&rendered, API).unwrap();
+    assert_eq!(api.connect_timeout.map(|it| it.seconds), Some(1));
+    let keepalive = api
+        .upstream_connection_options
+        .unwrap()
+        .tcp_keepalive
+        .unwrap();
+    assert_eq!(keepalive.keepalive_probes.map(|it| it.value), Some(4));
+    let transport = api.transport_socket.unwrap().name;
+    assert_eq!(transport, "envoy.transport_sockets.upstream_proxy_protocol");
+    let panic = api.common_lb_config.unwrap().healthy_panic_threshold;
+    assert_eq!(panic.map(|it| it.value), Some(30.0));
 }

@@ -8,7 +8,6 @@ use sesame_proto::schema::{
     path_modifier, route::Action, session_persistence, string_match, text_match::Operator,
 };
 
-use super::backend_settings::hash_policies;
 use super::everything::EVERY_CLIENT;
 use super::parts::{API, WEB, forward, header, route, to};
 
@@ -184,7 +183,6 @@ pub(super) fn every_route() -> Vec<Route> {
                         },
                     ],
                     request_timeout_ms: 600_500,
-                    hash_policies: Vec::new(),
                     stream_idle_timeout_ms: Some(1_500),
                     internal_redirect: Some(Box::new(InternalRedirect {
                         max: 3,
@@ -229,7 +227,6 @@ pub(super) fn every_route() -> Vec<Route> {
                     kind: Some(session_persistence::Kind::Header("x-session".into())),
                     ..Default::default()
                 })),
-                hash_policies: hash_policies(),
                 ..forward(&[to(WEB, 1)])
             }),
         ),

@@ -9,7 +9,7 @@ use sesame_proto::schema::{
 };
 use sesame_proto::tls_parameters::CIPHER_SUITES;
 
-use super::backend_settings::{balancer, breaker, health_check, outlier};
+use super::backend_settings::{balancer, breaker, connections, health_check, outlier};
 use super::every_route::every_route;
 use super::parts::{API, WEB, header, key_pair, pem, to};
 
@@ -108,7 +108,8 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
         health_check: (name == WEB).then(|| Box::new(health_check())),
         outlier: (name == API).then(|| Box::new(outlier())),
         breaker: (name == API).then(|| Box::new(breaker())),
-        connect_timeout_ms: u64::from(name == API) * 1_000,
+        connections: (name == API).then(|| Box::new(connections())),
+        panic_percent: (name == API).then_some(30),
     };
     let snapshot = Snapshot {
         gateway: "Gateway/ns/gw".into(),

@@ -7,13 +7,14 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use sesame_proto::schema::{
-    AppProtocol, Backend, CircuitBreaker, Cors, CorsOrigin, DirectResponse, Edge, Endpoint,
-    EndpointSet, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward, HashPolicy, Header,
-    HeaderModifier, HeaderPart, HealthCheck, InternalRedirect, L4Route, Listener, LoadBalancer,
-    Mirror, OutlierDetection, PathMatch, PathModifier, Port, Redirect, Retry, RetryBudget, Route,
-    RouteTable, SessionPersistence, SlowStart, Snapshot, StringMatch, UrlRewrite, VirtualHost,
-    WeightedBackend, cors_origin, external_auth, hash_policy, header_part, health_check,
-    path_match, path_modifier, route::Action, session_persistence, string_match,
+    AppProtocol, Backend, BackendConnections, CircuitBreaker, Cors, CorsOrigin, DirectResponse,
+    Edge, Endpoint, EndpointSet, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward,
+    HashPolicy, Header, HeaderModifier, HeaderPart, HealthCheck, InternalRedirect, Keepalive,
+    L4Route, Listener, LoadBalancer, Mirror, OutlierDetection, PathMatch, PathModifier, Port,
+    Redirect, Retry, RetryBudget, Route, RouteTable, SessionPersistence, SlowStart, Snapshot,
+    StringMatch, UrlRewrite, VirtualHost, WeightedBackend, cors_origin, external_auth, hash_policy,
+    header_part, health_check, path_match, path_modifier, route::Action, session_persistence,
+    string_match,
 };
 
 use super::envoy::{envoy, validate};
@@ -121,10 +122,6 @@ fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
                 Forward {
                     unavailable: false,
                     stream_idle_timeout_ms: Some(backend_timeout_ms).filter(|_| cookie),
-                    hash_policies: vec![HashPolicy {
-                        kind: Some(hash_policy::Kind::Header(name.clone())),
-                        terminal: cookie,
-                    }],
                     internal_redirect: Some(Box::new(InternalRedirect {
                         max: attempts,
                         statuses: statuses.iter().copied().chain(302..309).collect(),
@@ -351,12 +348,16 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                         session_key: b"key".to_vec(),
                         idle_timeout_ms: Some(u64::MAX),
                         load_balancer: Some(Box::new(LoadBalancer {
-                            strategy: 77,
+                            strategy: 3,
                             slow_start: Some(SlowStart {
                                 window_ms: u64::MAX,
                                 aggression_per_mille: u32::MAX,
                                 min_weight_percent: u32::MAX,
                             }),
+                            hash_policies: vec![HashPolicy {
+                                kind: Some(hash_policy::Kind::Header(name.clone())),
+                                terminal: true,
+                            }],
                         })),
                         health_check: Some(Box::new(HealthCheck {
                             kind: Some(health_check::Kind::GrpcService(name.clone())),
@@ -383,7 +384,18 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                                 min_retries: u32::MAX,
                             }),
                         })),
-                        connect_timeout_ms: u64::MAX,
+                        connections: Some(Box::new(BackendConnections {
+                            connect_timeout_ms: u64::MAX,
+                            max_duration_ms: u64::MAX,
+                            max_requests: u32::MAX,
+                            keepalive: Some(Keepalive {
+                                idle_seconds: u32::MAX,
+                                interval_seconds: 0,
+                                probes: u32::MAX,
+                            }),
+                            proxy_protocol: 77,
+                        })),
+                        panic_percent: Some(u32::MAX),
                     })
                     .collect(),
                 endpoints: names

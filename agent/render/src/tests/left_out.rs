@@ -30,7 +30,8 @@ fn what_is_wrong_is_left_out_alone() {
         health_check: None,
         outlier: None,
         breaker: None,
-        connect_timeout_ms: 0,
+        connections: None,
+        panic_percent: None,
     };
     snapshot
         .backends

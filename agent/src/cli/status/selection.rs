@@ -7,7 +7,7 @@ use crate::run::report::{ObjectReport, Report};
 use crate::source::problem::SourceProblem;
 
 /// Kinds with a status.
-const KINDS: [Kind; 16] = [
+const KINDS: [Kind; 17] = [
     Kind::GatewayClass,
     Kind::Gateway,
     Kind::ListenerSet,
@@ -19,6 +19,7 @@ const KINDS: [Kind; 16] = [
     Kind::HttpProxy,
     Kind::Ingress,
     Kind::BackendTlsPolicy,
+    Kind::BackendPolicy,
     Kind::GatewayMeshPolicy,
     Kind::MeshOcgPolicy,
     Kind::XTelemetryPolicy,

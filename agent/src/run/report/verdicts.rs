@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::MergedGateway;
 use sesame_gateway_api::status::{
-    Programmed, RefusedRules, Statuses, program, program_listener_set, refuse_rules,
+    Programmed, RefusedRules, Statuses, program, program_listener_set, program_policy, refuse_rules,
 };
 use sesame_gateway_api::world::Kind;
 use sesame_proto::provenance::Provenance;
@@ -60,6 +60,30 @@ pub(super) fn with_hosts(
             program_listener_set(status, &programmed);
         }
     }
+    // Unlike listeners, a policy may be part of any difference.
+    let is_current = |gateway: &NamespacedName| {
+        let name = published_as(merged, gateway);
+        let newest = known.gateways.get(name).map(|it| it.revision());
+        let served = observed.get(name).and_then(|it| it.applied_for.as_ref());
+        served.map(|it| it.revision()) == newest
+    };
+    program_policies(&mut statuses, |gateway| {
+        let mut programmed = programmed(gateway, Kind::Gateway, gateway)?;
+        if !is_current(gateway) {
+            programmed.hosts_ready = 0;
+        }
+        Some(programmed)
+    });
+    refuse_routes(&mut statuses, merged, observed);
+    statuses
+}
+
+/// Adds the parts of routes that Envoys reject to the statuses of these routes.
+fn refuse_routes(
+    statuses: &mut Statuses,
+    merged: &BTreeMap<NamespacedName, MergedGateway>,
+    observed: &BTreeMap<NamespacedName, Observed>,
+) {
     for (gateway, observed) in observed {
         for (route, affected) in &observed.affected.routes {
             let found = statuses
@@ -79,7 +103,19 @@ pub(super) fn with_hosts(
             }
         }
     }
-    statuses
+}
+
+/// Adds what `programmed` returns for a Gateway to its entries in the statuses of policies.
+fn program_policies(
+    statuses: &mut Statuses,
+    programmed: impl Fn(&NamespacedName) -> Option<Programmed>,
+) {
+    let policies = statuses.policies.values_mut();
+    for ancestor in policies.flat_map(|status| &mut status.ancestors) {
+        if let Some(programmed) = ancestor.gateway().as_ref().and_then(&programmed) {
+            program_policy(&mut ancestor.conditions, &programmed);
+        }
+    }
 }
 
 /// Returns the name under which a Gateway is published.

@@ -5,6 +5,7 @@
 //! decides anything.
 
 mod access_log;
+mod backend_policy;
 mod backends;
 mod certificate_delegation;
 mod configuration;
@@ -33,6 +34,7 @@ mod telemetry;
 mod unknown;
 
 pub use self::access_log::*;
+pub use self::backend_policy::*;
 pub use self::backends::*;
 pub use self::certificate_delegation::*;
 pub use self::configuration::*;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Object, ObjectRef, SubjectAltNameType, WellKnownCaCertificates};
+use super::{Object, ObjectRef, RequestKeyType, SubjectAltNameType, WellKnownCaCertificates};
 
 /// `ReferenceGrant` v1 and v1beta1.
 pub type ReferenceGrant = Object<ReferenceGrantSpec>;
@@ -60,17 +60,35 @@ pub struct BackendTlsPolicySpec {
 }
 
 /// `LocalPolicyTargetReferenceWithSectionName`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyTargetRef {
     /// API group; empty is core.
+    #[schemars(length(max = 253))]
     pub group: String,
     /// Kind.
+    #[schemars(length(min = 1, max = 63))]
     pub kind: String,
     /// Name.
+    #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// The name of one port of the Service.
+    /// Part of the target: the name of a Service's port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
     pub section_name: Option<String>,
+}
+
+/// Part of a request whose value counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RequestKey {
+    /// Part.
+    #[serde(rename = "type")]
+    pub type_: RequestKeyType,
+    /// Name of the header, cookie or query parameter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
+    pub name: Option<String>,
 }
 
 /// `BackendTLSPolicyValidation`.

@@ -72,6 +72,7 @@ pub(super) fn check(object: &AnyObject) -> Result<(), Reason> {
         | AnyObject::ConfigMap(_)
         | AnyObject::ClusterTrustBundle(_)
         | AnyObject::Namespace(_)
+        | AnyObject::BackendPolicy(_)
         | AnyObject::RouteFilter(_)
         | AnyObject::SesameConfiguration(_) => Ok(()),
     }

@@ -139,7 +139,6 @@ fn forward(
         unavailable,
         stream_idle_timeout_ms: _,
         internal_redirect: _,
-        hash_policies: _,
     } = forward;
     let status = match (route.grpc, *unavailable) {
         (true, _) => refusal::GRPC,

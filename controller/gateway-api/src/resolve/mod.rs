@@ -48,6 +48,7 @@ pub use self::tls::ca_bundles::checked_bundle;
 pub use self::tls::certificate_source::CertificateSource;
 pub use self::tls::key_pairs::{CheckedPair, checked_pair};
 
+use self::backends::backend_policies::BackendPolicies;
 use self::backends::tls_policies::Policies;
 use self::backends::traffic_policies::TrafficPolicies;
 use self::backends::x_backends::XBackends;
@@ -210,6 +211,7 @@ impl Resolver {
         let checked = CheckedBackends {
             tls_policies: Policies::check_all(&mut cx, &mut ca_bundles),
             traffic_policies: TrafficPolicies::check_all(&mut cx),
+            backend_policies: BackendPolicies::check_all(&mut cx),
             x_backends: XBackends::check_all(&mut cx, &mut ca_bundles),
         };
         let mesh_policies = mesh_policies::check_all(&mut cx);
@@ -341,8 +343,12 @@ impl Resolver {
                         &attached,
                         &routes,
                         &backends.checked().traffic_policies,
-                        controller_name,
+                        &cx,
                     ),
+                ),
+                (
+                    Kind::BackendPolicy,
+                    conditions::backend_policies::statuses(&attached, &routes, &backends, &cx),
                 ),
             ]),
         };

@@ -26,13 +26,13 @@ use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
 use crate::api::{AddressType, NamespacedName, ParentRef, RouteGroupKind};
-use crate::world::ObjectKey;
+use crate::world::{Kind, ObjectKey};
 
 pub use self::agent_state::AgentState;
 pub use self::certificates::tell_expiry;
 pub use self::condition::{Condition, ConditionStatus, ConditionType, Reason};
 pub use self::merge::{TimedCondition, merge};
-pub use self::program::{Programmed, program, program_listener_set};
+pub use self::program::{Programmed, program, program_listener_set, program_policy};
 pub use self::refused::{RefusedRules, refuse_rules};
 pub use self::sections::{ObjectStatus, Section};
 pub use self::shown::{ShownCondition, conditions_of};
@@ -160,8 +160,29 @@ pub struct PolicyAncestorStatus {
     pub ancestor_ref: ParentRef,
     /// Our controller.
     pub controller_name: String,
-    /// Accepted and ResolvedRefs.
+    /// Accepted, and if needed ResolvedRefs and Programmed.
     pub conditions: Vec<Condition>,
+}
+
+impl PolicyAncestorStatus {
+    /// Returns true if reports of hosts decide one of the conditions.
+    pub fn awaits_hosts(&self) -> bool {
+        let mut conditions = self.conditions.iter();
+        conditions.any(|it| it.type_ == ConditionType::Programmed)
+    }
+
+    /// Returns the Gateway, or `None` if the ancestor is of another kind.
+    pub fn gateway(&self) -> Option<NamespacedName> {
+        let ParentRef {
+            kind,
+            namespace,
+            name,
+            ..
+        } = &self.ancestor_ref;
+        let is_gateway = kind.as_deref() == Some(Kind::Gateway.as_str());
+        let namespace = namespace.as_deref().filter(|_| is_gateway)?;
+        Some(NamespacedName::new(namespace, name))
+    }
 }
 
 /// `RouteStatus`, of any kind of route. An HTTPProxy or Ingress has the same here, with the Gateway of its class

@@ -120,6 +120,21 @@ pub fn program_listener_set(status: &mut ListenerSetStatus, programmed: &Program
     }
 }
 
+/// Adds the reports of the hosts of an ancestor to the conditions of a policy. It is programmed when
+/// every host runs the wanted revision.
+pub fn program_policy(conditions: &mut [Condition], programmed: &Programmed) {
+    let Some(condition) = pending(conditions) else {
+        return;
+    };
+    let message = noted("", programmed);
+    if programmed.hosts > 0 && programmed.hosts_ready == programmed.hosts {
+        let status = ConditionStatus::True;
+        set(condition, status, Reason::Programmed, &message);
+    } else {
+        wait(condition, programmed.hosts, &message);
+    }
+}
+
 /// The end of the message if every listener was refused.
 const ALL_REFUSED: &str = "but every listener was refused; see status.listeners";
 

@@ -5,6 +5,7 @@ use sesame_proto::schema::{AppProtocol, Backend, BackendTls};
 
 use super::app_protocols::{http_protocol, is_https};
 use super::connections::Connection;
+use super::settings::BackendSettings;
 use super::traffic::Traffic;
 use crate::api::{Metadata, NamespacedName, ServicePort};
 use crate::resolve::backends::endpoints;
@@ -18,6 +19,8 @@ pub(super) fn backend(
     traffic: Traffic,
     tls: Option<&BackendTls>,
     connection: &Connection,
+    policy: Option<&BackendSettings>,
+    unfit: &mut Vec<String>,
 ) -> Result<Backend, Grounds> {
     let key = &service.key();
     connection.check(key, port, tls)?;
@@ -31,12 +34,14 @@ pub(super) fn backend(
         endpoints: endpoints::set_name(key, number, traffic.transport()),
         protocol: protocol.into(),
         tls: tls.cloned().map(Box::new),
-        idle_timeout_ms: connection.idle_timeout_ms,
         ..Backend::default()
     };
-    // Nothing is limited, checked or chosen per datagram.
-    let is_set = traffic != Traffic::Datagrams && connection.settings.apply(service, &mut backend);
-    let is_plain = tls.is_none() && backend.idle_timeout_ms.is_none() && !is_set;
+    let settings = match policy {
+        Some(policy) => connection.settings.or(policy),
+        None => connection.settings.clone(),
+    };
+    let settings = settings.or_annotated(service);
+    let is_plain = !settings.apply(traffic, &mut backend, unfit) && tls.is_none();
     backend.name = if Some(protocol) == own && is_plain {
         name
     } else {

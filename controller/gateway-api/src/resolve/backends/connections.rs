@@ -92,8 +92,6 @@ pub(crate) struct OwnTls {
 pub(crate) struct Connection {
     pub(crate) protocol: Option<UpstreamProtocol>,
     pub(crate) own_tls: Option<OwnTls>,
-    /// Idle timeout of HTTP connections in milliseconds; 0 for none, `None` for the default.
-    pub(crate) idle_timeout_ms: Option<u64>,
     pub(crate) settings: BackendSettings,
 }
 

@@ -5,9 +5,11 @@
 
 mod app_protocols;
 mod backend;
+pub(crate) mod backend_policies;
 mod connections;
 pub(crate) mod endpoints;
 mod pods;
+mod policy_targets;
 mod references;
 mod sessions;
 mod settings;
@@ -17,7 +19,7 @@ pub(crate) mod traffic_policies;
 mod validation;
 pub(crate) mod x_backends;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use sesame_proto::schema::{Backend, EndpointSet, TrustBundle};
@@ -26,13 +28,14 @@ use sha2::{Digest as _, Sha256};
 use self::app_protocols::is_https;
 use self::backend::backend;
 pub(crate) use self::backend::{MeshTransport, reached_by};
+use self::backend_policies::BackendPolicies;
 pub(crate) use self::connections::{Connection, OwnTls, UpstreamProtocol};
 use self::endpoints::Slices;
 use self::pods::Pods;
 pub(crate) use self::references::{BackendName, PolicedBackend};
 use self::references::{SERVICES, X_BACKENDS, service_port};
 pub(crate) use self::sessions::BackendSession;
-pub(crate) use self::settings::BackendSettings;
+pub(crate) use self::settings::{BackendSettings, http_check};
 use self::tls_policies::{Applied, Policies};
 pub(crate) use self::traffic::Traffic;
 use self::traffic_policies::TrafficPolicies;
@@ -78,6 +81,7 @@ type FoundPort = Result<Result<usize, String>, Grounds>;
 pub(crate) struct CheckedBackends<'w> {
     pub(crate) tls_policies: Policies<'w>,
     pub(crate) traffic_policies: TrafficPolicies<'w>,
+    pub(crate) backend_policies: BackendPolicies<'w>,
     pub(crate) x_backends: XBackends<'w>,
 }
 
@@ -93,6 +97,8 @@ pub(crate) struct Backends<'w> {
     pub(crate) ca_bundles: CaBundles<'w>,
     /// Trust bundles of HTTPProxies, by name.
     own_bundles: BTreeMap<String, Arc<TrustBundle>>,
+    /// Settings of BackendPolicies without effect on some traffic, by the policies' places.
+    unfit: BTreeMap<usize, BTreeSet<String>>,
 }
 
 struct BackendEntry<'w> {
@@ -119,6 +125,7 @@ impl<'w> Backends<'w> {
             by_name: HashMap::with_capacity(likely),
             ca_bundles: CaBundles::default(),
             own_bundles: BTreeMap::new(),
+            unfit: BTreeMap::new(),
         }
     }
 
@@ -126,11 +133,26 @@ impl<'w> Backends<'w> {
         &self.checked
     }
 
+    /// Returns the settings of a BackendPolicy that have no effect on some traffic.
+    pub(crate) fn unfit(&self, policy: usize) -> impl Iterator<Item = &String> {
+        self.unfit.get(&policy).into_iter().flatten()
+    }
+
+    fn note_unfit(&mut self, policy: Option<usize>, at: &str, unfit: Vec<String>) {
+        if let Some(policy) = policy
+            && !unfit.is_empty()
+        {
+            let unfit = unfit.into_iter().map(|why| format!("{at}: {why}"));
+            self.unfit.entry(policy).or_default().extend(unfit);
+        }
+    }
+
     /// Returns all trust bundles by name.
     pub(crate) fn bundles(&self) -> BTreeMap<&str, &TrustBundle> {
         let CheckedBackends {
             tls_policies,
             traffic_policies: _,
+            backend_policies: _,
             x_backends,
         } = &self.checked;
         let mut bundles = tls_policies.bundles();
@@ -177,6 +199,7 @@ impl<'w> Backends<'w> {
         let CheckedBackends {
             tls_policies,
             traffic_policies,
+            backend_policies,
             x_backends: _,
         } = &self.checked;
         let mut policed = Vec::new();
@@ -185,6 +208,9 @@ impl<'w> Backends<'w> {
         }
         if traffic_policies.has(Kind::Service, service) {
             policed.push(PolicedBackend::WithTraffic(service));
+        }
+        if backend_policies.has(Kind::Service, service) {
+            policed.push(PolicedBackend::WithSettings(service));
         }
         policed
     }
@@ -209,11 +235,16 @@ impl<'w> Backends<'w> {
             let why = format!("{at} is not accepted; see its status");
             return Ok(BackendTarget::Refused(why));
         }
-        let backend = found.backend(traffic)?;
+        let source = Source::XBackend(&found.object.metadata);
+        let policies = &self.checked.backend_policies;
+        let applied = policies.applied(Kind::XBackend, name, "");
+        let mut unfit = Vec::new();
+        let settings = applied.map(|(_, settings)| settings);
+        let backend = found.backend(traffic, settings, &mut unfit)?;
+        self.note_unfit(applied.map(|(policy, _)| policy), &at, unfit);
         let name = backend.name.clone();
         if !self.by_name.contains_key(&name) {
             self.by_name.insert(name.clone(), self.entries.len());
-            let source = Source::XBackend(&found.object.metadata);
             self.entries.push(BackendEntry { backend, source });
         }
         Ok(BackendTarget::Backend(name))
@@ -317,7 +348,16 @@ impl<'w> Backends<'w> {
             (None, Some(Applied::Tls(tls))) => Some(tls),
             (None, None) => None,
         };
-        let backend = backend(&service.metadata, port, traffic, tls, connection)?;
+        let policies = &self.checked.backend_policies;
+        let applied = policies.applied(Kind::Service, (namespace, name), &port.name);
+        let settings = applied.map(|(_, settings)| settings);
+        let mut unfit = Vec::new();
+        let metadata = &service.metadata;
+        let backend = backend(
+            metadata, port, traffic, tls, connection, settings, &mut unfit,
+        )?;
+        let at = format!("port {} of Service {key}", port.port);
+        self.note_unfit(applied.map(|(policy, _)| policy), &at, unfit);
         if let Some(OwnTls { tls: _, bundle }) = &connection.own_tls {
             let name = bundle.name.clone();
             self.own_bundles.insert(name, Arc::clone(bundle));

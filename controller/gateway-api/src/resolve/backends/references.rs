@@ -35,6 +35,8 @@ pub(crate) enum PolicedBackend<'w> {
     WithTls(BackendName<'w>),
     /// A Service with XBackendTrafficPolicies.
     WithTraffic(BackendName<'w>),
+    /// A Service with BackendPolicies.
+    WithSettings(BackendName<'w>),
     /// An XBackend, with policies or not.
     XBackend(BackendName<'w>),
 }

@@ -1,46 +1,150 @@
 //! How the endpoints of a Backend are chosen, checked and protected.
 
-use sesame_proto::schema::{Backend, CircuitBreaker, HealthCheck, LoadBalancer, OutlierDetection};
+use sesame_proto::schema::health_check::Kind as CheckKind;
+use sesame_proto::schema::{
+    AppProtocol, Backend, BackendConnections, CircuitBreaker, HashPolicy, HealthCheck, HttpCheck,
+    LoadBalancer, OutlierDetection, StatusRange, hash_policy,
+};
 
+use super::Traffic;
 use crate::api::Metadata;
 use crate::resolve::context::Problems;
+use crate::resolve::syntax::{limits, names};
 use crate::world::Kind;
 
-/// Settings of a reference to a Backend. References with equal settings share a Backend.
+/// Settings of a reference to a Backend; `None` for the default. References with equal settings share
+/// a Backend.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct BackendSettings {
-    /// `None` for round robin.
     pub(crate) load_balancer: Option<LoadBalancer>,
     pub(crate) health_check: Option<HealthCheck>,
     pub(crate) outlier: Option<OutlierDetection>,
-    /// `None` for the Service's own limits.
+    pub(crate) panic_percent: Option<u32>,
     pub(crate) breaker: Option<CircuitBreaker>,
-    /// Milliseconds; 0 for the default.
-    pub(crate) connect_timeout_ms: u64,
+    pub(crate) connections: Option<BackendConnections>,
+    /// Idle timeout of HTTP connections in milliseconds; 0 for none.
+    pub(crate) idle_timeout_ms: Option<u64>,
 }
 
 impl BackendSettings {
-    /// Sets the fields of a Backend. Returns true if one differs from the default.
-    pub(super) fn apply(&self, service: &Metadata, backend: &mut Backend) -> bool {
+    /// Returns these settings, and those of `others` that they lack.
+    pub(super) fn or(&self, others: &Self) -> Self {
         let Self {
             load_balancer,
             health_check,
             outlier,
+            panic_percent,
             breaker,
-            connect_timeout_ms,
+            connections,
+            idle_timeout_ms,
+        } = self.clone();
+        Self {
+            load_balancer: load_balancer.or_else(|| others.load_balancer.clone()),
+            health_check: health_check.or_else(|| others.health_check.clone()),
+            outlier: outlier.or(others.outlier),
+            panic_percent: panic_percent.or(others.panic_percent),
+            breaker: breaker.or(others.breaker),
+            connections: connections.or(others.connections),
+            idle_timeout_ms: idle_timeout_ms.or(others.idle_timeout_ms),
+        }
+    }
+
+    /// Adds what annotations of a Service say.
+    pub(super) fn or_annotated(mut self, service: &Metadata) -> Self {
+        self.breaker = self.breaker.or_else(|| annotated(service));
+        self
+    }
+
+    /// Sets the fields of a Backend whose protocol is set. Returns true if one differs from the
+    /// default. Settings that the traffic cannot have are left out, and `unfit` says why.
+    pub(super) fn apply(
+        self,
+        traffic: Traffic,
+        backend: &mut Backend,
+        unfit: &mut Vec<String>,
+    ) -> bool {
+        // Nothing is limited, checked or chosen per datagram.
+        if traffic == Traffic::Datagrams {
+            if self != Self::default() {
+                unfit.push("the settings have no effect on datagrams".to_owned());
+            }
+            return false;
+        }
+        let Self {
+            load_balancer,
+            health_check,
+            outlier,
+            panic_percent,
+            breaker,
+            connections,
+            idle_timeout_ms,
         } = self;
-        let breaker = breaker.or_else(|| annotated(service));
+        let protocol = backend.protocol();
+        let load_balancer = load_balancer.map(|mut balancer| {
+            let hashes = &mut balancer.hash_policies;
+            let count = hashes.len();
+            hashes.retain(|it| protocol != AppProtocol::TcpBytes || is_of_connections(it));
+            if hashes.len() < count {
+                unfit.push("loadBalancer.hash has only ClientAddress for connections".to_owned());
+            }
+            balancer
+        });
+        let health_check = health_check.filter(|check| {
+            let fault = match &check.kind {
+                Some(CheckKind::GrpcService(_)) if protocol != AppProtocol::Http2 => {
+                    "healthCheck.active.grpc has no effect without HTTP/2; set appProtocol \
+                     kubernetes.io/h2c or grpc"
+                }
+                Some(CheckKind::Http(_)) if traffic == Traffic::Connections => {
+                    "healthCheck.active.http has no effect where TLS is passed through; use tcp"
+                }
+                _ => return true,
+            };
+            unfit.push(fault.to_owned());
+            false
+        });
         backend.load_balancer = load_balancer.map(Box::new);
-        backend.health_check = health_check.clone().map(Box::new);
+        backend.health_check = health_check.map(Box::new);
         backend.outlier = outlier.map(Box::new);
+        backend.panic_percent = panic_percent;
         backend.breaker = breaker.map(Box::new);
-        backend.connect_timeout_ms = *connect_timeout_ms;
+        backend.connections = connections.map(Box::new);
+        backend.idle_timeout_ms = idle_timeout_ms;
         backend.load_balancer.is_some()
             || backend.health_check.is_some()
             || backend.outlier.is_some()
+            || backend.panic_percent.is_some()
             || backend.breaker.is_some()
-            || backend.connect_timeout_ms > 0
+            || backend.connections.is_some()
+            || backend.idle_timeout_ms.is_some()
     }
+}
+
+fn is_of_connections(policy: &HashPolicy) -> bool {
+    matches!(policy.kind, Some(hash_policy::Kind::SourceAddress(_)))
+}
+
+/// Returns a check by requests, or the reason why it is invalid.
+pub(crate) fn http_check(
+    path: &str,
+    host: &str,
+    statuses: Vec<StatusRange>,
+) -> Result<HttpCheck, String> {
+    let most = limits::MAX_PATH;
+    let is_sent = |text: &str| text.len() <= most && text.bytes().all(|b| b.is_ascii_graphic());
+    if !path.starts_with('/') || !is_sent(path) {
+        return Err(format!(
+            "path {path:?}: expected / and at most {most} visible characters of ASCII"
+        ));
+    }
+    if !is_sent(host) || !names::is_field_value(host) {
+        return Err(format!("host {host:?}: expected a hostname"));
+    }
+    Ok(HttpCheck {
+        path: path.to_owned(),
+        host: host.to_owned(),
+        statuses,
+    })
 }
 
 type Limit = fn(&mut CircuitBreaker) -> &mut u32;

@@ -2,16 +2,17 @@
 //!
 //! A policy that is invalid still takes its targets: traffic to them is refused, never sent in plain text.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sesame_proto::schema::{self, TrustBundle};
 
 use super::BackendName;
+use super::policy_targets::{self, PolicyTargets};
 use super::validation::Validation;
-use crate::api::{BackendTlsPolicy, BackendTlsPolicySpec, PolicyTargetRef};
+use crate::api::{BackendTlsPolicy, BackendTlsPolicySpec};
 use crate::resolve::context::ResolveContext;
-use crate::resolve::syntax::{limits, names};
+use crate::resolve::syntax::names;
 use crate::resolve::tls::ca_bundles::CaBundles;
 use crate::resolve::tls::subject_alt_names::{self, AltNames, PATTERNS};
 use crate::status::{Grounds, Reason, Verdict};
@@ -27,18 +28,6 @@ pub(crate) struct Policy<'w> {
     bundle: Option<Arc<TrustBundle>>,
 }
 
-/// A port of a Service by name, or `None` for the whole Service.
-type PolicySection<'w> = Option<&'w str>;
-
-/// The policies for one Service.
-#[derive(Default)]
-struct ServicePolicies<'w> {
-    /// Index of each policy, with its part of the Service; oldest first.
-    all: Vec<(usize, PolicySection<'w>)>,
-    /// Index of the oldest policy for each part.
-    winners: HashMap<PolicySection<'w>, usize>,
-}
-
 /// The effect of the policies on the traffic to a Service port.
 pub(crate) enum Applied<'p> {
     Tls(&'p schema::BackendTls),
@@ -47,46 +36,26 @@ pub(crate) enum Applied<'p> {
 }
 
 /// All policies, oldest first, which is their precedence.
-#[derive(Default)]
 pub(crate) struct Policies<'w> {
     all: Vec<Policy<'w>>,
-    by_service: HashMap<BackendName<'w>, ServicePolicies<'w>>,
+    targets: PolicyTargets<'w>,
 }
 
 impl<'w> Policies<'w> {
     pub(crate) fn check_all(cx: &mut ResolveContext<'w, '_>, bundles: &mut CaBundles<'w>) -> Self {
-        let world = cx.world;
-        let objects = world.backend_tls_policies.iter();
-        let mut objects: Vec<&'w BackendTlsPolicy> = objects.map(AsRef::as_ref).collect();
-        objects.sort_by(|a, b| a.metadata.by_age(&b.metadata));
-        let mut policies = Self::default();
-        for object in objects {
-            let namespace = object.metadata.namespace.as_str();
-            let targets = object
-                .spec
-                .target_refs
-                .iter()
-                .take(limits::MAX_POLICY_TARGETS);
-            for target in targets.filter(|target| is_service(target)) {
-                let place = policies.all.len();
-                let by_service = policies
-                    .by_service
-                    .entry((namespace, &target.name))
-                    .or_default();
-                by_service.all.push((place, section(target)));
-                by_service.winners.entry(section(target)).or_insert(place);
-            }
-            policies.all.push(check(object, cx, bundles));
+        let mut targets = PolicyTargets::new(Kind::BackendTlsPolicy, &[Kind::Service]);
+        let mut all = Vec::new();
+        for object in policy_targets::by_age(&cx.world.backend_tls_policies) {
+            all.push(check(object, &mut targets, cx, bundles));
         }
-        policies
+        Self { all, targets }
     }
 
     /// Returns the effect on traffic to the named port, or `None` if it is sent unchanged. A policy
     /// for the port takes precedence over one for the whole Service.
     pub(crate) fn of(&self, service: BackendName<'_>, port: &str) -> Option<Applied<'_>> {
-        let winners = &self.by_service.get(&service)?.winners;
-        let of_port = winners.get(&Some(port).filter(|name| !name.is_empty()));
-        let policy = self.all.get(*of_port.or_else(|| winners.get(&None))?)?;
+        let place = self.targets.applied(Kind::Service, service, port)?;
+        let policy = self.all.get(place)?;
         Some(match &policy.tls {
             Some(tls) => Applied::Tls(tls),
             None => Applied::Refused(format!(
@@ -98,7 +67,7 @@ impl<'w> Policies<'w> {
 
     /// Returns true if a policy is for the Service or a port of it.
     pub(crate) fn has(&self, service: BackendName<'_>) -> bool {
-        self.by_service.contains_key(&service)
+        self.targets.has(Kind::Service, service)
     }
 
     /// Returns the indices of the policies for a Service and its ports, each with its error there.
@@ -107,38 +76,7 @@ impl<'w> Policies<'w> {
         service: BackendName<'_>,
         world: &World,
     ) -> Vec<(usize, Option<Grounds>)> {
-        let Some(ServicePolicies { all, winners }) = self.by_service.get(&service) else {
-            return Vec::new();
-        };
-        let (namespace, name) = service;
-        let object = world.services.get(namespace, name);
-        let judge = |(policy, section): &(usize, PolicySection<'w>)| {
-            let at = match section {
-                Some(section) => format!("port {section:?} of Service {namespace}/{name}"),
-                None => format!("Service {namespace}/{name}"),
-            };
-            let winner = winners.get(section).filter(|winner| *winner != policy);
-            let winner = winner.and_then(|winner| self.all.get(*winner));
-            let is_port = |name: &str| {
-                object.is_some_and(|it| it.spec.ports.iter().any(|port| *port.name == *name))
-            };
-            let fault = match (winner, object, section) {
-                (Some(winner), ..) => Some((
-                    Reason::Conflicted,
-                    format!(
-                        "{at} has an older BackendTLSPolicy, {}; only the oldest applies",
-                        winner.object.metadata.key()
-                    ),
-                )),
-                (None, None, _) => Some((Reason::TargetNotFound, format!("{at} does not exist"))),
-                (None, Some(_), Some(section)) if !is_port(section) => {
-                    Some((Reason::TargetNotFound, format!("there is no {at}")))
-                }
-                _ => None,
-            };
-            (*policy, fault)
-        };
-        all.iter().map(judge).collect()
+        self.targets.judge(Kind::Service, service, world)
     }
 
     pub(crate) fn get(&self, index: usize) -> Option<&Policy<'w>> {
@@ -155,19 +93,9 @@ impl<'w> Policies<'w> {
     }
 }
 
-fn is_service(target: &PolicyTargetRef) -> bool {
-    target.group.is_empty() && target.kind == "Service"
-}
-
-fn section(target: &PolicyTargetRef) -> PolicySection<'_> {
-    target
-        .section_name
-        .as_deref()
-        .filter(|name| !name.is_empty())
-}
-
 fn check<'w>(
     object: &'w BackendTlsPolicy,
+    targets: &mut PolicyTargets<'w>,
     cx: &mut ResolveContext<'w, '_>,
     bundles: &mut CaBundles<'w>,
 ) -> Policy<'w> {
@@ -182,13 +110,7 @@ fn check<'w>(
     let mut resolved = Verdict::default();
     let unknown = object.metadata.unknown.refusal("");
     accepted.refuse_if(Reason::UnsupportedValue, unknown);
-    let number = limits::entries(
-        "spec.targetRefs",
-        target_refs.len(),
-        1..=limits::MAX_POLICY_TARGETS,
-    );
-    accepted.refuse_if(Reason::Invalid, number.err());
-    check_targets(target_refs, &key, &mut accepted, cx);
+    targets.add(&object.metadata, target_refs, &mut accepted, cx);
     let patterns = patterns(options, &key, &mut accepted, cx);
     let asked = Validation {
         of: &object.spec.validation,
@@ -235,38 +157,4 @@ fn patterns(
         }
     }
     patterns
-}
-
-/// Checks the targets. A policy with a duplicate target is refused; a target that is not a Service
-/// has no effect.
-fn check_targets(
-    targets: &[PolicyTargetRef],
-    policy: &ObjectKey,
-    accepted: &mut Verdict,
-    cx: &mut ResolveContext<'_, '_>,
-) {
-    for (i, target) in targets.iter().take(limits::MAX_POLICY_TARGETS).enumerate() {
-        let PolicyTargetRef {
-            group,
-            kind,
-            name,
-            section_name: _,
-        } = target;
-        if !is_service(target) {
-            let message = format!(
-                "spec.targetRefs[{i}]: {} {name:?} is not supported and has no effect; expected a Service of the \
-                 core group",
-                names::group_kind(group, kind)
-            );
-            cx.problems.add(policy.clone(), message);
-            continue;
-        }
-        let same = targets.iter().take(i).any(|earlier| {
-            is_service(earlier) && earlier.name == *name && section(earlier) == section(target)
-        });
-        if same {
-            let message = format!("spec.targetRefs[{i}]: Service {name:?} is already listed");
-            accepted.refuse(Reason::Invalid, message);
-        }
-    }
 }

@@ -8,6 +8,7 @@ use sesame_proto::digest;
 use sesame_proto::schema::{AppProtocol, Backend, BackendTls, TrustBundle};
 
 use super::references::BackendName;
+use super::settings::BackendSettings;
 use super::traffic::Traffic;
 use super::validation::Validation;
 use crate::api::{EndpointSelector, XBackend, XBackendPort, XBackendSpec, XBackendTls};
@@ -191,7 +192,12 @@ impl CheckedXBackend<'_> {
     }
 
     /// Returns the Backend that gets this traffic.
-    pub(super) fn backend(&self, traffic: Traffic) -> Result<Backend, Grounds> {
+    pub(super) fn backend(
+        &self,
+        traffic: Traffic,
+        policy: Option<&BackendSettings>,
+        unfit: &mut Vec<String>,
+    ) -> Result<Backend, Grounds> {
         let key = self.object.metadata.key();
         let protocol = self.object.spec.protocol.as_deref();
         let http = match protocol {
@@ -221,7 +227,6 @@ impl CheckedXBackend<'_> {
         // Passed-through TLS belongs to the client.
         let tls = self.tls.clone().filter(|_| traffic.heeds_policies());
         let plain = format!("XBackend/{key}/{}", self.port);
-        let is_plain = spoken == AppProtocol::Http1 && tls.is_none();
         let mut backend = Backend {
             name: String::new(),
             endpoints: plain.clone(),
@@ -229,7 +234,9 @@ impl CheckedXBackend<'_> {
             tls: tls.map(Box::new),
             ..Backend::default()
         };
-        backend.name = if is_plain {
+        let policy = policy.cloned().unwrap_or_default();
+        let is_set = policy.apply(traffic, &mut backend, unfit);
+        backend.name = if spoken == AppProtocol::Http1 && backend.tls.is_none() && !is_set {
             plain
         } else {
             format!("{plain}/{}", digest::backend(&backend))

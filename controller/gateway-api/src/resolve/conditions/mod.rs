@@ -3,6 +3,7 @@
 //! Nothing is decided here. Conditions that need a clock, such as the expiry of a certificate, are
 //! in `crate::expiry`.
 
+pub(crate) mod backend_policies;
 pub(crate) mod gateways;
 pub(crate) mod http_proxies;
 pub(crate) mod ingresses;

@@ -8,7 +8,7 @@ use crate::resolve::backends::tls_policies::Policies;
 use crate::resolve::context::ResolveContext;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::AttachedGateway;
-use crate::status::{Condition, PolicyAncestorStatus, PolicyStatus, Verdict};
+use crate::status::{Condition, Grounds, PolicyAncestorStatus, PolicyStatus, Verdict};
 use crate::world::{Kind, ObjectKey};
 
 /// Maximum number of ancestors, set by the API's schema. The writer of a status drops new ones
@@ -37,39 +37,26 @@ pub(crate) fn statuses(
     cx: &mut ResolveContext<'_, '_>,
 ) -> BTreeMap<NamespacedName, PolicyStatus> {
     let mut statuses: BTreeMap<NamespacedName, PolicyStatus> = BTreeMap::new();
-    // The Gateways are in the order of their names.
-    for gateway in gateways {
-        let mut verdicts: BTreeMap<usize, Verdict> = BTreeMap::new();
-        for backend in backends(gateway, routes) {
-            let PolicedBackend::WithTls(service) = backend else {
-                continue;
-            };
-            for (policy, fault) in policies.of_service(service, cx.world) {
-                let verdict = verdicts.entry(policy).or_default();
-                if let Some((reason, why)) = fault {
-                    verdict.refuse(reason, why);
-                }
-            }
-        }
-        for (index, mut accepted) in verdicts {
-            let Some(policy) = policies.get(index) else {
-                continue;
-            };
-            if let Some((reason, why)) = policy.accepted.fault() {
-                accepted.refuse(reason, why);
-            }
-            let status = statuses.entry(policy.object.metadata.key()).or_default();
-            let metadata = &policy.object.metadata;
-            let generation = metadata.generation;
-            let message = metadata.unknown.beside("the policy applies", "", None);
-            let conditions = vec![
-                accepted.accepted(&message, generation),
-                policy.resolved.resolved_refs(generation),
-            ];
-            let controller_name = &cx.options.controller_name;
-            let ancestor = ancestor(&gateway.gateway.name(), controller_name, conditions);
-            status.ancestors.push(ancestor);
-        }
+    let judged = by_gateway(gateways, routes, |backend| match backend {
+        PolicedBackend::WithTls(service) => policies.of_service(service, cx.world),
+        _ => Vec::new(),
+    });
+    for (gateway, index, mut accepted) in judged {
+        let Some(policy) = policies.get(index) else {
+            continue;
+        };
+        accepted.add(&policy.accepted);
+        let status = statuses.entry(policy.object.metadata.key()).or_default();
+        let metadata = &policy.object.metadata;
+        let generation = metadata.generation;
+        let message = metadata.unknown.beside("the policy applies", "", None);
+        let conditions = vec![
+            accepted.accepted(&message, generation),
+            policy.resolved.resolved_refs(generation),
+        ];
+        let controller_name = &cx.options.controller_name;
+        let ancestor = ancestor(&gateway, controller_name, conditions);
+        status.ancestors.push(ancestor);
     }
     for (name, status) in &statuses {
         let count = status.ancestors.len();
@@ -83,6 +70,30 @@ pub(crate) fn statuses(
         }
     }
     statuses
+}
+
+/// Returns the places of the policies of a kind for each Gateway that sends to their targets, in the
+/// order of the Gateways' names, with the errors there. `judge` returns the policies of a target.
+pub(super) fn by_gateway<'r>(
+    gateways: &[AttachedGateway<'_, 'r>],
+    routes: &'r Routes<'_>,
+    judge: impl Fn(PolicedBackend<'r>) -> Vec<(usize, Option<Grounds>)>,
+) -> Vec<(NamespacedName, usize, Verdict)> {
+    let mut all = Vec::new();
+    for gateway in gateways {
+        let mut verdicts: BTreeMap<usize, Verdict> = BTreeMap::new();
+        for backend in backends(gateway, routes) {
+            for (place, fault) in judge(backend) {
+                let verdict = verdicts.entry(place).or_default();
+                if let Some((reason, why)) = fault {
+                    verdict.refuse(reason, why);
+                }
+            }
+        }
+        let verdicts = verdicts.into_iter();
+        all.extend(verdicts.map(|(place, verdict)| (gateway.gateway.name(), place, verdict)));
+    }
+    all
 }
 
 /// Returns the entry for a Gateway in the status of a policy.

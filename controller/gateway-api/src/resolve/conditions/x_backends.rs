@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::policies::{ancestor, backends};
+use super::policies::{ancestor, backends, by_gateway};
 use crate::api::{Metadata, NamespacedName, SessionPersistence};
 use crate::resolve::backends::PolicedBackend;
 use crate::resolve::backends::traffic_policies::TrafficPolicies;
 use crate::resolve::backends::x_backends::XBackends;
+use crate::resolve::context::ResolveContext;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::AttachedGateway;
 use crate::resolve::routes::sessions;
@@ -50,41 +51,30 @@ pub(crate) fn of_policies(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,
     policies: &TrafficPolicies<'_>,
-    controller_name: &str,
+    cx: &ResolveContext<'_, '_>,
 ) -> Statuses {
+    let judged = by_gateway(gateways, routes, |backend| match backend {
+        PolicedBackend::WithTls(_) | PolicedBackend::WithSettings(_) => Vec::new(),
+        PolicedBackend::WithTraffic(name) => policies.judge(Kind::Service, name, cx.world),
+        PolicedBackend::XBackend(name) => policies.judge(Kind::XBackend, name, cx.world),
+    });
     let mut statuses = Statuses::new();
-    for gateway in gateways {
-        let mut verdicts: BTreeMap<usize, Verdict> = BTreeMap::new();
-        for backend in backends(gateway, routes) {
-            let (kind, name) = match backend {
-                PolicedBackend::WithTls(_) => continue,
-                PolicedBackend::WithTraffic(name) => (Kind::Service, name),
-                PolicedBackend::XBackend(name) => (Kind::XBackend, name),
-            };
-            for (place, fault) in policies.of_target(kind, name) {
-                let verdict = verdicts.entry(place).or_default();
-                if let Some((reason, why)) = fault {
-                    verdict.refuse(reason, why);
-                }
-            }
-        }
-        for (place, mut verdict) in verdicts {
-            let Some(policy) = policies.get(place) else {
-                continue;
-            };
-            verdict.add(&policy.accepted);
-            let metadata = &policy.object.metadata;
-            let session = policy.object.spec.session_persistence.as_ref();
-            check_session(session, &mut verdict);
-            let message = match session {
-                Some(_) => "sessions are kept by rules that send to one backend",
-                None => "the policy sets nothing",
-            };
-            let condition = accepted(metadata, &verdict, message);
-            let ancestor = ancestor(&gateway.gateway.name(), controller_name, vec![condition]);
-            let status = statuses.entry(metadata.key()).or_default();
-            status.ancestors.push(ancestor);
-        }
+    for (gateway, place, mut verdict) in judged {
+        let Some(policy) = policies.get(place) else {
+            continue;
+        };
+        verdict.add(&policy.accepted);
+        let metadata = &policy.object.metadata;
+        let session = policy.object.spec.session_persistence.as_ref();
+        check_session(session, &mut verdict);
+        let message = match session {
+            Some(_) => "sessions are kept by rules that send to one backend",
+            None => "the policy sets nothing",
+        };
+        let condition = accepted(metadata, &verdict, message);
+        let ancestor = ancestor(&gateway, &cx.options.controller_name, vec![condition]);
+        let status = statuses.entry(metadata.key()).or_default();
+        status.ancestors.push(ancestor);
     }
     statuses
 }

@@ -1,6 +1,6 @@
 //! Protocols of Services, and the TLS that their entries in HTTPProxies require.
 
-use sesame_proto::schema::{BackendTls, HashPolicy, HealthCheck, LoadBalancer, SessionPersistence};
+use sesame_proto::schema::{BackendTls, HealthCheck, LoadBalancer, SessionPersistence};
 
 use super::load_balancing::{Balance, with_slow_start};
 use super::roots::Proxies;
@@ -54,11 +54,10 @@ impl RouteConnections {
         &mut self,
         route: &ProxyRoute,
         warnings: &mut Vec<RouteFault>,
-    ) -> (Vec<HashPolicy>, Option<SessionPersistence>) {
+    ) -> Option<SessionPersistence> {
         let policy = route.load_balancer_policy.as_ref();
         let Balance {
             load_balancer,
-            hash_policies,
             session,
             warnings: ignored,
         } = load_balancing::of_requests(policy, &route.services);
@@ -69,7 +68,7 @@ impl RouteConnections {
         warnings.extend(warning.map(|why| (health_checks::INVALID, why)));
         self.load_balancer = load_balancer;
         self.health_check = health_check;
-        (hash_policies, session)
+        session
     }
 
     /// Reads the settings of a `tcpproxy`, and returns warnings about them.
@@ -126,14 +125,14 @@ pub(super) fn read<'w>(
         let name = &service.name;
         let why = format!("service {name}: slowStartPolicy has no effect: {why}");
         warnings.push((("ServiceError", "SlowStartInvalid"), why));
-        of_strategy.copied()
+        of_strategy.cloned()
     });
     Ok(Connection {
         protocol,
         own_tls: own_tls.transpose()?,
-        idle_timeout_ms: of_route.idle_timeout_ms,
         settings: BackendSettings {
             load_balancer,
+            idle_timeout_ms: of_route.idle_timeout_ms,
             health_check: of_route.health_check.clone(),
             ..BackendSettings::default()
         },

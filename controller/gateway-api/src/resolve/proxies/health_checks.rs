@@ -5,16 +5,14 @@ use sesame_proto::schema::health_check::Kind;
 use sesame_proto::schema::{HealthCheck, HttpCheck, MOST_BACKEND_MS, StatusRange};
 
 use crate::api::{ProxyHealthCheck, ProxyStatusRange, ProxyTcpHealthCheck};
-use crate::resolve::syntax::{limits, names};
+use crate::resolve::backends;
+use crate::resolve::syntax::limits;
 
 /// The words for a check without effect, or with another timeout.
 pub(super) const INVALID: (&str, &str) = ("RouteError", "HealthCheckPolicyInvalid");
 
 /// The Host of a check, as in Contour.
 const HOST: &str = "contour-envoy-healthcheck";
-
-/// Longest path.
-const MOST_OF_PATH: usize = 1_024;
 
 /// Seconds between checks, and for one; numbers of checks that change the state. As in Contour.
 const INTERVAL: u64 = 10;
@@ -117,29 +115,14 @@ fn number(field: &str, value: i64, default: u64, most: u64) -> Result<u64, Strin
 }
 
 fn http_check(path: &str, host: &str, statuses: &[ProxyStatusRange]) -> Result<HttpCheck, String> {
-    let is_sent =
-        |text: &str| text.len() <= MOST_OF_PATH && text.bytes().all(|b| b.is_ascii_graphic());
-    if !path.starts_with('/') || !is_sent(path) {
-        return Err(format!(
-            "path {path:?}: expected / and at most {MOST_OF_PATH} visible characters of ASCII"
-        ));
-    }
-    if !is_sent(host) || !names::is_field_value(host) {
-        return Err(format!("host {host:?}: expected a hostname"));
-    }
     limits::entries(
         "expectedStatuses",
         statuses.len(),
         0..=HealthCheck::MOST_STATUSES,
     )?;
-    Ok(HttpCheck {
-        path: path.to_owned(),
-        host: match host {
-            "" => HOST.to_owned(),
-            host => host.to_owned(),
-        },
-        statuses: statuses.iter().map(range).collect::<Result<_, _>>()?,
-    })
+    let statuses = statuses.iter().map(range).collect::<Result<_, _>>()?;
+    let host = Some(host).filter(|host| !host.is_empty());
+    backends::http_check(path, host.unwrap_or(HOST), statuses)
 }
 
 fn range(range: &ProxyStatusRange) -> Result<StatusRange, String> {

@@ -24,7 +24,6 @@ const AGGRESSION: f64 = 1.0;
 pub(super) struct Balance {
     /// `None` for round robin.
     pub(super) load_balancer: Option<LoadBalancer>,
-    pub(super) hash_policies: Vec<HashPolicy>,
     pub(super) session: Option<SessionPersistence>,
     /// Reasons why the strategy is not served as written.
     pub(super) warnings: Vec<String>,
@@ -35,7 +34,7 @@ impl Balance {
         Self {
             load_balancer: Some(LoadBalancer {
                 strategy: strategy.into(),
-                slow_start: None,
+                ..LoadBalancer::default()
             }),
             ..Self::default()
         }
@@ -104,20 +103,21 @@ pub(super) fn of_connections(policy: Option<&ProxyLoadBalancer>) -> Balance {
 }
 
 fn hashed(policies: &[ProxyHashPolicy]) -> Balance {
-    let mut balance = Balance::by(Strategy::RingHash);
+    let mut balance = Balance::default();
+    let mut hash_policies: Vec<HashPolicy> = Vec::new();
     let ignored = |at: usize, why: String| {
         format!("loadBalancerPolicy.requestHashPolicies[{at}] has no effect: {why}")
     };
     let most = HashPolicy::MOST;
     for (at, policy) in policies.iter().take(most).enumerate() {
         let read = match hash_policy(policy) {
-            Ok(read) if balance.hash_policies.iter().any(|it| it.kind == read.kind) => {
+            Ok(read) if hash_policies.iter().any(|it| it.kind == read.kind) => {
                 Err("an earlier one has the same value".to_owned())
             }
             read => read,
         };
         match read {
-            Ok(policy) => balance.hash_policies.push(policy),
+            Ok(policy) => hash_policies.push(policy),
             Err(why) => balance.warnings.push(ignored(at, why)),
         }
     }
@@ -125,11 +125,16 @@ fn hashed(policies: &[ProxyHashPolicy]) -> Balance {
         let why = ignored(most, format!("expected at most {most}"));
         balance.warnings.push(why);
     }
-    if balance.hash_policies.is_empty() {
+    if hash_policies.is_empty() {
         let why = "loadBalancerPolicy.strategy RequestHash has no valid requestHashPolicies; \
                    requests go to the endpoints in turn";
-        balance.load_balancer = None;
         balance.warnings.push(why.to_owned());
+    } else {
+        balance.load_balancer = Some(LoadBalancer {
+            strategy: Strategy::RingHash.into(),
+            hash_policies,
+            ..LoadBalancer::default()
+        });
     }
     balance
 }
@@ -172,7 +177,7 @@ pub(super) fn with_slow_start(
     service: &ProxyService,
     balancer: Option<&LoadBalancer>,
 ) -> Result<Option<LoadBalancer>, String> {
-    let balancer = balancer.copied();
+    let balancer = balancer.cloned();
     let Some(policy) = &service.slow_start_policy else {
         return Ok(balancer);
     };

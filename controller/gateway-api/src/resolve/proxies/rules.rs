@@ -231,14 +231,13 @@ impl<'w> ReadRoute<'w> {
         let host = forward.rewrite.as_ref().map(|it| it.host.as_str());
         let timeouts = route.timeout_policy.as_ref();
         let mut connections = RouteConnections::read(timeouts, host.unwrap_or_default())?;
-        let (hash_policies, session) = connections.balance(route, &mut self.warnings);
+        let session = connections.balance(route, &mut self.warnings);
         let shares = services::read(&route.services, &connections, cx, self)?;
         if shares.backends.iter().all(|share| share.backend.is_empty()) {
             return Ok(Action::respond(refusal::UNAVAILABLE));
         }
         forward.backends = shares.backends;
         forward.mirrors = shares.mirrors;
-        forward.hash_policies = hash_policies;
         forward.session = session.map(Box::new);
         forward.unavailable = true;
         Ok(Action::Forward(forward))

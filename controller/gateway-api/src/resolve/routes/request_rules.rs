@@ -187,7 +187,6 @@ impl<'w> RuleContext<'_, 'w, '_> {
             session: session.map(Box::new),
             stream_idle_timeout_ms: None,
             internal_redirect: None,
-            hash_policies: Vec::new(),
         };
         Ok(Forwarded {
             forward,

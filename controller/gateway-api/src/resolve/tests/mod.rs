@@ -2,6 +2,7 @@
 
 mod any_routes;
 mod any_slices;
+mod backend_policies;
 mod backend_settings;
 mod gateways_of_a_class;
 mod http_proxies;
@@ -91,6 +92,7 @@ fn objects(yaml: &str) -> Vec<AnyObject> {
             "Ingress" => AnyObject::Ingress(decode(v)),
             "HTTPProxy" => AnyObject::HttpProxy(decode(v)),
             "TLSCertificateDelegation" => AnyObject::TlsCertificateDelegation(decode(v)),
+            "BackendPolicy" => AnyObject::BackendPolicy(decode(v)),
             "BackendTLSPolicy" => AnyObject::BackendTlsPolicy(decode(v)),
             "Service" => AnyObject::Service(decode(v)),
             "EndpointSlice" => AnyObject::EndpointSlice(decode(v)),

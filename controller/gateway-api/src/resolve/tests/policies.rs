@@ -6,6 +6,7 @@ use super::{HTTP, Holds, gateway, holds, resolved, route};
 use crate::api::NamespacedName;
 use crate::resolve::Resolution;
 use crate::status::{ConditionType, PolicyAncestorStatus, Reason};
+use crate::world::Kind;
 
 const SYSTEM: &str = "{hostname: good.test, wellKnownCACertificates: System}";
 
@@ -25,10 +26,9 @@ fn served(policies: &str) -> Resolution {
 }
 
 fn ancestors<'r>(resolution: &'r Resolution, name: &str) -> &'r [PolicyAncestorStatus] {
-    let statuses = &resolution.statuses.backend_tls_policies;
-    statuses
-        .get(&NamespacedName::new("web", name))
-        .map_or(&[], |status| &status.ancestors)
+    let key = Kind::BackendTlsPolicy.named(NamespacedName::new("web", name));
+    let statuses = &resolution.statuses.policies;
+    statuses.get(&key).map_or(&[], |status| &status.ancestors)
 }
 
 fn says(resolution: &Resolution, name: &str) -> (Holds, Holds) {

@@ -78,6 +78,14 @@ pub(crate) fn conditions(description: &str) -> Value {
     })
 }
 
+/// Adds the rule for a part of a request that has a name, unless it is the client's address.
+pub(crate) fn check_request_key(schema: &mut Value) {
+    schema["x-kubernetes-validations"] = json!([{
+        "rule": "has(self.name) == (self.type != 'ClientAddress')",
+        "message": "name: required with each type but ClientAddress, with which it is not allowed",
+    }]);
+}
+
 /// Returns the schema of a text with this maximum length.
 pub(crate) fn text(description: &str, most: u32) -> Value {
     json!({"type": "string", "description": description, "maxLength": most})

@@ -6,11 +6,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::{Value, json};
 use sesame_gateway_api::api::{CONTOUR_GROUP, HttpProxySpec, TlsCertificateDelegationSpec};
 
-use crate::definition_schema::{self, text};
+use super::schema::{self, text};
 
 /// Returns the definition of HTTPProxy.
 pub fn http_proxy_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
-    let mut schema = definition_schema::of::<HttpProxySpec>();
+    let mut schema = schema::of::<HttpProxySpec>();
     let fields = &mut schema["properties"];
     fields["virtualhost"]["required"] = json!(["fqdn"]);
     fields["includes"]["items"]["required"] = json!(["name"]);
@@ -37,7 +37,7 @@ pub fn http_proxy_definition() -> Result<CustomResourceDefinition, serde_json::E
 
 /// Returns the definition of TLSCertificateDelegation.
 pub fn certificate_delegation_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
-    let mut schema = definition_schema::of::<TlsCertificateDelegationSpec>();
+    let mut schema = schema::of::<TlsCertificateDelegationSpec>();
     let delegations = &mut schema["properties"]["delegations"]["items"];
     delegations["required"] = json!(["secretName", "targetNamespaces"]);
     schema["required"] = json!(["delegations"]);
@@ -66,12 +66,11 @@ fn definition(
         "properties": {"spec": specification, "status": status},
     });
     let version = (CONTOUR_GROUP, "v1");
-    definition_schema::definition(version, names, "Namespaced", columns, &schema)
+    schema::definition(version, names, "Namespaced", columns, &schema)
 }
 
 fn status() -> Value {
-    let mut conditions =
-        definition_schema::conditions("Valid: true if everything is served as written.");
+    let mut conditions = schema::conditions("Valid: true if everything is served as written.");
     let detail = json!({
         "type": "array",
         "items": {

@@ -4,12 +4,12 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::json;
 use sesame_gateway_api::api::{RouteFilterSpec, SESAME_GROUP};
 
-use crate::definition_schema;
+use super::schema;
 
 /// Returns the definition of RouteFilter. It has no status: the routes that name a filter report its
 /// faults.
 pub fn route_filter_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
-    let mut specification = definition_schema::of::<RouteFilterSpec>();
+    let mut specification = schema::of::<RouteFilterSpec>();
     specification["x-kubernetes-validations"] = json!([{
         "rule": "[has(self.directResponse), has(self.urlRewrite), has(self.requestRedirect)].filter(it, it).size() == 1",
         "message": "expected exactly one of directResponse, urlRewrite and requestRedirect",
@@ -33,8 +33,7 @@ pub fn route_filter_definition() -> Result<CustomResourceDefinition, serde_json:
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     ]);
     let version = (SESAME_GROUP, "v1alpha1");
-    let mut definition =
-        definition_schema::definition(version, &names, "Namespaced", &columns, &schema)?;
+    let mut definition = schema::definition(version, &names, "Namespaced", &columns, &schema)?;
     for version in &mut definition.spec.versions {
         version.subresources = None;
     }

@@ -8,7 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::{Value, json};
 use sesame_gateway_api::api::{SESAME_GROUP, SesameConfigurationSpec};
 
-use crate::definition_schema;
+use super::schema;
 
 /// Field of the specification, with the rules for its value, each with a message.
 const RULES: &[(&str, &[(&str, &str)])] = &[
@@ -170,7 +170,7 @@ fn columns() -> Value {
 }
 
 fn specification() -> Value {
-    let mut schema = definition_schema::of::<SesameConfigurationSpec>();
+    let mut schema = schema::of::<SesameConfigurationSpec>();
     for (field, rules) in RULES {
         let rules: Vec<Value> = rules
             .iter()
@@ -186,7 +186,7 @@ fn status() -> Value {
         "type": "object",
         "description": "Status reported by the controller that reads it.",
         "properties": {
-            "conditions": definition_schema::conditions("Accepted: true if the controller can use it."),
+            "conditions": schema::conditions("Accepted: true if the controller can use it."),
         },
     })
 }

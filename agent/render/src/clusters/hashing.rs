@@ -2,25 +2,17 @@
 
 use envoy_types::pb::envoy::config::route::v3::route_action::{
     HashPolicy as EnvoyPolicy,
-    hash_policy::{ConnectionProperties, Header, PolicySpecifier, QueryParameter},
+    hash_policy::{ConnectionProperties, Cookie, Header, PolicySpecifier, QueryParameter},
 };
 use sesame_proto::schema::HashPolicy;
 use sesame_proto::schema::hash_policy::Kind;
 
-use super::headers;
-use crate::rendered::RenderProblems;
+use crate::http::headers;
 
-/// Returns the policies of a route. One that Envoy would refuse is left out.
-pub(super) fn render(
-    route: &str,
-    policies: &[HashPolicy],
-    problems: &mut RenderProblems,
-) -> Vec<EnvoyPolicy> {
+/// Returns the policies of a backend, or an error if Envoy would refuse one.
+pub(super) fn render(policies: &[HashPolicy]) -> Result<Vec<EnvoyPolicy>, String> {
     let policies = policies.iter().take(HashPolicy::MOST);
-    let rendered = policies.filter_map(|policy| {
-        problems.value(route, policy_of(policy), "its value chooses no endpoint")
-    });
-    rendered.collect()
+    policies.map(policy_of).collect()
 }
 
 fn policy_of(policy: &HashPolicy) -> Result<EnvoyPolicy, String> {
@@ -35,6 +27,14 @@ fn policy_of(policy: &HashPolicy) -> Result<EnvoyPolicy, String> {
         }
         Some(Kind::QueryParameter(name)) if !name.is_empty() => {
             PolicySpecifier::QueryParameter(QueryParameter { name: name.clone() })
+        }
+        // Without a lifetime, Envoy only reads it.
+        Some(Kind::Cookie(name)) => {
+            headers::check_name(name).map_err(|why| format!("cookie of a hash: {why}"))?;
+            PolicySpecifier::Cookie(Cookie {
+                name: name.clone(),
+                ..Default::default()
+            })
         }
         Some(Kind::SourceAddress(true)) => {
             PolicySpecifier::ConnectionProperties(ConnectionProperties { source_ip: true })

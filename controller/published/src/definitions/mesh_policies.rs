@@ -1,17 +1,14 @@
 //! The definitions of `GatewayMeshPolicy` and `MeshOCGPolicy`, generated from the types that
 //! resolution reads.
-//!
-//! Their status has the form of the Gateway API's policies: an entry for each Gateway or XMesh and
-//! controller.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
 use sesame_gateway_api::api::{
     EXPERIMENTAL_GATEWAY_GROUP, GATEWAY_GROUP, GatewayMeshPolicySpec, MeshOcgPolicySpec,
-    SESAME_GROUP,
 };
 
-use crate::definition_schema::{self, text};
+use super::policy::{definition, status};
+use super::schema;
 
 /// Returns the definition of GatewayMeshPolicy.
 pub fn mesh_policy_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
@@ -56,35 +53,8 @@ pub fn mesh_ocg_policy_definition() -> Result<CustomResourceDefinition, serde_js
     )
 }
 
-/// Returns the definition of a policy, whose age is its last column.
-fn definition(
-    names: &Value,
-    scope: &str,
-    columns: [(&str, &str); 2],
-    description: &str,
-    specification: &Value,
-    status: &Value,
-) -> Result<CustomResourceDefinition, serde_json::Error> {
-    let columns =
-        columns.map(|(name, path)| json!({"name": name, "type": "string", "jsonPath": path}));
-    let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"});
-    let columns: Vec<Value> = columns.into_iter().chain([age]).collect();
-    let schema = json!({
-        "type": "object",
-        "description": description,
-        "required": ["spec"],
-        "properties": {"spec": specification, "status": status},
-    });
-    let version = (SESAME_GROUP, "v1alpha1");
-    let mut definition =
-        definition_schema::definition(version, names, scope, &json!(columns), &schema)?;
-    let labels = definition.metadata.labels.get_or_insert_default();
-    labels.insert(format!("{GATEWAY_GROUP}/policy"), "Direct".to_owned());
-    Ok(definition)
-}
-
 fn specification_of_ocg() -> Value {
-    let mut schema = definition_schema::of::<MeshOcgPolicySpec>();
+    let mut schema = schema::of::<MeshOcgPolicySpec>();
     only_target(&mut schema, EXPERIMENTAL_GATEWAY_GROUP, "XMesh");
     schema["x-kubernetes-validations"] = json!([{
         "rule": "!has(self.publish) || !self.publish || has(self.gateways) && size(self.gateways) > 0",
@@ -109,7 +79,7 @@ fn only_target(schema: &mut Value, group: &str, kind: &str) {
 }
 
 fn specification() -> Value {
-    let mut schema = definition_schema::of::<GatewayMeshPolicySpec>();
+    let mut schema = schema::of::<GatewayMeshPolicySpec>();
     only_target(&mut schema, GATEWAY_GROUP, "Gateway");
     let mesh = &mut schema["properties"]["mesh"];
     // Without it, resolution refuses all traffic.
@@ -126,36 +96,4 @@ fn specification() -> Value {
         "message": "values: required with operator In and NotIn, and not allowed with others",
     }]);
     schema
-}
-
-fn status(of: &str, conditions: &str) -> Value {
-    json!({
-        "type": "object",
-        "description": "Statuses reported by the controllers of Gateways.",
-        "properties": {"ancestors": {
-            "type": "array",
-            "description": format!("Status for each {of}."),
-            "maxItems": 16,
-            "x-kubernetes-list-type": "atomic",
-            "items": {
-                "type": "object",
-                "required": ["ancestorRef", "controllerName", "conditions"],
-                "properties": {
-                    "ancestorRef": {
-                        "type": "object",
-                        "description": format!("{of}."),
-                        "required": ["name"],
-                        "properties": {
-                            "group": text("API group.", 253),
-                            "kind": text("Kind.", 63),
-                            "namespace": text("Namespace.", 63),
-                            "name": text("Name.", 253),
-                        },
-                    },
-                    "controllerName": text("Controller of the Gateways.", 253),
-                    "conditions": definition_schema::conditions(conditions),
-                },
-            },
-        }},
-    })
 }

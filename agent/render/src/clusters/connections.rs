@@ -1,0 +1,143 @@
+//! Connections to endpoints.
+
+use std::collections::HashMap;
+
+use envoy_types::pb::envoy::config::cluster::v3::{Cluster, UpstreamConnectionOptions};
+use envoy_types::pb::envoy::config::core::v3::{
+    Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions as CommonOptions,
+    ProxyProtocolConfig, TcpKeepalive, TransportSocket, proxy_protocol_config::Version,
+    transport_socket::ConfigType,
+};
+use envoy_types::pb::envoy::extensions::transport_sockets::proxy_protocol::v3::ProxyProtocolUpstreamTransport;
+use envoy_types::pb::envoy::extensions::transport_sockets::raw_buffer::v3::RawBuffer;
+use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
+    HttpProtocolOptions,
+    http_protocol_options::{
+        ExplicitHttpConfig, UpstreamProtocolOptions, explicit_http_config::ProtocolConfig,
+    },
+};
+use envoy_types::util::pack_any;
+use sesame_proto::schema::backend_connections::ProxyProtocol;
+use sesame_proto::schema::{AppProtocol, BackendConnections, Keepalive, MOST_BACKEND_MS};
+
+use crate::wrappers;
+
+/// Connect timeout of an endpoint in milliseconds.
+const CONNECT_TIMEOUT_MS: u64 = 5_000;
+
+/// Maximum number of response headers, and their KiB; above these, the answer is 502. Envoy's
+/// defaults of 100 and 60 reject responses that clients accept without a proxy.
+const MOST_RESPONSE_HEADERS: u32 = 1_000;
+const MOST_RESPONSE_HEADERS_KIB: u32 = 256;
+
+/// Detects within about 90 s that an endpoint vanished silently, for instance because its node lost
+/// power.
+const KEEPALIVE: Keepalive = Keepalive {
+    idle_seconds: 60,
+    interval_seconds: 10,
+    probes: 3,
+};
+
+/// Sets the connections of a cluster whose transport is set. `idle_timeout_ms` is 0 for none.
+pub(super) fn into(
+    cluster: &mut Cluster,
+    connections: &BackendConnections,
+    idle_timeout_ms: Option<u64>,
+    protocol: AppProtocol,
+) {
+    let BackendConnections {
+        connect_timeout_ms,
+        max_duration_ms,
+        max_requests,
+        keepalive,
+        proxy_protocol: _,
+    } = connections;
+    cluster.connect_timeout = wrappers::milliseconds(match connect_timeout_ms {
+        0 => CONNECT_TIMEOUT_MS,
+        timeout => (*timeout).min(MOST_BACKEND_MS),
+    });
+    let own = |value: u32| Some(value).filter(|it| *it > 0);
+    let duration = Some(*max_duration_ms).filter(|it| *it > 0);
+    let options = CommonOptions {
+        idle_timeout: idle_timeout_ms.and_then(wrappers::milliseconds),
+        max_connection_duration: duration
+            .and_then(|it| wrappers::milliseconds(it.min(MOST_BACKEND_MS))),
+        max_requests_per_connection: own(*max_requests).and_then(wrappers::uint32),
+        max_headers_count: wrappers::uint32(MOST_RESPONSE_HEADERS),
+        max_response_headers_kb: wrappers::uint32(MOST_RESPONSE_HEADERS_KIB),
+        ..Default::default()
+    };
+    set_http(cluster, options, protocol);
+    if protocol == AppProtocol::UdpDatagrams {
+        return;
+    }
+    cluster.upstream_connection_options = Some(UpstreamConnectionOptions {
+        tcp_keepalive: Some(probes(keepalive.unwrap_or(KEEPALIVE))),
+        ..Default::default()
+    });
+    let version = match connections.proxy_protocol() {
+        ProxyProtocol::None => return,
+        ProxyProtocol::V1 => Version::V1,
+        ProxyProtocol::V2 => Version::V2,
+    };
+    let inner = cluster.transport_socket.take();
+    cluster.transport_socket = Some(with_header(version, inner));
+}
+
+/// Sets the options of HTTP; other protocols have none.
+fn set_http(cluster: &mut Cluster, common: CommonOptions, protocol: AppProtocol) {
+    let config = match protocol {
+        AppProtocol::Http1 | AppProtocol::Websocket => {
+            ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default())
+        }
+        AppProtocol::Http2 => ProtocolConfig::Http2ProtocolOptions(Http2ProtocolOptions::default()),
+        AppProtocol::TcpBytes | AppProtocol::UdpDatagrams => return,
+    };
+    let options = HttpProtocolOptions {
+        common_http_protocol_options: Some(common),
+        upstream_protocol_options: Some(UpstreamProtocolOptions::ExplicitHttpConfig(
+            ExplicitHttpConfig {
+                protocol_config: Some(config),
+            },
+        )),
+        ..Default::default()
+    };
+    let name = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+    // A single entry, because prost writes several in random order.
+    cluster.typed_extension_protocol_options =
+        HashMap::from([(name.to_owned(), pack_any(options))]);
+}
+
+fn probes(keepalive: Keepalive) -> TcpKeepalive {
+    let Keepalive {
+        idle_seconds,
+        interval_seconds,
+        probes,
+    } = keepalive;
+    let bounded = |value: u32| wrappers::uint32(value.clamp(1, Keepalive::MOST));
+    TcpKeepalive {
+        keepalive_probes: bounded(probes),
+        keepalive_time: bounded(idle_seconds),
+        keepalive_interval: bounded(interval_seconds),
+    }
+}
+
+/// Returns a transport that sends the header of the PROXY protocol before anything else.
+fn with_header(version: Version, inner: Option<TransportSocket>) -> TransportSocket {
+    let plain = || TransportSocket {
+        name: "envoy.transport_sockets.raw_buffer".to_owned(),
+        config_type: Some(ConfigType::TypedConfig(pack_any(RawBuffer::default()))),
+    };
+    let transport = ProxyProtocolUpstreamTransport {
+        config: Some(ProxyProtocolConfig {
+            version: version.into(),
+            ..Default::default()
+        }),
+        transport_socket: Some(inner.unwrap_or_else(plain)),
+        ..Default::default()
+    };
+    TransportSocket {
+        name: "envoy.transport_sockets.upstream_proxy_protocol".to_owned(),
+        config_type: Some(ConfigType::TypedConfig(pack_any(transport))),
+    }
+}

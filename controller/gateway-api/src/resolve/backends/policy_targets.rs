@@ -1,0 +1,213 @@
+//! Targets of the policies of one kind. The oldest policy for each part of a target applies.
+
+use std::collections::HashMap;
+
+use super::references::BackendName;
+use crate::api::{LocalPolicyTargetRef, Metadata, NamespacedName, Object, PolicyTargetRef};
+use crate::resolve::context::ResolveContext;
+use crate::resolve::syntax::{limits, names};
+use crate::status::{Grounds, Reason, Verdict};
+use crate::world::{Kind, Objects, World};
+
+/// A target as a policy names it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct NamedTarget<'w> {
+    group: &'w str,
+    kind: &'w str,
+    name: &'w str,
+    section: Section<'w>,
+}
+
+/// A part of a target, such as a port of a Service by name; `None` for the whole.
+type Section<'w> = Option<&'w str>;
+
+impl<'w> From<&'w PolicyTargetRef> for NamedTarget<'w> {
+    fn from(target: &'w PolicyTargetRef) -> Self {
+        let PolicyTargetRef {
+            group,
+            kind,
+            name,
+            section_name,
+        } = target;
+        Self {
+            group,
+            kind,
+            name,
+            section: section_name.as_deref().filter(|name| !name.is_empty()),
+        }
+    }
+}
+
+impl<'w> From<&'w LocalPolicyTargetRef> for NamedTarget<'w> {
+    fn from(target: &'w LocalPolicyTargetRef) -> Self {
+        let LocalPolicyTargetRef { group, kind, name } = target;
+        Self {
+            group,
+            kind,
+            name,
+            section: None,
+        }
+    }
+}
+
+/// Policies by their targets.
+pub(super) struct PolicyTargets<'w> {
+    kind: Kind,
+    allowed: &'static [Kind],
+    /// Places of the policies for each target, in their precedence.
+    by_target: HashMap<(Kind, BackendName<'w>), Vec<(usize, Section<'w>)>>,
+    policies: Vec<&'w Metadata>,
+}
+
+/// Returns the policies in their precedence.
+pub(super) fn by_age<T>(objects: &Objects<Object<T>>) -> Vec<&Object<T>> {
+    let mut objects: Vec<&Object<T>> = objects.iter().map(AsRef::as_ref).collect();
+    objects.sort_by(|a, b| a.metadata.by_age(&b.metadata));
+    objects
+}
+
+impl<'w> PolicyTargets<'w> {
+    /// Returns the targets of policies of this kind, which are none yet, and the kinds of targets
+    /// that they can have.
+    pub(super) fn new(kind: Kind, allowed: &'static [Kind]) -> Self {
+        Self {
+            kind,
+            allowed,
+            by_target: HashMap::new(),
+            policies: Vec::new(),
+        }
+    }
+
+    /// Adds the targets of the policy that comes next in precedence. A policy with a duplicate target
+    /// is refused; a target of another kind has no effect.
+    pub(super) fn add<T>(
+        &mut self,
+        policy: &'w Metadata,
+        targets: &'w [T],
+        accepted: &mut Verdict,
+        cx: &mut ResolveContext<'w, '_>,
+    ) where
+        NamedTarget<'w>: From<&'w T>,
+    {
+        let most = limits::MAX_POLICY_TARGETS;
+        let number = limits::entries("spec.targetRefs", targets.len(), 1..=most);
+        accepted.refuse_if(Reason::Invalid, number.err());
+        let place = self.policies.len();
+        self.policies.push(policy);
+        let mut earlier: Vec<NamedTarget<'w>> = Vec::new();
+        for (i, target) in targets.iter().take(most).map(NamedTarget::from).enumerate() {
+            let NamedTarget {
+                group,
+                kind,
+                name,
+                section,
+            } = target;
+            let mut allowed = self.allowed.iter().copied();
+            let known = allowed.find(|it| it.group() == group && it.as_str() == kind);
+            let Some(kind) = known else {
+                let named = names::group_kind(group, kind);
+                let expected = self.expected();
+                let message = format!(
+                    "spec.targetRefs[{i}]: {named} {name:?} is not supported and has no effect; \
+                     expected {expected}"
+                );
+                cx.problems.add(self.kind.named(policy.key()), message);
+                continue;
+            };
+            if earlier.contains(&target) {
+                let why = format!("spec.targetRefs[{i}]: {kind} {name:?} is already listed");
+                accepted.refuse(Reason::Invalid, why);
+                continue;
+            }
+            earlier.push(target);
+            let target = (kind, (policy.namespace.as_str(), name));
+            let places = self.by_target.entry(target).or_default();
+            places.push((place, section));
+        }
+    }
+
+    fn expected(&self) -> String {
+        let name = |kind: &Kind| match (kind.as_str(), kind.group()) {
+            (kind, "") => format!("{kind} of the core group"),
+            (kind, group) => format!("{kind} of {group}"),
+        };
+        let names: Vec<String> = self.allowed.iter().map(name).collect();
+        names.join(" or ")
+    }
+
+    /// Returns true if a policy is for the target or a part of it.
+    pub(super) fn has(&self, kind: Kind, name: BackendName<'_>) -> bool {
+        self.by_target.contains_key(&(kind, name))
+    }
+
+    fn places<'a>(&'a self, kind: Kind, name: BackendName<'a>) -> &'a [(usize, Section<'a>)] {
+        let places = self.by_target.get(&(kind, name));
+        places.map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Returns the place of the policy that applies to a part, or `None` without one. A policy for
+    /// the part takes precedence over one for the whole target.
+    pub(super) fn applied(&self, kind: Kind, name: BackendName<'_>, part: &str) -> Option<usize> {
+        let places = self.places(kind, name);
+        let of = |section| places.iter().find(|(_, it)| *it == section);
+        let part = Some(part).filter(|part| !part.is_empty());
+        let of_part = part.and_then(|part| of(Some(part)));
+        of_part.or_else(|| of(None)).map(|(place, _)| *place)
+    }
+
+    /// Returns the places of the policies for a target and its parts, each with its error there.
+    pub(super) fn judge(
+        &self,
+        kind: Kind,
+        name: BackendName<'_>,
+        world: &World,
+    ) -> Vec<(usize, Option<Grounds>)> {
+        let places = self.places(kind, name);
+        let judge = |(place, section): &(usize, Section<'_>)| {
+            let oldest = places.iter().find(|(_, it)| it == section);
+            let oldest = oldest.filter(|(oldest, _)| oldest != place);
+            let oldest = oldest.and_then(|(oldest, _)| self.policies.get(*oldest));
+            let fault = match oldest {
+                Some(oldest) => {
+                    let why = format!(
+                        "{} has an older {}, {}; only the oldest applies",
+                        part(kind, name, *section),
+                        self.kind,
+                        oldest.key()
+                    );
+                    Some((Reason::Conflicted, why))
+                }
+                None => missing(kind, name, *section, world),
+            };
+            (*place, fault)
+        };
+        places.iter().map(judge).collect()
+    }
+}
+
+fn part(kind: Kind, (namespace, name): BackendName<'_>, section: Section<'_>) -> String {
+    match section {
+        Some(section) => format!("port {section:?} of {kind} {namespace}/{name}"),
+        None => format!("{kind} {namespace}/{name}"),
+    }
+}
+
+/// Returns the error of a part that does not exist.
+fn missing(
+    kind: Kind,
+    name: BackendName<'_>,
+    section: Section<'_>,
+    world: &World,
+) -> Option<Grounds> {
+    let at = part(kind, name, section);
+    if !world.contains(&kind.named(NamespacedName::new(name.0, name.1))) {
+        return Some((Reason::TargetNotFound, format!("{at} does not exist")));
+    }
+    let section = section?;
+    let service = world.services.get(name.0, name.1);
+    let has = service.filter(|_| kind == Kind::Service).is_some_and(|it| {
+        let mut ports = it.spec.ports.iter();
+        ports.any(|port| *port.name == *section)
+    });
+    (!has).then(|| (Reason::TargetNotFound, format!("there is no {at}")))
+}

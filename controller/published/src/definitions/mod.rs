@@ -1,0 +1,15 @@
+//! Definitions of kinds, generated from the types that resolution reads.
+
+mod backend_policy;
+mod configuration;
+mod contour;
+mod mesh_policies;
+mod policy;
+mod route_filter;
+mod schema;
+
+pub use self::backend_policy::backend_policy_definition;
+pub use self::configuration::configuration_definition;
+pub use self::contour::{certificate_delegation_definition, http_proxy_definition};
+pub use self::mesh_policies::{mesh_ocg_policy_definition, mesh_policy_definition};
+pub use self::route_filter::route_filter_definition;

@@ -1,0 +1,69 @@
+//! Parts of the definitions of policies.
+//!
+//! Their status has the form of the Gateway API's policies: an entry for each ancestor and
+//! controller.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::{Value, json};
+use sesame_gateway_api::api::{GATEWAY_GROUP, SESAME_GROUP};
+
+use super::schema::{self, text};
+
+/// Returns the definition of a policy, whose age is its last column.
+pub(crate) fn definition(
+    names: &Value,
+    scope: &str,
+    columns: [(&str, &str); 2],
+    description: &str,
+    specification: &Value,
+    status: &Value,
+) -> Result<CustomResourceDefinition, serde_json::Error> {
+    let columns =
+        columns.map(|(name, path)| json!({"name": name, "type": "string", "jsonPath": path}));
+    let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"});
+    let columns: Vec<Value> = columns.into_iter().chain([age]).collect();
+    let schema = json!({
+        "type": "object",
+        "description": description,
+        "required": ["spec"],
+        "properties": {"spec": specification, "status": status},
+    });
+    let version = (SESAME_GROUP, "v1alpha1");
+    let mut definition = schema::definition(version, names, scope, &json!(columns), &schema)?;
+    let labels = definition.metadata.labels.get_or_insert_default();
+    labels.insert(format!("{GATEWAY_GROUP}/policy"), "Direct".to_owned());
+    Ok(definition)
+}
+
+/// Returns the schema of a status with an entry for each ancestor of this kind and controller.
+pub(crate) fn status(of: &str, conditions: &str) -> Value {
+    json!({
+        "type": "object",
+        "description": "Statuses reported by the controllers of Gateways.",
+        "properties": {"ancestors": {
+            "type": "array",
+            "description": format!("Status for each {of}."),
+            "maxItems": 16,
+            "x-kubernetes-list-type": "atomic",
+            "items": {
+                "type": "object",
+                "required": ["ancestorRef", "controllerName", "conditions"],
+                "properties": {
+                    "ancestorRef": {
+                        "type": "object",
+                        "description": format!("{of}."),
+                        "required": ["name"],
+                        "properties": {
+                            "group": text("API group.", 253),
+                            "kind": text("Kind.", 63),
+                            "namespace": text("Namespace.", 63),
+                            "name": text("Name.", 253),
+                        },
+                    },
+                    "controllerName": text("Controller of the Gateways.", 253),
+                    "conditions": schema::conditions(conditions),
+                },
+            },
+        }},
+    })
+}
