@@ -140,7 +140,7 @@ impl RateLimit {
     /// Largest number of limits of a Gateway.
     pub const MAX: usize = 1024;
     /// Largest number of limits of a route.
-    pub const MAX_OF_ROUTE: usize = 4;
+    pub const MAX_OF_ROUTE: usize = 16;
     /// Largest number of keys.
     pub const MAX_KEYS: usize = 4;
     /// Largest number of response headers.

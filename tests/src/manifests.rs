@@ -242,6 +242,29 @@ pub fn on_listener_set(mut route: Value, set: &str) -> Value {
     route
 }
 
+/// Returns a `TrafficPolicy` for a target of the Gateway API.
+pub fn traffic_policy(name: &str, mut target: Value, spec: &Value) -> Value {
+    target["group"] = json!("gateway.networking.k8s.io");
+    policy("TrafficPolicy", name, &target, spec)
+}
+
+/// Returns a `BackendPolicy` for the Service with the same name.
+pub fn backend_policy(service: &str, spec: &Value) -> Value {
+    let target = json!({"group": "", "kind": "Service", "name": service});
+    policy("BackendPolicy", service, &target, spec)
+}
+
+fn policy(kind: &str, name: &str, target: &Value, spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    spec["targetRefs"] = json!([target]);
+    json!({
+        "apiVersion": "projectsesame.io/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": spec,
+    })
+}
+
 /// Returns a `BackendTLSPolicy` for the Service with the same name.
 pub fn backend_tls_policy(service: &str, validation: &Value) -> Value {
     json!({

@@ -21,7 +21,7 @@ use crate::api::{
     GatewayClass, GatewayMeshPolicy, GrpcRoute, HttpProxy, HttpRoute, Ingress, IngressClass,
     ListenerSet, MeshOcgPolicy, Metadata, Namespace, NamespacedName, Pod, ReferenceGrant,
     RouteFilter, Secret, Service, SesameConfiguration, TcpRoute, TlsCertificateDelegation,
-    TlsRoute, UdpRoute, XBackend, XBackendTrafficPolicy, XMesh, XTelemetryPolicy,
+    TlsRoute, TrafficPolicy, UdpRoute, XBackend, XBackendTrafficPolicy, XMesh, XTelemetryPolicy,
 };
 
 pub use definitions::{
@@ -228,6 +228,7 @@ kinds! {
     ReferenceGrant(ReferenceGrant) in reference_grants, "ReferenceGrant" ["refgrant"] "ReferenceGrants", GATEWAY_V1_BETA, false;
     BackendTlsPolicy(BackendTlsPolicy) in backend_tls_policies, "BackendTLSPolicy" ["btlspolicy"] "BackendTLSPolicies", GATEWAY_TLS_POLICY, false;
     BackendPolicy(BackendPolicy) in backend_policies, "BackendPolicy" ["bpolicy"] "BackendPolicies", SESAME, false;
+    TrafficPolicy(TrafficPolicy) in traffic_policies, "TrafficPolicy" ["tpolicy"] "TrafficPolicies", SESAME, false;
     GatewayMeshPolicy(GatewayMeshPolicy) in gateway_mesh_policies, "GatewayMeshPolicy" ["gwmeshpolicy"] "GatewayMeshPolicies", SESAME, false;
     MeshOcgPolicy(MeshOcgPolicy) in mesh_ocg_policies, "MeshOCGPolicy" ["ocgpolicy"] "MeshOCGPolicies", SESAME, true;
     XMesh(XMesh) in x_meshes, "XMesh" ["mesh"] "XMeshes", EXPERIMENTAL, true;

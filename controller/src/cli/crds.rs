@@ -7,7 +7,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use sesame_published::{
     GatewayAgent, backend_policy_definition, certificate_delegation_definition,
     configuration_definition, http_proxy_definition, mesh_ocg_policy_definition,
-    mesh_policy_definition, route_filter_definition,
+    mesh_policy_definition, route_filter_definition, traffic_policy_definition,
 };
 
 /// Returns all definitions of Sesame's own kinds as YAML.
@@ -18,6 +18,7 @@ pub(super) fn yaml() -> Result<String> {
         mesh_policy_definition()?,
         mesh_ocg_policy_definition()?,
         backend_policy_definition()?,
+        traffic_policy_definition()?,
         route_filter_definition()?,
     ])
 }

@@ -13,7 +13,7 @@ use super::service::objects;
 use crate::statuses::{GatewayProblems, HostEndpoint};
 use crate::watch::Received;
 use sesame_gateway_api::api::{
-    PinnedNodePort, Publishing, PublishingType, SessionAffinity, TrafficPolicy,
+    PinnedNodePort, Publishing, PublishingType, ServiceTraffic, SessionAffinity,
 };
 use sesame_gateway_api::resolve::ServiceRequest;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
@@ -338,8 +338,8 @@ fn service_has_only_fields_of_its_type() {
         settings.publishing = Publishing {
             type_: Some(type_),
             allocate_load_balancer_node_ports: Some(false),
-            external_traffic_policy: Some(TrafficPolicy::Local),
-            internal_traffic_policy: Some(TrafficPolicy::Local),
+            external_traffic_policy: Some(ServiceTraffic::Local),
+            internal_traffic_policy: Some(ServiceTraffic::Local),
             session_affinity: Some(SessionAffinity::ClientIp),
             node_ports: Some(vec![PinnedNodePort {
                 port: 443,

@@ -60,7 +60,10 @@ pub(crate) type AwaitedKinds = BTreeMap<Kind, &'static str>;
 fn is_newer(kind: Kind) -> bool {
     kind.is_experimental()
         || kind.is_contour()
-        || matches!(kind, Kind::RouteFilter | Kind::BackendPolicy)
+        || matches!(
+            kind,
+            Kind::RouteFilter | Kind::BackendPolicy | Kind::TrafficPolicy
+        )
 }
 
 /// Everything that the watches need.

@@ -14,7 +14,8 @@ use sesame_tests::checks::Checks;
 use sesame_tests::client::Request;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
-    edge, http_listener, http_proxy, ingress_class, numbered, plain_route, served, yaml,
+    backend_policy, edge, http_listener, http_proxy, ingress_class, numbered, plain_route, served,
+    yaml,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -240,19 +241,6 @@ async fn dead_backend_does_not_hold_up_a_change() {
     // All endpoints of it have failed, so Envoy tries them still.
     checks.status(get("/dead"), 504).await;
     checks.finish();
-}
-
-fn backend_policy(service: &str, spec: &Value) -> Value {
-    let mut policy = json!({
-        "apiVersion": "projectsesame.io/v1alpha1",
-        "kind": "BackendPolicy",
-        "metadata": {"name": service, "namespace": "default"},
-        "spec": {"targetRefs": [{"group": "", "kind": "Service", "name": service}]},
-    });
-    for (field, value) in spec.as_object().into_iter().flatten() {
-        policy["spec"][field] = value.clone();
-    }
-    policy
 }
 
 /// Returns a backend that answers with the first line of each connection.

@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backends::start_served;
 use sesame_tests::checks::Checks;
-use sesame_tests::manifests::{edge, http_listener, http_proxy, ingress_class, yaml};
+use sesame_tests::manifests::{
+    edge, http_listener, http_proxy, ingress_class, plain_route, traffic_policy, yaml,
+};
 
 /// Requests until the limit, and changes of another route after half of them.
 const ALLOWED: usize = 10;
@@ -105,5 +107,90 @@ async fn limits_count_on_while_other_routes_change() {
     let told = checks.reply(&agent.get(80, "shop.test", "/told")).await;
     let header = told.and_then(|reply| reply.header("x-limit").map(str::to_owned));
     checks.same("header", &header.as_deref(), &Some("100%"));
+    checks.finish();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_of_policies_add_up_and_survive_changes() {
+    let mut all = edge(&[http_listener("http", 80, "")]);
+    let _backends = start_served(&["a"], &mut all).await;
+    for name in ["users", "shop", "tenants", "wrong"] {
+        all.push(plain_route(name, &format!("{name}.test"), "a"));
+    }
+    let limit = |name: &str, requests: usize, keys: Value| json!({"rateLimits": [{"name": name, "requests": requests, "per": "Hour", "keys": keys}]});
+    let route = |name: &str| json!({"kind": "HTTPRoute", "name": name});
+    let by_user = limit("user", 3, json!([{"type": "Header", "name": "x-user"}]));
+    let by_tenant = limit(
+        "tenant",
+        1,
+        json!([{"type": "QueryParameter", "name": "tenant"}]),
+    );
+    all.push(traffic_policy(
+        "edge",
+        json!({"kind": "Gateway", "name": "edge"}),
+        &by_user,
+    ));
+    all.push(traffic_policy(
+        "shop",
+        route("shop"),
+        &limit("all", ALLOWED, json!([])),
+    ));
+    all.push(traffic_policy("tenants", route("tenants"), &by_tenant));
+    all.push(traffic_policy(
+        "wrong",
+        route("wrong"),
+        &limit("none", 0, json!([])),
+    ));
+    let tuned = |number: usize| {
+        let timeouts = json!({"timeouts": {"request": format!("{}s", number + 10)}});
+        let policy = traffic_policy("tuned", route("shop"), &timeouts);
+        format!("{}---\n{}", yaml(&[policy]), changing(number))
+    };
+    all.push(ingress_class());
+    let setup = Setup::with_ports(&[80]);
+    let agent = setup.start(&[("all.yaml", &yaml(&all)), ("tuned.yaml", &tuned(0))]);
+    agent.wait_ok(&agent.get(80, "users.test", "/")).await;
+    let mut checks = Checks::default();
+    let half = statuses(&agent, "shop.test", "/", ALLOWED / 2).await;
+    checks.same("first half", &half, &vec![200; ALLOWED / 2]);
+    let other = agent.get(80, "other.test", "/");
+    for number in 1..=CHANGES {
+        agent.write("tuned.yaml", &tuned(number));
+        let number = number.to_string();
+        agent
+            .wait_served(&other, |reply| reply.body == number.as_bytes())
+            .await;
+    }
+    let rest = statuses(&agent, "shop.test", "/", ALLOWED).await;
+    let expected = [[200; ALLOWED / 2], [429; ALLOWED / 2]].concat();
+    checks.same("second half", &rest, &expected);
+    for (user, expected) in [
+        ("a", [200, 200, 200, 429, 429]),
+        ("b", [200, 200, 200, 429, 429]),
+    ] {
+        for (number, status) in expected.into_iter().enumerate() {
+            let request = agent.get(80, "users.test", "/").header("x-user", user);
+            let seen = checks.reply(&request).await.map(|reply| reply.status);
+            checks.same(
+                format_args!("request {number} of {user}"),
+                seen,
+                Some(status),
+            );
+        }
+    }
+    for (host, path, expected) in [
+        ("users.test", "/", [200; 5]),
+        ("tenants.test", "/?tenant=a", [200, 429, 429, 429, 429]),
+        ("tenants.test", "/?tenant=b", [200, 429, 429, 429, 429]),
+        ("tenants.test", "/", [200; 5]),
+        ("wrong.test", "/", [500; 5]),
+    ] {
+        let found = statuses(&agent, host, path, expected.len()).await;
+        checks.same(
+            format_args!("{host}{path}"),
+            found.as_slice(),
+            &expected[..],
+        );
+    }
     checks.finish();
 }

@@ -14,7 +14,7 @@ use envoy_types::pb::envoy::config::core::v3::{
 };
 use envoy_types::pb::envoy::config::route::v3::rate_limit::Action;
 use envoy_types::pb::envoy::config::route::v3::rate_limit::action::{
-    ActionSpecifier, GenericKey, RemoteAddress, RequestHeaders,
+    ActionSpecifier, GenericKey, QueryParameters, RemoteAddress, RequestHeaders,
 };
 use envoy_types::pb::envoy::config::route::v3::{RateLimit as OfRequest, route};
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::{
@@ -178,6 +178,8 @@ fn filter(limit: &RateLimit, keyed: usize) -> Result<LocalRateLimit, String> {
             Some(Kind::ClientAddress(_)) => {}
             Some(Kind::RequestHeader(header)) => headers::check_name(header)
                 .map_err(|why| format!("key of header `{header}`: {why}"))?,
+            Some(Kind::QueryParameter(name)) if !name.is_empty() => {}
+            Some(Kind::QueryParameter(_)) => return Err("a key has no name".to_owned()),
             None => return Err("a key has no kind".to_owned()),
         }
     }
@@ -224,7 +226,7 @@ fn bucket(limit: &RateLimit) -> LocalRateLimitDescriptor {
     };
     let own = entry(LIMIT, file_name(&limit.name));
     let keys = limit.keys.iter().map(|key| match &key.kind {
-        Some(Kind::RequestHeader(header)) => entry(header, String::new()),
+        Some(Kind::RequestHeader(name) | Kind::QueryParameter(name)) => entry(name, String::new()),
         Some(Kind::ClientAddress(_)) | None => entry(CLIENT_ADDRESS, String::new()),
     });
     LocalRateLimitDescriptor {
@@ -299,6 +301,11 @@ fn of_request(limit: &RateLimit) -> OfRequest {
         Some(Kind::RequestHeader(header)) => ActionSpecifier::RequestHeaders(RequestHeaders {
             header_name: header.clone(),
             descriptor_key: header.clone(),
+            ..Default::default()
+        }),
+        Some(Kind::QueryParameter(name)) => ActionSpecifier::QueryParameters(QueryParameters {
+            query_parameter_name: name.clone(),
+            descriptor_key: name.clone(),
             ..Default::default()
         }),
         Some(Kind::ClientAddress(_)) | None => {

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AccessLogRules, EscapedSlashesAction, FleetSettings, IngressSettings, IpFamily, IpFamilyPolicy,
-    MetricsSettings, Object, PublishingType, RepeatedSlashesAction, SelectionMode, SessionAffinity,
-    TracingSettings, TrafficPolicy, UnderscoresAction,
+    MetricsSettings, Object, PublishingType, RepeatedSlashesAction, SelectionMode, ServiceTraffic,
+    SessionAffinity, TracingSettings, UnderscoresAction,
 };
 
 /// Group of Sesame's own kinds.
@@ -147,10 +147,10 @@ pub struct Publishing {
     /// The Service's field of the same name; only with `NodePort` and `LoadBalancer`. `Local` keeps the addresses of clients, and
     /// nodes without a host of the Gateway fail the load balancer's health check.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub external_traffic_policy: Option<TrafficPolicy>,
+    pub external_traffic_policy: Option<ServiceTraffic>,
     /// The Service's field of the same name; not with `Headless` and `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub internal_traffic_policy: Option<TrafficPolicy>,
+    pub internal_traffic_policy: Option<ServiceTraffic>,
     /// The Service's field of the same name; not with `Headless` and `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_affinity: Option<SessionAffinity>,

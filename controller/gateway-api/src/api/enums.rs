@@ -318,7 +318,7 @@ open_enum! {
 
 open_enum! {
     /// `ServiceSpec.externalTrafficPolicy`, and `internalTrafficPolicy`.
-    TrafficPolicy {
+    ServiceTraffic {
         /// Any endpoint.
         Cluster = "Cluster",
         /// Only endpoints on the node where the traffic arrives.
@@ -436,5 +436,21 @@ open_enum! {
 impl Default for RequestKeyType {
     fn default() -> Self {
         Self::ClientAddress
+    }
+}
+
+open_enum! {
+    /// Period of a limit of requests.
+    LimitPeriod {
+        Second = "Second",
+        Minute = "Minute",
+        Hour = "Hour",
+        Day = "Day",
+    }
+}
+
+impl Default for LimitPeriod {
+    fn default() -> Self {
+        Self::Second
     }
 }

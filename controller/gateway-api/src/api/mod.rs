@@ -31,6 +31,7 @@ mod policy;
 mod route_filter;
 mod routes;
 mod telemetry;
+mod traffic_policy;
 mod unknown;
 
 pub use self::access_log::*;
@@ -60,4 +61,5 @@ pub use self::policy::*;
 pub use self::route_filter::*;
 pub use self::routes::*;
 pub use self::telemetry::*;
+pub use self::traffic_policy::*;
 pub use self::unknown::{UnknownField, UnknownFields};

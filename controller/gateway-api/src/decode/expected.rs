@@ -5,6 +5,7 @@ use serde::de::Expected;
 /// The ranges of limited integer fields, as the API defines them.
 const INTEGERS: &[(&str, i64, i64)] = &[
     ("attempts", 0, i32::MAX as i64),
+    ("burst", 0, i32::MAX as i64),
     ("codes", 400, 599),
     ("consecutiveGatewayErrors", 0, 1_000),
     ("consecutiveServerErrors", 0, 1_000),
@@ -42,6 +43,7 @@ const INTEGERS: &[(&str, i64, i64)] = &[
     ("probes", 1, 127),
     ("redirectResponseCodes", 302, 308),
     ("replicas", 1, 1_000),
+    ("requests", 1, i32::MAX as i64),
     ("retriableStatusCodes", 400, 599),
     ("statusCode", 300, 399),
     ("tolerationSeconds", 0, i64::MAX),

@@ -25,6 +25,7 @@ pub mod incremental;
 mod ingresses;
 mod listeners;
 mod parents;
+mod policies;
 mod proxies;
 mod routes;
 pub mod settings;
@@ -50,7 +51,7 @@ pub use self::tls::key_pairs::{CheckedPair, checked_pair};
 
 use self::backends::backend_policies::BackendPolicies;
 use self::backends::tls_policies::Policies;
-use self::backends::traffic_policies::TrafficPolicies;
+use self::backends::traffic_policies::XTrafficPolicies;
 use self::backends::x_backends::XBackends;
 use self::backends::{Backends, CheckedBackends};
 use self::context::ResolveContext;
@@ -61,6 +62,7 @@ use self::gateways::{CheckedGateway, ReferencedObjects, mesh_policies, telemetry
 use self::ingresses::IngressClasses;
 use self::ingresses::listeners::ListenersOfGateway;
 use self::ingresses::lookup::LayeredLookup;
+use self::policies::traffic::TrafficPolicies;
 use self::proxies::FoundProxies;
 use self::settings::GatewaySettings;
 use self::syntax::regexes::Regexes;
@@ -206,11 +208,12 @@ impl Resolver {
         let mut certificates = Certificates::new(&mut self.certificates);
         let mut ca_bundles = CaBundles::default();
 
+        let traffic_policies = TrafficPolicies::check_all(&mut cx);
         let classes = Classes::check(world, options);
         let unserved = gateways::single::unserved(&classes, world);
         let checked = CheckedBackends {
             tls_policies: Policies::check_all(&mut cx, &mut ca_bundles),
-            traffic_policies: TrafficPolicies::check_all(&mut cx),
+            traffic_policies: XTrafficPolicies::check_all(&mut cx),
             backend_policies: BackendPolicies::check_all(&mut cx),
             x_backends: XBackends::check_all(&mut cx, &mut ca_bundles),
         };
@@ -222,13 +225,20 @@ impl Resolver {
             ca_bundles: &mut ca_bundles,
             mesh_policies: &mesh_policies,
             telemetry_policies: &telemetry_policies,
+            traffic_policies: &traffic_policies,
             backends: &mut backends,
         };
         let mut checked =
             gateways::check_all(&classes, &unserved, &implicit, &mut cx, &mut references);
         let mesh_trust = MeshTrust::check_all(&checked, &certificates, &mut ca_bundles, &mut cx);
         backends.ca_bundles = ca_bundles;
-        let mut routes = routes::check_all(&checked, &mut cx, &mut backends, &mut self.regexes);
+        let mut routes = routes::check_all(
+            &checked,
+            &traffic_policies,
+            &mut cx,
+            &mut backends,
+            &mut self.regexes,
+        );
         ingresses::give_way(&mut checked, &routes);
         let found: Vec<_> = checked.iter().map(ListenersOfGateway::of).collect();
         let mut lookup = LayeredLookup {
@@ -273,18 +283,19 @@ impl Resolver {
                 .map(|it| {
                     (
                         it.gateway.name(),
-                        conditions::gateways::status(it, &mesh_trust),
+                        conditions::gateways::status(it, &mesh_trust, &traffic_policies),
                     )
                 })
                 .chain(unserved.clone())
                 .collect(),
             listener_sets: attached
                 .iter()
-                .flat_map(conditions::listener_sets::statuses)
+                .flat_map(|it| conditions::listener_sets::statuses(it, &traffic_policies))
                 .collect(),
             routes: conditions::routes::statuses(
                 &routes,
                 &checked,
+                &traffic_policies,
                 &lost.displaced,
                 &lost.unreached,
                 controller_name,
@@ -343,6 +354,15 @@ impl Resolver {
                         &attached,
                         &routes,
                         &backends.checked().traffic_policies,
+                        &cx,
+                    ),
+                ),
+                (
+                    Kind::TrafficPolicy,
+                    conditions::traffic_policies::statuses(
+                        &attached,
+                        &routes,
+                        &traffic_policies,
                         &cx,
                     ),
                 ),

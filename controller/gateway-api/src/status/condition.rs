@@ -123,6 +123,8 @@ words! {
         Displaced = "projectsesame.io/Displaced",
         /// Gateways and routes: backends are reached over the mTLS of a mesh.
         Meshed = "projectsesame.io/Meshed",
+        /// Gateways, ListenerSets and routes: TrafficPolicies apply to requests. Absent without policies for the object itself.
+        TrafficPolicyAffected = "projectsesame.io/TrafficPolicyAffected",
         /// Gateways and mesh policies: the mesh trusts the Gateway's client certificate. Absent unless a mesh declares its trust.
         ClientCertificateTrusted = "projectsesame.io/ClientCertificateTrusted",
     }
@@ -233,6 +235,8 @@ words! {
         Programmed = "Programmed",
         /// Another listener has the port with a protocol that cannot share it.
         ProtocolConflict = "ProtocolConflict",
+        /// Policies apply to the object.
+        PolicyAffected = "PolicyAffected",
         /// No ReferenceGrant permits the reference to another namespace.
         RefNotPermitted = "RefNotPermitted",
         /// The fleet is no longer the controller's.

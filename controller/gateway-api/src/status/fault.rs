@@ -31,6 +31,7 @@ impl ConditionType {
             }
             Self::OverlappingTlsConfig
             | Self::InsecureFrontendValidationMode
+            | Self::TrafficPolicyAffected
             | Self::FleetReleased => false,
         }
     }

@@ -35,6 +35,13 @@ pub(crate) fn definition(
     Ok(definition)
 }
 
+/// Says in a definition that its policies also affect what is below their targets.
+pub(crate) fn inherited(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
+    let labels = definition.metadata.labels.get_or_insert_default();
+    labels.insert(format!("{GATEWAY_GROUP}/policy"), "Inherited".to_owned());
+    definition
+}
+
 /// Returns the schema of a status with an entry for each ancestor of this kind and controller.
 pub(crate) fn status(of: &str, conditions: &str) -> Value {
     json!({

@@ -9,7 +9,6 @@ use sesame_proto::schema::{
     hash_policy,
 };
 
-use super::policy_targets::{self, PolicyTargets};
 use super::references::BackendName;
 use super::settings::BackendSettings;
 use crate::api::{
@@ -19,6 +18,7 @@ use crate::api::{
     SlowStartSettings, StatusSpan, TcpActiveCheck,
 };
 use crate::resolve::context::ResolveContext;
+use crate::resolve::policies::targets::{self, PolicyTargets};
 use crate::resolve::syntax::{durations, limits, names};
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, World};
@@ -57,14 +57,14 @@ pub(crate) struct BackendPolicies<'w> {
 impl<'w> BackendPolicies<'w> {
     pub(crate) fn check_all(cx: &mut ResolveContext<'w, '_>) -> Self {
         let kinds = &[Kind::Service, Kind::XBackend];
-        let mut targets = PolicyTargets::new(Kind::BackendPolicy, kinds);
+        let mut targeted = PolicyTargets::new(Kind::BackendPolicy, kinds);
         let mut all = Vec::new();
-        for object in policy_targets::by_age(&cx.world.backend_policies) {
+        for object in targets::by_age(&cx.world.backend_policies) {
             let mut accepted = Verdict::default();
             let unknown = object.metadata.unknown.refusal("");
             accepted.refuse_if(Reason::UnsupportedValue, unknown);
             let BackendPolicySpec { target_refs, .. } = &object.spec;
-            targets.add(&object.metadata, target_refs, &mut accepted, cx);
+            targeted.add(&object.metadata, target_refs, &mut accepted, cx);
             let read = settings(&object.spec);
             let settings = read.unwrap_or_else(|why| {
                 accepted.refuse(Reason::Invalid, format!("spec.{why}"));
@@ -76,7 +76,10 @@ impl<'w> BackendPolicies<'w> {
                 settings,
             });
         }
-        Self { all, targets }
+        Self {
+            all,
+            targets: targeted,
+        }
     }
 
     pub(crate) fn has(&self, kind: Kind, name: BackendName<'_>) -> bool {

@@ -9,7 +9,6 @@ pub(crate) mod backend_policies;
 mod connections;
 pub(crate) mod endpoints;
 mod pods;
-mod policy_targets;
 mod references;
 mod sessions;
 mod settings;
@@ -38,7 +37,7 @@ pub(crate) use self::sessions::BackendSession;
 pub(crate) use self::settings::{BackendSettings, http_check};
 use self::tls_policies::{Applied, Policies};
 pub(crate) use self::traffic::Traffic;
-use self::traffic_policies::TrafficPolicies;
+use self::traffic_policies::XTrafficPolicies;
 use self::x_backends::XBackends;
 use crate::api::{BackendRef, CollectorRef, Metadata, NamespacedName, ServicePort};
 use crate::resolve::context::ResolveContext;
@@ -80,7 +79,7 @@ type FoundPort = Result<Result<usize, String>, Grounds>;
 /// The objects that routes may refer to, and their policies, checked.
 pub(crate) struct CheckedBackends<'w> {
     pub(crate) tls_policies: Policies<'w>,
-    pub(crate) traffic_policies: TrafficPolicies<'w>,
+    pub(crate) traffic_policies: XTrafficPolicies<'w>,
     pub(crate) backend_policies: BackendPolicies<'w>,
     pub(crate) x_backends: XBackends<'w>,
 }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use sesame_proto::schema::{self, TrustBundle};
 
 use super::BackendName;
-use super::policy_targets::{self, PolicyTargets};
 use super::validation::Validation;
 use crate::api::{BackendTlsPolicy, BackendTlsPolicySpec};
 use crate::resolve::context::ResolveContext;
+use crate::resolve::policies::targets::{self, PolicyTargets};
 use crate::resolve::syntax::names;
 use crate::resolve::tls::ca_bundles::CaBundles;
 use crate::resolve::tls::subject_alt_names::{self, AltNames, PATTERNS};
@@ -43,12 +43,15 @@ pub(crate) struct Policies<'w> {
 
 impl<'w> Policies<'w> {
     pub(crate) fn check_all(cx: &mut ResolveContext<'w, '_>, bundles: &mut CaBundles<'w>) -> Self {
-        let mut targets = PolicyTargets::new(Kind::BackendTlsPolicy, &[Kind::Service]);
+        let mut targeted = PolicyTargets::new(Kind::BackendTlsPolicy, &[Kind::Service]);
         let mut all = Vec::new();
-        for object in policy_targets::by_age(&cx.world.backend_tls_policies) {
-            all.push(check(object, &mut targets, cx, bundles));
+        for object in targets::by_age(&cx.world.backend_tls_policies) {
+            all.push(check(object, &mut targeted, cx, bundles));
         }
-        Self { all, targets }
+        Self {
+            all,
+            targets: targeted,
+        }
     }
 
     /// Returns the effect on traffic to the named port, or `None` if it is sent unchanged. A policy

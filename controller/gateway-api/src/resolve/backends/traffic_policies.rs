@@ -1,35 +1,38 @@
 //! XBackendTrafficPolicies: their targets, and unsupported settings. A policy with one has no
 //! effect on traffic at all.
 
-use super::policy_targets::{self, PolicyTargets};
 use super::references::BackendName;
 use crate::api::{RetryConstraint, XBackendTrafficPolicy, XBackendTrafficPolicySpec};
 use crate::resolve::context::ResolveContext;
+use crate::resolve::policies::targets::{self, PolicyTargets};
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, World};
 
 /// A checked policy.
-pub(crate) struct TrafficPolicy<'w> {
+pub(crate) struct XTrafficPolicy<'w> {
     pub(crate) object: &'w XBackendTrafficPolicy,
     pub(crate) accepted: Verdict,
 }
 
 /// All policies, oldest first, which is their precedence.
-pub(crate) struct TrafficPolicies<'w> {
-    all: Vec<TrafficPolicy<'w>>,
+pub(crate) struct XTrafficPolicies<'w> {
+    all: Vec<XTrafficPolicy<'w>>,
     targets: PolicyTargets<'w>,
 }
 
-impl<'w> TrafficPolicies<'w> {
+impl<'w> XTrafficPolicies<'w> {
     pub(crate) fn check_all(cx: &mut ResolveContext<'w, '_>) -> Self {
         let kinds = &[Kind::Service, Kind::XBackend];
-        let mut targets = PolicyTargets::new(Kind::XBackendTrafficPolicy, kinds);
+        let mut targeted = PolicyTargets::new(Kind::XBackendTrafficPolicy, kinds);
         let mut all = Vec::new();
-        for object in policy_targets::by_age(&cx.world.x_backend_traffic_policies) {
-            let accepted = check(object, &mut targets, cx);
-            all.push(TrafficPolicy { object, accepted });
+        for object in targets::by_age(&cx.world.x_backend_traffic_policies) {
+            let accepted = check(object, &mut targeted, cx);
+            all.push(XTrafficPolicy { object, accepted });
         }
-        Self { all, targets }
+        Self {
+            all,
+            targets: targeted,
+        }
     }
 
     /// Returns true if a policy is for the target.
@@ -59,7 +62,7 @@ impl<'w> TrafficPolicies<'w> {
         (asks && policy.accepted.good()).then_some(policy.object)
     }
 
-    pub(crate) fn get(&self, place: usize) -> Option<&TrafficPolicy<'w>> {
+    pub(crate) fn get(&self, place: usize) -> Option<&XTrafficPolicy<'w>> {
         self.all.get(place)
     }
 }

@@ -5,15 +5,18 @@ use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::gateways::mesh::CheckedMesh;
 use crate::resolve::gateways::mesh_trust::MeshTrust;
 use crate::resolve::listeners::{CheckedListener, invalid};
+use crate::resolve::policies::traffic::TrafficPolicies;
 use crate::resolve::routes::attachments::AttachedGateway;
 use crate::status::{
     Condition, ConditionStatus, ConditionType, GOOD, GatewayStatus, Reason, Verdict,
 };
+use crate::world::Kind;
 
 /// Returns the status of a Gateway.
 pub(crate) fn status(
     attached: &AttachedGateway<'_, '_>,
     mesh_trust: &MeshTrust<'_>,
+    policies: &TrafficPolicies<'_>,
 ) -> GatewayStatus {
     let gateway = attached.gateway;
     let generation = gateway.owner.generation;
@@ -45,6 +48,8 @@ pub(crate) fn status(
     conditions.extend(unassigned(gateway));
     conditions.extend(gateway.mesh.as_ref().map(|mesh| meshed(mesh, generation)));
     conditions.extend(mesh_trust.of_gateway(gateway, generation));
+    let name = (gateway.owner.namespace, gateway.owner.name);
+    conditions.extend(policies.affect(Kind::Gateway, name, generation));
     let unserved = unserved(gateway);
     GatewayStatus {
         addresses: Vec::new(),

@@ -5,6 +5,7 @@ use crate::api::NamespacedName;
 use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::listeners::sets::CheckedListenerSet;
 use crate::resolve::listeners::{CheckedListener, invalid};
+use crate::resolve::policies::traffic::TrafficPolicies;
 use crate::resolve::routes::attachments::AttachedGateway;
 use crate::status::{
     Condition, ConditionStatus, ConditionType, ListenerSetStatus, Reason, Verdict,
@@ -13,11 +14,16 @@ use crate::status::{
 /// Returns the statuses of the ListenerSets of one Gateway.
 pub(crate) fn statuses(
     attached: &AttachedGateway<'_, '_>,
+    policies: &TrafficPolicies<'_>,
 ) -> impl Iterator<Item = (NamespacedName, ListenerSetStatus)> {
     let gateway = for_listener_sets(attached.gateway);
     attached.gateway.listener_sets().map(move |set| {
         let name = NamespacedName::new(set.owner.namespace, set.owner.name);
-        (name, status(set, attached, &gateway))
+        let mut status = status(set, attached, &gateway);
+        let target = (set.owner.namespace, set.owner.name);
+        let affected = policies.affect(set.owner.kind, target, set.owner.generation);
+        status.conditions.extend(affected);
+        (name, status)
     })
 }
 

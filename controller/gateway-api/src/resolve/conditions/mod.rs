@@ -14,6 +14,7 @@ pub(crate) mod ocg_policies;
 pub(crate) mod policies;
 pub(crate) mod routes;
 pub(crate) mod telemetry_policies;
+pub(crate) mod traffic_policies;
 pub(crate) mod x_backends;
 
 use crate::status::{Condition, ConditionStatus, ConditionType, Reason};

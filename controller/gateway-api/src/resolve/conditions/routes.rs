@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use crate::api::Metadata;
 use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::parents::RouteParent;
+use crate::resolve::policies::traffic::TrafficPolicies;
 use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::resolve::tables::Unreached;
 use crate::status::{
@@ -19,27 +21,31 @@ use crate::world::{Kind, ObjectKey};
 pub(crate) fn statuses(
     routes: &Routes<'_>,
     gateways: &[CheckedGateway<'_>],
+    policies: &TrafficPolicies<'_>,
     displaced: &BTreeMap<(usize, usize), Grounds>,
     unreached: &BTreeMap<usize, Unreached>,
     controller_name: &str,
 ) -> BTreeMap<ObjectKey, RouteStatus> {
     let status = |(place, route): (usize, &CheckedRoute<'_>)| {
+        let Metadata {
+            namespace, name, ..
+        } = route.metadata;
+        let name = (namespace.as_str(), name.as_str());
+        let affected = policies.affect(route.object.kind, name, route.metadata.generation);
         let of_parents = route.parents.iter().enumerate().filter_map(|(i, parent)| {
             let gateway = gateways.get(parent.parent.gateway)?;
+            let found = (
+                displaced.get(&(place, i)),
+                unreached.get(&place).map(|it| it.message.as_str()),
+            );
+            let mut conditions = conditions(route, parent, gateway, found);
+            conditions.extend(affected.clone());
             Some(RouteParentStatus {
                 parent_ref: parent.reference.clone(),
                 through: parent.parent.set.map(|_| gateway.name()),
                 controller_name: controller_name.to_owned(),
                 ports: Vec::new(),
-                conditions: conditions(
-                    route,
-                    parent,
-                    gateway,
-                    (
-                        displaced.get(&(place, i)),
-                        unreached.get(&place).map(|it| it.message.as_str()),
-                    ),
-                ),
+                conditions,
             })
         });
         // Exact capacity: a growing list would reserve room for four, and there are as many lists

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::policies::{ancestor, backends, by_gateway};
 use crate::api::{Metadata, NamespacedName, SessionPersistence};
 use crate::resolve::backends::PolicedBackend;
-use crate::resolve::backends::traffic_policies::TrafficPolicies;
+use crate::resolve::backends::traffic_policies::XTrafficPolicies;
 use crate::resolve::backends::x_backends::XBackends;
 use crate::resolve::context::ResolveContext;
 use crate::resolve::routes::Routes;
@@ -50,7 +50,7 @@ pub(crate) fn statuses(
 pub(crate) fn of_policies(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,
-    policies: &TrafficPolicies<'_>,
+    policies: &XTrafficPolicies<'_>,
     cx: &ResolveContext<'_, '_>,
 ) -> Statuses {
     let judged = by_gateway(gateways, routes, |backend| match backend {

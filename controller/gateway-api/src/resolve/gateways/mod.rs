@@ -41,6 +41,7 @@ use crate::resolve::listeners::{
     self, CheckedListener, ComparedGateway, ListenerOwner, UncoveredHostnames, filters, invalid,
     termination,
 };
+use crate::resolve::policies::traffic::TrafficPolicies;
 use crate::resolve::settings::GatewaySettings;
 use crate::resolve::settings::ports::{self, Socket};
 use crate::resolve::syntax::limits;
@@ -64,6 +65,8 @@ pub(crate) struct CheckedGateway<'w> {
     pub(crate) sets: Vec<CheckedListenerSet<'w>>,
     /// Number of listeners in its spec.
     own: usize,
+    /// Largest number of limits that policies give to the requests of a listener.
+    pub(crate) most_limits: usize,
     pub(crate) accepted: Verdict,
     /// Verdict on the references outside of listeners.
     pub(crate) resolved: Verdict,
@@ -95,6 +98,7 @@ pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
     pub(crate) ca_bundles: &'a mut CaBundles<'w>,
     pub(crate) mesh_policies: &'a MeshPolicies<'w>,
     pub(crate) telemetry_policies: &'a TelemetryPolicies<'w>,
+    pub(crate) traffic_policies: &'a TrafficPolicies<'w>,
     pub(crate) backends: &'a mut Backends<'w>,
 }
 
@@ -272,6 +276,7 @@ fn check<'w>(
         listeners,
         sets,
         own,
+        most_limits: 0,
         accepted,
         resolved,
         addresses,
@@ -299,7 +304,7 @@ impl<'w> CheckedGateway<'w> {
         NamespacedName::new(self.owner.namespace, self.owner.name)
     }
 
-    /// Sets the TLS termination and the filters of its listeners and of its ListenerSets'.
+    /// Sets the TLS termination, the filters and the limits of its listeners and of its ListenerSets'.
     fn terminate(
         &mut self,
         cx: &mut ResolveContext<'w, '_>,
@@ -310,16 +315,22 @@ impl<'w> CheckedGateway<'w> {
             listeners,
             sets,
             own,
+            most_limits,
             frontend,
             mesh,
             ..
         } = self;
         let sets = sets.iter().map(|set| (&set.owner, set.range.clone()));
+        let gateway = (owner.namespace, owner.name);
         for (owner, range) in std::iter::once((&*owner, 0..*own)).chain(sets) {
             for listener in listeners.get_mut(range).unwrap_or_default() {
                 let tls = (&mut *references.certificates, &mut *references.ca_bundles);
                 termination::resolve(owner, listener, frontend, cx, tls);
                 filters::resolve(owner, listener, mesh.is_some(), references.backends, cx);
+                let of = (owner.kind, owner.namespace, owner.name);
+                let name = &listener.spec.name;
+                listener.traffic = references.traffic_policies.of_listener(gateway, of, name);
+                *most_limits = listener.traffic.rate_limits.len().max(*most_limits);
             }
         }
     }

@@ -80,6 +80,7 @@ impl<'a, 'w, 'o> LayeredLookup<'a, 'w, 'o> {
             object: &owner.object,
             route: &owner.provenance,
             hostnames: 1,
+            policies: None,
             cx: self.cx,
             backends: self.backends,
             regexes: self.regexes,
@@ -113,9 +114,11 @@ impl<'a, 'w, 'o> LayeredLookup<'a, 'w, 'o> {
             return None;
         }
         let at = self.routes.len();
+        let inherited = self.listeners.get(gateway);
+        let inherited = inherited.map_or(0, |it| it.gateway().most_limits);
         self.routes.push(CheckedRoute {
             object: owner.object.clone(),
-            size: rules.size(&owner.provenance),
+            size: rules.size(&owner.provenance, inherited),
             provenance: owner.provenance.clone(),
             metadata: owner.metadata,
             parents: vec![RouteParent {

@@ -11,6 +11,7 @@ use super::listener::{CheckedListener, ListenerOwner, Rank};
 use super::namespaces::NamespaceRule;
 use super::{protocols, termination};
 use crate::api::{AllowedRoutes, Listener, Protocol, RouteGroupKind};
+use crate::resolve::policies::traffic::TrafficSettings;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::{limits, names};
 use crate::status::{Reason, Verdict};
@@ -109,6 +110,7 @@ fn check_one<'w>(
         beyond_share: false,
         holds: None,
         resolved,
+        traffic: TrafficSettings::default(),
         overlaps: Vec::new(),
         certificate_overlaps: Vec::new(),
         clients: None,

@@ -12,6 +12,7 @@ use super::uncovered::UncoveredHostname;
 use crate::api::{Listener, Metadata, NamespacedName, ObjectRef, UnknownFields};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
+use crate::resolve::policies::traffic::TrafficSettings;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, Verdict};
@@ -126,6 +127,8 @@ pub(crate) struct CheckedListener<'w> {
     /// are refused.
     pub(crate) holds: Option<HeldHostname>,
     pub(crate) resolved: Verdict,
+    /// Limits and defaults of its requests.
+    pub(crate) traffic: TrafficSettings,
     /// HTTPS listeners of the port with overlapping hostnames, as the owner's author may see them.
     pub(crate) overlaps: Vec<String>,
     /// Some of the listeners that overlap by certificate: one's certificate covers the other's

@@ -60,6 +60,7 @@ impl RouteRule for GrpcRule {
         }
         cx.requests(RequestRule {
             index,
+            name: RouteRule::name(self),
             matches,
             filters: read,
             protects: self.protects() || unknown.is_some(),

@@ -92,6 +92,7 @@ impl RouteRule for HttpRule {
             .map_err(unsupported)?;
         cx.requests(RequestRule {
             index,
+            name: RouteRule::name(self),
             matches,
             filters,
             protects: self.protects() || unknown.is_some(),

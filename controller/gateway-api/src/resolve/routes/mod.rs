@@ -26,6 +26,7 @@ use super::context::grants::Referrer;
 use super::gateways::CheckedGateway;
 use super::parents::listeners::CommonHostname;
 use super::parents::{self, Parent, RouteParent};
+use super::policies::traffic::TrafficPolicies;
 use super::syntax::hostnames::Hostname;
 use super::syntax::names;
 use super::syntax::regexes::Regexes;
@@ -82,6 +83,7 @@ pub(crate) type Routes<'w> = [CheckedRoute<'w>];
 /// Lookup tables for references and expressions of routes.
 struct Lookup<'a, 'w, 'o> {
     gateways: &'a [CheckedGateway<'w>],
+    policies: &'a TrafficPolicies<'w>,
     cx: &'a mut ResolveContext<'w, 'o>,
     backends: &'a mut Backends<'w>,
     regexes: &'a mut Regexes,
@@ -90,6 +92,7 @@ struct Lookup<'a, 'w, 'o> {
 /// Checks all routes with a parent among these `gateways`.
 pub(crate) fn check_all<'w>(
     gateways: &[CheckedGateway<'w>],
+    policies: &TrafficPolicies<'w>,
     cx: &mut ResolveContext<'w, '_>,
     backends: &mut Backends<'w>,
     regexes: &mut Regexes,
@@ -98,6 +101,7 @@ pub(crate) fn check_all<'w>(
     let routes = oldest_first(cx.world);
     let mut lookup = Lookup {
         gateways,
+        policies,
         cx,
         backends,
         regexes,
@@ -190,6 +194,7 @@ fn check<'w, R: RouteRule>(
             object: &checked.object,
             route: &checked.provenance,
             hostnames: hostnames.len(),
+            policies: Some(lookup.policies),
             cx: lookup.cx,
             backends: lookup.backends,
             regexes: lookup.regexes,
@@ -206,7 +211,10 @@ fn check<'w, R: RouteRule>(
             Ok(()) => rule_list::check(&spec.rules, metadata, &mut cx),
         };
         checked.refuses = refuses;
-        checked.size = rules.size(&checked.provenance);
+        let parents = checked.parents.iter().map(|it| it.parent.gateway);
+        let gateways = parents.filter_map(|gateway| lookup.gateways.get(gateway));
+        let inherited = gateways.map(|gateway| gateway.most_limits).max();
+        checked.size = rules.size(&checked.provenance, inherited.unwrap_or_default());
         checked.rules = rules;
         checked.accepted = accepted;
         checked.resolved = resolved;

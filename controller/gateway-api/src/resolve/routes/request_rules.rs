@@ -13,11 +13,14 @@ use crate::resolve::backends::{BackendSession, Traffic};
 use crate::resolve::filters::external_auth::AuthorizeBy;
 use crate::resolve::filters::rewrites::{BackendRewrites, RedirectTo};
 use crate::resolve::filters::{MirrorTo, RuleFilters, Unserved};
+use crate::resolve::policies::traffic::TrafficSettings;
 use crate::status::{Grounds, Reason, unsupported};
 
 /// The parts common to HTTPRoute and GRPCRoute rules, and the ones only HTTPRoute has.
 pub(crate) struct RequestRule<'w> {
     pub(crate) index: usize,
+    /// Empty if it has none.
+    pub(crate) name: &'w str,
     pub(crate) matches: Vec<RouteMatch>,
     pub(crate) filters: RuleFilters<'w>,
     /// True if its filters may protect something.
@@ -62,12 +65,14 @@ impl<'w> RuleContext<'_, 'w, '_> {
     ) -> Result<RuleOutcome<'w, CheckedRule>, Grounds> {
         let RequestRule {
             index,
+            name,
             matches,
             filters,
             protects,
             unknown,
             forwarding,
         } = rule;
+        let policy = self.policy(name);
         let RuleFilters {
             request_headers,
             response_headers,
@@ -81,33 +86,28 @@ impl<'w> RuleContext<'_, 'w, '_> {
         } = filters;
         let unserved = unknown.map(Unserved::Type).or(unserved);
         let Forwarded {
-            forward,
+            mut forward,
             mut references,
             unsupported: mut faults,
         } = self.forward(index, forwarding, rewrite, &mirrors)?;
         let authorized = external_auth.map(|auth| self.authorized(index, auth, &mut references));
-        let (external_auth, is_refused) = match authorized {
-            None => (None, false),
-            // Requests that are refused anyway need no authorization.
-            Some(_) if unserved.is_some() => (None, false),
-            Some(auth) => (auth.clone(), auth.is_none()),
+        let is_refused = matches!(authorized, Some(None));
+        // Requests that are refused anyway need no authorization.
+        let external_auth = authorized.flatten().filter(|_| unserved.is_none());
+        let action = if let Some(unserved) = unserved {
+            refused(index, unserved, &mut references, &mut faults)
+        } else if is_refused || policy.refuses {
+            // Requests never pass without their authorization and limits.
+            Action::respond(refusal::HTTP)
+        } else if let Some(answer) = answered(redirect, response) {
+            answer
+        } else if is_servable(&forward) {
+            policy.tune(&mut forward);
+            Action::Forward(forward)
+        } else {
+            Action::respond(self.traffic.refusal())
         };
-        let action = match (unserved, answered(redirect, response)) {
-            (Some(Unserved::Extension(message)), _) => {
-                let why = format!("rules[{index}].{message}");
-                references.faults.push((Reason::InvalidKind, why));
-                Action::respond(refusal::HTTP)
-            }
-            (Some(Unserved::Type(message)), _) => {
-                faults = vec![message];
-                Action::respond(refusal::HTTP)
-            }
-            // Requests never pass without their authorization.
-            (None, _) if is_refused => Action::respond(refusal::HTTP),
-            (None, Some(answer)) => answer,
-            (None, None) if !is_servable(&forward) => Action::respond(self.traffic.refusal()),
-            (None, None) => Action::Forward(forward),
-        };
+        let is_forwarded = matches!(action, Action::Forward(_));
         Ok(RuleOutcome {
             unsupported: unsupported_parts(&faults, &action, self.traffic),
             checked: CheckedRule {
@@ -119,10 +119,23 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 response_headers: response_headers.map(Box::new),
                 cors: cors.map(Box::new),
                 external_auth: external_auth.map(Box::new),
-                rate_limits: Vec::new(),
+                rate_limits: policy
+                    .rate_limits
+                    .into_iter()
+                    .filter(|_| is_forwarded)
+                    .collect(),
                 protects,
             },
             references,
+        })
+    }
+
+    /// Returns the limits and defaults of a rule with this name, apart from those of its listeners.
+    fn policy(&self, rule: &str) -> TrafficSettings {
+        let target = (self.referrer.namespace, self.object.name.name.as_str());
+        let policies = self.policies.as_ref();
+        policies.map_or_else(TrafficSettings::default, |policies| {
+            policies.of(self.object.kind, target, rule)
         })
     }
 
@@ -290,6 +303,23 @@ impl<'w> RuleContext<'_, 'w, '_> {
         }
         found
     }
+}
+
+/// Returns the action of a rule with a filter that cannot be served. Other faults do not matter then.
+fn refused(
+    index: usize,
+    unserved: Unserved,
+    references: &mut RuleReferences<'_>,
+    faults: &mut Vec<String>,
+) -> Action {
+    match unserved {
+        Unserved::Extension(message) => {
+            let why = format!("rules[{index}].{message}");
+            references.faults.push((Reason::InvalidKind, why));
+        }
+        Unserved::Type(message) => *faults = vec![message],
+    }
+    Action::respond(refusal::HTTP)
 }
 
 /// Returns true if some requests reach a backend.

@@ -17,6 +17,7 @@ use crate::resolve::backends::{Backends, Traffic};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::filters::rewrites::RedirectTo;
+use crate::resolve::policies::traffic::{TrafficPolicies, TrafficSettings};
 use crate::resolve::syntax::regexes::Regexes;
 use crate::status::{Grounds, Verdict};
 use crate::world::ObjectKey;
@@ -180,6 +181,27 @@ impl CheckedRule {
         }
     }
 
+    /// Returns the limits of its requests on a listener with these settings. Envoy answers one way for
+    /// all limits of a route, so other limits lose their own answer beside these.
+    pub(crate) fn limits_on(&self, listener: &TrafficSettings) -> Vec<Arc<schema::RateLimit>> {
+        if listener.refuses || !matches!(self.action, Action::Forward(_)) {
+            return Vec::new();
+        }
+        let has_answer = |it: &schema::RateLimit| it.status != 0 || !it.response_headers.is_empty();
+        let own = self.rate_limits.iter().map(|limit| {
+            if listener.rate_limits.is_empty() || !has_answer(limit) {
+                return Arc::clone(limit);
+            }
+            Arc::new(schema::RateLimit {
+                name: format!("{}/plain", limit.name),
+                status: 0,
+                response_headers: Vec::new(),
+                ..schema::RateLimit::clone(limit)
+            })
+        });
+        own.chain(listener.rate_limits.iter().cloned()).collect()
+    }
+
     /// Returns how often each of its matches is evaluated for a request.
     pub(crate) fn looks(&self) -> u64 {
         let answer = match self.action {
@@ -192,7 +214,8 @@ impl CheckedRule {
 
     /// Returns the size of each of its matches in a virtual host, in bytes. `route` is the
     /// provenance of its route.
-    fn sizes(&self, route: &str) -> impl Iterator<Item = u64> {
+    /// `inherited` is the number of limits of its listeners.
+    fn sizes(&self, route: &str, inherited: usize) -> impl Iterator<Item = u64> {
         let redirect;
         let answer = match &self.action {
             Action::Forward(forward) => RuleAnswer::Forward(forward),
@@ -209,7 +232,7 @@ impl CheckedRule {
             response_headers: self.response_headers.as_deref(),
             cors: self.cors.as_deref(),
             external_auth: self.external_auth.as_deref(),
-            rate_limits: self.rate_limits.len(),
+            rate_limits: self.rate_limits.len() + inherited,
         });
         self.matches.iter().map(move |it| {
             let path = Some(&it.path);
@@ -225,26 +248,23 @@ impl CheckedRule {
 
 impl Rules {
     /// Returns their size in each virtual host, in bytes. `route` is the provenance of their route.
-    pub(crate) fn size(&self, route: &str) -> u64 {
+    /// `inherited` is the number of limits of its listeners.
+    pub(crate) fn size(&self, route: &str, inherited: usize) -> u64 {
         match self {
             Self::Requests(rules) => rules
                 .iter()
-                .flat_map(|rule| rule.sizes(route))
+                .flat_map(|rule| rule.sizes(route, inherited))
                 .fold(0, u64::saturating_add),
             Self::Connections(_) => 0,
         }
     }
 
-    /// Returns the limits of their requests.
-    pub(crate) fn rate_limits(&self) -> impl Iterator<Item = &schema::RateLimit> {
-        let rules = match self {
-            Self::Requests(rules) => rules.as_slice(),
+    /// Returns the rules for requests.
+    pub(crate) fn of_requests(&self) -> &[CheckedRule] {
+        match self {
+            Self::Requests(rules) => rules,
             Self::Connections(_) => &[],
-        };
-        rules
-            .iter()
-            .flat_map(|rule| &rule.rate_limits)
-            .map(Arc::as_ref)
+        }
     }
 
     /// Returns true if they take every request of a virtual host, regardless of other routes.
@@ -281,7 +301,7 @@ impl Rules {
             return Ok(());
         };
         for rule in rules {
-            let largest = rule.sizes(route).max().unwrap_or_default();
+            let largest = rule.sizes(route, 0).max().unwrap_or_default();
             if largest > sizes::MOST_OF_MATCH {
                 return Err(format!(
                     "spec.rules[{}]: its filters and backends take {} for each match; at most {} \
@@ -293,7 +313,7 @@ impl Rules {
             }
         }
         let hostnames = u64::try_from(hostnames.max(1)).unwrap_or(u64::MAX);
-        let size = self.size(route).saturating_mul(hostnames);
+        let size = self.size(route, 0).saturating_mul(hostnames);
         if size <= sizes::MOST_OF_ROUTE {
             return Ok(());
         }
@@ -349,6 +369,8 @@ pub(crate) struct RuleContext<'a, 'w, 'o> {
     pub(crate) route: &'a str,
     /// Number of hostnames of the route.
     pub(crate) hostnames: usize,
+    /// Policies that may target the rule.
+    pub(crate) policies: Option<&'a TrafficPolicies<'w>>,
     pub(crate) cx: &'a mut ResolveContext<'w, 'o>,
     pub(crate) backends: &'a mut Backends<'w>,
     pub(crate) regexes: &'a mut Regexes,

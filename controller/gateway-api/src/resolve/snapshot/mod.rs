@@ -4,6 +4,7 @@
 mod upstreams;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{self, BackendTls, Snapshot, TlsTermination};
@@ -161,17 +162,27 @@ fn listeners<'a, 'w>(
     })
 }
 
-/// Returns the limits of all routes of the listeners. It does not matter whether others take their
-/// requests, so that a change of those does not change the limits.
+/// Returns the limits of the listeners and all their routes. It does not matter whether others take
+/// their requests, so that a change of those does not change the limits.
 fn rate_limits<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
     routes: &Routes<'_>,
 ) -> Vec<schema::RateLimit> {
-    let attached = listeners.flat_map(|listener| &listener.attachments);
-    let routes = attached.filter_map(|attachment| routes.get(attachment.route));
-    let limits = routes.flat_map(|route| route.rules.rate_limits());
-    let by_name: BTreeMap<&str, _> = limits.map(|limit| (limit.name.as_str(), limit)).collect();
-    by_name.into_values().cloned().collect()
+    let mut by_name: BTreeMap<String, Arc<schema::RateLimit>> = BTreeMap::new();
+    let mut add = |limit: Arc<schema::RateLimit>| {
+        by_name.entry(limit.name.clone()).or_insert(limit);
+    };
+    for attached in listeners {
+        let traffic = &attached.listener.traffic;
+        traffic.rate_limits.iter().cloned().for_each(&mut add);
+        let attachments = attached.attachments.iter();
+        let routes = attachments.filter_map(|it| routes.get(it.route));
+        let rules = routes.flat_map(|route| route.rules.of_requests());
+        rules
+            .flat_map(|rule| rule.limits_on(traffic))
+            .for_each(&mut add);
+    }
+    by_name.into_values().map(Arc::unwrap_or_clone).collect()
 }
 
 /// Returns the names of the keys for clients and for backends.

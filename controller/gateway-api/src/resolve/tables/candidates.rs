@@ -53,13 +53,17 @@ impl MatchCandidate<'_> {
             response_headers,
             cors,
             external_auth,
-            rate_limits,
+            // Together with the listener's.
+            rate_limits: _,
             protects: _,
         } = self.rule;
         let name = format!("{}/rules/{index}/matches/{match_}", self.route.provenance);
         if self.refuses {
             return self.refusing(name);
         }
+        let traffic = &listener.listener.traffic;
+        let limits = self.rule.limits_on(traffic);
+        let limits = limits.iter();
         let reached_by = listener.reached_by(place.route);
         schema::Route {
             name,
@@ -70,8 +74,13 @@ impl MatchCandidate<'_> {
             headers: headers.clone(),
             query_params: query_params.clone(),
             action: Some(match action {
+                _ if traffic.refuses => {
+                    RouteAction::DirectResponse(schema::DirectResponse::new(refusal::HTTP))
+                }
                 Action::Forward(forward) => {
-                    RouteAction::Forward(reached_by.forward(forward.clone()))
+                    let mut forward = reached_by.forward(forward.clone());
+                    traffic.tune(&mut forward);
+                    RouteAction::Forward(forward)
                 }
                 Action::Redirect(redirect) => {
                     RouteAction::Redirect(redirect.on(listener.scheme(), listener.port))
@@ -85,7 +94,7 @@ impl MatchCandidate<'_> {
             external_auth: external_auth
                 .as_deref()
                 .map(|auth| Box::new(reached_by.external_auth(auth.clone()))),
-            rate_limits: rate_limits.iter().map(|it| it.name.clone()).collect(),
+            rate_limits: limits.map(|limit| limit.name.clone()).collect(),
         }
     }
 

@@ -33,6 +33,7 @@ mod tls;
 mod tls_layers;
 mod tls_override_rows;
 mod tls_overrides;
+mod traffic_policies;
 mod uncovered;
 
 use std::sync::Arc;
@@ -92,6 +93,7 @@ fn objects(yaml: &str) -> Vec<AnyObject> {
             "Ingress" => AnyObject::Ingress(decode(v)),
             "HTTPProxy" => AnyObject::HttpProxy(decode(v)),
             "TLSCertificateDelegation" => AnyObject::TlsCertificateDelegation(decode(v)),
+            "TrafficPolicy" => AnyObject::TrafficPolicy(decode(v)),
             "BackendPolicy" => AnyObject::BackendPolicy(decode(v)),
             "BackendTLSPolicy" => AnyObject::BackendTlsPolicy(decode(v)),
             "Service" => AnyObject::Service(decode(v)),

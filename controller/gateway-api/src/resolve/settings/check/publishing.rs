@@ -6,8 +6,8 @@ use sesame_proto::dns_name::is_dns_subdomain;
 
 use super::{Faults, MAX_LISTED, MOST_ENTRIES};
 use crate::api::{
-    IpFamily, IpFamilyPolicy, PinnedNodePort, Publishing, PublishingType, SessionAffinity,
-    TrafficPolicy, UpstreamSettings,
+    IpFamily, IpFamilyPolicy, PinnedNodePort, Publishing, PublishingType, ServiceTraffic,
+    SessionAffinity, UpstreamSettings,
 };
 use crate::resolve::syntax::names;
 
@@ -59,8 +59,12 @@ impl Faults<'_> {
             ("externalTrafficPolicy", external_traffic_policy),
             ("internalTrafficPolicy", internal_traffic_policy),
         ] {
-            let policy = policy.as_ref().map(TrafficPolicy::as_str);
-            self.word(&format!("publishing.{field}"), policy, TrafficPolicy::WORDS);
+            let policy = policy.as_ref().map(ServiceTraffic::as_str);
+            self.word(
+                &format!("publishing.{field}"),
+                policy,
+                ServiceTraffic::WORDS,
+            );
         }
         let affinity = session_affinity.as_ref().map(SessionAffinity::as_str);
         let words = SessionAffinity::WORDS;
@@ -168,8 +172,8 @@ mod tests {
         let all = |type_| Publishing {
             type_: Some(type_),
             allocate_load_balancer_node_ports: Some(false),
-            external_traffic_policy: Some(TrafficPolicy::Local),
-            internal_traffic_policy: Some(TrafficPolicy::Cluster),
+            external_traffic_policy: Some(ServiceTraffic::Local),
+            internal_traffic_policy: Some(ServiceTraffic::Cluster),
             session_affinity: Some(SessionAffinity::ClientIp),
             node_ports: Some(vec![pinned(443, 30443), pinned(80, 30080)]),
             ..Publishing::default()

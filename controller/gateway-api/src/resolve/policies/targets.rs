@@ -2,16 +2,18 @@
 
 use std::collections::HashMap;
 
-use super::references::BackendName;
 use crate::api::{LocalPolicyTargetRef, Metadata, NamespacedName, Object, PolicyTargetRef};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::syntax::{limits, names};
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, Objects, World};
 
+/// Namespace and name of a target.
+type TargetName<'w> = (&'w str, &'w str);
+
 /// A target as a policy names it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct NamedTarget<'w> {
+pub(crate) struct NamedTarget<'w> {
     group: &'w str,
     kind: &'w str,
     name: &'w str,
@@ -51,16 +53,16 @@ impl<'w> From<&'w LocalPolicyTargetRef> for NamedTarget<'w> {
 }
 
 /// Policies by their targets.
-pub(super) struct PolicyTargets<'w> {
+pub(crate) struct PolicyTargets<'w> {
     kind: Kind,
     allowed: &'static [Kind],
     /// Places of the policies for each target, in their precedence.
-    by_target: HashMap<(Kind, BackendName<'w>), Vec<(usize, Section<'w>)>>,
+    by_target: HashMap<(Kind, TargetName<'w>), Vec<(usize, Section<'w>)>>,
     policies: Vec<&'w Metadata>,
 }
 
 /// Returns the policies in their precedence.
-pub(super) fn by_age<T>(objects: &Objects<Object<T>>) -> Vec<&Object<T>> {
+pub(crate) fn by_age<T>(objects: &Objects<Object<T>>) -> Vec<&Object<T>> {
     let mut objects: Vec<&Object<T>> = objects.iter().map(AsRef::as_ref).collect();
     objects.sort_by(|a, b| a.metadata.by_age(&b.metadata));
     objects
@@ -69,7 +71,7 @@ pub(super) fn by_age<T>(objects: &Objects<Object<T>>) -> Vec<&Object<T>> {
 impl<'w> PolicyTargets<'w> {
     /// Returns the targets of policies of this kind, which are none yet, and the kinds of targets
     /// that they can have.
-    pub(super) fn new(kind: Kind, allowed: &'static [Kind]) -> Self {
+    pub(crate) fn new(kind: Kind, allowed: &'static [Kind]) -> Self {
         Self {
             kind,
             allowed,
@@ -80,7 +82,7 @@ impl<'w> PolicyTargets<'w> {
 
     /// Adds the targets of the policy that comes next in precedence. A policy with a duplicate target
     /// is refused; a target of another kind has no effect.
-    pub(super) fn add<T>(
+    pub(crate) fn add<T>(
         &mut self,
         policy: &'w Metadata,
         targets: &'w [T],
@@ -136,18 +138,35 @@ impl<'w> PolicyTargets<'w> {
     }
 
     /// Returns true if a policy is for the target or a part of it.
-    pub(super) fn has(&self, kind: Kind, name: BackendName<'_>) -> bool {
+    pub(crate) fn has(&self, kind: Kind, name: TargetName<'_>) -> bool {
         self.by_target.contains_key(&(kind, name))
     }
 
-    fn places<'a>(&'a self, kind: Kind, name: BackendName<'a>) -> &'a [(usize, Section<'a>)] {
+    /// Returns the places of the policies for a target and its parts, in their precedence.
+    pub(crate) fn places<'a>(
+        &'a self,
+        kind: Kind,
+        name: TargetName<'a>,
+    ) -> &'a [(usize, Section<'a>)] {
         let places = self.by_target.get(&(kind, name));
         places.map(Vec::as_slice).unwrap_or_default()
     }
 
+    /// Returns the places of the policies for exactly this part, in their precedence.
+    pub(crate) fn at<'a>(
+        &'a self,
+        kind: Kind,
+        name: TargetName<'a>,
+        section: Section<'a>,
+    ) -> impl Iterator<Item = usize> {
+        let places = self.places(kind, name).iter();
+        let of_section = places.filter(move |(_, it)| *it == section);
+        of_section.map(|(place, _)| *place)
+    }
+
     /// Returns the place of the policy that applies to a part, or `None` without one. A policy for
     /// the part takes precedence over one for the whole target.
-    pub(super) fn applied(&self, kind: Kind, name: BackendName<'_>, part: &str) -> Option<usize> {
+    pub(crate) fn applied(&self, kind: Kind, name: TargetName<'_>, part: &str) -> Option<usize> {
         let places = self.places(kind, name);
         let of = |section| places.iter().find(|(_, it)| *it == section);
         let part = Some(part).filter(|part| !part.is_empty());
@@ -156,10 +175,10 @@ impl<'w> PolicyTargets<'w> {
     }
 
     /// Returns the places of the policies for a target and its parts, each with its error there.
-    pub(super) fn judge(
+    pub(crate) fn judge(
         &self,
         kind: Kind,
-        name: BackendName<'_>,
+        name: TargetName<'_>,
         world: &World,
     ) -> Vec<(usize, Option<Grounds>)> {
         let places = self.places(kind, name);
@@ -185,29 +204,59 @@ impl<'w> PolicyTargets<'w> {
     }
 }
 
-fn part(kind: Kind, (namespace, name): BackendName<'_>, section: Section<'_>) -> String {
+/// Returns how messages call a part of a target.
+pub(crate) fn part(kind: Kind, (namespace, name): TargetName<'_>, section: Section<'_>) -> String {
+    let noun = match kind {
+        Kind::Service => "port",
+        Kind::Gateway | Kind::ListenerSet => "listener",
+        _ => "rule",
+    };
     match section {
-        Some(section) => format!("port {section:?} of {kind} {namespace}/{name}"),
+        Some(section) => format!("{noun} {section:?} of {kind} {namespace}/{name}"),
         None => format!("{kind} {namespace}/{name}"),
     }
 }
 
 /// Returns the error of a part that does not exist.
-fn missing(
+pub(crate) fn missing(
     kind: Kind,
-    name: BackendName<'_>,
+    name: TargetName<'_>,
     section: Section<'_>,
     world: &World,
 ) -> Option<Grounds> {
     let at = part(kind, name, section);
-    if !world.contains(&kind.named(NamespacedName::new(name.0, name.1))) {
+    let (namespace, object) = name;
+    if !world.contains(&kind.named(NamespacedName::new(namespace, object))) {
         return Some((Reason::TargetNotFound, format!("{at} does not exist")));
     }
-    let section = section?;
-    let service = world.services.get(name.0, name.1);
-    let has = service.filter(|_| kind == Kind::Service).is_some_and(|it| {
-        let mut ports = it.spec.ports.iter();
-        ports.any(|port| *port.name == *section)
-    });
-    (!has).then(|| (Reason::TargetNotFound, format!("there is no {at}")))
+    let is_section = |known: &str| Some(known) == section;
+    let rule = |known: Option<&str>| known.is_some_and(is_section);
+    let has = match kind {
+        Kind::Service => world.services.get(namespace, object).is_some_and(|it| {
+            let mut ports = it.spec.ports.iter();
+            ports.any(|port| is_section(&port.name))
+        }),
+        Kind::Gateway => world.gateways.get(namespace, object).is_some_and(|it| {
+            let mut listeners = it.spec.listeners.iter();
+            listeners.any(|listener| is_section(&listener.name))
+        }),
+        Kind::ListenerSet => world
+            .listener_sets
+            .get(namespace, object)
+            .is_some_and(|it| {
+                let mut listeners = it.spec.listeners.iter();
+                listeners.any(|listener| is_section(&listener.name))
+            }),
+        Kind::HttpRoute => world.http_routes.get(namespace, object).is_some_and(|it| {
+            let mut rules = it.spec.rules.iter();
+            rules.any(|it| rule(it.name.as_deref()))
+        }),
+        Kind::GrpcRoute => world.grpc_routes.get(namespace, object).is_some_and(|it| {
+            let mut rules = it.spec.rules.iter();
+            rules.any(|it| rule(it.name.as_deref()))
+        }),
+        _ => false,
+    };
+    let is_lacking = section.is_some() && !has;
+    is_lacking.then(|| (Reason::TargetNotFound, format!("there is no {at}")))
 }

@@ -1,0 +1,90 @@
+//! `TrafficPolicy`: limits and defaults for the requests of Gateways, ListenerSets and routes.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{LimitPeriod, Object, PolicyTargetRef, RequestKey};
+
+/// `TrafficPolicy` v1alpha1.
+pub type TrafficPolicy = Object<TrafficPolicySpec>;
+
+/// Limits and defaults for requests. The limits of all policies above a rule add up. Of the other
+/// fields, the policy nearest to the rule decides on each, and fields of the rule itself precede.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TrafficPolicySpec {
+    /// Gateways, ListenerSets, HTTPRoutes and GRPCRoutes in the policy's own namespace. A section
+    /// names a listener or a rule.
+    #[schemars(length(min = 1, max = 16))]
+    pub target_refs: Vec<PolicyTargetRef>,
+    /// Limits of requests that are forwarded. Others are answered with 429. If a limit is invalid,
+    /// the targets answer all requests with 500.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub rate_limits: Vec<RequestLimit>,
+    /// Timeouts of rules that set none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeouts: Option<DefaultTimeouts>,
+    /// Retries of rules that set none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<DefaultRetry>,
+}
+
+/// Limit of requests. Each gateway host counts for itself, and each of its ports separately.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RequestLimit {
+    /// Name among the limits of the policy.
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9-]+$"))]
+    pub name: String,
+    /// Requests allowed in each period.
+    #[schemars(range(min = 1))]
+    pub requests: i32,
+    /// Period.
+    pub per: LimitPeriod,
+    /// Requests allowed in addition after a time without requests. The default is 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub burst: Option<i32>,
+    /// Counts each combination of these values separately. Without keys, all requests to a target
+    /// share one count. A request without one of the values is not limited.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4))]
+    pub keys: Vec<RequestKey>,
+}
+
+/// Timeouts of rules that set none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DefaultTimeouts {
+    /// Time for a request and its response, including retries; `0s` for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 2, max = 24))]
+    pub request: Option<String>,
+    /// Time for one attempt; `0s` for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 2, max = 24))]
+    pub backend_request: Option<String>,
+    /// Longest pause within a request and its response; `0s` for no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 2, max = 24))]
+    pub stream_idle: Option<String>,
+}
+
+/// Retries of rules that set none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DefaultRetry {
+    /// Statuses of responses to retry, in addition to failed connections.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(range(min = 400, max = 599)))]
+    pub codes: Vec<i32>,
+    /// Retries of a request. The default is 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 15))]
+    pub attempts: Option<i32>,
+    /// Shortest pause before a retry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 2, max = 24))]
+    pub backoff: Option<String>,
+}

@@ -1,0 +1,4 @@
+//! Policies that target Gateways, ListenerSets, routes and backends.
+
+pub(crate) mod targets;
+pub(crate) mod traffic;

@@ -1,0 +1,428 @@
+//! TrafficPolicies: the limits and defaults for the requests of each listener and rule.
+//!
+//! What protects adds up, from the rule to the Gateway. What tunes is decided by the policy nearest
+//! to the rule, section by section. A policy whose limits are invalid refuses the requests of its
+//! targets; any other fault leaves the defaults.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use sesame_proto::refusal;
+use sesame_proto::schema::{Forward, RateLimit, RateLimitKey, Retry, rate_limit_key};
+
+use super::targets::{self, PolicyTargets};
+use crate::api::{
+    DefaultRetry, DefaultTimeouts, LimitPeriod, RequestKey, RequestKeyType, RequestLimit,
+    TrafficPolicy, TrafficPolicySpec,
+};
+use crate::resolve::context::ResolveContext;
+use crate::resolve::syntax::{durations, limits, names};
+use crate::status::{Condition, ConditionStatus, ConditionType, Grounds, Reason, Verdict};
+use crate::world::{Kind, World};
+
+/// Largest number of limits of a policy.
+const MOST_LIMITS: usize = 8;
+
+/// The limits and defaults of one or several scopes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TrafficSettings {
+    pub(crate) rate_limits: Vec<Arc<RateLimit>>,
+    timeouts: Option<Timeouts>,
+    retry: Option<Retry>,
+    /// True if all requests are refused, because a limit is not understood.
+    pub(crate) refuses: bool,
+}
+
+/// Timeouts in milliseconds; 0 for none, `None` for the proxy's default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Timeouts {
+    request_ms: Option<u64>,
+    backend_ms: Option<u64>,
+    stream_idle_ms: Option<u64>,
+}
+
+impl TrafficSettings {
+    /// Adds the settings of a wider scope, or of a younger policy of the same one.
+    fn add(&mut self, wider: &Self) {
+        let Self {
+            rate_limits,
+            timeouts,
+            retry,
+            refuses,
+        } = wider;
+        self.rate_limits.extend(rate_limits.iter().cloned());
+        self.timeouts = self.timeouts.or(*timeouts);
+        self.retry = self.retry.take().or_else(|| retry.clone());
+        self.refuses |= refuses;
+    }
+
+    /// Sets the fields that a rule or a nearer policy left open.
+    pub(crate) fn tune(&self, forward: &mut Forward) {
+        if let Some(Timeouts {
+            request_ms,
+            backend_ms,
+            stream_idle_ms,
+        }) = self.timeouts
+        {
+            if forward.request_timeout_ms == 0 && !forward.request_timeout_disabled {
+                forward.request_timeout_ms = request_ms.unwrap_or_default();
+                forward.request_timeout_disabled = request_ms == Some(0);
+            }
+            if forward.backend_timeout_ms == 0 {
+                forward.backend_timeout_ms = backend_ms.unwrap_or_default();
+            }
+            forward.stream_idle_timeout_ms = forward.stream_idle_timeout_ms.or(stream_idle_ms);
+        }
+        if forward.retry.is_none() {
+            forward.retry = self.retry.clone().map(Box::new);
+        }
+    }
+}
+
+/// A checked policy.
+pub(crate) struct CheckedTrafficPolicy<'w> {
+    pub(crate) object: &'w TrafficPolicy,
+    pub(crate) accepted: Verdict,
+    /// Without the limits, whose names depend on the target.
+    settings: TrafficSettings,
+    limits: Vec<RateLimit>,
+}
+
+impl CheckedTrafficPolicy<'_> {
+    /// Returns the sections that only one policy of a scope decides.
+    fn tunes(&self) -> impl Iterator<Item = &'static str> {
+        let TrafficSettings {
+            rate_limits: _,
+            timeouts,
+            retry,
+            refuses: _,
+        } = &self.settings;
+        let timeouts = timeouts.as_ref().map(|_| "timeouts");
+        timeouts.into_iter().chain(retry.as_ref().map(|_| "retry"))
+    }
+}
+
+/// All policies, oldest first.
+pub(crate) struct TrafficPolicies<'w> {
+    all: Vec<CheckedTrafficPolicy<'w>>,
+    targets: PolicyTargets<'w>,
+}
+
+const TARGETS: [Kind; 4] = [
+    Kind::Gateway,
+    Kind::ListenerSet,
+    Kind::HttpRoute,
+    Kind::GrpcRoute,
+];
+
+impl Default for TrafficPolicies<'_> {
+    fn default() -> Self {
+        Self {
+            all: Vec::new(),
+            targets: PolicyTargets::new(Kind::TrafficPolicy, &TARGETS),
+        }
+    }
+}
+
+impl<'w> TrafficPolicies<'w> {
+    pub(crate) fn check_all(cx: &mut ResolveContext<'w, '_>) -> Self {
+        let mut policies = Self::default();
+        for object in targets::by_age(&cx.world.traffic_policies) {
+            let checked = check(object, &mut policies.targets, cx);
+            policies.all.push(checked);
+        }
+        policies
+    }
+
+    /// Returns the settings for a part of an object, by its name, and for the object.
+    pub(crate) fn of(&self, kind: Kind, name: (&str, &str), part: &str) -> TrafficSettings {
+        let mut settings = TrafficSettings::default();
+        if self.all.is_empty() || !self.targets.has(kind, name) {
+            return settings;
+        }
+        let part = Some(part).filter(|part| !part.is_empty());
+        for section in [part, None].into_iter().skip(usize::from(part.is_none())) {
+            let at = [kind.as_str(), name.1].into_iter().chain(section);
+            let at: Vec<&str> = at.collect();
+            for policy in self.targets.at(kind, name, section) {
+                let Some(policy) = self.all.get(policy) else {
+                    continue;
+                };
+                settings.add(&policy.settings);
+                let limits = policy.limits.iter().map(|limit| {
+                    Arc::new(RateLimit {
+                        name: format!("{}/{}", limit.name, at.join("/")),
+                        ..limit.clone()
+                    })
+                });
+                settings.rate_limits.extend(limits);
+            }
+        }
+        settings
+    }
+
+    /// Returns the settings for a listener of a Gateway, which this object defines.
+    pub(crate) fn of_listener(
+        &self,
+        gateway: (&str, &str),
+        owner: (Kind, &str, &str),
+        listener: &str,
+    ) -> TrafficSettings {
+        let (kind, namespace, name) = owner;
+        let is_own = kind == Kind::Gateway;
+        let own = if is_own { listener } else { "" };
+        let of_gateway = self.of(Kind::Gateway, gateway, own);
+        if is_own {
+            return of_gateway;
+        }
+        let mut settings = self.of(kind, (namespace, name), listener);
+        settings.add(&of_gateway);
+        settings
+    }
+
+    /// Returns the condition of an object whose requests policies affect, or `None` without policies.
+    pub(crate) fn affect(
+        &self,
+        kind: Kind,
+        name: (&str, &str),
+        generation: i64,
+    ) -> Option<Condition> {
+        let places = self.targets.places(kind, name);
+        let places: BTreeSet<usize> = places.iter().map(|(place, _)| *place).collect();
+        let policies = places.iter().filter_map(|place| self.all.get(*place));
+        let key = |it: &CheckedTrafficPolicy<'_>| it.object.metadata.key().to_string();
+        let names: Vec<String> = policies.clone().map(key).collect();
+        let refusing: Vec<String> = policies.filter(|it| it.settings.refuses).map(key).collect();
+        if names.is_empty() {
+            return None;
+        }
+        let mut message = format!("TrafficPolicies: {}", names.join(", "));
+        if !refusing.is_empty() {
+            let refusing = refusing.join(", ");
+            message += &format!(
+                "; requests are answered with {}, because {refusing} is not valid",
+                refusal::HTTP
+            );
+        }
+        Some(Condition::new(
+            ConditionType::TrafficPolicyAffected,
+            ConditionStatus::True,
+            Reason::PolicyAffected,
+            &message,
+            generation,
+        ))
+    }
+
+    /// Returns the places of the policies for a target and its parts, each with its error there.
+    pub(crate) fn judge(
+        &self,
+        kind: Kind,
+        name: (&str, &str),
+        world: &World,
+    ) -> Vec<(usize, Option<Grounds>)> {
+        let places = self.targets.places(kind, name);
+        let judge = |(place, section): &(usize, Option<&str>)| {
+            let fault = targets::missing(kind, name, *section, world);
+            let older = places.iter().take_while(|it| *it != &(*place, *section));
+            let older = older.filter(|(_, it)| it == section);
+            let tuned = self.all.get(*place)?.tunes().collect::<BTreeSet<_>>();
+            let mut lost = older.filter_map(|(place, _)| {
+                let older = self.all.get(*place)?;
+                let both = older.tunes().find(|field| tuned.contains(field))?;
+                Some((older.object.metadata.key(), both))
+            });
+            let lost = lost.next().map(|(older, field)| {
+                let at = targets::part(kind, name, *section);
+                let why = format!(
+                    "{at} has an older TrafficPolicy, {older}, which decides on {field} there"
+                );
+                (Reason::Conflicted, why)
+            });
+            Some((*place, fault.or(lost)))
+        };
+        places.iter().filter_map(judge).collect()
+    }
+
+    pub(crate) fn get(&self, place: usize) -> Option<&CheckedTrafficPolicy<'w>> {
+        self.all.get(place)
+    }
+}
+
+fn check<'w>(
+    object: &'w TrafficPolicy,
+    targets: &mut PolicyTargets<'w>,
+    cx: &mut ResolveContext<'w, '_>,
+) -> CheckedTrafficPolicy<'w> {
+    let TrafficPolicySpec {
+        target_refs,
+        rate_limits,
+        timeouts,
+        retry,
+    } = &object.spec;
+    let mut accepted = Verdict::default();
+    let mut settings = TrafficSettings::default();
+    let unknown = object.metadata.unknown.refusal("");
+    settings.refuses = unknown.is_some();
+    accepted.refuse_if(Reason::UnsupportedValue, unknown);
+    targets.add(&object.metadata, target_refs, &mut accepted, cx);
+    let key = Kind::TrafficPolicy.named(object.metadata.key()).to_string();
+    let limits = read_limits(&key, rate_limits).unwrap_or_else(|why| {
+        let why = format!("spec.{why}; requests to the targets are answered with 500");
+        accepted.refuse(Reason::Invalid, why);
+        settings.refuses = true;
+        Vec::new()
+    });
+    let mut tuned = |why: Result<(), String>| {
+        accepted.refuse_if(Reason::Invalid, why.err().map(|why| format!("spec.{why}")));
+    };
+    let timeouts = timeouts.as_ref().map(read_timeouts).transpose();
+    tuned(timeouts.map(|read| settings.timeouts = read));
+    let retry = retry.as_ref().map(read_retry).transpose();
+    tuned(retry.map(|read| settings.retry = read));
+    CheckedTrafficPolicy {
+        object,
+        accepted,
+        settings,
+        limits,
+    }
+}
+
+fn read_limits(policy: &str, specs: &[RequestLimit]) -> Result<Vec<RateLimit>, String> {
+    limits::entries("rateLimits", specs.len(), 0..=MOST_LIMITS)?;
+    let mut read: Vec<RateLimit> = Vec::with_capacity(specs.len());
+    for (i, spec) in specs.iter().enumerate() {
+        let limit = read_limit(policy, spec).map_err(|why| format!("rateLimits[{i}].{why}"))?;
+        if read.iter().any(|it| it.name == limit.name) {
+            let name = &spec.name;
+            return Err(format!("rateLimits[{i}].name {name:?} is already used"));
+        }
+        read.push(limit);
+    }
+    Ok(read)
+}
+
+fn read_limit(policy: &str, spec: &RequestLimit) -> Result<RateLimit, String> {
+    let RequestLimit {
+        name,
+        requests,
+        per,
+        burst,
+        keys,
+    } = spec;
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if !(1..=63).contains(&name.len()) || !name.bytes().all(allowed) {
+        return Err(format!(
+            "name {name:?}: expected 1 to 63 characters of a-z, 0-9 and '-'"
+        ));
+    }
+    let Some(requests) = u32::try_from(*requests).ok().filter(|it| *it > 0) else {
+        return Err(format!("requests {requests}: expected at least 1"));
+    };
+    let per_ms = match per {
+        LimitPeriod::Second => 1_000,
+        LimitPeriod::Minute => 60_000,
+        LimitPeriod::Hour => 3_600_000,
+        LimitPeriod::Day => 86_400_000,
+        LimitPeriod::Other(other) => {
+            let known = LimitPeriod::WORDS.join(", ");
+            return Err(format!("per {other:?} is unknown; expected {known}"));
+        }
+    };
+    let burst = burst.unwrap_or_default();
+    let Ok(burst) = u32::try_from(burst) else {
+        return Err(format!("burst {burst}: expected at least 0"));
+    };
+    limits::entries("keys", keys.len(), 0..=RateLimit::MAX_KEYS)?;
+    let keys = keys.iter().enumerate().map(|(i, key)| {
+        let kind = read_key(key).map_err(|why| format!("keys[{i}].{why}"))?;
+        Ok::<_, String>(RateLimitKey { kind: Some(kind) })
+    });
+    Ok(RateLimit {
+        name: format!("{policy}/{name}"),
+        requests,
+        per_ms,
+        burst,
+        keys: keys.collect::<Result<_, _>>()?,
+        status: 0,
+        response_headers: Vec::new(),
+    })
+}
+
+fn read_key(key: &RequestKey) -> Result<rate_limit_key::Kind, String> {
+    let RequestKey { type_, name } = key;
+    let named = || {
+        let name = name.as_deref().unwrap_or_default();
+        names::check_token(format_args!("name"), name).map(|()| name.to_owned())
+    };
+    match type_ {
+        RequestKeyType::ClientAddress if name.is_some() => {
+            Err("name must not be set with type ClientAddress".to_owned())
+        }
+        RequestKeyType::ClientAddress => Ok(rate_limit_key::Kind::ClientAddress(true)),
+        RequestKeyType::Header => {
+            let name = named()?.to_ascii_lowercase();
+            Ok(rate_limit_key::Kind::RequestHeader(name))
+        }
+        RequestKeyType::QueryParameter => named().map(rate_limit_key::Kind::QueryParameter),
+        RequestKeyType::Cookie => Err(
+            "type Cookie is not supported; expected ClientAddress, Header or QueryParameter"
+                .to_owned(),
+        ),
+        RequestKeyType::Other(other) => Err(format!(
+            "type {other:?} is unknown; expected ClientAddress, Header or QueryParameter"
+        )),
+    }
+}
+
+fn read_timeouts(spec: &DefaultTimeouts) -> Result<Timeouts, String> {
+    let DefaultTimeouts {
+        request,
+        backend_request,
+        stream_idle,
+    } = spec;
+    let read = Timeouts {
+        request_ms: durations::read("timeouts.request", request.as_deref())?,
+        backend_ms: durations::read("timeouts.backendRequest", backend_request.as_deref())?,
+        stream_idle_ms: durations::read("timeouts.streamIdle", stream_idle.as_deref())?,
+    };
+    if let (Some(whole @ 1..), Some(one)) = (read.request_ms, read.backend_ms)
+        && one > whole
+    {
+        return Err(format!(
+            "timeouts.backendRequest {:?} is longer than timeouts.request {:?}, which includes it",
+            backend_request.as_deref().unwrap_or_default(),
+            request.as_deref().unwrap_or_default()
+        ));
+    }
+    Ok(read)
+}
+
+fn read_retry(spec: &DefaultRetry) -> Result<Retry, String> {
+    let DefaultRetry {
+        codes,
+        attempts,
+        backoff,
+    } = spec;
+    let most = Retry::MOST_ATTEMPTS;
+    let attempts = attempts.unwrap_or(1);
+    let Some(attempts) = u32::try_from(attempts).ok().filter(|it| *it <= most) else {
+        return Err(format!("retry.attempts {attempts}: expected 0 to {most}"));
+    };
+    limits::entries("retry.codes", codes.len(), 0..=16)?;
+    let mut statuses = Vec::with_capacity(codes.len());
+    for (i, code) in codes.iter().enumerate() {
+        let Ok(status @ 400..=599) = u32::try_from(*code) else {
+            return Err(format!("retry.codes[{i}] {code}: expected 400 to 599"));
+        };
+        statuses.push(status);
+    }
+    statuses.sort_unstable();
+    statuses.dedup();
+    Ok(Retry {
+        statuses,
+        attempts,
+        backoff_ms: durations::read("retry.backoff", backoff.as_deref())?.unwrap_or_default(),
+        unprocessed_only: true,
+        conditions: Vec::new(),
+    })
+}

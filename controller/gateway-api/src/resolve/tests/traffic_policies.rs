@@ -1,0 +1,235 @@
+//! TrafficPolicies: limits add up, the nearest defaults apply, and faults refuse or are left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use sesame_proto::schema::route::Action;
+use sesame_proto::schema::{Forward, Route};
+
+use super::http_proxies::{root, with};
+use super::{HTTP, Holds, gateway, holds, resolved, route};
+use crate::api::NamespacedName;
+use crate::resolve::Resolution;
+use crate::status::{Condition, ConditionType, Reason};
+use crate::world::Kind;
+
+/// The scopes from the rule to the Gateway, each with the target of a policy.
+const SCOPES: [&str; 4] = [
+    "kind: HTTPRoute, name: r, sectionName: first",
+    "kind: HTTPRoute, name: r",
+    "kind: Gateway, name: gw, sectionName: http",
+    "kind: Gateway, name: gw",
+];
+
+fn policy(name: &str, target: &str, spec: &str) -> String {
+    format!(
+        "---\nkind: TrafficPolicy\nmetadata: {{name: {name}, namespace: web, generation: 4}}\n\
+         spec: {{targetRefs: [{{group: gateway.networking.k8s.io, {target}}}], {spec}}}\n"
+    )
+}
+
+/// Resolves a route whose rule is named `first` with these policies.
+fn served(policies: &str) -> Resolution {
+    let route = route(
+        "r",
+        "rules: [{name: first, backendRefs: [{name: a, port: 80}]}]",
+    );
+    resolved(&(gateway(HTTP) + &route + policies))
+}
+
+fn first(resolution: &Resolution) -> &Route {
+    &resolution.gateways[0].snapshot.route_tables[0].virtual_hosts[0].routes[0]
+}
+
+fn forward(resolution: &Resolution) -> &Forward {
+    match &first(resolution).action {
+        Some(Action::Forward(forward)) => forward,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_refused(resolution: &Resolution) -> bool {
+    let refused =
+        |action: &Action| matches!(action, Action::DirectResponse(it) if it.status == 500);
+    first(resolution).action.as_ref().is_some_and(refused)
+}
+
+fn conditions<'r>(resolution: &'r Resolution, name: &str) -> &'r [Condition] {
+    let key = Kind::TrafficPolicy.named(NamespacedName::new("web", name));
+    let status = resolution.statuses.policies.get(&key).expect("a status");
+    &status.ancestors[0].conditions
+}
+
+#[test]
+fn invalid_limit_refuses_its_targets() {
+    for (limit, why) in [
+        ("{name: A, requests: 1, per: Second}", "name \"A\""),
+        (
+            "{name: a, requests: 0, per: Second}",
+            "requests 0: expected at least 1",
+        ),
+        (
+            "{name: a, requests: 1, per: Week}",
+            "per \"Week\" is unknown",
+        ),
+        ("{name: a, requests: 1, per: Second, burst: -1}", "burst -1"),
+        (
+            "{name: a, requests: 1, per: Second, keys: [{type: Cookie, name: a}]}",
+            "keys[0].type Cookie is not supported",
+        ),
+        (
+            "{name: a, requests: 1, per: Second, keys: [{type: Header}]}",
+            "keys[0].name \"\"",
+        ),
+    ] {
+        for target in SCOPES {
+            let resolution = served(&policy("p", target, &format!("rateLimits: [{limit}]")));
+            assert!(is_refused(&resolution), "{limit} {target}");
+            let conditions = conditions(&resolution, "p");
+            let accepted = holds(conditions, ConditionType::Accepted);
+            assert_eq!(accepted, Holds::False(Reason::Invalid));
+            let message = &conditions[0].message;
+            assert!(
+                message.contains(&format!("spec.rateLimits[0].{why}")),
+                "{message}"
+            );
+        }
+    }
+    let limit = "{name: a, requests: 1, per: Second}";
+    let twice = policy("p", SCOPES[1], &format!("rateLimits: [{limit}, {limit}]"));
+    assert!(is_refused(&served(&twice)));
+}
+
+#[test]
+fn invalid_default_leaves_the_default() {
+    for spec in [
+        "timeouts: {request: soon}",
+        "timeouts: {request: 1s, backendRequest: 2s}",
+        "retry: {attempts: 16}",
+        "retry: {codes: [200]}",
+    ] {
+        let resolution = served(&policy("p", SCOPES[3], spec));
+        let forward = forward(&resolution);
+        assert_eq!(
+            (forward.request_timeout_ms, &forward.retry),
+            (0, &None),
+            "{spec}"
+        );
+        let accepted = holds(conditions(&resolution, "p"), ConditionType::Accepted);
+        assert_eq!(accepted, Holds::False(Reason::Invalid), "{spec}");
+    }
+}
+
+#[test]
+fn own_fields_of_a_rule_precede() {
+    let rule = "rules: [{timeouts: {request: 1s}, retry: {attempts: 3}, \
+                backendRefs: [{name: a, port: 80}]}]";
+    let spec = "timeouts: {request: 9s, streamIdle: 8s}, retry: {attempts: 1}";
+    let policy = policy("p", SCOPES[3], spec);
+    let resolution = resolved(&(gateway(HTTP) + &route("r", rule) + &policy));
+    let forward = forward(&resolution);
+    let attempts = forward.retry.as_ref().map(|it| it.attempts);
+    assert_eq!((forward.request_timeout_ms, attempts), (1_000, Some(3)));
+    assert_eq!(forward.stream_idle_timeout_ms, Some(8_000));
+}
+
+#[test]
+fn limit_of_a_gateway_covers_its_proxies() {
+    let own = "routes: [{services: [{name: a, port: 80}], rateLimitPolicy: {local: {requests: 1, \
+               unit: second, responseStatusCode: 503}}}]";
+    let limit = policy(
+        "p",
+        "kind: Gateway, name: gw",
+        "rateLimits: [{name: all, requests: 9, per: Second}]",
+    );
+    let resolution = with(&[root("r", own), limit]);
+    let snapshot = &resolution.gateways[0].snapshot;
+    let names: Vec<&str> = snapshot
+        .rate_limits
+        .iter()
+        .map(|it| it.name.as_str())
+        .collect();
+    // Envoy has one answer for all limits of a route.
+    let plain = "HTTPProxy/web/r/routes/0/rateLimit/plain";
+    let of_gateway = "TrafficPolicy/web/p/all/Gateway/gw";
+    assert_eq!(names, [plain, of_gateway]);
+    assert_eq!(first(&resolution).rate_limits, [plain, of_gateway]);
+}
+
+#[test]
+fn missing_section_and_tie_are_said() {
+    let timeouts = |seconds: u64| format!("timeouts: {{request: {seconds}s}}");
+    let none = policy(
+        "p",
+        "kind: HTTPRoute, name: r, sectionName: none",
+        &timeouts(1),
+    );
+    let resolution = served(&none);
+    let accepted = holds(conditions(&resolution, "p"), ConditionType::Accepted);
+    assert_eq!(accepted, Holds::False(Reason::TargetNotFound));
+    let both = policy("a", SCOPES[1], &timeouts(1)) + &policy("b", SCOPES[1], &timeouts(2));
+    let resolution = served(&both);
+    assert_eq!(forward(&resolution).request_timeout_ms, 1_000);
+    let loser = holds(conditions(&resolution, "b"), ConditionType::Accepted);
+    assert_eq!(loser, Holds::False(Reason::Conflicted));
+    let winner = conditions(&resolution, "a");
+    assert_eq!(holds(winner, ConditionType::Accepted), Holds::True);
+    assert_eq!(holds(winner, ConditionType::Programmed), Holds::Unknown);
+}
+
+/// A policy: its scope, whether it limits, its timeout in seconds and its retries.
+type AnyPolicy = (usize, bool, Option<u64>, Option<u32>);
+
+fn any_policy() -> impl Strategy<Value = AnyPolicy> {
+    let timeout = prop::option::of(1_u64..100);
+    (
+        0..SCOPES.len(),
+        any::<bool>(),
+        timeout,
+        prop::option::of(1_u32..10),
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn limits_add_up_and_nearest_default_applies(policies in prop::collection::vec(any_policy(), 0..7)) {
+        let mut text = String::new();
+        let mut limits = BTreeSet::new();
+        let (mut timeouts, mut retries) = (BTreeMap::new(), BTreeMap::new());
+        for (age, (scope, is_limited, timeout, attempts)) in policies.iter().enumerate() {
+            let name = format!("p{age}");
+            let mut spec = vec!["rateLimits: []".to_owned()];
+            if *is_limited {
+                spec[0] = "rateLimits: [{name: all, requests: 1, per: Hour}]".to_owned();
+                limits.insert(format!("TrafficPolicy/web/{name}/all"));
+            }
+            if let Some(seconds) = timeout {
+                spec.push(format!("timeouts: {{request: {seconds}s}}"));
+                timeouts.entry((*scope, age)).or_insert(seconds * 1_000);
+            }
+            if let Some(attempts) = attempts {
+                spec.push(format!("retry: {{attempts: {attempts}}}"));
+                retries.entry((*scope, age)).or_insert(*attempts);
+            }
+            text += &policy(&name, SCOPES[*scope], &spec.join(", "));
+        }
+        let resolution = served(&text);
+        let route = first(&resolution);
+        let counted: BTreeSet<String> = route.rate_limits.iter().map(|name| {
+            name.split('/').take(4).collect::<Vec<_>>().join("/")
+        }).collect();
+        prop_assert_eq!(counted, limits);
+        // The nearest scope comes first, and in it the oldest policy.
+        let expected = timeouts.values().next().copied().unwrap_or_default();
+        let forward = forward(&resolution);
+        prop_assert_eq!(forward.request_timeout_ms, expected);
+        let attempts = forward.retry.as_ref().map(|it| it.attempts);
+        prop_assert_eq!(attempts, retries.values().next().copied());
+        let known = &resolution.gateways[0].snapshot.rate_limits;
+        for name in &route.rate_limits {
+            prop_assert!(known.iter().any(|it| it.name == *name));
+        }
+    }
+}
