@@ -390,67 +390,6 @@ impl PublishingType {
     pub const ON_NODES: &[Self] = &[Self::NodePort, Self::LoadBalancer];
 }
 
-open_enum! {
-    /// Strategy of a `BackendPolicy`.
-    BalancerType {
-        /// One endpoint after the other.
-        RoundRobin = "RoundRobin",
-        /// The endpoint with fewer requests of two random ones.
-        LeastRequest = "LeastRequest",
-        Random = "Random",
-        /// By a hash of the request; a change of the endpoints moves few requests.
-        RingHash = "RingHash",
-        /// By a hash of the request; faster than RingHash, and moves more requests.
-        Maglev = "Maglev",
-    }
-}
+mod policies;
 
-impl Default for BalancerType {
-    fn default() -> Self {
-        Self::RoundRobin
-    }
-}
-
-open_enum! {
-    /// Version of the PROXY protocol.
-    ProxyProtocolVersion {
-        V1 = "V1",
-        V2 = "V2",
-    }
-}
-
-open_enum! {
-    /// Part of a request whose value counts.
-    RequestKeyType {
-        /// The client's address.
-        ClientAddress = "ClientAddress",
-        /// The header `name`.
-        Header = "Header",
-        /// The cookie `name`.
-        Cookie = "Cookie",
-        /// The query parameter `name`.
-        QueryParameter = "QueryParameter",
-    }
-}
-
-impl Default for RequestKeyType {
-    fn default() -> Self {
-        Self::ClientAddress
-    }
-}
-
-open_enum! {
-    /// Period of a limit of requests.
-    LimitPeriod {
-        Second = "Second",
-        Minute = "Minute",
-        Hour = "Hour",
-        Day = "Day",
-    }
-}
-
-impl Default for LimitPeriod {
-    fn default() -> Self {
-        Self::Second
-    }
-}
+pub use self::policies::*;

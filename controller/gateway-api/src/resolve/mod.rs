@@ -54,6 +54,7 @@ use self::backends::tls_policies::Policies;
 use self::backends::traffic_policies::XTrafficPolicies;
 use self::backends::x_backends::XBackends;
 use self::backends::{Backends, CheckedBackends};
+use self::conditions::policies::PolicyInput;
 use self::context::ResolveContext;
 use self::gateways::classes::Classes;
 use self::gateways::mesh_trust::MeshTrust;
@@ -75,7 +76,7 @@ use sesame_proto::provenance::Provenance;
 use crate::api::NamespacedName;
 use crate::expiry::{Expiry, ExpiryOf, ListenerExpiries};
 use crate::status::Statuses;
-use crate::world::{Kind, LastGoodKeys, ServedTogether, World};
+use crate::world::{LastGoodKeys, ServedTogether, World};
 
 /// The result of [`resolve`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -308,69 +309,17 @@ impl Resolver {
                 &proxies, &routes, &checked, &lost,
             ))
             .collect(),
-            policies: conditions::policies::of_all_kinds([
-                (
-                    Kind::BackendTlsPolicy,
-                    conditions::policies::statuses(
-                        &attached,
-                        &routes,
-                        &backends.checked().tls_policies,
-                        &mut cx,
-                    ),
-                ),
-                (
-                    Kind::GatewayMeshPolicy,
-                    conditions::mesh_policies::statuses(
-                        &checked,
-                        &mesh_policies,
-                        &mesh_trust,
-                        controller_name,
-                    ),
-                ),
-                (
-                    Kind::MeshOcgPolicy,
-                    conditions::ocg_policies::statuses(&mesh_trust, controller_name),
-                ),
-                (
-                    Kind::XTelemetryPolicy,
-                    conditions::telemetry_policies::statuses(
-                        &checked,
-                        &telemetry_policies,
-                        controller_name,
-                    ),
-                ),
-                (
-                    Kind::XBackend,
-                    conditions::x_backends::statuses(
-                        &attached,
-                        &routes,
-                        &backends.checked().x_backends,
-                        controller_name,
-                    ),
-                ),
-                (
-                    Kind::XBackendTrafficPolicy,
-                    conditions::x_backends::of_policies(
-                        &attached,
-                        &routes,
-                        &backends.checked().traffic_policies,
-                        &cx,
-                    ),
-                ),
-                (
-                    Kind::TrafficPolicy,
-                    conditions::traffic_policies::statuses(
-                        &attached,
-                        &routes,
-                        &traffic_policies,
-                        &cx,
-                    ),
-                ),
-                (
-                    Kind::BackendPolicy,
-                    conditions::backend_policies::statuses(&attached, &routes, &backends, &cx),
-                ),
-            ]),
+            policies: PolicyInput {
+                attached: &attached,
+                gateways: &checked,
+                routes: &routes,
+                backends: &backends,
+                mesh_policies: &mesh_policies,
+                mesh_trust: &mesh_trust,
+                telemetry_policies: &telemetry_policies,
+                traffic_policies: &traffic_policies,
+            }
+            .statuses(&mut cx),
         };
         let (settings, services) = publishing(&checked, &classes, options);
         let retained = gateways::merged::retained(&checked, &classes, options);

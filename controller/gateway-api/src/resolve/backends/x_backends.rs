@@ -11,11 +11,12 @@ use super::references::BackendName;
 use super::settings::BackendSettings;
 use super::traffic::Traffic;
 use super::validation::Validation;
+use super::{BackendEntry, BackendTarget, Backends, Source};
 use crate::api::{EndpointSelector, XBackend, XBackendPort, XBackendSpec, XBackendTls};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::syntax::names;
 use crate::resolve::tls::ca_bundles::CaBundles;
-use crate::status::{Grounds, Reason, Verdict};
+use crate::status::{Grounds, Reason, Verdict, unsupported};
 use crate::world::Kind;
 
 /// Maximum number of selector labels of an XBackend, set by the API.
@@ -242,5 +243,42 @@ impl CheckedXBackend<'_> {
             format!("{plain}/{}", digest::backend(&backend))
         };
         Ok(backend)
+    }
+}
+
+impl Backends<'_> {
+    /// Returns the Backend of an XBackend.
+    pub(super) fn x_backend(
+        &mut self,
+        name: BackendName<'_>,
+        port: Option<i32>,
+        traffic: Traffic,
+    ) -> Result<BackendTarget, Grounds> {
+        let at = format!("XBackend {}/{}", name.0, name.1);
+        let Some(found) = self.checked.x_backends.get(name) else {
+            return Err((Reason::BackendNotFound, format!("{at} does not exist")));
+        };
+        if let Some(port) = port {
+            return Err(unsupported(format!(
+                "port {port} must not be set; the port of {at} applies"
+            )));
+        }
+        if !found.accepted.good() {
+            let why = format!("{at} is not accepted; see its status");
+            return Ok(BackendTarget::Refused(why));
+        }
+        let source = Source::XBackend(&found.object.metadata);
+        let policies = &self.checked.backend_policies;
+        let applied = policies.applied(Kind::XBackend, name, "");
+        let mut unfit = Vec::new();
+        let settings = applied.map(|(_, settings)| settings);
+        let backend = found.backend(traffic, settings, &mut unfit)?;
+        self.note_unfit(applied.map(|(policy, _)| policy), &at, unfit);
+        let name = backend.name.clone();
+        if !self.by_name.contains_key(&name) {
+            self.by_name.insert(name.clone(), self.entries.len());
+            self.entries.push(BackendEntry { backend, source });
+        }
+        Ok(BackendTarget::Backend(name))
     }
 }

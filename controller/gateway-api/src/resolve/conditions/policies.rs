@@ -1,11 +1,17 @@
-//! Conditions of BackendTLSPolicies: an entry for each Gateway that sends to a targeted Service.
+//! Conditions of policies. BackendTLSPolicies have an entry for each Gateway that sends to a targeted
+//! Service.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::{GATEWAY_GROUP, NamespacedName, ParentRef};
-use crate::resolve::backends::PolicedBackend;
 use crate::resolve::backends::tls_policies::Policies;
+use crate::resolve::backends::{Backends, CheckedBackends, PolicedBackend};
 use crate::resolve::context::ResolveContext;
+use crate::resolve::gateways::CheckedGateway;
+use crate::resolve::gateways::mesh_policies::MeshPolicies;
+use crate::resolve::gateways::mesh_trust::MeshTrust;
+use crate::resolve::gateways::telemetry_policies::TelemetryPolicies;
+use crate::resolve::policies::traffic::TrafficPolicies;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::AttachedGateway;
 use crate::status::{Condition, Grounds, PolicyAncestorStatus, PolicyStatus, Verdict};
@@ -17,20 +23,78 @@ const MAX_ANCESTORS: usize = 16;
 
 type StatusesOfKind = BTreeMap<NamespacedName, PolicyStatus>;
 
-/// Returns the statuses of all kinds of policies by kind and name.
-pub(crate) fn of_all_kinds<const N: usize>(
-    kinds: [(Kind, StatusesOfKind); N],
-) -> BTreeMap<ObjectKey, PolicyStatus> {
-    let kinds = kinds.into_iter();
-    let statuses = kinds.flat_map(|(kind, statuses)| {
-        let statuses = statuses.into_iter();
-        statuses.map(move |(name, status)| (kind.named(name), status))
-    });
-    statuses.collect()
+/// Everything that statuses of policies depend on.
+pub(crate) struct PolicyInput<'a, 'w> {
+    pub(crate) attached: &'a [AttachedGateway<'a, 'w>],
+    pub(crate) gateways: &'a [CheckedGateway<'w>],
+    pub(crate) routes: &'a Routes<'w>,
+    pub(crate) backends: &'a Backends<'w>,
+    pub(crate) mesh_policies: &'a MeshPolicies<'w>,
+    pub(crate) mesh_trust: &'a MeshTrust<'w>,
+    pub(crate) telemetry_policies: &'a TelemetryPolicies<'w>,
+    pub(crate) traffic_policies: &'a TrafficPolicies<'w>,
+}
+
+impl<'w> PolicyInput<'_, 'w> {
+    /// Returns the statuses of all kinds of policies, and of XBackends.
+    pub(crate) fn statuses(
+        &self,
+        cx: &mut ResolveContext<'w, '_>,
+    ) -> BTreeMap<ObjectKey, PolicyStatus> {
+        let Self {
+            attached,
+            gateways,
+            routes,
+            backends,
+            mesh_policies,
+            mesh_trust,
+            telemetry_policies,
+            traffic_policies,
+        } = *self;
+        let CheckedBackends {
+            tls_policies,
+            traffic_policies: x_traffic_policies,
+            backend_policies: _,
+            x_backends,
+        } = backends.checked();
+        let of_tls = statuses(attached, routes, tls_policies, cx);
+        let cx = &*cx;
+        let name = cx.options.controller_name.as_str();
+        let of_meshes = super::mesh_policies::statuses(gateways, mesh_policies, mesh_trust, name);
+        let of_telemetry = super::telemetry_policies::statuses(gateways, telemetry_policies, name);
+        let of_traffic = super::traffic_policies::statuses(attached, routes, traffic_policies, cx);
+        let kinds: [(Kind, StatusesOfKind); 8] = [
+            (Kind::BackendTlsPolicy, of_tls),
+            (Kind::GatewayMeshPolicy, of_meshes),
+            (
+                Kind::MeshOcgPolicy,
+                super::ocg_policies::statuses(mesh_trust, name),
+            ),
+            (Kind::XTelemetryPolicy, of_telemetry),
+            (
+                Kind::XBackend,
+                super::x_backends::statuses(attached, routes, x_backends, name),
+            ),
+            (
+                Kind::XBackendTrafficPolicy,
+                super::x_backends::of_policies(attached, routes, x_traffic_policies, cx),
+            ),
+            (Kind::TrafficPolicy, of_traffic),
+            (
+                Kind::BackendPolicy,
+                super::backend_policies::statuses(attached, routes, backends, cx),
+            ),
+        ];
+        let statuses = kinds.into_iter().flat_map(|(kind, statuses)| {
+            let statuses = statuses.into_iter();
+            statuses.map(move |(name, status)| (kind.named(name), status))
+        });
+        statuses.collect()
+    }
 }
 
 /// Returns the statuses of all policies that affect some Gateway.
-pub(crate) fn statuses(
+fn statuses(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,
     policies: &Policies<'_>,

@@ -19,6 +19,7 @@ mod parent_listeners;
 pub(crate) mod service_request;
 pub(crate) mod single;
 pub(crate) mod telemetry_policies;
+mod terminate;
 pub(crate) mod tracing;
 
 use std::collections::BTreeMap;
@@ -38,8 +39,7 @@ use crate::resolve::context::ResolveContext;
 use crate::resolve::listeners::implicit::ImplicitListeners;
 use crate::resolve::listeners::sets::{self, CheckedListenerSet, ListenerSource};
 use crate::resolve::listeners::{
-    self, CheckedListener, ComparedGateway, ListenerOwner, UncoveredHostnames, filters, invalid,
-    termination,
+    self, CheckedListener, ComparedGateway, ListenerOwner, UncoveredHostnames, invalid,
 };
 use crate::resolve::policies::traffic::TrafficPolicies;
 use crate::resolve::settings::GatewaySettings;
@@ -302,37 +302,6 @@ pub(crate) fn uncovered(gateways: &[CheckedGateway<'_>]) -> UncoveredHostnames {
 impl<'w> CheckedGateway<'w> {
     pub(crate) fn name(&self) -> NamespacedName {
         NamespacedName::new(self.owner.namespace, self.owner.name)
-    }
-
-    /// Sets the TLS termination, the filters and the limits of its listeners and of its ListenerSets'.
-    fn terminate(
-        &mut self,
-        cx: &mut ResolveContext<'w, '_>,
-        references: &mut ReferencedObjects<'_, 'w, '_>,
-    ) {
-        let Self {
-            owner,
-            listeners,
-            sets,
-            own,
-            most_limits,
-            frontend,
-            mesh,
-            ..
-        } = self;
-        let sets = sets.iter().map(|set| (&set.owner, set.range.clone()));
-        let gateway = (owner.namespace, owner.name);
-        for (owner, range) in std::iter::once((&*owner, 0..*own)).chain(sets) {
-            for listener in listeners.get_mut(range).unwrap_or_default() {
-                let tls = (&mut *references.certificates, &mut *references.ca_bundles);
-                termination::resolve(owner, listener, frontend, cx, tls);
-                filters::resolve(owner, listener, mesh.is_some(), references.backends, cx);
-                let of = (owner.kind, owner.namespace, owner.name);
-                let name = &listener.spec.name;
-                listener.traffic = references.traffic_policies.of_listener(gateway, of, name);
-                *most_limits = listener.traffic.rate_limits.len().max(*most_limits);
-            }
-        }
     }
 
     /// Returns its own listeners.

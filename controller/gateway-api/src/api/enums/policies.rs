@@ -1,0 +1,60 @@
+//! Words of policies.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+open_enum! {
+    /// Strategy of a `BackendPolicy`.
+    #[derive(Default)]
+    BalancerType {
+        /// One endpoint after the other.
+        #[default]
+        RoundRobin = "RoundRobin",
+        /// The endpoint with fewer requests of two random ones.
+        LeastRequest = "LeastRequest",
+        Random = "Random",
+        /// By a hash of the request; a change of the endpoints moves few requests.
+        RingHash = "RingHash",
+        /// By a hash of the request; faster than RingHash, and moves more requests.
+        Maglev = "Maglev",
+    }
+}
+
+open_enum! {
+    /// Version of the PROXY protocol.
+    ProxyProtocolVersion {
+        V1 = "V1",
+        V2 = "V2",
+    }
+}
+
+open_enum! {
+    /// Part of a request whose value counts.
+    #[derive(Default)]
+    RequestKeyType {
+        /// The client's address.
+        #[default]
+        ClientAddress = "ClientAddress",
+        /// The header `name`.
+        Header = "Header",
+        /// The cookie `name`.
+        Cookie = "Cookie",
+        /// The query parameter `name`.
+        QueryParameter = "QueryParameter",
+    }
+}
+
+open_enum! {
+    /// Period of a limit of requests.
+    #[derive(Default)]
+    LimitPeriod {
+        #[default]
+        Second = "Second",
+        Minute = "Minute",
+        Hour = "Hour",
+        Day = "Day",
+    }
+}

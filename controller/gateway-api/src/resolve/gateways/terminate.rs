@@ -1,0 +1,38 @@
+//! The parts of listeners that need referenced objects and policies.
+
+use super::{CheckedGateway, ReferencedObjects};
+use crate::resolve::context::ResolveContext;
+use crate::resolve::listeners::{filters, termination};
+
+impl<'w> CheckedGateway<'w> {
+    /// Sets the TLS termination, the filters and the limits of its listeners and of its ListenerSets'.
+    pub(super) fn terminate(
+        &mut self,
+        cx: &mut ResolveContext<'w, '_>,
+        references: &mut ReferencedObjects<'_, 'w, '_>,
+    ) {
+        let Self {
+            owner,
+            listeners,
+            sets,
+            own,
+            most_limits,
+            frontend,
+            mesh,
+            ..
+        } = self;
+        let sets = sets.iter().map(|set| (&set.owner, set.range.clone()));
+        let gateway = (owner.namespace, owner.name);
+        for (owner, range) in std::iter::once((&*owner, 0..*own)).chain(sets) {
+            for listener in listeners.get_mut(range).unwrap_or_default() {
+                let tls = (&mut *references.certificates, &mut *references.ca_bundles);
+                termination::resolve(owner, listener, frontend, cx, tls);
+                filters::resolve(owner, listener, mesh.is_some(), references.backends, cx);
+                let of = (owner.kind, owner.namespace, owner.name);
+                let name = &listener.spec.name;
+                listener.traffic = references.traffic_policies.of_listener(gateway, of, name);
+                *most_limits = listener.traffic.rate_limits.len().max(*most_limits);
+            }
+        }
+    }
+}

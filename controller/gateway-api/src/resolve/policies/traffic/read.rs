@@ -1,0 +1,152 @@
+//! Fields of TrafficPolicies.
+
+use sesame_proto::schema::{RateLimit, RateLimitKey, Retry, rate_limit_key};
+
+use super::Timeouts;
+use crate::api::{
+    DefaultRetry, DefaultTimeouts, LimitPeriod, RequestKey, RequestKeyType, RequestLimit,
+};
+use crate::resolve::syntax::{durations, limits, names};
+
+/// Largest number of limits of a policy.
+const MOST_LIMITS: usize = 8;
+
+pub(super) fn read_limits(policy: &str, specs: &[RequestLimit]) -> Result<Vec<RateLimit>, String> {
+    limits::entries("rateLimits", specs.len(), 0..=MOST_LIMITS)?;
+    let mut read: Vec<RateLimit> = Vec::with_capacity(specs.len());
+    for (i, spec) in specs.iter().enumerate() {
+        let limit = read_limit(policy, spec).map_err(|why| format!("rateLimits[{i}].{why}"))?;
+        if read.iter().any(|it| it.name == limit.name) {
+            let name = &spec.name;
+            return Err(format!("rateLimits[{i}].name {name:?} is already used"));
+        }
+        read.push(limit);
+    }
+    Ok(read)
+}
+
+fn read_limit(policy: &str, spec: &RequestLimit) -> Result<RateLimit, String> {
+    let RequestLimit {
+        name,
+        requests,
+        per,
+        burst,
+        keys,
+    } = spec;
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if !(1..=63).contains(&name.len()) || !name.bytes().all(allowed) {
+        return Err(format!(
+            "name {name:?}: expected 1 to 63 characters of a-z, 0-9 and '-'"
+        ));
+    }
+    let Some(requests) = u32::try_from(*requests).ok().filter(|it| *it > 0) else {
+        return Err(format!("requests {requests}: expected at least 1"));
+    };
+    let per_ms = match per {
+        LimitPeriod::Second => 1_000,
+        LimitPeriod::Minute => 60_000,
+        LimitPeriod::Hour => 3_600_000,
+        LimitPeriod::Day => 86_400_000,
+        LimitPeriod::Other(other) => {
+            let known = LimitPeriod::WORDS.join(", ");
+            return Err(format!("per {other:?} is unknown; expected {known}"));
+        }
+    };
+    let burst = burst.unwrap_or_default();
+    let Ok(burst) = u32::try_from(burst) else {
+        return Err(format!("burst {burst}: expected at least 0"));
+    };
+    limits::entries("keys", keys.len(), 0..=RateLimit::MAX_KEYS)?;
+    let keys = keys.iter().enumerate().map(|(i, key)| {
+        let kind = read_key(key).map_err(|why| format!("keys[{i}].{why}"))?;
+        Ok::<_, String>(RateLimitKey { kind: Some(kind) })
+    });
+    Ok(RateLimit {
+        name: format!("{policy}/{name}"),
+        requests,
+        per_ms,
+        burst,
+        keys: keys.collect::<Result<_, _>>()?,
+        status: 0,
+        response_headers: Vec::new(),
+    })
+}
+
+fn read_key(key: &RequestKey) -> Result<rate_limit_key::Kind, String> {
+    let RequestKey { type_, name } = key;
+    let named = || {
+        let name = name.as_deref().unwrap_or_default();
+        names::check_token(format_args!("name"), name).map(|()| name.to_owned())
+    };
+    match type_ {
+        RequestKeyType::ClientAddress if name.is_some() => {
+            Err("name must not be set with type ClientAddress".to_owned())
+        }
+        RequestKeyType::ClientAddress => Ok(rate_limit_key::Kind::ClientAddress(true)),
+        RequestKeyType::Header => {
+            let name = named()?.to_ascii_lowercase();
+            Ok(rate_limit_key::Kind::RequestHeader(name))
+        }
+        RequestKeyType::QueryParameter => named().map(rate_limit_key::Kind::QueryParameter),
+        RequestKeyType::Cookie => Err(
+            "type Cookie is not supported; expected ClientAddress, Header or QueryParameter"
+                .to_owned(),
+        ),
+        RequestKeyType::Other(other) => Err(format!(
+            "type {other:?} is unknown; expected ClientAddress, Header or QueryParameter"
+        )),
+    }
+}
+
+pub(super) fn read_timeouts(spec: &DefaultTimeouts) -> Result<Timeouts, String> {
+    let DefaultTimeouts {
+        request,
+        backend_request,
+        stream_idle,
+    } = spec;
+    let read = Timeouts {
+        request: durations::read("timeouts.request", request.as_deref())?,
+        backend: durations::read("timeouts.backendRequest", backend_request.as_deref())?,
+        stream_idle: durations::read("timeouts.streamIdle", stream_idle.as_deref())?,
+    };
+    if let (Some(whole @ 1..), Some(one)) = (read.request, read.backend)
+        && one > whole
+    {
+        return Err(format!(
+            "timeouts.backendRequest {:?} is longer than timeouts.request {:?}, which includes it",
+            backend_request.as_deref().unwrap_or_default(),
+            request.as_deref().unwrap_or_default()
+        ));
+    }
+    Ok(read)
+}
+
+pub(super) fn read_retry(spec: &DefaultRetry) -> Result<Retry, String> {
+    let DefaultRetry {
+        codes,
+        attempts,
+        backoff,
+    } = spec;
+    let most = Retry::MOST_ATTEMPTS;
+    let attempts = attempts.unwrap_or(1);
+    let Some(attempts) = u32::try_from(attempts).ok().filter(|it| *it <= most) else {
+        return Err(format!("retry.attempts {attempts}: expected 0 to {most}"));
+    };
+    limits::entries("retry.codes", codes.len(), 0..=16)?;
+    let mut statuses = Vec::with_capacity(codes.len());
+    for (i, code) in codes.iter().enumerate() {
+        let Ok(status @ 400..=599) = u32::try_from(*code) else {
+            return Err(format!("retry.codes[{i}] {code}: expected 400 to 599"));
+        };
+        statuses.push(status);
+    }
+    statuses.sort_unstable();
+    statuses.dedup();
+    Ok(Retry {
+        statuses,
+        attempts,
+        backoff_ms: durations::read("retry.backoff", backoff.as_deref())?.unwrap_or_default(),
+        unprocessed_only: true,
+        conditions: Vec::new(),
+    })
+}
