@@ -21,11 +21,13 @@ pub(crate) struct StoredStatus {
 impl StoredStatus {
     /// Returns true for the kinds whose status the controller writes.
     pub(crate) fn is_of(kind: Kind) -> bool {
-        let other = matches!(
+        let without = matches!(
             kind,
-            Kind::GatewayMeshPolicy | Kind::MeshOcgPolicy | Kind::Ingress | Kind::HttpProxy
+            Kind::ReferenceGrant | Kind::RouteFilter | Kind::SesameConfiguration
         );
-        kind.is_gateway_api() && kind != Kind::ReferenceGrant || other || kind.is_experimental()
+        let layered = matches!(kind, Kind::Ingress | Kind::HttpProxy);
+        let has_definition = kind.is_gateway_api() || kind.is_own() || kind.is_experimental();
+        has_definition && !without || layered
     }
 
     /// Returns the status of an object, or `None` if the controller does not write statuses of its

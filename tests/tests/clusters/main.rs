@@ -14,5 +14,6 @@ mod kubectl_plugin;
 mod merged_gateways;
 mod mesh_trust;
 mod network_policies;
+mod policies;
 mod skew;
 mod test_cluster;

@@ -1,0 +1,102 @@
+//! TrafficPolicies and BackendPolicies in a cluster: the definitions refuse what has no meaning, and
+//! statuses follow the hosts.
+
+use serde_json::{Value, json};
+use sesame_tests::backend::Backend;
+use sesame_tests::controller::condition;
+use sesame_tests::followed::followed;
+use sesame_tests::manifests::{
+    backend_policy, edge, http_listener, plain_route, served, traffic_policy,
+};
+use sesame_tests::network;
+
+const POLICIES: &str = "/apis/projectsesame.io/v1alpha1/namespaces/default";
+const ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/app";
+
+fn of_route(spec: &Value) -> Value {
+    traffic_policy("app", json!({"kind": "HTTPRoute", "name": "app"}), spec)
+}
+
+fn limit(requests: usize) -> Value {
+    json!({"rateLimits": [{"name": "all", "requests": requests, "per": "Hour"}]})
+}
+
+/// Returns the status of a condition for the only ancestor.
+fn says<'v>(policy: &'v Value, type_: &str) -> &'v Value {
+    &condition(&policy["status"]["ancestors"][0]["conditions"], type_)["status"]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policies_are_programmed_when_hosts_serve_them() {
+    if !network::inside_own("policies_are_programmed_when_hosts_serve_them") {
+        return;
+    }
+    let (cluster, _controller, agent) = followed(&[80], &[]).await;
+    let at = (network::BACKENDS, 0).into();
+    let backend = Backend::start_at("app", at).await.expect("an address");
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("app", &[backend.address()]));
+    objects.push(plain_route("app", "app.test", "app"));
+    objects.push(of_route(&limit(2)));
+    objects.push(backend_policy(
+        "app",
+        &json!({"connection": {"timeout": "2s"}}),
+    ));
+    cluster.apply_all(&objects).await;
+    for path in ["trafficpolicies/app", "backendpolicies/app"] {
+        let path = format!("{POLICIES}/{path}");
+        let programmed = |policy: &Value| says(policy, "Programmed") == "True";
+        cluster
+            .until("a programmed policy", &path, programmed)
+            .await;
+    }
+    let request = agent.get(80, "app.test", "/");
+    agent
+        .wait_served(&request, |reply| reply.status == 429)
+        .await;
+    let affected = |route: &Value| {
+        let conditions = &route["status"]["parents"][0]["conditions"];
+        condition(conditions, "projectsesame.io/TrafficPolicyAffected")["status"] == "True"
+    };
+    cluster.until("an affected route", ROUTE, affected).await;
+
+    // The API server refuses what has no meaning, and names the field.
+    for (policy, field) in [
+        (of_route(&limit(0)), "spec.rateLimits[0].requests"),
+        (of_route(&json!({})), "spec"),
+        (
+            traffic_policy("app", json!({"kind": "TCPRoute", "name": "app"}), &limit(1)),
+            "spec.targetRefs[0]",
+        ),
+        (
+            backend_policy("app", &json!({"loadBalancer": {"type": "Maglev"}})),
+            "spec.loadBalancer",
+        ),
+        (
+            backend_policy(
+                "app",
+                &json!({"loadBalancer": {"type": "Maglev", "hash": [{"type": "Header"}]}}),
+            ),
+            "spec.loadBalancer.hash[0]",
+        ),
+        (
+            backend_policy(
+                "app",
+                &json!({"healthCheck": {"active": {"tcp": {}, "grpc": {}}}}),
+            ),
+            "spec.healthCheck.active",
+        ),
+    ] {
+        let refused = cluster.admin().try_value(&policy).await;
+        let why = refused.expect_err(field).to_string();
+        assert!(why.contains(field), "{field}: {why}");
+    }
+
+    // Without the policy, the route serves again and is no longer affected.
+    let path = format!("{POLICIES}/trafficpolicies/app");
+    cluster.delete(&path).await;
+    agent.wait_ok(&request).await;
+    cluster
+        .until("a free route", ROUTE, |route| !affected(route))
+        .await;
+}
