@@ -1,10 +1,10 @@
 //! Assembles the snapshot of one Gateway, or of several that are served together, from their
 //! listeners, their routes, and the Backends of these.
 
+mod limits;
 mod upstreams;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{self, BackendTls, Snapshot, TlsTermination};
@@ -63,7 +63,7 @@ pub(crate) fn assemble<'w>(
     let mut accepted = served.iter().filter(|it| it.gateway.accepted.good());
     let gateway = accepted.next()?.gateway;
     let mut tables = tables::build(listeners(together), routes, room, findings);
-    let rate_limits = rate_limits(listeners(together), routes);
+    let rate_limits = limits::find(listeners(together), routes, &mut cx.problems);
     let meshes = || served.iter().filter_map(|it| it.gateway.mesh.as_ref());
     let tls = meshes().map(|it| (it.gateway.as_str(), it.tls())).collect();
     let mut tracing = gateway.tracing.traces.clone();
@@ -160,29 +160,6 @@ fn listeners<'a, 'w>(
         let listeners = it.listeners.iter();
         listeners.filter(|attached| it.gateway.has_in_snapshot(attached.listener))
     })
-}
-
-/// Returns the limits of the listeners and all their routes. It does not matter whether others take
-/// their requests, so that a change of those does not change the limits.
-fn rate_limits<'a>(
-    listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
-    routes: &Routes<'_>,
-) -> Vec<schema::RateLimit> {
-    let mut by_name: BTreeMap<String, Arc<schema::RateLimit>> = BTreeMap::new();
-    let mut add = |limit: Arc<schema::RateLimit>| {
-        by_name.entry(limit.name.clone()).or_insert(limit);
-    };
-    for attached in listeners {
-        let traffic = &attached.listener.traffic;
-        traffic.rate_limits.iter().cloned().for_each(&mut add);
-        let attachments = attached.attachments.iter();
-        let routes = attachments.filter_map(|it| routes.get(it.route));
-        let rules = routes.flat_map(|route| route.rules.of_requests());
-        rules
-            .flat_map(|rule| rule.limits_on(traffic))
-            .for_each(&mut add);
-    }
-    by_name.into_values().map(Arc::unwrap_or_clone).collect()
 }
 
 /// Returns the names of the keys for clients and for backends.

@@ -24,8 +24,8 @@ use sesame_proto::schema::route::Action;
 
 use self::displaced::{Displaced, ParentPlace};
 use self::placed::{HostnameOwners, PlacedListener, http_table};
-pub(crate) use self::room::RoomOfGateways;
 use self::room::{ListenerHosts, Room, WithHosts};
+pub(crate) use self::room::{RoomOfGateways, share};
 pub(crate) use self::shadowed::Unreached;
 use self::shadowed::{Hidden, Shadowed};
 use self::virtual_hosts::VirtualHosts;

@@ -372,7 +372,7 @@ fn sum(charges: &BTreeMap<usize, u64>) -> u64 {
 
 /// Returns the most that each may have if all may have `most`: small requests are granted, and the
 /// rest is shared equally.
-fn share(mut wanted: Vec<u64>, most: u64) -> u64 {
+pub(crate) fn share(mut wanted: Vec<u64>, most: u64) -> u64 {
     wanted.sort_unstable();
     let mut left = most;
     let mut sharing = u64::try_from(wanted.len()).unwrap_or(u64::MAX);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use sesame_proto::schema::route::Action;
-use sesame_proto::schema::{Forward, Route};
+use sesame_proto::schema::{Forward, RateLimit, Route};
 
 use super::http_proxies::{root, with};
 use super::{HTTP, Holds, gateway, holds, resolved, route};
@@ -175,6 +175,59 @@ fn missing_section_and_tie_are_said() {
     let winner = conditions(&resolution, "a");
     assert_eq!(holds(winner, ConditionType::Accepted), Holds::True);
     assert_eq!(holds(winner, ConditionType::Programmed), Holds::Unknown);
+}
+
+#[test]
+fn namespace_beyond_its_share_loses_only_its_own_limits() {
+    let limits: Vec<String> = (0..8)
+        .map(|i| format!("{{name: l{i}, requests: 1, per: Hour}}"))
+        .collect();
+    let spec = format!("rateLimits: [{}]", limits.join(", "));
+    let small = policy("small", SCOPES[1], &spec);
+    let targets: Vec<String> = (0..16)
+        .map(|i| format!("{{group: gateway.networking.k8s.io, kind: HTTPRoute, name: t{i}}}"))
+        .collect();
+    let mut many =
+        "---\nkind: Service\nmetadata: {name: a, namespace: aaa}\nspec: {ports: [{port: 80}]}\n"
+            .to_owned();
+    for i in 0..16 {
+        let parent = "parentRefs: [{name: gw, namespace: web}]";
+        let text = route(
+            &format!("t{i}"),
+            &format!(
+                "{parent}\nhostnames: [t{i}.test]\nrules: [{{backendRefs: [{{name: a, port: 80}}]}}]"
+            ),
+        );
+        many += &text.replace("namespace: web, generation", "namespace: aaa, generation");
+    }
+    for i in 0..9 {
+        let targets = targets.join(", ");
+        many += &format!(
+            "---\nkind: TrafficPolicy\nmetadata: {{name: p{i}, namespace: aaa}}\nspec: \
+             {{targetRefs: [{targets}], {spec}}}\n"
+        );
+    }
+    let listener =
+        "- {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}";
+    let own = route(
+        "r",
+        "rules: [{name: first, backendRefs: [{name: a, port: 80}]}]",
+    );
+    let resolution = resolved(&(gateway(listener) + &own + &small + &many));
+    let known = &resolution.gateways[0].snapshot.rate_limits;
+    let of = |namespace: &str| {
+        let start = format!("TrafficPolicy/{namespace}/");
+        known
+            .iter()
+            .filter(|it| it.name.starts_with(&start))
+            .count()
+    };
+    assert_eq!((of("web"), of("aaa")), (8, RateLimit::MAX - 8));
+    let told = resolution
+        .problems
+        .iter()
+        .filter(|it| it.message.contains("no room"));
+    assert!(told.clone().count() > 0 && told.clone().all(|it| it.object.name.namespace == "aaa"));
 }
 
 /// A policy: its scope, whether it limits, its timeout in seconds and its retries.
