@@ -28,7 +28,7 @@ use churn::Churn;
 use client::{Answer, Backend, Client};
 use host::Host;
 use life::Life;
-use manifests::{RouteKind, Shape, WrittenManifests};
+use manifests::{Policies, RouteKind, Shape, WrittenManifests};
 use requests::RequestCost;
 use switches::{ClusterLists, Switches};
 use times::{Times, pick};
@@ -51,6 +51,9 @@ struct Args {
     /// Number of ListenerSets, each with a listener for one of the first routes.
     #[arg(long, default_value_t = 0)]
     listener_sets: usize,
+    /// TrafficPolicies: none, one for the Gateway, or one for each route (of at most 1,000).
+    #[arg(long, value_enum, default_value_t = Policies::None)]
+    policies: Policies,
     /// Number of changes of each kind.
     #[arg(long, default_value_t = 60)]
     changes: usize,
@@ -137,6 +140,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
         gateways: args.gateways.into(),
         endpoints: args.endpoints,
         listener_sets: args.listener_sets,
+        policies: args.policies,
         kind: args.kind,
     };
     let mut host = Host::new(shape)?;

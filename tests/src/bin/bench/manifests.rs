@@ -31,6 +31,16 @@ pub(crate) enum RouteKind {
     Ingress,
 }
 
+/// TrafficPolicies of the objects to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Policies {
+    None,
+    /// One, for the Gateway.
+    Gateway,
+    /// One for each route.
+    Each,
+}
+
 /// Numbers of the objects to measure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
@@ -42,12 +52,40 @@ pub(crate) struct Shape {
     /// Number of ListenerSets, each with a listener for one route.
     pub(crate) listener_sets: usize,
     pub(crate) kind: RouteKind,
+    pub(crate) policies: Policies,
 }
 
 impl Shape {
     /// Returns the number of routes of the first Gateway, whose changes are measured.
     pub(crate) fn measured(self) -> usize {
         (self.routes / self.gateways).max(1)
+    }
+
+    /// Returns the policies, whose limits no request reaches.
+    fn traffic_policies(self) -> Vec<Value> {
+        let policy = |name: &str, kind: &str, target: &str| {
+            json!({
+                "apiVersion": "projectsesame.io/v1alpha1", "kind": "TrafficPolicy",
+                "metadata": {"name": name, "namespace": "bench"},
+                "spec": {
+                    "targetRefs": [
+                        {"group": "gateway.networking.k8s.io", "kind": kind, "name": target},
+                    ],
+                    "rateLimits": [{
+                        "name": "all", "requests": 1_000_000_000, "per": "Second",
+                        "keys": [{"type": "ClientAddress"}],
+                    }],
+                    "timeouts": {"request": "30s"},
+                },
+            })
+        };
+        match self.policies {
+            Policies::None => Vec::new(),
+            Policies::Gateway => vec![policy("all", "Gateway", &gateway_name(0))],
+            Policies::Each => (0..self.routes)
+                .map(|route| policy(&format!("p{route}"), "HTTPRoute", &format!("r{route}")))
+                .collect(),
+        }
     }
 
     /// Returns the index of a route's Gateway.
@@ -115,6 +153,7 @@ impl WrittenManifests {
             },
         });
         write(&self.dir, "class.yaml", &[class, ingress_class])?;
+        write(&self.dir, "policies.yaml", &self.shape.traffic_policies())?;
         for gateway in 0..self.shape.gateways {
             let documents = [json!({
                 "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",

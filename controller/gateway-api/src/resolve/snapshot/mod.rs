@@ -4,7 +4,7 @@
 mod limits;
 mod upstreams;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{self, BackendTls, Snapshot, TlsTermination};
