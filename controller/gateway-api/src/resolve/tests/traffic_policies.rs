@@ -200,13 +200,13 @@ fn namespace_beyond_its_share_loses_only_its_own_limits() {
         );
         many += &text.replace("namespace: web, generation", "namespace: aaa, generation");
     }
-    for i in 0..9 {
-        let targets = targets.join(", ");
-        many += &format!(
+    let targets = targets.join(", ");
+    many.extend((0..9).map(|i| {
+        format!(
             "---\nkind: TrafficPolicy\nmetadata: {{name: p{i}, namespace: aaa}}\nspec: \
              {{targetRefs: [{targets}], {spec}}}\n"
-        );
-    }
+        )
+    }));
     let listener =
         "- {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}";
     let own = route(
