@@ -81,6 +81,7 @@ impl<'a, 'w, 'o> LayeredLookup<'a, 'w, 'o> {
             route: &owner.provenance,
             hostnames: 1,
             policies: None,
+            inherited: 0,
             cx: self.cx,
             backends: self.backends,
             regexes: self.regexes,

@@ -183,6 +183,10 @@ fn check<'w, R: RouteRule>(
             checked.accepted.refuse(Reason::UnsupportedValue, message);
         }
     } else {
+        let gateways = checked.parents.iter().map(|it| it.parent.gateway);
+        let gateways = gateways.filter_map(|gateway| lookup.gateways.get(gateway));
+        let inherited = gateways.map(|gateway| gateway.most_limits).max();
+        let inherited = inherited.unwrap_or_default();
         let mut cx = RuleContext {
             referrer: Referrer {
                 group: GATEWAY_GROUP,
@@ -195,6 +199,7 @@ fn check<'w, R: RouteRule>(
             route: &checked.provenance,
             hostnames: hostnames.len(),
             policies: Some(lookup.policies),
+            inherited,
             cx: lookup.cx,
             backends: lookup.backends,
             regexes: lookup.regexes,
@@ -211,10 +216,7 @@ fn check<'w, R: RouteRule>(
             Ok(()) => rule_list::check(&spec.rules, metadata, &mut cx),
         };
         checked.refuses = refuses;
-        let parents = checked.parents.iter().map(|it| it.parent.gateway);
-        let gateways = parents.filter_map(|gateway| lookup.gateways.get(gateway));
-        let inherited = gateways.map(|gateway| gateway.most_limits).max();
-        checked.size = rules.size(&checked.provenance, inherited.unwrap_or_default());
+        checked.size = rules.size(&checked.provenance, inherited);
         checked.rules = rules;
         checked.accepted = accepted;
         checked.resolved = resolved;

@@ -72,7 +72,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             unknown,
             forwarding,
         } = rule;
-        let policy = self.policy(name);
+        let (policy, too_many) = self.policy(index, name);
         let RuleFilters {
             request_headers,
             response_headers,
@@ -84,7 +84,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             response,
             unserved,
         } = filters;
-        let unserved = unknown.map(Unserved::Type).or(unserved);
+        let unserved = unknown.or(too_many).map(Unserved::Type).or(unserved);
         let Forwarded {
             mut forward,
             mut references,
@@ -130,13 +130,22 @@ impl<'w> RuleContext<'_, 'w, '_> {
         })
     }
 
-    /// Returns the limits and defaults of a rule with this name, apart from those of its listeners.
-    fn policy(&self, rule: &str) -> TrafficSettings {
+    /// Returns the limits and defaults of a rule with this name, without its listeners', and the reason
+    /// why the limits are too many.
+    fn policy(&self, index: usize, rule: &str) -> (TrafficSettings, Option<String>) {
         let target = (self.referrer.namespace, self.object.name.name.as_str());
         let policies = self.policies.as_ref();
-        policies.map_or_else(TrafficSettings::default, |policies| {
+        let policy = policies.map_or_else(TrafficSettings::default, |policies| {
             policies.of(self.object.kind, target, rule)
-        })
+        });
+        let most = schema::RateLimit::MAX_OF_ROUTE;
+        let count = policy.rate_limits.len() + self.inherited;
+        let too_many = (count > most).then(|| {
+            format!(
+                "rules[{index}]: TrafficPolicies have {count} limits for its requests; at most {most} are allowed"
+            )
+        });
+        (policy, too_many)
     }
 
     /// Resolves the targets of a rule, with its rewrite and mirrors, or fails if the rule is

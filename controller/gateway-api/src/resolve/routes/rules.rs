@@ -371,6 +371,8 @@ pub(crate) struct RuleContext<'a, 'w, 'o> {
     pub(crate) hostnames: usize,
     /// Policies that may target the rule.
     pub(crate) policies: Option<&'a TrafficPolicies<'w>>,
+    /// Largest number of limits that its listeners have.
+    pub(crate) inherited: usize,
     pub(crate) cx: &'a mut ResolveContext<'w, 'o>,
     pub(crate) backends: &'a mut Backends<'w>,
     pub(crate) regexes: &'a mut Regexes,

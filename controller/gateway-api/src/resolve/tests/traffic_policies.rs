@@ -178,19 +178,43 @@ fn missing_section_and_tie_are_said() {
 }
 
 #[test]
+fn too_many_limits_refuse_the_rule_and_are_said() {
+    let limits: Vec<String> = (0..8)
+        .map(|i| format!("{{name: l{i}, requests: 1, per: Hour}}"))
+        .collect();
+    let spec = format!("rateLimits: [{}]", limits.join(", "));
+    let of = |scopes: &[usize]| {
+        let policies = scopes.iter().enumerate();
+        let policies = policies.map(|(i, scope)| policy(&format!("p{i}"), SCOPES[*scope], &spec));
+        served(&policies.collect::<String>())
+    };
+    assert_eq!(first(&of(&[1, 3])).rate_limits.len(), 16);
+    let resolution = of(&[0, 1, 3]);
+    assert!(is_refused(&resolution));
+    let conditions = resolution.route_conditions("r");
+    assert_eq!(
+        holds(conditions, ConditionType::Accepted),
+        Holds::False(Reason::UnsupportedValue)
+    );
+    assert!(
+        conditions[0].message.contains("have 24 limits"),
+        "{}",
+        conditions[0].message
+    );
+}
+
+#[test]
 fn namespace_beyond_its_share_loses_only_its_own_limits() {
     let limits: Vec<String> = (0..8)
         .map(|i| format!("{{name: l{i}, requests: 1, per: Hour}}"))
         .collect();
     let spec = format!("rateLimits: [{}]", limits.join(", "));
     let small = policy("small", SCOPES[1], &spec);
-    let targets: Vec<String> = (0..16)
-        .map(|i| format!("{{group: gateway.networking.k8s.io, kind: HTTPRoute, name: t{i}}}"))
-        .collect();
+    let target = |i| format!("{{group: gateway.networking.k8s.io, kind: HTTPRoute, name: t{i}}}");
     let mut many =
         "---\nkind: Service\nmetadata: {name: a, namespace: aaa}\nspec: {ports: [{port: 80}]}\n"
             .to_owned();
-    for i in 0..16 {
+    for i in 0..80 {
         let parent = "parentRefs: [{name: gw, namespace: web}]";
         let text = route(
             &format!("t{i}"),
@@ -200,11 +224,13 @@ fn namespace_beyond_its_share_loses_only_its_own_limits() {
         );
         many += &text.replace("namespace: web, generation", "namespace: aaa, generation");
     }
-    let targets = targets.join(", ");
-    many.extend((0..9).map(|i| {
+    many.extend((0..10).map(|i| {
+        let of = i / 2 * 16;
+        let targets: Vec<String> = (of..of + 16).map(target).collect();
         format!(
             "---\nkind: TrafficPolicy\nmetadata: {{name: p{i}, namespace: aaa}}\nspec: \
-             {{targetRefs: [{targets}], {spec}}}\n"
+             {{targetRefs: [{}], {spec}}}\n",
+            targets.join(", ")
         )
     }));
     let listener =
