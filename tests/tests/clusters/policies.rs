@@ -1,4 +1,4 @@
-//! TrafficPolicies and BackendPolicies in a cluster: the definitions refuse what has no meaning, and
+//! TrafficPolicies and BackendPolicies in a cluster: the definitions reject invalid policies, and
 //! statuses follow the hosts.
 
 use serde_json::{Value, json};
@@ -60,7 +60,7 @@ async fn policies_are_programmed_when_hosts_serve_them() {
     };
     cluster.until("an affected route", ROUTE, affected).await;
 
-    // The API server refuses what has no meaning, and names the field.
+    // The API server rejects invalid policies, and names the field.
     for (policy, field) in [
         (of_route(&limit(0)), "spec.rateLimits[0].requests"),
         (of_route(&json!({})), "spec"),

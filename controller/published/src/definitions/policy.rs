@@ -35,7 +35,7 @@ pub(crate) fn definition(
     Ok(definition)
 }
 
-/// Says in a definition that its policies also affect what is below their targets.
+/// Labels a definition whose policies also affect objects below their targets (GEP-713).
 pub(crate) fn inherited(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
     let labels = definition.metadata.labels.get_or_insert_default();
     labels.insert(format!("{GATEWAY_GROUP}/policy"), "Inherited".to_owned());

@@ -202,13 +202,13 @@ impl<'w> Backends<'w> {
             x_backends: _,
         } = &self.checked;
         let mut policed = Vec::new();
-        if heeds_tls && tls_policies.has(service) {
+        if heeds_tls && tls_policies.targets.has(Kind::Service, service) {
             policed.push(PolicedBackend::WithTls(service));
         }
-        if traffic_policies.has(Kind::Service, service) {
+        if traffic_policies.targets.has(Kind::Service, service) {
             policed.push(PolicedBackend::WithTraffic(service));
         }
-        if backend_policies.has(Kind::Service, service) {
+        if backend_policies.targets.has(Kind::Service, service) {
             policed.push(PolicedBackend::WithSettings(service));
         }
         policed

@@ -27,7 +27,7 @@ pub(crate) struct BackendSettings {
 }
 
 impl BackendSettings {
-    /// Returns these settings, and those of `others` that they lack.
+    /// Returns these settings, completed by `others`.
     pub(super) fn or(&self, others: &Self) -> Self {
         let Self {
             load_balancer,

@@ -15,8 +15,8 @@ use crate::resolve::policies::targets::{self, PolicyTargets};
 use crate::resolve::syntax::names;
 use crate::resolve::tls::ca_bundles::CaBundles;
 use crate::resolve::tls::subject_alt_names::{self, AltNames, PATTERNS};
-use crate::status::{Grounds, Reason, Verdict};
-use crate::world::{Kind, ObjectKey, World};
+use crate::status::{Reason, Verdict};
+use crate::world::{Kind, ObjectKey};
 
 /// A checked policy.
 pub(crate) struct Policy<'w> {
@@ -38,7 +38,7 @@ pub(crate) enum Applied<'p> {
 /// All policies, oldest first, which is their precedence.
 pub(crate) struct Policies<'w> {
     all: Vec<Policy<'w>>,
-    targets: PolicyTargets<'w>,
+    pub(crate) targets: PolicyTargets<'w>,
 }
 
 impl<'w> Policies<'w> {
@@ -66,20 +66,6 @@ impl<'w> Policies<'w> {
                 policy.object.metadata.key()
             )),
         })
-    }
-
-    /// Returns true if a policy is for the Service or a port of it.
-    pub(crate) fn has(&self, service: BackendName<'_>) -> bool {
-        self.targets.has(Kind::Service, service)
-    }
-
-    /// Returns the indices of the policies for a Service and its ports, each with its error there.
-    pub(crate) fn of_service(
-        &self,
-        service: BackendName<'_>,
-        world: &World,
-    ) -> Vec<(usize, Option<Grounds>)> {
-        self.targets.judge(Kind::Service, service, world)
     }
 
     pub(crate) fn get(&self, index: usize) -> Option<&Policy<'w>> {

@@ -5,8 +5,8 @@ use super::references::BackendName;
 use crate::api::{RetryConstraint, XBackendTrafficPolicy, XBackendTrafficPolicySpec};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::policies::targets::{self, PolicyTargets};
-use crate::status::{Grounds, Reason, Verdict};
-use crate::world::{Kind, World};
+use crate::status::{Reason, Verdict};
+use crate::world::Kind;
 
 /// A checked policy.
 pub(crate) struct XTrafficPolicy<'w> {
@@ -17,7 +17,7 @@ pub(crate) struct XTrafficPolicy<'w> {
 /// All policies, oldest first, which is their precedence.
 pub(crate) struct XTrafficPolicies<'w> {
     all: Vec<XTrafficPolicy<'w>>,
-    targets: PolicyTargets<'w>,
+    pub(crate) targets: PolicyTargets<'w>,
 }
 
 impl<'w> XTrafficPolicies<'w> {
@@ -33,21 +33,6 @@ impl<'w> XTrafficPolicies<'w> {
             all,
             targets: targeted,
         }
-    }
-
-    /// Returns true if a policy is for the target.
-    pub(crate) fn has(&self, kind: Kind, name: BackendName<'_>) -> bool {
-        self.targets.has(kind, name)
-    }
-
-    /// Returns the places of the policies for a target, each with its error there.
-    pub(crate) fn judge(
-        &self,
-        kind: Kind,
-        name: BackendName<'_>,
-        world: &World,
-    ) -> Vec<(usize, Option<Grounds>)> {
-        self.targets.judge(kind, name, world)
     }
 
     /// Returns the policy that decides on sessions with a target, if any.

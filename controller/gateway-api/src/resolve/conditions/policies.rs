@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::api::{GATEWAY_GROUP, NamespacedName, ParentRef};
+use crate::api::{GATEWAY_GROUP, Metadata, NamespacedName, ParentRef};
 use crate::resolve::backends::tls_policies::Policies;
 use crate::resolve::backends::{Backends, CheckedBackends, PolicedBackend};
 use crate::resolve::context::ResolveContext;
@@ -21,7 +21,7 @@ use crate::world::{Kind, ObjectKey};
 /// beyond it.
 const MAX_ANCESTORS: usize = 16;
 
-type StatusesOfKind = BTreeMap<NamespacedName, PolicyStatus>;
+pub(super) type StatusesOfKind = BTreeMap<NamespacedName, PolicyStatus>;
 
 /// Everything that statuses of policies depend on.
 pub(crate) struct PolicyInput<'a, 'w> {
@@ -101,8 +101,10 @@ fn statuses(
     cx: &mut ResolveContext<'_, '_>,
 ) -> BTreeMap<NamespacedName, PolicyStatus> {
     let mut statuses: BTreeMap<NamespacedName, PolicyStatus> = BTreeMap::new();
-    let judged = by_gateway(gateways, routes, |backend| match backend {
-        PolicedBackend::WithTls(service) => policies.of_service(service, cx.world),
+    let judged = of_backends(gateways, routes, |backend| match backend {
+        PolicedBackend::WithTls(service) => {
+            policies.targets.judge(Kind::Service, service, cx.world)
+        }
         _ => Vec::new(),
     });
     for (gateway, index, mut accepted) in judged {
@@ -136,28 +138,61 @@ fn statuses(
     statuses
 }
 
-/// Returns the places of the policies of a kind for each Gateway that sends to their targets, in the
-/// order of the Gateways' names, with the errors there. `judge` returns the policies of a target.
-pub(super) fn by_gateway<'r>(
-    gateways: &[AttachedGateway<'_, 'r>],
-    routes: &'r Routes<'_>,
-    judge: impl Fn(PolicedBackend<'r>) -> Vec<(usize, Option<Grounds>)>,
-) -> Vec<(NamespacedName, usize, Verdict)> {
+/// The place of a policy with its error at a target.
+pub(super) type Judged = (usize, Option<Grounds>);
+
+/// A Gateway, the place of a policy that affects it, and the policy's errors there.
+pub(super) type AffectedGateway = (NamespacedName, usize, Verdict);
+
+/// Returns the policies of a kind that affect each Gateway, in the order of the Gateways' names.
+/// `judge` returns the policies of all its targets.
+pub(super) fn by_gateway<'g, 'a, 'w, J: Iterator<Item = Judged>>(
+    gateways: &'g [AttachedGateway<'a, 'w>],
+    judge: impl Fn(&'g AttachedGateway<'a, 'w>) -> J,
+) -> Vec<AffectedGateway> {
     let mut all = Vec::new();
     for gateway in gateways {
         let mut verdicts: BTreeMap<usize, Verdict> = BTreeMap::new();
-        for backend in backends(gateway, routes) {
-            for (place, fault) in judge(backend) {
-                let verdict = verdicts.entry(place).or_default();
-                if let Some((reason, why)) = fault {
-                    verdict.refuse(reason, why);
-                }
+        for (place, fault) in judge(gateway) {
+            let verdict = verdicts.entry(place).or_default();
+            if let Some((reason, why)) = fault {
+                verdict.refuse(reason, why);
             }
         }
         let verdicts = verdicts.into_iter();
         all.extend(verdicts.map(|(place, verdict)| (gateway.gateway.name(), place, verdict)));
     }
     all
+}
+
+/// The same for policies of backends that the Gateway sends to.
+pub(super) fn of_backends<'r>(
+    gateways: &[AttachedGateway<'_, 'r>],
+    routes: &'r Routes<'_>,
+    judge: impl Fn(PolicedBackend<'r>) -> Vec<Judged>,
+) -> Vec<AffectedGateway> {
+    by_gateway(gateways, |gateway| {
+        backends(gateway, routes).into_iter().flat_map(&judge)
+    })
+}
+
+/// Adds the entry for a Gateway that serves a policy of our own to its status. An accepted policy
+/// waits for the hosts.
+pub(super) fn add_programmed(
+    statuses: &mut StatusesOfKind,
+    policy: &Metadata,
+    gateway: &NamespacedName,
+    accepted: &Verdict,
+    cx: &ResolveContext<'_, '_>,
+) {
+    let message = policy.unknown.beside("the policy applies", "", None);
+    let mut conditions = vec![accepted.accepted(&message, policy.generation)];
+    if accepted.good() {
+        conditions.push(super::programmed(None, policy.generation));
+    }
+    let status = statuses.entry(policy.key()).or_default();
+    let ancestor = ancestor(gateway, &cx.options.controller_name, conditions);
+    status.ancestors.push(ancestor);
 }
 
 /// Returns the entry for a Gateway in the status of a policy.

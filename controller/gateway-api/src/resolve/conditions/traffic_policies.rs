@@ -1,15 +1,12 @@
 //! Conditions of TrafficPolicies: an entry for each Gateway whose requests they affect.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::policies::ancestor;
-use super::programmed;
-use crate::api::NamespacedName;
+use super::policies::{StatusesOfKind, add_programmed, by_gateway};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::policies::traffic::TrafficPolicies;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::AttachedGateway;
-use crate::status::{PolicyStatus, Verdict};
 use crate::world::Kind;
 
 /// Returns the statuses of all policies that affect some Gateway.
@@ -18,35 +15,23 @@ pub(crate) fn statuses(
     routes: &Routes<'_>,
     policies: &TrafficPolicies<'_>,
     cx: &ResolveContext<'_, '_>,
-) -> BTreeMap<NamespacedName, PolicyStatus> {
-    let mut statuses: BTreeMap<NamespacedName, PolicyStatus> = BTreeMap::new();
-    // The Gateways are in the order of their names.
-    for gateway in gateways {
-        let mut verdicts: BTreeMap<usize, Verdict> = BTreeMap::new();
-        for (kind, namespace, name) in targets(gateway, routes) {
-            for (place, fault) in policies.judge(kind, (namespace, name), cx.world) {
-                let verdict = verdicts.entry(place).or_default();
-                if let Some((reason, why)) = fault {
-                    verdict.refuse(reason, why);
-                }
-            }
-        }
-        for (place, mut accepted) in verdicts {
-            let Some(policy) = policies.get(place) else {
-                continue;
-            };
+) -> StatusesOfKind {
+    let affected = by_gateway(gateways, |gateway| {
+        let targets = targets(gateway, routes).into_iter();
+        targets
+            .flat_map(|(kind, namespace, name)| policies.judge(kind, (namespace, name), cx.world))
+    });
+    let mut statuses = StatusesOfKind::new();
+    for (gateway, place, mut accepted) in affected {
+        if let Some(policy) = policies.get(place) {
             accepted.add(&policy.accepted);
-            let metadata = &policy.object.metadata;
-            let generation = metadata.generation;
-            let message = metadata.unknown.beside("the policy applies", "", None);
-            let mut conditions = vec![accepted.accepted(&message, generation)];
-            if accepted.good() {
-                conditions.push(programmed(None, generation));
-            }
-            let status = statuses.entry(metadata.key()).or_default();
-            let gateway = gateway.gateway.name();
-            let ancestor = ancestor(&gateway, &cx.options.controller_name, conditions);
-            status.ancestors.push(ancestor);
+            add_programmed(
+                &mut statuses,
+                &policy.object.metadata,
+                &gateway,
+                &accepted,
+                cx,
+            );
         }
     }
     statuses

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::policies::{ancestor, backends, by_gateway};
+use super::policies::{ancestor, backends, of_backends};
 use crate::api::{Metadata, NamespacedName, SessionPersistence};
 use crate::resolve::backends::PolicedBackend;
 use crate::resolve::backends::traffic_policies::XTrafficPolicies;
@@ -53,10 +53,10 @@ pub(crate) fn of_policies(
     policies: &XTrafficPolicies<'_>,
     cx: &ResolveContext<'_, '_>,
 ) -> Statuses {
-    let judged = by_gateway(gateways, routes, |backend| match backend {
+    let judged = of_backends(gateways, routes, |backend| match backend {
         PolicedBackend::WithTls(_) | PolicedBackend::WithSettings(_) => Vec::new(),
-        PolicedBackend::WithTraffic(name) => policies.judge(Kind::Service, name, cx.world),
-        PolicedBackend::XBackend(name) => policies.judge(Kind::XBackend, name, cx.world),
+        PolicedBackend::WithTraffic(name) => policies.targets.judge(Kind::Service, name, cx.world),
+        PolicedBackend::XBackend(name) => policies.targets.judge(Kind::XBackend, name, cx.world),
     });
     let mut statuses = Statuses::new();
     for (gateway, place, mut verdict) in judged {

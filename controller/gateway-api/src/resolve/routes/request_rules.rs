@@ -102,12 +102,11 @@ impl<'w> RuleContext<'_, 'w, '_> {
         } else if let Some(answer) = answered(redirect, response) {
             answer
         } else if is_servable(&forward) {
-            policy.tune(&mut forward);
+            policy.tune(&mut forward, false);
             Action::Forward(forward)
         } else {
             Action::respond(self.traffic.refusal())
         };
-        let is_forwarded = matches!(action, Action::Forward(_));
         Ok(RuleOutcome {
             unsupported: unsupported_parts(&faults, &action, self.traffic),
             checked: CheckedRule {
@@ -119,11 +118,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 response_headers: response_headers.map(Box::new),
                 cors: cors.map(Box::new),
                 external_auth: external_auth.map(Box::new),
-                rate_limits: policy
-                    .rate_limits
-                    .into_iter()
-                    .filter(|_| is_forwarded)
-                    .collect(),
+                timeouts_decided: policy.decides_timeouts(),
+                rate_limits: policy.rate_limits,
                 protects,
             },
             references,

@@ -125,7 +125,11 @@ pub(crate) struct CheckedRule {
     pub(crate) response_headers: Option<Box<schema::HeaderModifier>>,
     pub(crate) cors: Option<Box<schema::Cors>>,
     pub(crate) external_auth: Option<Box<schema::ExternalAuth>>,
-    /// At most [`schema::RateLimit::MAX_OF_ROUTE`], with the same answer. Only if it forwards.
+    /// True if a policy of the rule or its route decides on timeouts, so that those of its listeners do
+    /// not.
+    pub(crate) timeouts_decided: bool,
+    /// At most [`schema::RateLimit::MAX_OF_ROUTE`], with the same answer. Without effect unless it
+    /// forwards.
     pub(crate) rate_limits: Vec<Arc<schema::RateLimit>>,
     /// True if it may protect something. Then requests that it loses must not reach another route.
     pub(crate) protects: bool,
@@ -176,13 +180,14 @@ impl CheckedRule {
             response_headers: None,
             cors: None,
             external_auth: None,
+            timeouts_decided: false,
             rate_limits: Vec::new(),
             protects: true,
         }
     }
 
-    /// Returns the limits of its requests on a listener with these settings. Envoy answers one way for
-    /// all limits of a route, so other limits lose their own answer beside these.
+    /// Returns the limits of its requests on a listener with these settings. Envoy has one answer
+    /// for all limits of a route, so a rule's own limits lose theirs if the listener has limits.
     pub(crate) fn limits_on(&self, listener: &TrafficSettings) -> Vec<Arc<schema::RateLimit>> {
         if listener.refuses || !matches!(self.action, Action::Forward(_)) {
             return Vec::new();

@@ -53,6 +53,7 @@ impl MatchCandidate<'_> {
             response_headers,
             cors,
             external_auth,
+            timeouts_decided,
             // Together with the listener's.
             rate_limits: _,
             protects: _,
@@ -79,7 +80,7 @@ impl MatchCandidate<'_> {
                 }
                 Action::Forward(forward) => {
                     let mut forward = reached_by.forward(forward.clone());
-                    traffic.tune(&mut forward);
+                    traffic.tune(&mut forward, *timeouts_decided);
                     RouteAction::Forward(forward)
                 }
                 Action::Redirect(redirect) => {

@@ -285,8 +285,10 @@ proptest! {
                 limits.insert(format!("TrafficPolicy/web/{name}/all"));
             }
             if let Some(seconds) = timeout {
-                spec.push(format!("timeouts: {{request: {seconds}s}}"));
-                timeouts.entry((*scope, age)).or_insert(seconds * 1_000);
+                // Of half of the policies, another field of the section.
+                let field = if seconds % 2 == 0 { "request" } else { "streamIdle" };
+                spec.push(format!("timeouts: {{{field}: {seconds}s}}"));
+                timeouts.entry((*scope, age)).or_insert((field, seconds * 1_000));
             }
             if let Some(attempts) = attempts {
                 spec.push(format!("retry: {{attempts: {attempts}}}"));
@@ -301,9 +303,11 @@ proptest! {
         }).collect();
         prop_assert_eq!(counted, limits);
         // The nearest scope comes first, and in it the oldest policy.
-        let expected = timeouts.values().next().copied().unwrap_or_default();
+        let nearest = timeouts.values().next().copied();
+        let of = |name| nearest.filter(|(field, _)| *field == name).map(|(_, time)| time);
         let forward = forward(&resolution);
-        prop_assert_eq!(forward.request_timeout_ms, expected);
+        prop_assert_eq!(forward.request_timeout_ms, of("request").unwrap_or_default());
+        prop_assert_eq!(forward.stream_idle_timeout_ms, of("streamIdle"));
         let attempts = forward.retry.as_ref().map(|it| it.attempts);
         prop_assert_eq!(attempts, retries.values().next().copied());
         let known = &resolution.gateways[0].snapshot.rate_limits;

@@ -5,11 +5,11 @@ mod read;
 use self::read::settings;
 use super::references::BackendName;
 use super::settings::BackendSettings;
-use crate::api::{BackendPolicy, BackendPolicySpec};
+use crate::api::BackendPolicy;
 use crate::resolve::context::ResolveContext;
 use crate::resolve::policies::targets::{self, PolicyTargets};
-use crate::status::{Grounds, Reason, Verdict};
-use crate::world::{Kind, World};
+use crate::status::{Reason, Verdict};
+use crate::world::Kind;
 
 /// A checked policy.
 pub(crate) struct CheckedBackendPolicy<'w> {
@@ -22,7 +22,7 @@ pub(crate) struct CheckedBackendPolicy<'w> {
 /// All policies, oldest first.
 pub(crate) struct BackendPolicies<'w> {
     all: Vec<CheckedBackendPolicy<'w>>,
-    targets: PolicyTargets<'w>,
+    pub(crate) targets: PolicyTargets<'w>,
 }
 
 impl<'w> BackendPolicies<'w> {
@@ -34,7 +34,7 @@ impl<'w> BackendPolicies<'w> {
             let mut accepted = Verdict::default();
             let unknown = object.metadata.unknown.refusal("");
             accepted.refuse_if(Reason::UnsupportedValue, unknown);
-            let BackendPolicySpec { target_refs, .. } = &object.spec;
+            let target_refs = &object.spec.target_refs;
             targeted.add(&object.metadata, target_refs, &mut accepted, cx);
             let read = settings(&object.spec);
             let settings = read.unwrap_or_else(|why| {
@@ -53,10 +53,6 @@ impl<'w> BackendPolicies<'w> {
         }
     }
 
-    pub(crate) fn has(&self, kind: Kind, name: BackendName<'_>) -> bool {
-        self.targets.has(kind, name)
-    }
-
     /// Returns the place and settings of the policy that applies to a port, by its name.
     pub(super) fn applied(
         &self,
@@ -67,16 +63,6 @@ impl<'w> BackendPolicies<'w> {
         let place = self.targets.applied(kind, name, port)?;
         let policy = self.all.get(place).filter(|it| it.accepted.good())?;
         Some((place, &policy.settings))
-    }
-
-    /// Returns the places of the policies for a target, each with its error there.
-    pub(crate) fn judge(
-        &self,
-        kind: Kind,
-        name: BackendName<'_>,
-        world: &World,
-    ) -> Vec<(usize, Option<Grounds>)> {
-        self.targets.judge(kind, name, world)
     }
 
     pub(crate) fn get(&self, place: usize) -> Option<&CheckedBackendPolicy<'w>> {

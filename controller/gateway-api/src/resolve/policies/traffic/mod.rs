@@ -52,13 +52,19 @@ impl TrafficSettings {
         self.refuses |= refuses;
     }
 
-    /// Sets the fields that a rule or a nearer policy left open.
-    pub(crate) fn tune(&self, forward: &mut Forward) {
+    /// Returns true if a policy decides on timeouts.
+    pub(crate) fn decides_timeouts(&self) -> bool {
+        self.timeouts.is_some()
+    }
+
+    /// Sets the fields that a rule left open. `decided` is true if a nearer policy decides on
+    /// timeouts.
+    pub(crate) fn tune(&self, forward: &mut Forward, decided: bool) {
         if let Some(Timeouts {
             request,
             backend,
             stream_idle,
-        }) = self.timeouts
+        }) = self.timeouts.filter(|_| !decided)
         {
             if forward.request_timeout_ms == 0 && !forward.request_timeout_disabled {
                 forward.request_timeout_ms = request.unwrap_or_default();
@@ -263,7 +269,8 @@ fn check<'w>(
     targets.add(&object.metadata, target_refs, &mut accepted, cx);
     let key = Kind::TrafficPolicy.named(object.metadata.key()).to_string();
     let limits = read_limits(&key, rate_limits).unwrap_or_else(|why| {
-        let why = format!("spec.{why}; requests to the targets are answered with 500");
+        let status = refusal::HTTP;
+        let why = format!("spec.{why}; requests to the targets are answered with {status}");
         accepted.refuse(Reason::Invalid, why);
         settings.refuses = true;
         Vec::new()
