@@ -18,6 +18,7 @@ const RARE: &[&str] = &[
     "Route.response_headers",
     "Route.cors",
     "Route.external_auth",
+    "Route.filters",
     "Forward.rewrite",
     "Forward.retry",
     "Forward.session",

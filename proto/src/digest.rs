@@ -63,9 +63,11 @@ pub fn canonicalize(snapshot: &mut Snapshot) {
         log_output: _,
         measured_routes,
         rate_limits,
+        shared_filters,
     } = snapshot;
     measured_routes.sort_unstable();
     rate_limits.sort_by(|a, b| a.name.cmp(&b.name));
+    shared_filters.sort_by(|a, b| a.name.cmp(&b.name));
     ports.sort_by_key(|port| (port.transport, port.port));
     for port in ports {
         port.listeners.sort_by(|a, b| {

@@ -133,8 +133,9 @@ impl VirtualHost {
     pub const MAX_EXTERNAL_AUTHS: usize = 4;
 }
 
-// It has no floating-point numbers.
+// Without floating-point numbers.
 impl Eq for RateLimit {}
+impl Eq for SharedFilter {}
 
 impl RateLimit {
     /// Largest number of limits of a Gateway.
@@ -159,6 +160,40 @@ impl RateLimit {
     /// Returns whether refused requests can have this status. The proxy has a list of statuses.
     pub fn is_status(status: u32) -> bool {
         matches!(status, 400..=417 | 421..=424 | 426 | 428 | 429 | 431 | 500..=508 | 510 | 511)
+    }
+}
+
+impl SharedFilter {
+    /// Largest number of filters of a Gateway.
+    pub const MAX: usize = 256;
+    /// Largest number of error pages of a filter.
+    pub const MAX_PAGES: usize = 8;
+    /// Largest error page in bytes.
+    pub const MAX_PAGE_BYTES: usize = 16 * 1024;
+
+    /// Returns the filters that are in the order of their names and not too many.
+    pub fn usable(filters: &[Self]) -> &[Self] {
+        let filters = filters.get(..Self::MAX).unwrap_or(filters);
+        let mut pairs = filters.windows(2);
+        let unsorted = pairs.position(|pair| matches!(pair, [a, b] if a.name >= b.name));
+        let sorted = unsorted.and_then(|last| filters.get(..=last));
+        sorted.unwrap_or(filters)
+    }
+}
+
+impl Route {
+    /// Returns the names of the shared filters that it uses itself.
+    pub fn shared_filters(&self) -> impl Iterator<Item = &str> {
+        let filters = self.filters.as_deref();
+        filters.into_iter().flat_map(RequestFilters::shared)
+    }
+}
+
+impl RequestFilters {
+    /// Returns the names of the shared filters.
+    pub fn shared(&self) -> impl Iterator<Item = &str> {
+        let names = [self.response.as_str(), self.bandwidth.as_str()];
+        names.into_iter().filter(|name| !name.is_empty())
     }
 }
 

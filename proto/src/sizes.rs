@@ -11,9 +11,9 @@ use crate::schema::path_match::Kind as PathKind;
 use crate::schema::route::Action;
 use crate::schema::{
     Cors, CorsOrigin, DirectResponse, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward,
-    Header, HeaderModifier, HeaderPart, Mirror, PathModifier, Redirect, Retry, Route,
-    SessionPersistence, StringMatch, UrlRewrite, WeightedBackend, cors_origin, external_auth,
-    header_part, session_persistence, string_match,
+    Header, HeaderModifier, HeaderPart, Mirror, PathModifier, Redirect, RequestFilters, Retry,
+    Route, SessionPersistence, StringMatch, UrlRewrite, WeightedBackend, cors_origin,
+    external_auth, header_part, session_persistence, string_match,
 };
 
 /// Limit of one match for one hostname, in bytes. A smaller route fits into a shard even if it does
@@ -47,6 +47,8 @@ const SESSION: u64 = 2048;
 const INTERNAL_REDIRECT: u64 = 512;
 /// Bytes of a limit of requests in a route.
 const RATE_LIMIT: u64 = 2048;
+/// Bytes of the filters of requests and responses, without their headers.
+const REQUEST_FILTERS: u64 = 4096;
 /// Number of times that a session's configuration repeats its name.
 const SESSION_NAMES: u64 = 8;
 
@@ -67,6 +69,8 @@ pub struct RuleParts<'r> {
     pub external_auth: Option<&'r ExternalAuth>,
     /// Number of limits of requests.
     pub rate_limits: usize,
+    /// Filters of requests and responses.
+    pub filters: Option<&'r RequestFilters>,
 }
 
 /// A rule's answer to requests.
@@ -100,20 +104,22 @@ impl RuleSize {
             cors,
             external_auth,
             rate_limits,
+            filters,
         } = *parts;
         let request = request_headers.map_or(0, of_headers);
-        let filters = [
+        let parts = [
             request,
             response_headers.map_or(0, of_headers),
             cors.map_or(0, of_cors),
             external_auth.map_or(0, of_external_auth),
             count(rate_limits).saturating_mul(RATE_LIMIT),
+            filters.map_or(0, of_filters),
             ROUTE + text(name),
         ];
-        let (kind, parts, of_answer, once) = match answer {
+        let (kind, shares, of_answer, once) = match answer {
             RuleAnswer::Forward(forward) => {
-                let (parts, common, shares) = of_forward(forward, request);
-                (Answer::Forwarded, parts, common, shares)
+                let (shares, common, once) = of_forward(forward, request);
+                (Answer::Forwarded, shares, common, once)
             }
             RuleAnswer::Redirect(redirect) => (Answer::Redirected, 1, of_redirect(redirect), 0),
             RuleAnswer::Direct(response) => {
@@ -122,8 +128,8 @@ impl RuleSize {
             }
         };
         let looks = kind.looks(cors.is_some());
-        let copies = looks.saturating_mul(parts);
-        let each = sum(filters.into_iter().chain([of_answer]));
+        let copies = looks.saturating_mul(shares);
+        let each = sum(parts.into_iter().chain([of_answer]));
         let each = copies
             .saturating_mul(each)
             .saturating_add(looks.saturating_mul(once));
@@ -205,6 +211,7 @@ pub fn of_route(route: &Route) -> u64 {
         grpc: _,
         external_auth,
         rate_limits,
+        filters,
     } = route;
     let parts = RuleParts {
         name,
@@ -219,6 +226,7 @@ pub fn of_route(route: &Route) -> u64 {
         cors: cors.as_deref(),
         external_auth: external_auth.as_deref(),
         rate_limits: rate_limits.len(),
+        filters: filters.as_deref(),
     };
     let path = path.as_ref().and_then(|path| path.kind.as_ref());
     RuleSize::new(&parts).with_match(of_match(path, method, headers, query_params))
@@ -307,6 +315,27 @@ fn of_headers(headers: &HeaderModifier) -> u64 {
             .saturating_add(sum(parts))
     });
     sum(written.chain([texts(remove)]))
+}
+
+fn of_filters(filters: &RequestFilters) -> u64 {
+    let RequestFilters {
+        max_body_bytes: _,
+        request_headers,
+        response_headers,
+        grpc_web: _,
+        fault: _,
+        response,
+        bandwidth,
+        policies,
+    } = filters;
+    sum([
+        REQUEST_FILTERS,
+        request_headers.as_ref().map_or(0, of_headers),
+        response_headers.as_ref().map_or(0, of_headers),
+        text(response),
+        text(bandwidth),
+        texts(policies),
+    ])
 }
 
 fn of_cors(cors: &Cors) -> u64 {

@@ -2,7 +2,7 @@
 //!
 //! Each file subscription is one inotify instance, and Envoy aborts if the kernel has none left
 //! (the default is 128 per user). Each subscription is therefore granted here before it is written
-//! into a resource: LDS, CDS, RTDS and ECDS, then route tables, session ticket keys, secrets and
+//! into a resource: LDS, CDS, RTDS and ECDS (three filters), then route tables, session ticket keys, secrets and
 //! endpoints. A resource without a subscription is inlined: the endpoints of a cluster, the route
 //! table or the keys of a listener. It is served all the same; only its changes cost more.
 //!
@@ -85,8 +85,8 @@ impl<'a> Granted<'a> {
     }
 }
 
-/// Subscriptions that every Envoy has: LDS, CDS, RTDS and ECDS.
-const ALWAYS: usize = 4;
+/// Subscriptions that every Envoy has: LDS, CDS, RTDS and three of ECDS.
+const ALWAYS: usize = 6;
 
 /// Grants subscriptions until the budget is used up.
 pub(crate) fn plan<'a>(
@@ -253,8 +253,8 @@ mod tests {
         for count in 10..40 {
             let (before, after) = (backends(0..count), backends(0..count + 1));
             let nothing = BTreeSet::new();
-            let before = plan(&[], &before, &[], files(13, &nothing)).endpoints;
-            let after = plan(&[], &after, &[], files(13, &nothing)).endpoints;
+            let before = plan(&[], &before, &[], files(15, &nothing)).endpoints;
+            let after = plan(&[], &after, &[], files(15, &nothing)).endpoints;
             assert!(before.difference(&after).count() <= 1, "at {count}");
             assert_eq!(after.len(), 9);
         }
@@ -288,11 +288,11 @@ mod tests {
                 plan.count,
             )
         };
-        assert_eq!(counts(0), (0, 0, 0, 4));
-        assert_eq!(counts(4), (0, 0, 0, 4));
-        assert_eq!(counts(5), (1, 0, 0, 5));
-        assert_eq!(counts(6), (1, 1, 0, 6));
-        assert_eq!(counts(7), (1, 1, 1, 7));
-        assert_eq!(counts(60), (1, 1, 1, 7));
+        assert_eq!(counts(0), (0, 0, 0, 6));
+        assert_eq!(counts(6), (0, 0, 0, 6));
+        assert_eq!(counts(7), (1, 0, 0, 7));
+        assert_eq!(counts(8), (1, 1, 0, 8));
+        assert_eq!(counts(9), (1, 1, 1, 9));
+        assert_eq!(counts(60), (1, 1, 1, 9));
     }
 }

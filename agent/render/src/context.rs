@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use sesame_proto::provenance::Provenance;
-use sesame_proto::schema::{Edge, LogOutput, Port, RateLimit, Snapshot, Tracing};
+use sesame_proto::schema::{Edge, LogOutput, Port, RateLimit, SharedFilter, Snapshot, Tracing};
 
 use crate::budget::{self, SubscriptionBudget, Subscriptions};
 use crate::layout::XdsLayout;
@@ -117,6 +117,8 @@ pub(crate) struct RenderContext<'a> {
     pub(crate) measured_routes: &'a [String],
     /// The usable limits of requests, sorted by name.
     pub(crate) rate_limits: &'a [RateLimit],
+    /// The usable filters that virtual hosts and routes share, sorted by name.
+    pub(crate) shared_filters: &'a [SharedFilter],
     pub(crate) subscriptions: Subscriptions<'a>,
     /// The key pairs and trust bundles, including inlined ones.
     pub(crate) secrets: &'a [Resource],
@@ -140,6 +142,7 @@ impl<'a> RenderContext<'a> {
             log_output: snapshot.log_output.as_ref(),
             measured_routes: &snapshot.measured_routes,
             rate_limits: RateLimit::usable(&snapshot.rate_limits),
+            shared_filters: SharedFilter::usable(&snapshot.shared_filters),
             subscriptions: budget::plan(
                 &snapshot.ports,
                 &snapshot.backends,

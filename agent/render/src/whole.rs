@@ -13,8 +13,8 @@ use sesame_proto::schema::{Backend, Snapshot};
 use crate::budget::Granted;
 use crate::clusters::{self, endpoints, shares};
 use crate::context::{RenderContext, RenderOptions};
-use crate::http::rate_limits;
 use crate::http::route_tables::{self, MOST_OF_TABLES, TableRoom};
+use crate::http::{rate_limits, shared_filters};
 use crate::listeners;
 use crate::rendered::{RenderProblems, Rendered, Resource, by_name};
 use crate::tls::secrets;
@@ -82,6 +82,7 @@ pub(crate) fn render_around<E>(
         log_output: _,
         measured_routes: _,
         rate_limits,
+        shared_filters,
     } = snapshot;
     let mut problems = RenderProblems::default();
     let secrets = secrets::render(snapshot, keys, options, &mut problems);
@@ -96,7 +97,13 @@ pub(crate) fn render_around<E>(
     let tables = tables(&context, &mut of_routes)?;
     context.route_tables = &tables;
     let listeners = listeners::render(ports, &context, &mut problems);
-    let filters = rate_limits::render(ports, rate_limits, &context, &mut problems);
+    let mut filters = Vec::new();
+    let mut listeners_of_ports = ports.iter().flat_map(|port| &port.listeners);
+    if listeners_of_ports.any(|listener| !listener.route_table.is_empty()) {
+        filters = shared_filters::render(shared_filters, &mut problems);
+        filters.push(rate_limits::render(rate_limits, &context, &mut problems));
+        filters.sort_by(|a, b| a.name.cmp(&b.name));
+    }
     problems.append(of_routes);
     let granted = &context.subscriptions;
     let inline = granted.inline_of(&backends);
@@ -109,7 +116,7 @@ pub(crate) fn render_around<E>(
         endpoints: endpoints.into(),
         secrets: in_files(&secrets, &granted.secrets),
         clusters: clusters.into(),
-        filters: filters.into_iter().collect(),
+        filters: filters.into(),
         problems: problems.distinct(),
         inline,
     })

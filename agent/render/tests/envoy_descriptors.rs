@@ -18,13 +18,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use envoy_types::pb::google::protobuf::{
-    DescriptorProto, FileDescriptorProto, FileDescriptorSet, MessageOptions,
+    DescriptorProto, EnumDescriptorProto, EnumOptions, FileDescriptorProto, FileDescriptorSet,
+    MessageOptions,
 };
 use prost::Message as _;
 use sesame_kit::generated::is_requested;
 
 /// The messages that are rendered, directly or inside another one.
-const ROOTS: [&str; 46] = [
+const ROOTS: [&str; 59] = [
     ".envoy.config.bootstrap.v3.Bootstrap",
     ".envoy.config.cluster.v3.Cluster",
     ".envoy.config.core.v3.TypedExtensionConfig",
@@ -38,11 +39,19 @@ const ROOTS: [&str; 46] = [
     ".envoy.extensions.access_loggers.open_telemetry.v3.OpenTelemetryAccessLogConfig",
     ".envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
     ".envoy.extensions.clusters.composite.v3.ClusterConfig",
+    ".envoy.extensions.compression.brotli.compressor.v3.Brotli",
+    ".envoy.extensions.compression.gzip.compressor.v3.Gzip",
+    ".envoy.extensions.compression.zstd.compressor.v3.Zstd",
+    ".envoy.extensions.filters.http.bandwidth_limit.v3.BandwidthLimit",
+    ".envoy.extensions.filters.http.buffer.v3.Buffer",
     ".envoy.extensions.filters.http.composite.v3.Composite",
+    ".envoy.extensions.filters.http.compressor.v3.Compressor",
     ".envoy.extensions.filters.http.cors.v3.Cors",
     ".envoy.extensions.filters.http.cors.v3.CorsPolicy",
+    ".envoy.extensions.filters.http.custom_response.v3.CustomResponse",
     ".envoy.extensions.filters.http.ext_authz.v3.ExtAuthz",
     ".envoy.extensions.filters.http.fault.v3.HTTPFault",
+    ".envoy.extensions.filters.http.grpc_web.v3.GrpcWeb",
     ".envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
     ".envoy.extensions.filters.http.header_to_metadata.v3.Config",
     ".envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit",
@@ -51,8 +60,9 @@ const ROOTS: [&str; 46] = [
     ".envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector",
     ".envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
     ".envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
-    ".envoy.extensions.filters.udp.udp_proxy.v3.UdpProxyConfig",
     ".envoy.extensions.filters.udp.udp_proxy.v3.Route",
+    ".envoy.extensions.filters.udp.udp_proxy.v3.UdpProxyConfig",
+    ".envoy.extensions.http.custom_response.local_response_policy.v3.LocalResponsePolicy",
     ".envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation",
     ".envoy.extensions.internal_redirect.previous_routes.v3.PreviousRoutesConfig",
     ".envoy.extensions.internal_redirect.safe_cross_scheme.v3.SafeCrossSchemeConfig",
@@ -71,6 +81,10 @@ const ROOTS: [&str; 46] = [
     ".envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
     ".envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
     ".envoy.service.discovery.v3.DiscoveryResponse",
+    ".envoy.type.matcher.v3.HttpRequestHeaderMatchInput",
+    ".envoy.type.matcher.v3.HttpResponseLocalReplyMatchInput",
+    ".envoy.type.matcher.v3.HttpResponseStatusCodeClassMatchInput",
+    ".envoy.type.matcher.v3.HttpResponseStatusCodeMatchInput",
 ];
 
 #[test]
@@ -141,18 +155,7 @@ fn derive() -> Result<Vec<u8>, Box<dyn Error>> {
             syntax: file.syntax.clone(),
             dependency: imports.iter().map(|&import| import.to_owned()).collect(),
             message_type: file.message_type.iter().map(plain).collect(),
-            enum_type: file
-                .enum_type
-                .clone()
-                .into_iter()
-                .map(|mut kind| {
-                    kind.options = None;
-                    for value in &mut kind.value {
-                        value.options = None;
-                    }
-                    kind
-                })
-                .collect(),
+            enum_type: file.enum_type.clone().into_iter().map(plain_enum).collect(),
             ..Default::default()
         })
         .collect();
@@ -228,14 +231,24 @@ fn plain(message: &DescriptorProto) -> DescriptorProto {
     for oneof in &mut message.oneof_decl {
         oneof.options = None;
     }
-    for kind in &mut message.enum_type {
-        kind.options = None;
-        kind.reserved_range.clear();
-        kind.reserved_name.clear();
-        for value in &mut kind.value {
-            value.options = None;
-        }
-    }
+    message.enum_type = message.enum_type.into_iter().map(plain_enum).collect();
     message.nested_type = message.nested_type.iter().map(plain).collect();
     message
+}
+
+fn plain_enum(mut kind: EnumDescriptorProto) -> EnumDescriptorProto {
+    // This option allows two names for one number.
+    kind.options = kind
+        .options
+        .and_then(|options| options.allow_alias)
+        .map(|allow_alias| EnumOptions {
+            allow_alias: Some(allow_alias),
+            ..Default::default()
+        });
+    kind.reserved_range.clear();
+    kind.reserved_name.clear();
+    for value in &mut kind.value {
+        value.options = None;
+    }
+    kind
 }

@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 use sesame_proto::refusal;
 use sesame_proto::schema::{
     Backend, BackendTls, DirectResponse, Forward, KeyRef, L4Route, Listener, LogOutput, LogSink,
-    PathMatch, Port, RateLimit, Route, RouteTable, Snapshot, VirtualHost, WeightedBackend,
-    path_match::Kind, route::Action,
+    PathMatch, Port, RateLimit, RequestFilters, Route, RouteTable, SharedFilter, Snapshot,
+    VirtualHost, WeightedBackend, path_match::Kind, route::Action,
 };
 
 use super::memory::Culprits;
@@ -131,6 +131,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         log_output,
         measured_routes,
         rate_limits,
+        shared_filters,
     } = snapshot;
     let ports: Vec<Port> = ports
         .iter()
@@ -151,6 +152,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         gateway: gateway.clone(),
         addresses: addresses.clone(),
         rate_limits: named_limits(rate_limits, &route_tables),
+        shared_filters: named_filters(shared_filters, &route_tables),
         route_tables,
         backends: backends
             .iter()
@@ -187,6 +189,19 @@ fn named_limits(limits: &[RateLimit], tables: &[RouteTable]) -> Vec<RateLimit> {
     let routes = hosts.flat_map(|host| &host.routes);
     let names: BTreeSet<&String> = routes.flat_map(|route| &route.rate_limits).collect();
     let kept = limits.iter().filter(|limit| names.contains(&limit.name));
+    kept.cloned().collect()
+}
+
+/// Returns the shared filters that virtual hosts and routes name. A refused filter is none of them,
+/// because they are culprits.
+fn named_filters(filters: &[SharedFilter], tables: &[RouteTable]) -> Vec<SharedFilter> {
+    let hosts = tables.iter().flat_map(|table| &table.virtual_hosts);
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    for host in hosts {
+        names.extend(host.filters.iter().flat_map(RequestFilters::shared));
+        names.extend(host.routes.iter().flat_map(Route::shared_filters));
+    }
+    let kept = filters.iter().filter(|it| names.contains(it.name.as_str()));
     kept.cloned().collect()
 }
 
@@ -246,6 +261,7 @@ fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option
         domain,
         routes,
         external_auth,
+        filters,
     } = host;
     let piece = Piece::VirtualHost {
         table: table.to_owned(),
@@ -263,6 +279,7 @@ fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option
                 domain: domain.clone(),
                 routes: routes.collect(),
                 external_auth: external_auth.clone(),
+                filters: filters.clone(),
             })
         }
     }
@@ -282,6 +299,7 @@ pub(super) fn refusing_all(host: &VirtualHost) -> VirtualHost {
             ..Route::default()
         }],
         external_auth: Vec::new(),
+        filters: None,
     }
 }
 
@@ -323,6 +341,7 @@ pub(super) fn answering_500(route: &Route) -> Route {
         grpc: route.grpc,
         external_auth: None,
         rate_limits: Vec::new(),
+        filters: None,
     }
 }
 

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::schema::{
-    Backend, BackendTls, Forward, KeyRef, L4Route, Listener, Port, Protocol, RateLimit, Route,
-    RouteTable, Snapshot, TlsTermination, Transport, TrustBundle, VirtualHost, WeightedBackend,
-    route::Action,
+    Backend, BackendTls, Forward, KeyRef, L4Route, Listener, Port, Protocol, RateLimit,
+    RequestFilters, Route, RouteTable, Snapshot, TlsTermination, Transport, TrustBundle,
+    VirtualHost, WeightedBackend, route::Action,
 };
 
 use super::exclude::{answering_500, refusing_all};
@@ -181,10 +181,13 @@ impl ProbeBuilder {
                 for auth in &host.external_auth {
                     self.plain_backend(&auth.backend, pieces);
                 }
+                let names = host.filters.iter().flat_map(RequestFilters::shared);
+                self.shared_filters(names, pieces);
                 VirtualHost {
                     domain: host.domain.clone(),
                     routes: Vec::new(),
                     external_auth: host.external_auth.clone(),
+                    filters: host.filters.clone(),
                 }
             }
         };
@@ -212,7 +215,16 @@ impl ProbeBuilder {
         let named = |limit: &&RateLimit| route.rate_limits.contains(&limit.name);
         let limits = pieces.rate_limits.iter().filter(named).cloned();
         self.snapshot.rate_limits.extend(limits);
+        self.shared_filters(route.shared_filters(), pieces);
         self.routes.push(route.clone());
+    }
+
+    /// Adds the shared filters with these names.
+    fn shared_filters<'n>(&mut self, names: impl Iterator<Item = &'n str>, pieces: &Pieces<'_>) {
+        for name in names {
+            let found = pieces.shared_filters.iter().find(|it| it.name == name);
+            self.snapshot.shared_filters.extend(found.cloned());
+        }
     }
 
     fn listener(
@@ -277,6 +289,9 @@ impl ProbeBuilder {
         let limits = &mut self.snapshot.rate_limits;
         limits.sort_by(|a, b| a.name.cmp(&b.name));
         limits.dedup();
+        let filters = &mut self.snapshot.shared_filters;
+        filters.sort_by(|a, b| a.name.cmp(&b.name));
+        filters.dedup();
         let there: BTreeSet<String> = self
             .snapshot
             .backends

@@ -5,8 +5,8 @@ use std::fmt;
 
 use prost::Message;
 use sesame_proto::schema::{
-    Backend, EndpointSet, KeyRef, L4Route, Listener, Port, RateLimit, Route, RouteTable, Snapshot,
-    TrustBundle, VirtualHost,
+    Backend, EndpointSet, KeyRef, L4Route, Listener, Port, RateLimit, Route, RouteTable,
+    SharedFilter, Snapshot, TrustBundle, VirtualHost,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -130,6 +130,9 @@ impl PieceContent<'_> {
                 for auth in &host.external_auth {
                     hash.update(auth.encode_length_delimited_to_vec());
                 }
+                if let Some(filters) = &host.filters {
+                    hash.update(filters.encode_length_delimited_to_vec());
+                }
             }
             Self::Route(copies) => {
                 for route in copies {
@@ -162,6 +165,7 @@ pub(super) struct Pieces<'a> {
     pub(super) of: BTreeMap<Piece, PieceContent<'a>>,
     /// Limits of requests, which routes name. A refused one makes culprits of its routes.
     pub(super) rate_limits: &'a [RateLimit],
+    pub(super) shared_filters: &'a [SharedFilter],
 }
 
 impl<'a> Pieces<'a> {
@@ -182,6 +186,7 @@ impl<'a> Pieces<'a> {
             log_output: _,
             measured_routes: _,
             rate_limits,
+            shared_filters,
         } = snapshot;
         let mut of = BTreeMap::new();
         for key in keys {
@@ -205,7 +210,11 @@ impl<'a> Pieces<'a> {
                 PieceContent::Backend(backend),
             );
         }
-        let mut pieces = Self { of, rate_limits };
+        let mut pieces = Self {
+            of,
+            rate_limits,
+            shared_filters,
+        };
         for RouteTable {
             name,
             virtual_hosts,

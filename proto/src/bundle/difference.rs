@@ -66,7 +66,8 @@ pub fn difference(from: &Snapshot, to: &Snapshot) -> BundleDifference {
             || from.tracing != to.tracing
             || from.log_output != to.log_output
             || from.measured_routes != to.measured_routes
-            || from.rate_limits != to.rate_limits,
+            || from.rate_limits != to.rate_limits
+            || from.shared_filters != to.shared_filters,
     }
 }
 

@@ -46,6 +46,7 @@ impl ConfigBuilder {
             log_output,
             measured_routes,
             rate_limits,
+            shared_filters,
         } = piece;
         for table in route_tables {
             let RouteTable {
@@ -84,6 +85,7 @@ impl ConfigBuilder {
         rest.log_output = rest.log_output.take().or(log_output);
         rest.measured_routes.extend(measured_routes);
         rest.rate_limits.extend(rate_limits);
+        rest.shared_filters.extend(shared_filters);
     }
 
     /// Returns the canonical configuration.

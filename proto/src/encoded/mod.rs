@@ -29,7 +29,7 @@ use crate::refusal;
 use crate::schema::route::Action;
 use crate::schema::{
     Backend, DirectResponse, Edge, EndpointSet, KeyRef, Port, RateLimit, Rotation, RouteTable,
-    Snapshot, Transport, TrustBundle, VirtualHost,
+    SharedFilter, Snapshot, Transport, TrustBundle, VirtualHost,
 };
 use crate::wire::{self, numbers};
 
@@ -48,6 +48,7 @@ pub struct EncodedSnapshot {
     rotation: Rotation,
     measured_routes: Arc<[String]>,
     rate_limits: Arc<[RateLimit]>,
+    shared_filters: Arc<[SharedFilter]>,
     /// Shared by all versions with the same key pairs.
     keys: Arc<[KeyPair]>,
 }
@@ -78,6 +79,7 @@ impl EncodedSnapshot {
             rotation: snapshot.rotation.unwrap_or_default(),
             measured_routes: snapshot.measured_routes.as_slice().into(),
             rate_limits: snapshot.rate_limits.as_slice().into(),
+            shared_filters: snapshot.shared_filters.as_slice().into(),
             keys: keys.into(),
         }
     }
@@ -187,6 +189,11 @@ impl EncodedSnapshot {
     /// Returns the limits of requests, by name.
     pub fn rate_limits(&self) -> &[RateLimit] {
         &self.rate_limits
+    }
+
+    /// Returns the filters that virtual hosts and routes share, by name.
+    pub fn shared_filters(&self) -> &[SharedFilter] {
+        &self.shared_filters
     }
 
     /// Decodes the references to key pairs.
@@ -458,6 +465,7 @@ mod tests {
                 ..LogOutput::default()
             }),
             rate_limits: Vec::new(),
+            shared_filters: Vec::new(),
             measured_routes: vec![name(), "other".to_owned()],
         };
         let encoded = encode(&snapshot);
@@ -643,6 +651,9 @@ mod tests {
                 tracing: Some(Tracing { http: true, ..Tracing::default() }),
                 log_output: Some(LogOutput { not_on_host: true, ..LogOutput::default() }),
                 rate_limits: named(6).map(|name| RateLimit { name, ..RateLimit::default() }).collect(),
+                shared_filters: named(3)
+                    .map(|name| SharedFilter { name, ..SharedFilter::default() })
+                    .collect(),
                 measured_routes: named(8).collect(),
             };
             digest::canonicalize(&mut snapshot);

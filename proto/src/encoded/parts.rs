@@ -49,6 +49,7 @@ impl Parts {
             log_output,
             measured_routes,
             rate_limits,
+            shared_filters,
         } = snapshot;
         // Encode each field separately: building a Snapshot for each part would clone its values.
         let (mut ahead, mut behind) = (Vec::new(), Vec::new());
@@ -73,6 +74,11 @@ impl Parts {
             );
         }
         wire::append_messages(numbers::snapshot::RATE_LIMITS, rate_limits, &mut behind);
+        wire::append_messages(
+            numbers::snapshot::SHARED_FILTERS,
+            shared_filters,
+            &mut behind,
+        );
         Self {
             ahead: ahead.into(),
             route_tables: encoded(numbers::snapshot::ROUTE_TABLES, route_tables),

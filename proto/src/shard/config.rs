@@ -97,6 +97,7 @@ pub(super) fn split_config(
         log_output,
         measured_routes,
         rate_limits,
+        shared_filters,
     } = config;
     let head = Snapshot {
         gateway: gateway.clone(),
@@ -110,6 +111,7 @@ pub(super) fn split_config(
         log_output: log_output.clone(),
         measured_routes: measured_routes.clone(),
         rate_limits: rate_limits.clone(),
+        shared_filters: shared_filters.clone(),
         ..Snapshot::default()
     };
     let known: HashMap<[u8; 32], &ConfigShard> =

@@ -24,6 +24,7 @@ pub(super) fn halves(mut piece: Snapshot) -> Option<(Snapshot, Snapshot)> {
             .map(Message::encoded_len)
             .sum::<usize>(),
         piece.rate_limits.iter().map(Message::encoded_len).sum(),
+        piece.shared_filters.iter().map(Message::encoded_len).sum(),
     ];
     let counts = [
         piece.trust_bundles.len(),
@@ -31,6 +32,7 @@ pub(super) fn halves(mut piece: Snapshot) -> Option<(Snapshot, Snapshot)> {
         hosts(&piece).map(|it| it.routes.len().max(1)).sum(),
         piece.backends.len(),
         piece.rate_limits.len(),
+        piece.shared_filters.len(),
     ];
     // Only the piece without a bucket contains the Gateway's name.
     let has_head = !piece.gateway.is_empty();
@@ -45,7 +47,8 @@ pub(super) fn halves(mut piece: Snapshot) -> Option<(Snapshot, Snapshot)> {
         1 => rest.keys = piece.keys.split_off(middle),
         2 => rest.route_tables = split_off_routes(&mut piece.route_tables, middle),
         3 => rest.backends = piece.backends.split_off(middle),
-        _ => rest.rate_limits = piece.rate_limits.split_off(middle),
+        4 => rest.rate_limits = piece.rate_limits.split_off(middle),
+        _ => rest.shared_filters = piece.shared_filters.split_off(middle),
     }
     Some((piece, rest))
 }
@@ -69,8 +72,9 @@ fn split_off_routes(tables: &mut Vec<RouteTable>, mut left: usize) -> Vec<RouteT
                 behind.push(VirtualHost {
                     domain: host.domain.clone(),
                     routes,
-                    // The encoding has it after the routes, so it belongs to the second part.
+                    // The encoding has them after the routes, so they belong to the second part.
                     external_auth: std::mem::take(&mut host.external_auth),
+                    filters: host.filters.take(),
                 });
                 table.virtual_hosts.push(host);
             } else {
@@ -190,11 +194,13 @@ mod tests {
                 domain: "a.test".to_owned(),
                 routes: vec![route("team-a", 0, 10)],
                 external_auth: vec![ExternalAuth::default()],
+                filters: None,
             },
             VirtualHost {
                 domain: "b.test".to_owned(),
                 routes: routes.map(|(i, size)| route("team-b", i, *size)).collect(),
                 external_auth: vec![ExternalAuth::default()],
+                filters: None,
             },
         ];
         let tables = ["http/80", "http/81"].map(|name| RouteTable {

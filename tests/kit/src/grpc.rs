@@ -37,6 +37,14 @@ pub fn call(address: SocketAddr, host: &str, method: &str) -> Request {
         .body(framed(b""))
 }
 
+/// Calls `service/method` of `host` at `address` like a browser, with an empty message.
+pub fn web_call(address: SocketAddr, host: &str, method: &str) -> Request {
+    Request::get(address, host, &format!("/{method}"))
+        .method("POST")
+        .header("content-type", "application/grpc-web+proto")
+        .body(framed(b""))
+}
+
 /// Returns the status from the trailers, or from the headers of a trailers-only response.
 pub fn status(reply: &Reply) -> Option<u16> {
     let own = reply.trailers.get("grpc-status");

@@ -474,6 +474,7 @@ async fn quarantined_virtual_host_answers_500_not_wider_host() {
                 protocol: Some(external_auth::Protocol::Grpc(ExternalAuthGrpc::default())),
                 max_body_bytes: 0,
             }],
+            filters: None,
         },
     );
     let piece = Piece::VirtualHost {

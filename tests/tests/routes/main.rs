@@ -20,6 +20,7 @@ mod layers;
 mod listener_sets;
 mod rate_limits;
 mod regexes;
+mod request_filters;
 mod retries_and_sessions;
 mod route_filters;
 mod upstream_manifests;

@@ -8,7 +8,7 @@ mod route_table_patch;
 use std::sync::Arc;
 
 use sesame_proto::encoded::{EncodedSnapshot, EncodedTable};
-use sesame_proto::schema::{Backend, Edge, EndpointSet, RateLimit};
+use sesame_proto::schema::{Backend, Edge, EndpointSet, RateLimit, SharedFilter};
 
 use crate::budget::Subscriptions;
 use crate::clusters::{self, endpoints};
@@ -43,6 +43,7 @@ pub fn routes_after(
         log_output: None,
         measured_routes: now.measured_routes(),
         rate_limits: RateLimit::usable(now.rate_limits()),
+        shared_filters: SharedFilter::usable(now.shared_filters()),
         subscriptions: Subscriptions::default(),
         secrets: &[],
         clusters: &rendered.clusters,
@@ -163,6 +164,7 @@ pub fn endpoints_after(
         log_output: None,
         measured_routes: &[],
         rate_limits: &[],
+        shared_filters: &[],
         secrets: &[],
         route_tables: &[],
     };

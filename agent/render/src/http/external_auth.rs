@@ -7,27 +7,20 @@
 //! never called. Never let a request pass unchecked if it should be checked.
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::HeaderMutationRules;
-use envoy_types::pb::envoy::config::core::v3::{
-    GrpcService, HttpUri, TypedExtensionConfig, grpc_service, http_uri,
-};
-use envoy_types::pb::envoy::extensions::filters::http::composite::v3::{
-    CompositePerRoute, ExecuteFilterAction,
-};
+use envoy_types::pb::envoy::config::core::v3::{GrpcService, HttpUri, grpc_service, http_uri};
 use envoy_types::pb::envoy::extensions::filters::http::ext_authz::v3::{
     AuthorizationResponse, BufferSettings, ExtAuthz, HttpService, ext_authz::Services,
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::{ListStringMatcher, StringMatcher};
 use envoy_types::pb::envoy::r#type::v3::{HttpStatus, StatusCode};
 use envoy_types::pb::google::protobuf::Any;
-use envoy_types::pb::xds::core::v3::TypedExtensionConfig as ActionConfig;
-use envoy_types::pb::xds::r#type::matcher::v3::{Matcher, matcher};
 use envoy_types::util::pack_any;
 use sesame_proto::provenance::Provenance;
 use sesame_proto::schema::{
     ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, external_auth::Protocol,
 };
 
-use super::headers;
+use super::{composite, headers};
 use crate::context::RenderContext;
 use crate::wrappers;
 
@@ -115,43 +108,10 @@ fn config(
         }),
         ..Default::default()
     };
-    Ok(composite(filter))
-}
-
-/// Returns the configuration of a composite filter that always runs this filter.
-fn composite(filter: ExtAuthz) -> Any {
-    let action = ExecuteFilterAction {
-        typed_config: Some(TypedExtensionConfig {
-            name: "envoy.filters.http.ext_authz".to_owned(),
-            typed_config: Some(pack_any(filter)),
-        }),
-        ..Default::default()
-    };
-    pack_any(CompositePerRoute {
-        matcher: Some(always(action)),
-    })
-}
-
-/// Returns a matcher with this action for all requests.
-pub(crate) fn always(action: ExecuteFilterAction) -> Matcher {
-    let always = matcher::OnMatch {
-        on_match: Some(matcher::on_match::OnMatch::Action(ActionConfig {
-            name: "ask".to_owned(),
-            typed_config: Some(pack_any(action)),
-        })),
-        ..Default::default()
-    };
-    Matcher {
-        on_no_match: Some(Box::new(always)),
-        ..Default::default()
-    }
-}
-
-/// Returns a route's configuration of [`FILTER`] without a service.
-pub(crate) fn idle() -> Any {
-    pack_any(CompositePerRoute {
-        matcher: Some(Matcher::default()),
-    })
+    Ok(composite::inline(
+        "envoy.filters.http.ext_authz",
+        pack_any(filter),
+    ))
 }
 
 fn grpc_service(backend: &str) -> Services {

@@ -37,7 +37,10 @@ use prost::encoding::encode_varint;
 use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
 use sesame_proto::schema::{Edge, ForwardClientCertificate, VirtualHost};
 
-use super::{auth_headers, cors, external_auth, matches, rate_limits, sessions, tracing};
+use super::{
+    auth_headers, composite, cors, external_auth, matches, rate_limits, request_filters, sessions,
+    shared_filters, tracing,
+};
 use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
 use crate::{config_sources, wrappers};
@@ -314,10 +317,14 @@ fn malformed_authorities() -> HttpFault {
 /// | authority | all | rejects a request with an ambiguous host before anything else |
 /// | header mutation, then set filter state to clear the cached route | virtual hosts of listeners with filters | clients must not set headers of these services, nor choose a route by them |
 /// | external authorization, in a place for each filter of a listener | the same | headers that it sets may affect routing |
+/// | responses | policies | before others, so that all responses pass it |
 /// | CORS | routes with CORS | answers preflights before any other filter can reject them |
 /// | rate limits | routes with limits of requests | many wrong guesses must not reach a service that checks credentials |
+/// | gRPC-Web | policies | services and backends get gRPC |
 /// | header mutation | routes with external authorization | only the service may set its headers |
 /// | external authorization | routes with it | nothing is done for requests that it rejects |
+/// | faults, then request bodies and header mutation | policies | only for requests that may pass |
+/// | bandwidth | policies | behind request bodies, which do not count what it delays |
 /// | header to metadata | routes with session persistence | reads the session, which the router balances by |
 /// | router | all | last: sends the request |
 ///
@@ -334,7 +341,8 @@ fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
         disabled: true,
         ..on(name, config)
     };
-    let authorization = |name: &str| off(name, pack_any(Composite::default()));
+    let place = |name: &str| off(name, pack_any(Composite::default()));
+    let layout = &context.options.layout;
     let headers = |name: &str| off(name, pack_any(HeaderMutationFilter::default()));
     let before_listeners = [
         headers(auth_headers::OF_LISTENERS),
@@ -347,12 +355,18 @@ fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
         ),
     ];
     let places = 0..VirtualHost::MAX_EXTERNAL_AUTHS;
-    let of_listeners = places.map(|place| authorization(&external_auth::of_listener(place)));
+    let of_listeners = places.map(|i| place(&external_auth::of_listener(i)));
     let of_routes = [
+        composite::in_file(shared_filters::RESPONSE, layout),
         off(cors::FILTER, pack_any(Cors::default())),
-        rate_limits::in_file(&context.options.layout),
+        composite::in_file(rate_limits::FILTER, layout),
+        place(request_filters::GRPC_WEB),
         headers(auth_headers::FILTER),
-        authorization(external_auth::FILTER),
+        place(external_auth::FILTER),
+        place(request_filters::FAULT),
+        place(request_filters::BODY),
+        place(request_filters::HEADERS),
+        composite::in_file(shared_filters::BANDWIDTH, layout),
         off(sessions::FILTER, pack_any(HeaderToMetadata::default())),
         on(
             "envoy.filters.http.router",

@@ -14,13 +14,39 @@ use sesame_proto::schema::{Cors, PathMatch, StringMatch, TextMatch, path_match, 
 use super::headers;
 use crate::wrappers;
 
+/// Media types of gRPC and of gRPC-Web, which Envoy's own match does not include.
+const GRPC_AND_WEB: &str = "application/grpc(-web(-text)?)?([+;].*)?";
+
+/// Protocols that a route is limited to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GrpcMatch {
+    /// All.
+    Any,
+    /// gRPC.
+    Grpc,
+    /// gRPC and gRPC-Web.
+    GrpcAndWeb,
+}
+
+impl GrpcMatch {
+    /// Returns the match of a route for gRPC, if `grpc` is true, for which gRPC-Web is translated, if
+    /// `web` is.
+    pub(crate) fn new(grpc: bool, web: bool) -> Self {
+        match (grpc, web) {
+            (false, _) => Self::Any,
+            (true, false) => Self::Grpc,
+            (true, true) => Self::GrpcAndWeb,
+        }
+    }
+}
+
 /// Returns a match as Envoy's message, or an error for a part that Envoy would reject.
 pub(crate) fn render(
     path: Option<&PathMatch>,
     method: &str,
     header_matches: &[StringMatch],
     query_params: &[StringMatch],
-    grpc: bool,
+    grpc: GrpcMatch,
 ) -> Result<RouteMatch, String> {
     let mut headers = Vec::with_capacity(header_matches.len() + usize::from(!method.is_empty()));
     if !method.is_empty() {
@@ -29,6 +55,9 @@ pub(crate) fn render(
     for StringMatch { name, kind } in header_matches {
         headers::check_name(name).map_err(|reason| format!("header match `{name}`: {reason}"))?;
         headers.push(header_match(name, kind.as_ref())?);
+    }
+    if grpc == GrpcMatch::GrpcAndWeb {
+        headers.push(header("content-type", wrappers::matching(GRPC_AND_WEB)));
     }
     let query_parameters = query_params
         .iter()
@@ -55,7 +84,7 @@ pub(crate) fn render(
         path_specifier: Some(self::path(path)?),
         headers,
         query_parameters,
-        grpc: grpc.then(GrpcRouteMatchOptions::default),
+        grpc: (grpc == GrpcMatch::Grpc).then(GrpcRouteMatchOptions::default),
         ..Default::default()
     })
 }

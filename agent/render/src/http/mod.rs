@@ -6,6 +6,7 @@
 mod answers;
 pub(crate) mod auth_headers;
 mod backend_rewrites;
+pub(crate) mod composite;
 mod cors;
 mod external_auth;
 mod forward;
@@ -18,8 +19,10 @@ mod paths;
 pub(crate) mod rate_limits;
 mod redirects;
 mod refusing;
+mod request_filters;
 mod retries;
 pub(crate) mod route_tables;
 mod routes;
 pub(crate) mod sessions;
+pub(crate) mod shared_filters;
 mod tracing;

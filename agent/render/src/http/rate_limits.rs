@@ -7,11 +7,9 @@
 //! A filter has one answer to refused requests. So the limits with the same answer are in a filter,
 //! and a route names the one to run.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use envoy_types::pb::envoy::config::core::v3::{
-    ExtensionConfigSource, RuntimeFractionalPercent, TypedExtensionConfig,
-};
+use envoy_types::pb::envoy::config::core::v3::{RuntimeFractionalPercent, TypedExtensionConfig};
 use envoy_types::pb::envoy::config::route::v3::rate_limit::Action;
 use envoy_types::pb::envoy::config::route::v3::rate_limit::action::{
     ActionSpecifier, GenericKey, QueryParameters, RemoteAddress, RequestHeaders,
@@ -20,26 +18,20 @@ use envoy_types::pb::envoy::config::route::v3::{RateLimit as OfRequest, route};
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::{
     LocalRateLimitDescriptor, rate_limit_descriptor::Entry,
 };
-use envoy_types::pb::envoy::extensions::filters::http::composite::v3::{
-    Composite, CompositePerRoute, ExecuteFilterAction, FilterChainConfiguration,
-};
 use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::LocalRateLimit;
-use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
-    HttpFilter, http_filter,
-};
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, HttpStatus, TokenBucket};
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
-use prost::{Message as _, Name as _};
+use prost::Message as _;
 use sesame_proto::digest::sha256;
-use sesame_proto::schema::{HeaderModifier, Port, RateLimit, RateLimitKey, rate_limit_key::Kind};
+use sesame_proto::schema::{HeaderModifier, RateLimit, RateLimitKey, rate_limit_key::Kind};
 
 use super::routes::RenderedRoute;
-use super::{external_auth, headers};
+use super::{composite, headers};
 use crate::context::RenderContext;
-use crate::layout::{XdsLayout, file_name};
+use crate::layout::file_name;
 use crate::rendered::{RenderProblems, Resource};
-use crate::{config_sources, wrappers};
+use crate::wrappers;
 
 /// The name of the filter, and the key of a route's configuration.
 pub(crate) const FILTER: &str = "rate_limits";
@@ -55,35 +47,12 @@ const REMEMBERED: usize = 65_536;
 /// Shortest and longest interval in milliseconds: Envoy's limit, and a year.
 const INTERVAL_MS: std::ops::RangeInclusive<u64> = 50..=366 * 24 * 3_600_000;
 
-/// Returns the filter, whose configuration is in a file. If Envoy cannot read that file, routes with
-/// limits answer 500, and others are served.
-pub(crate) fn in_file(layout: &XdsLayout) -> HttpFilter {
-    HttpFilter {
-        name: FILTER.to_owned(),
-        disabled: true,
-        config_type: Some(http_filter::ConfigType::ConfigDiscovery(
-            ExtensionConfigSource {
-                config_source: Some(config_sources::file(&layout.ecds(FILTER))),
-                type_urls: vec![Composite::type_url()],
-                ..Default::default()
-            },
-        )),
-        ..Default::default()
-    }
-}
-
-/// Returns the configuration of the filter for all limits of a snapshot, or `None` without an HTTP
-/// listener, which reads it.
+/// Returns the configuration of the filter for all limits of a snapshot.
 pub(crate) fn render(
-    ports: &[Port],
     all: &[RateLimit],
     context: &RenderContext<'_>,
     problems: &mut RenderProblems,
-) -> Option<Resource> {
-    let mut listeners = ports.iter().flat_map(|port| &port.listeners);
-    if !listeners.any(|listener| !listener.route_table.is_empty()) {
-        return None;
-    }
+) -> Resource {
     let usable = context.rate_limits;
     let without_requests = "requests that need it are answered with 500";
     for limit in all.iter().skip(usable.len()) {
@@ -103,32 +72,14 @@ pub(crate) fn render(
             of_answer.descriptors.push(bucket(limit));
         }
     }
-    let mut value = Vec::new();
-    for (answer, filter) in by_answer {
-        let chain = FilterChainConfiguration {
-            typed_config: vec![TypedExtensionConfig {
-                name: "envoy.filters.http.local_ratelimit".to_owned(),
-                typed_config: Some(pack_any(filter)),
-            }],
+    let filters = by_answer.into_iter().map(|(answer, filter)| {
+        let filter = TypedExtensionConfig {
+            name: "envoy.filters.http.local_ratelimit".to_owned(),
+            typed_config: Some(pack_any(filter)),
         };
-        // One entry at a time, because prost writes the entries of a map in random order.
-        let one = Composite {
-            named_filter_chains: HashMap::from([(answer, chain)]),
-            ..Default::default()
-        };
-        one.encode_raw(&mut value);
-    }
-    let config = TypedExtensionConfig {
-        name: FILTER.to_owned(),
-        typed_config: Some(Any {
-            type_url: Composite::type_url(),
-            value,
-        }),
-    };
-    Some(Resource {
-        name: FILTER.to_owned(),
-        bytes: config.encode_to_vec().into(),
-    })
+        (answer, vec![filter])
+    });
+    composite::file(FILTER, filters)
 }
 
 /// Returns the name of the filter with a limit's answer.
@@ -278,15 +229,9 @@ pub(crate) fn of_route(names: &[String], all: &[RateLimit]) -> Result<CountedReq
             "limit of requests `{first}` and another one of the route have different answers"
         ));
     };
-    let action = ExecuteFilterAction {
-        filter_chain_name: answer.clone(),
-        ..Default::default()
-    };
     Ok(CountedRequests {
         limits,
-        config: Some(pack_any(CompositePerRoute {
-            matcher: Some(external_auth::always(action)),
-        })),
+        config: Some(composite::named(answer)),
     })
 }
 

@@ -42,17 +42,18 @@ pub(crate) fn refused(route: &Route) -> RenderedRoute {
     }
 }
 
-/// Returns true if a route has external authorization, or exists to refuse requests.
+/// Returns true if a route has external authorization or filters, or exists to refuse requests.
 fn protects(route: &Route) -> bool {
     let answers = matches!(route.action, Some(Action::DirectResponse(_)) | None);
-    answers || route.external_auth.is_some()
+    answers || route.external_auth.is_some() || route.filters.is_some()
 }
 
 /// Returns the route's match without its expressions, and without the parts that Envoy would
 /// reject.
 fn widened(route: &Route) -> RouteMatch {
     let part = |path: Option<&PathMatch>, method: &str, headers: &[_], query: &[_]| {
-        matches::render(path, method, headers, query, route.grpc).ok()
+        let grpc = matches::GrpcMatch::new(route.grpc, true);
+        matches::render(path, method, headers, query, grpc).ok()
     };
     let fixed = match route.path.as_ref().and_then(|path| path.kind.as_ref()) {
         Some(PathKind::Regex(pattern)) => Some(PathMatch {

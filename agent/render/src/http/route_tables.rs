@@ -3,7 +3,7 @@
 //! A table may hold ten thousand routes. Each is encoded and dropped at once: protobuf lets a repeated
 //! field be appended to an encoded message, so the whole is never in memory in its unencoded form.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use envoy_types::pb::envoy::config::route::v3::{
     Route as EnvoyRoute, RouteConfiguration, RouteMatch, VirtualHost as EnvoyVirtualHost,
@@ -14,13 +14,16 @@ use prost::{DecodeError, Message as _};
 use sesame_proto::encoded::EncodedTable;
 use sesame_proto::expressions::{self, MOST_OF_VIRTUAL_HOST};
 use sesame_proto::refusal;
-use sesame_proto::schema::{ExternalAuth, Route, RouteTable, VirtualHost};
+use sesame_proto::schema::{ExternalAuth, RequestFilters, Route, RouteTable, VirtualHost};
 use sesame_proto::sizes::{self, MOST_OF_GATEWAY, in_words};
 use sesame_proto::wire::append;
 
 use super::answers::answer;
 use super::routes::{self, HostOfRoutes, RenderedRoute};
-use super::{auth_headers, cors, external_auth, headers, rate_limits, refusing, retries, sessions};
+use super::{
+    auth_headers, composite, cors, external_auth, headers, rate_limits, refusing, request_filters,
+    retries, sessions,
+};
 use crate::context::RenderContext;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
@@ -206,18 +209,19 @@ pub(crate) fn render_host(
         domain,
         routes,
         external_auth,
+        filters,
     } = virtual_host;
     encode_into(&without_routes(domain, context), host);
     let mut route = Vec::new();
-    let filters = listener_filters(external_auth, context);
     let object = routes.first().map_or(domain, |route| &route.name);
+    let rendered = filters_of_host(object, external_auth, filters.as_ref(), context);
     let consequence = "all requests of its virtual host are answered with 500";
-    let Some(filters) = problems.value(object, filters, consequence) else {
+    let Some(rendered) = problems.value(object, rendered, consequence) else {
         encode_into(&answering(domain, refusal::HTTP), &mut route);
         append(ROUTES, &route, host);
         return;
     };
-    for (filter, config) in filters {
+    for (filter, config) in rendered {
         // One entry at a time, because prost writes the entries of a map in random order.
         encode_into(
             &EnvoyVirtualHost {
@@ -231,6 +235,7 @@ pub(crate) fn render_host(
     let of_routes = HostOfRoutes {
         domain,
         https: table.starts_with(HTTPS_TABLES),
+        filters: filters.as_ref(),
     };
     for it in routes {
         // Counted before rendering, because the snapshot's size is not trusted.
@@ -259,9 +264,9 @@ pub(crate) fn render_host(
             append(ROUTES, &route, host);
         }
     }
-    if !external_auth.is_empty() {
-        // Envoy authorizes only requests with a route, so any client could find out which requests
-        // have none.
+    // Envoy filters only requests with a route: a missing one would have no error page, and clients
+    // could find out which requests need no authorization.
+    if !external_auth.is_empty() || filters.is_some() {
         route.clear();
         encode_into(&answering(domain, 404), &mut route);
         append(ROUTES, &route, host);
@@ -323,12 +328,28 @@ fn encode_route(rendered: RenderedRoute, bytes: &mut Vec<u8>) {
 }
 
 /// Returns the filter configuration of a virtual host by filter name.
+fn filters_of_host(
+    object: &str,
+    external_auth: &[ExternalAuth],
+    filters: Option<&RequestFilters>,
+    context: &RenderContext<'_>,
+) -> Result<BTreeMap<String, Any>, String> {
+    let mut all = listener_filters(external_auth, context)?;
+    if let Some(filters) = filters {
+        let rendered = request_filters::render(object, filters, context)?;
+        let rendered = rendered.into_iter();
+        all.extend(rendered.map(|(place, config)| (place.to_owned(), config)));
+    }
+    Ok(all)
+}
+
+/// Returns the filters of listeners.
 fn listener_filters(
     external_auth: &[ExternalAuth],
     context: &RenderContext<'_>,
-) -> Result<Vec<(String, Any)>, String> {
+) -> Result<BTreeMap<String, Any>, String> {
     if external_auth.is_empty() {
-        return Ok(Vec::new());
+        return Ok(BTreeMap::new());
     }
     let (count, most) = (external_auth.len(), VirtualHost::MAX_EXTERNAL_AUTHS);
     if count > most {
@@ -336,24 +357,25 @@ fn listener_filters(
             "its listener has {count} authorizations; at most {most} are allowed"
         ));
     }
-    let mut filters = Vec::new();
+    let mut filters = BTreeMap::new();
     for (place, auth) in external_auth.iter().enumerate() {
         let config = external_auth::before_routes(auth, context)?;
-        filters.push((external_auth::of_listener(place), config));
+        filters.insert(external_auth::of_listener(place), config);
     }
     if let Some(config) = auth_headers::render(external_auth) {
-        filters.push((auth_headers::OF_LISTENERS.to_owned(), config));
-        filters.push((auth_headers::REROUTE.to_owned(), auth_headers::reroute()));
+        filters.insert(auth_headers::OF_LISTENERS.to_owned(), config);
+        filters.insert(auth_headers::REROUTE.to_owned(), auth_headers::reroute());
     }
     // Envoy decides which filters run by a request's first route, but headers set by services may
     // lead to another one. So these filters run for every route, and do nothing without a route
     // configuration.
+    let places = request_filters::ALL.into_iter();
+    let places = places.chain([rate_limits::FILTER, external_auth::FILTER]);
+    filters.extend(places.map(|place| (place.to_owned(), composite::idle())));
     filters.extend(
         [
             (cors::FILTER, cors::idle()),
-            (rate_limits::FILTER, external_auth::idle()),
             (auth_headers::FILTER, auth_headers::idle()),
-            (external_auth::FILTER, external_auth::idle()),
             (sessions::FILTER, sessions::idle()),
         ]
         .map(|(filter, config)| (filter.to_owned(), config)),

@@ -9,14 +9,17 @@ use std::collections::BTreeMap;
 use envoy_types::pb::envoy::config::route::v3::{Route as EnvoyRoute, RouteMatch, route};
 use envoy_types::pb::google::protobuf::Any;
 use sesame_proto::refusal;
-use sesame_proto::schema::{Cors, Route, route::Action};
+use sesame_proto::schema::{Cors, RequestFilters, Route, route::Action};
 
 use super::answers::{answer, direct};
 use super::backend_rewrites::RequestPart;
 use super::forward::{self, changes_request};
 use super::headers::{self, HeaderChanges};
 use super::sessions::{self, SessionParts};
-use super::{auth_headers, cors, external_auth, matches, rate_limits, redirects, refusing};
+use super::{
+    auth_headers, composite, cors, external_auth, matches, rate_limits, redirects, refusing,
+    request_filters,
+};
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 
@@ -33,6 +36,22 @@ pub(crate) struct HostOfRoutes<'h> {
     pub(crate) domain: &'h str,
     /// True if the listener is HTTPS.
     pub(crate) https: bool,
+    /// Filters of routes that have none.
+    pub(crate) filters: Option<&'h RequestFilters>,
+}
+
+impl HostOfRoutes<'_> {
+    /// Returns true if gRPC-Web is translated for a route with these filters.
+    fn translates_grpc_web(&self, own: Option<&RequestFilters>) -> bool {
+        own.or(self.filters).is_some_and(|it| it.grpc_web)
+    }
+
+    /// Returns configurations that disable the virtual host's filters.
+    fn replaced_filters(&self) -> impl Iterator<Item = (&'static str, Any)> {
+        let places = request_filters::ALL.into_iter();
+        let places = places.filter(|_| self.filters.is_some());
+        places.map(|place| (place, composite::idle()))
+    }
 }
 
 /// Returns the Envoy routes of a route in a virtual host, in order. Usually there is one; it is
@@ -56,8 +75,10 @@ pub(crate) fn render(
         grpc,
         external_auth,
         rate_limits,
+        filters: own_filters,
     } = route;
-    let route_match = matches::render(path.as_ref(), method, headers, query_params, *grpc);
+    let grpc = matches::GrpcMatch::new(*grpc, host.translates_grpc_web(own_filters.as_deref()));
+    let route_match = matches::render(path.as_ref(), method, headers, query_params, grpc);
     let consequence = refusing::consequence(route);
     let Some(route_match) = problems.value(name, route_match, consequence) else {
         return Vec::new();
@@ -75,6 +96,11 @@ pub(crate) fn render(
         filters.extend(headers.map(|config| (auth_headers::FILTER, config)));
         Ok(())
     });
+    let own_filters = own_filters.as_deref().map_or(Ok(()), |own| {
+        filters.extend(host.replaced_filters());
+        filters.extend(request_filters::render(name, own, context)?);
+        Ok(())
+    });
     let rule_request = take_for_backends(action.as_ref(), &mut request);
     let frame = RouteFrame {
         route,
@@ -85,6 +111,7 @@ pub(crate) fn render(
     };
     let routes = authorized
         .unwrap_or(Ok(()))
+        .and(own_filters)
         .and_then(|()| rate_limits::of_route(rate_limits, context.rate_limits))
         .and_then(|limits| {
             let mut routes = frame.routes(host, &rule_request, context, problems)?;

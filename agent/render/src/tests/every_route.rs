@@ -1,14 +1,14 @@
 //! Routes that use every field.
 
 use sesame_proto::schema::{
-    Cors, CorsOrigin, DirectResponse, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward,
-    Header, HeaderModifier, HeaderPart, InternalRedirect, Mirror, PathMatch, PathModifier,
-    Redirect, Retry, Route, SessionPersistence, StringMatch, TextMatch, UrlRewrite,
+    Cors, CorsOrigin, DirectResponse, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Fault,
+    Forward, Header, HeaderModifier, HeaderPart, InternalRedirect, Mirror, PathMatch, PathModifier,
+    Redirect, RequestFilters, Retry, Route, SessionPersistence, StringMatch, TextMatch, UrlRewrite,
     WeightedBackend, cors_origin, external_auth, header_part, internal_redirect, path_match,
     path_modifier, route::Action, session_persistence, string_match, text_match::Operator,
 };
 
-use super::everything::EVERY_CLIENT;
+use super::everything::{EVERY_BYTE, EVERY_CLIENT, EVERY_RESPONSE};
 use super::parts::{API, WEB, forward, header, route, to};
 
 pub(super) fn every_route() -> Vec<Route> {
@@ -124,6 +124,21 @@ pub(super) fn every_route() -> Vec<Route> {
                 max_body_bytes: 1024,
             })),
             rate_limits: vec![EVERY_CLIENT.into()],
+            filters: Some(Box::new(RequestFilters {
+                max_body_bytes: 1024,
+                request_headers: modifier("100%"),
+                response_headers: modifier(""),
+                grpc_web: true,
+                fault: Some(Fault {
+                    delay_ms: 1,
+                    delay_percent: 1,
+                    abort_status: 503,
+                    abort_percent: 100,
+                }),
+                response: EVERY_RESPONSE.into(),
+                bandwidth: EVERY_BYTE.into(),
+                policies: vec!["TrafficPolicy/ns/every".into()],
+            })),
         },
         Route {
             path: Some(PathMatch {

@@ -12,9 +12,14 @@ use sesame_proto::tls_parameters::CIPHER_SUITES;
 use super::backend_settings::{balancer, breaker, connections, health_check, outlier};
 use super::every_route::every_route;
 use super::parts::{API, WEB, header, key_pair, pem, to};
+use super::shared_filters::every_shared_filter;
 
 /// A limit with every field.
 pub(crate) const EVERY_CLIENT: &str = "HTTPProxy/ns/a/routes/0/rateLimit";
+
+/// Shared filters with every field.
+pub(crate) const EVERY_BYTE: &str = "TrafficPolicy/ns/every/bandwidth";
+pub(crate) const EVERY_RESPONSE: &str = "TrafficPolicy/ns/every/response";
 
 /// TLS termination with every parameter set.
 pub(crate) fn parameters() -> TlsTermination {
@@ -298,6 +303,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
                 ..RateLimit::default()
             },
         ],
+        shared_filters: every_shared_filter(),
     };
     (snapshot, keys)
 }

@@ -18,11 +18,12 @@ use sesame_proto::schema::{
 };
 
 use super::envoy::{envoy, validate};
+use super::hostile_filters::{filters, shared_filter};
 use super::parts::options;
 use crate::{render, static_bootstrap};
 
 /// Mostly short, with special characters.
-fn text() -> impl Strategy<Value = String> {
+pub(super) fn text() -> impl Strategy<Value = String> {
     let part = prop::sample::select(vec![
         "a", "B", "/", "//", "*", ".", "%", "\\", "\\1", "?", "#", ":", "_", "-", " ", "\n", "\0",
         "é", "{", "$", "host", "..", "%%", "@", "\u{7f}", "'", "\"",
@@ -57,7 +58,7 @@ const FRAMING: &[&str] = &[
     "content_length",
 ];
 
-fn modifier() -> impl Strategy<Value = HeaderModifier> {
+pub(super) fn modifier() -> impl Strategy<Value = HeaderModifier> {
     let part = prop_oneof![
         text().prop_map(header_part::Kind::Literal),
         (0..40).prop_map(header_part::Kind::Fact),
@@ -248,11 +249,24 @@ fn route(names: Vec<String>) -> impl Strategy<Value = Route> {
         prop::option::of(cors),
         any::<bool>(),
         prop::option::of(external_auth_of(names)),
+        prop::option::of(filters()),
     )
         .prop_map(
-            |(name, path, method, (header, query), action, headers, cors, grpc, external_auth)| {
+            |(
+                name,
+                path,
+                method,
+                (header, query),
+                action,
+                headers,
+                cors,
+                grpc,
+                external_auth,
+                filters,
+            )| {
                 Route {
                     external_auth: external_auth.map(Box::new),
+                    filters: filters.map(Box::new),
                     // As often missing as not.
                     rate_limits: vec![method.clone()],
                     name,
@@ -286,144 +300,152 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                     text(),
                     prop::collection::vec(route(names.clone()), 0..3),
                     prop::collection::vec(external_auth_of(names.clone()), 0..3),
+                    prop::option::of(filters()),
                 ),
                 0..3,
             ),
             prop::collection::vec((text(), any::<u32>()), 0..3),
             Just(names),
+            prop::collection::vec(shared_filter(), 0..3),
         )
-            .prop_map(|(ports, hosts, endpoints, names)| Snapshot {
-                ports: ports
-                    .into_iter()
-                    .chain([(
-                        0,
-                        80,
-                        ("http".into(), String::new(), 0, vec![], "http".into()),
-                    )])
-                    .map(
-                        |(transport, port, (name, hostname, protocol, hostnames, route))| Port {
-                            transport,
-                            port: port % 70_000,
-                            inside: port % 66_000,
-                            listeners: vec![Listener {
-                                name: name.clone(),
-                                protocol,
-                                hostname,
-                                route_table: "table".into(),
-                                tls: None,
-                                l4_routes: vec![L4Route {
-                                    name: route,
-                                    hostnames,
-                                    backends: names
-                                        .iter()
-                                        .map(|backend| WeightedBackend {
-                                            backend: backend.clone(),
-                                            weight: port,
-                                            ..Default::default()
-                                        })
-                                        .collect(),
-                                }],
-                            }],
-                        },
-                    )
-                    .collect(),
-                route_tables: vec![RouteTable {
-                    name: "table".into(),
-                    virtual_hosts: hosts
+            .prop_map(
+                |(ports, hosts, endpoints, names, shared_filters)| Snapshot {
+                    shared_filters,
+                    ports: ports
                         .into_iter()
-                        .map(|(domain, routes, external_auth)| VirtualHost {
-                            domain,
-                            routes,
-                            external_auth,
-                        })
+                        .chain([(
+                            0,
+                            80,
+                            ("http".into(), String::new(), 0, vec![], "http".into()),
+                        )])
+                        .map(
+                            |(transport, port, (name, hostname, protocol, hostnames, route))| {
+                                Port {
+                                    transport,
+                                    port: port % 70_000,
+                                    inside: port % 66_000,
+                                    listeners: vec![Listener {
+                                        name: name.clone(),
+                                        protocol,
+                                        hostname,
+                                        route_table: "table".into(),
+                                        tls: None,
+                                        l4_routes: vec![L4Route {
+                                            name: route,
+                                            hostnames,
+                                            backends: names
+                                                .iter()
+                                                .map(|backend| WeightedBackend {
+                                                    backend: backend.clone(),
+                                                    weight: port,
+                                                    ..Default::default()
+                                                })
+                                                .collect(),
+                                        }],
+                                    }],
+                                }
+                            },
+                        )
                         .collect(),
-                }],
-                backends: names
-                    .iter()
-                    .map(|name| Backend {
-                        name: name.clone(),
-                        endpoints: name.clone(),
-                        protocol: AppProtocol::Http1.into(),
-                        tls: None,
-                        session_key: b"key".to_vec(),
-                        idle_timeout_ms: Some(u64::MAX),
-                        load_balancer: Some(Box::new(LoadBalancer {
-                            strategy: 3,
-                            slow_start: Some(SlowStart {
-                                window_ms: u64::MAX,
-                                aggression_per_mille: u32::MAX,
-                                min_weight_percent: u32::MAX,
-                            }),
-                            hash_policies: vec![HashPolicy {
-                                kind: Some(hash_policy::Kind::Header(name.clone())),
-                                terminal: true,
-                            }],
-                        })),
-                        health_check: Some(Box::new(HealthCheck {
-                            kind: Some(health_check::Kind::GrpcService(name.clone())),
-                            interval_ms: u64::MAX,
-                            timeout_ms: u64::MAX,
-                            healthy_threshold: u32::MAX,
-                            unhealthy_threshold: 0,
-                        })),
-                        outlier: Some(Box::new(OutlierDetection {
-                            consecutive_5xx: u32::MAX,
-                            consecutive_gateway_errors: u32::MAX,
-                            interval_ms: u64::MAX,
-                            base_ejection_ms: u64::MAX,
-                            max_ejection_percent: u32::MAX,
-                        })),
-                        breaker: Some(Box::new(CircuitBreaker {
-                            max_connections: u32::MAX,
-                            max_pending_requests: u32::MAX,
-                            max_requests: u32::MAX,
-                            max_retries: u32::MAX,
-                            max_connections_per_endpoint: u32::MAX,
-                            retry_budget: Some(RetryBudget {
-                                percent: u32::MAX,
-                                min_retries: u32::MAX,
-                            }),
-                        })),
-                        connections: Some(Box::new(BackendConnections {
-                            connect_timeout_ms: u64::MAX,
-                            max_duration_ms: u64::MAX,
-                            max_requests: u32::MAX,
-                            keepalive: Some(Keepalive {
-                                idle_seconds: u32::MAX,
-                                interval_seconds: 0,
-                                probes: u32::MAX,
-                            }),
-                            proxy_protocol: 77,
-                        })),
-                        panic_percent: Some(u32::MAX),
-                    })
-                    .collect(),
-                endpoints: names
-                    .iter()
-                    .map(|name| EndpointSet {
-                        name: name.clone(),
-                        endpoints: endpoints
-                            .iter()
-                            .map(|(address, port)| Endpoint {
-                                address: address.clone(),
-                                port: *port,
+                    route_tables: vec![RouteTable {
+                        name: "table".into(),
+                        virtual_hosts: hosts
+                            .into_iter()
+                            .map(|(domain, routes, external_auth, filters)| VirtualHost {
+                                domain,
+                                routes,
+                                external_auth,
+                                filters,
                             })
                             .collect(),
-                    })
-                    .collect(),
-                edge: Some(Edge {
-                    escaped_slashes: 77,
-                    header_underscores: -1,
-                    request_timeout_ms: Some(u64::MAX),
-                    stream_idle_timeout_ms: Some(u64::MAX),
-                    tls_handshake_timeout_ms: Some(u64::MAX),
-                    udp_session_timeout_ms: Some(0),
-                    max_request_headers_kib: Some(u32::MAX),
-                    max_request_headers: Some(0),
+                    }],
+                    backends: names
+                        .iter()
+                        .map(|name| Backend {
+                            name: name.clone(),
+                            endpoints: name.clone(),
+                            protocol: AppProtocol::Http1.into(),
+                            tls: None,
+                            session_key: b"key".to_vec(),
+                            idle_timeout_ms: Some(u64::MAX),
+                            load_balancer: Some(Box::new(LoadBalancer {
+                                strategy: 3,
+                                slow_start: Some(SlowStart {
+                                    window_ms: u64::MAX,
+                                    aggression_per_mille: u32::MAX,
+                                    min_weight_percent: u32::MAX,
+                                }),
+                                hash_policies: vec![HashPolicy {
+                                    kind: Some(hash_policy::Kind::Header(name.clone())),
+                                    terminal: true,
+                                }],
+                            })),
+                            health_check: Some(Box::new(HealthCheck {
+                                kind: Some(health_check::Kind::GrpcService(name.clone())),
+                                interval_ms: u64::MAX,
+                                timeout_ms: u64::MAX,
+                                healthy_threshold: u32::MAX,
+                                unhealthy_threshold: 0,
+                            })),
+                            outlier: Some(Box::new(OutlierDetection {
+                                consecutive_5xx: u32::MAX,
+                                consecutive_gateway_errors: u32::MAX,
+                                interval_ms: u64::MAX,
+                                base_ejection_ms: u64::MAX,
+                                max_ejection_percent: u32::MAX,
+                            })),
+                            breaker: Some(Box::new(CircuitBreaker {
+                                max_connections: u32::MAX,
+                                max_pending_requests: u32::MAX,
+                                max_requests: u32::MAX,
+                                max_retries: u32::MAX,
+                                max_connections_per_endpoint: u32::MAX,
+                                retry_budget: Some(RetryBudget {
+                                    percent: u32::MAX,
+                                    min_retries: u32::MAX,
+                                }),
+                            })),
+                            connections: Some(Box::new(BackendConnections {
+                                connect_timeout_ms: u64::MAX,
+                                max_duration_ms: u64::MAX,
+                                max_requests: u32::MAX,
+                                keepalive: Some(Keepalive {
+                                    idle_seconds: u32::MAX,
+                                    interval_seconds: 0,
+                                    probes: u32::MAX,
+                                }),
+                                proxy_protocol: 77,
+                            })),
+                            panic_percent: Some(u32::MAX),
+                        })
+                        .collect(),
+                    endpoints: names
+                        .iter()
+                        .map(|name| EndpointSet {
+                            name: name.clone(),
+                            endpoints: endpoints
+                                .iter()
+                                .map(|(address, port)| Endpoint {
+                                    address: address.clone(),
+                                    port: *port,
+                                })
+                                .collect(),
+                        })
+                        .collect(),
+                    edge: Some(Edge {
+                        escaped_slashes: 77,
+                        header_underscores: -1,
+                        request_timeout_ms: Some(u64::MAX),
+                        stream_idle_timeout_ms: Some(u64::MAX),
+                        tls_handshake_timeout_ms: Some(u64::MAX),
+                        udp_session_timeout_ms: Some(0),
+                        max_request_headers_kib: Some(u32::MAX),
+                        max_request_headers: Some(0),
+                        ..Default::default()
+                    }),
                     ..Default::default()
-                }),
-                ..Default::default()
-            })
+                },
+            )
     })
 }
 

@@ -37,7 +37,12 @@ fn printed(route: Route, limits: Vec<RateLimit>) -> (Value, Value, usize) {
     let rendered = render(&snapshot, &keys, &options());
     let printed = dump::resources(&rendered, dump::Redact::PrivateKeys).unwrap();
     let route = &printed["routes"][0]["virtual_hosts"][0]["routes"][0];
-    let filter = printed["filters"][0]["typed_config"].clone();
+    let filters = printed["filters"].as_array().unwrap();
+    let filter = filters
+        .iter()
+        .find(|it| it["name"] == "rate_limits")
+        .unwrap();
+    let filter = filter["typed_config"].clone();
     let of_limits = |problem: &&RenderProblem| problem.message.contains("limit");
     let problems = rendered.problems.iter().filter(of_limits).count();
     (filter, route.clone(), problems)

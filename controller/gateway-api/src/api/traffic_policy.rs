@@ -3,13 +3,17 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{LimitPeriod, Object, PolicyTargetRef, RequestKey};
+use super::{
+    BandwidthLimit, ErrorPage, HeaderChanges, InjectedFault, LimitPeriod, Object, PolicyTargetRef,
+    RequestBody, RequestKey, ResponseCompression,
+};
 
 /// `TrafficPolicy` v1alpha1.
 pub type TrafficPolicy = Object<TrafficPolicySpec>;
 
-/// Limits and defaults for requests. The limits of all policies above a rule add up. Of the other
-/// fields, the policy nearest to the rule decides on each, and fields of the rule itself precede.
+/// Limits and defaults for requests. The limits of all policies above a rule add up: `rateLimits`,
+/// `requestBody` and `bandwidth`. Of the other fields, the policy nearest to the rule decides on
+/// each, and fields of the rule itself precede.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TrafficPolicySpec {
@@ -28,6 +32,31 @@ pub struct TrafficPolicySpec {
     /// Retries of rules that set none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<DefaultRetry>,
+    /// Limit of request bodies. It does not apply to GRPCRoutes, whose requests are streams. If it is
+    /// invalid, the targets answer all requests with 500.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_body: Option<RequestBody>,
+    /// Limit of bandwidth. If it is invalid, the targets answer all requests with 500.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<BandwidthLimit>,
+    /// Compression of responses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression: Option<ResponseCompression>,
+    /// Pages instead of responses; the first one for a status applies. They have no other headers. An
+    /// empty list disables pages of wider policies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8))]
+    pub error_pages: Option<Vec<ErrorPage>>,
+    /// Changes of headers. If they are invalid, the targets answer all requests with 500, because a
+    /// removed header may protect something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub headers: Option<HeaderChanges>,
+    /// True to translate gRPC-Web to gRPC. Matches of GRPCRoutes then include gRPC-Web.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grpc_web: Option<bool>,
+    /// Deliberate faults, to try how clients bear them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<InjectedFault>,
 }
 
 /// Limit of requests. Each gateway host counts for itself, and each of its ports separately.

@@ -18,7 +18,7 @@ const OF_CONNECTION: [&str; 6] = [
 ];
 
 /// A request as routes see it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Compared {
     pub(super) scheme: UrlScheme,
     pub(super) method: String,
@@ -33,6 +33,8 @@ pub(super) struct Compared {
     pub(super) query: String,
     pub(super) headers: Vec<HeaderField>,
     pub(super) grpc: bool,
+    /// True for gRPC-Web, which some routes translate to gRPC.
+    pub(super) grpc_web: bool,
 }
 
 /// A request before any route is tried.
@@ -121,12 +123,21 @@ pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
                 query: query.to_owned(),
                 headers,
                 grpc: is_grpc(request),
+                grpc_web: is_grpc_web(request),
             })
         }
     }
 }
 
 impl Compared {
+    /// Returns the request for routes that translate gRPC-Web.
+    pub(super) fn translated(&self) -> Self {
+        Self {
+            grpc: true,
+            ..self.clone()
+        }
+    }
+
     /// Returns the value of a header; `name` may have upper case.
     pub(super) fn header(&self, name: &str) -> HeaderValue {
         let name = name.to_ascii_lowercase();
@@ -214,10 +225,21 @@ fn grpc_status(status: u32) -> u32 {
 
 /// Returns true for a gRPC request by Envoy's definition, which excludes gRPC-Web.
 fn is_grpc(request: &ExplainRequest) -> bool {
+    grpc_subtype(request).is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
+}
+
+fn is_grpc_web(request: &ExplainRequest) -> bool {
+    grpc_subtype(request)
+        .and_then(|rest| rest.strip_prefix("-web"))
+        .map(|rest| rest.strip_prefix("-text").unwrap_or(rest))
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']))
+}
+
+/// Returns the rest of a media type that starts like gRPC's.
+fn grpc_subtype(request: &ExplainRequest) -> Option<&str> {
     let mut headers = request.headers.iter();
-    let content_type = headers.find(|it| it.name == "content-type");
-    let subtype = content_type.and_then(|it| it.value.strip_prefix("application/grpc"));
-    subtype.is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
+    let content_type = headers.find(|it| it.name == "content-type")?;
+    content_type.value.strip_prefix("application/grpc")
 }
 
 /// Returns true for a header that requests an upgrade which is forwarded. Envoy ignores all others.

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use sesame_proto::expressions::is_of_origins;
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{
-    Cors, CorsOrigin, ExternalAuth, HeaderModifier, Mirror, Route, SessionPersistence, UrlRewrite,
-    cors_origin, session_persistence,
+    Cors, CorsOrigin, ExternalAuth, Fault, HeaderModifier, Mirror, RequestFilters, Route,
+    SessionPersistence, UrlRewrite, cors_origin, session_persistence,
 };
 
 use super::compared::{Compared, HeaderValue};
@@ -67,6 +67,69 @@ pub(super) fn of(
     }
     filters.extend(response_changes(route.response_headers.as_deref()));
     filters
+}
+
+/// Returns the effects of the filters that policies decide, each with its policies.
+pub(super) fn of_policies(filters: &RequestFilters) -> Vec<ExplainedFilter> {
+    let RequestFilters {
+        max_body_bytes,
+        request_headers,
+        response_headers,
+        grpc_web,
+        fault,
+        response,
+        bandwidth,
+        policies,
+    } = filters;
+    let mut effects = Vec::new();
+    if !bandwidth.is_empty() {
+        effects.push(("Bandwidth", format!("{bandwidth} limits bytes per second")));
+    }
+    if !response.is_empty() {
+        let effect =
+            format!("{response} may compress the response or replace it with an error page");
+        effects.push(("Response", effect));
+    }
+    if *grpc_web {
+        effects.push(("GRPCWeb", "gRPC-Web is translated to gRPC".to_owned()));
+    }
+    if let Some(fault) = fault {
+        effects.push(("Fault", injected(*fault)));
+    }
+    if *max_body_bytes > 0 {
+        let effect = format!("bodies of more than {max_body_bytes} bytes get 413");
+        effects.push(("RequestBody", effect));
+    }
+    let changes = [
+        request_changes(request_headers.as_ref(), None),
+        response_changes(response_headers.as_ref()),
+    ];
+    let by = policies.join(", ");
+    let effects = effects.into_iter();
+    let effects = effects.map(|(name, effect)| filter(name, effect));
+    let effects = effects.chain(changes.into_iter().flatten());
+    let effects = effects.map(|it| ExplainedFilter {
+        effect: format!("{} (by {by})", it.effect),
+        ..it
+    });
+    effects.collect()
+}
+
+fn injected(fault: Fault) -> String {
+    let Fault {
+        delay_ms,
+        delay_percent,
+        abort_status,
+        abort_percent,
+    } = fault;
+    let mut parts = Vec::new();
+    if delay_ms > 0 {
+        parts.push(format!("{delay_percent} % of requests wait {delay_ms} ms"));
+    }
+    if abort_status > 0 {
+        parts.push(format!("{abort_percent} % get {abort_status}"));
+    }
+    parts.join(", ")
 }
 
 /// Returns the effect of an authorization.

@@ -42,8 +42,7 @@ mod tests {
                 .iter()
                 .map(|domain| VirtualHost {
                     domain: (*domain).to_owned(),
-                    routes: Vec::new(),
-                    external_auth: Vec::new(),
+                    ..VirtualHost::default()
                 })
                 .collect(),
         };

@@ -123,7 +123,9 @@ impl<'s> Explainer<'s> {
             let (snapshot, expressions) = (self.snapshot, &mut self.expressions);
             let domain = &host.domain;
             answer::explain(snapshot, domain, winner, compared, expressions, explanation);
+            let filters = winner.route.filters.as_deref().or(host.filters.as_ref());
             let before = host.external_auth.iter().map(effects::authorized);
+            let before = before.chain(filters.into_iter().flat_map(effects::of_policies));
             explanation.filters.splice(..0, before);
             return;
         }

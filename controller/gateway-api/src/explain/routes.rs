@@ -39,7 +39,12 @@ pub(super) fn try_all<'h>(
     let mut winner: Option<Taker<'h>> = None;
     let mut candidates = CandidateList::default();
     let mut cost = 0_u64;
+    let translated = request.grpc_web.then(|| request.translated());
     for route in &host.routes {
+        let filters = route.filters.as_deref().or(host.filters.as_ref());
+        let translated = translated.as_ref();
+        let translated = translated.filter(|_| filters.is_some_and(|it| it.grpc_web));
+        let request = translated.unwrap_or(request);
         let (taken, reasons) = match left_out(route, &mut cost) {
             Some(reason) => (None, vec![reason]),
             None => compare(snapshot, route, request, expressions),

@@ -2,7 +2,9 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
-use sesame_gateway_api::api::{GATEWAY_GROUP, TrafficPolicySpec};
+use sesame_gateway_api::api::{
+    CompressionType, ErrorPageSource, GATEWAY_GROUP, HeaderFact, TrafficPolicySpec,
+};
 
 use super::policy::{definition, inherited, status};
 use super::schema;
@@ -31,11 +33,25 @@ pub fn traffic_policy_definition() -> Result<CustomResourceDefinition, serde_jso
     Ok(inherited(definition))
 }
 
+/// Fields of the specification, of which one must be set.
+const SECTIONS: [&str; 10] = [
+    "rateLimits",
+    "requestBody",
+    "bandwidth",
+    "timeouts",
+    "retry",
+    "compression",
+    "errorPages",
+    "headers",
+    "grpcWeb",
+    "fault",
+];
+
 fn specification() -> Value {
     let mut schema = schema::of::<TrafficPolicySpec>();
     schema["x-kubernetes-validations"] = json!([{
-        "rule": "has(self.rateLimits) || has(self.timeouts) || has(self.retry)",
-        "message": "expected rateLimits, timeouts or retry",
+        "rule": SECTIONS.map(|section| format!("has(self.{section})")).join(" || "),
+        "message": format!("expected one of {}", SECTIONS.join(", ")),
     }]);
     let fields = &mut schema["properties"];
     fields["targetRefs"]["items"]["x-kubernetes-validations"] = json!([{
@@ -50,5 +66,26 @@ fn specification() -> Value {
     let key = &mut limits["items"]["properties"]["keys"]["items"];
     schema::check_request_key(key);
     key["properties"]["type"]["enum"] = json!(["ClientAddress", "Header", "QueryParameter"]);
+    fields["fault"]["x-kubernetes-validations"] = json!([{
+        "rule": "has(self.delay) || has(self.abort)",
+        "message": "expected delay or abort",
+    }]);
+    fields["bandwidth"]["x-kubernetes-validations"] = json!([{
+        "rule": "has(self.request) || has(self.response)",
+        "message": "expected request or response",
+    }]);
+    fields["compression"]["properties"]["types"]["items"]["enum"] = json!(CompressionType::WORDS);
+    fields["errorPages"]["items"]["properties"]["source"]["enum"] = json!(ErrorPageSource::WORDS);
+    for direction in ["request", "response"] {
+        for list in ["set", "add"] {
+            let headers = &mut fields["headers"]["properties"][direction]["properties"][list];
+            let header = &mut headers["items"];
+            header["properties"]["valueFrom"]["enum"] = json!(HeaderFact::WORDS);
+            header["x-kubernetes-validations"] = json!([{
+                "rule": "has(self.value) != has(self.valueFrom)",
+                "message": "expected value or valueFrom",
+            }]);
+        }
+    }
     schema
 }

@@ -58,3 +58,46 @@ open_enum! {
         Day = "Day",
     }
 }
+
+open_enum! {
+    /// Algorithm of compression.
+    #[derive(Default)]
+    CompressionType {
+        #[default]
+        Gzip = "Gzip",
+        Brotli = "Brotli",
+        Zstd = "Zstd",
+    }
+}
+
+open_enum! {
+    /// Responses that error pages replace.
+    ErrorPageSource {
+        /// Those of the gateway itself.
+        Gateway = "Gateway",
+        /// Those of the gateway and of backends.
+        All = "All",
+    }
+}
+
+open_enum! {
+    /// Fact about a request and its connection.
+    HeaderFact {
+        /// Address of the client.
+        ClientAddress = "ClientAddress",
+        /// Identifier of the request, which is also in `x-request-id`.
+        RequestId = "RequestID",
+        /// Protocol of the request, for instance `HTTP/2`.
+        Protocol = "Protocol",
+        /// Version of TLS.
+        TlsVersion = "TLSVersion",
+        /// Cipher suite of TLS.
+        TlsCipher = "TLSCipher",
+        /// Subject of the client's certificate.
+        ClientCertificateSubject = "ClientCertificateSubject",
+        /// URIs in the client's certificate.
+        ClientCertificateUri = "ClientCertificateURI",
+        /// SHA-256 of the client's certificate, in hexadecimal.
+        ClientCertificateFingerprint = "ClientCertificateFingerprint",
+    }
+}

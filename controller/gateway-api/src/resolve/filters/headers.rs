@@ -71,7 +71,7 @@ pub(crate) fn check_writable(at: Arguments<'_>, name: &str) -> Result<(), String
 
 /// Returns true if this is the first mention of the header in its list. Fails if another list has
 /// it too.
-fn claim(
+pub(crate) fn claim(
     actions: &mut HashMap<String, &'static str>,
     name: &str,
     action: &'static str,

@@ -1,6 +1,7 @@
 //! The action of a rule of an HTTPRoute or GRPCRoute: forward, redirect, or answer with an error.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use sesame_proto::{refusal, schema};
 
@@ -120,6 +121,9 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 external_auth: external_auth.map(Box::new),
                 timeouts_decided: policy.decides_timeouts(),
                 rate_limits: policy.rate_limits,
+                filters: Some(policy.filters)
+                    .filter(|it| !it.is_empty())
+                    .map(Arc::new),
                 protects,
             },
             references,

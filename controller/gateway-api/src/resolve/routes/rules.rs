@@ -17,6 +17,7 @@ use crate::resolve::backends::{Backends, Traffic};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::filters::rewrites::RedirectTo;
+use crate::resolve::policies::traffic::filters::FilterSettings;
 use crate::resolve::policies::traffic::{TrafficPolicies, TrafficSettings};
 use crate::resolve::syntax::regexes::Regexes;
 use crate::status::{Grounds, Verdict};
@@ -131,6 +132,8 @@ pub(crate) struct CheckedRule {
     /// At most [`schema::RateLimit::MAX_OF_ROUTE`], with the same answer. Without effect unless it
     /// forwards.
     pub(crate) rate_limits: Vec<Arc<schema::RateLimit>>,
+    /// Filters that policies of the rule and its route decide; `None` for none.
+    pub(crate) filters: Option<Arc<FilterSettings>>,
     /// True if it may protect something. Then requests that it loses must not reach another route.
     pub(crate) protects: bool,
 }
@@ -182,6 +185,7 @@ impl CheckedRule {
             external_auth: None,
             timeouts_decided: false,
             rate_limits: Vec::new(),
+            filters: None,
             protects: true,
         }
     }
@@ -230,6 +234,7 @@ impl CheckedRule {
             }
             Action::Respond(response) => RuleAnswer::Direct(Some(response)),
         };
+        let filters = self.filters.as_ref().and_then(|it| it.to_schema(None));
         let size = RuleSize::new(&RuleParts {
             name: route,
             answer,
@@ -238,6 +243,7 @@ impl CheckedRule {
             cors: self.cors.as_deref(),
             external_auth: self.external_auth.as_deref(),
             rate_limits: self.rate_limits.len() + inherited,
+            filters: filters.as_ref(),
         });
         self.matches.iter().map(move |it| {
             let path = Some(&it.path);

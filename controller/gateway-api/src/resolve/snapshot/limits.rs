@@ -1,13 +1,15 @@
-//! The limits of requests in a snapshot. Their number is bounded, and each namespace has a share.
+//! The limits of requests and the shared filters in a snapshot. Their numbers are bounded, and each
+//! namespace has a share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sesame_proto::refusal;
-use sesame_proto::schema::RateLimit;
+use sesame_proto::schema::{RateLimit, SharedFilter};
 
 use crate::api::NamespacedName;
 use crate::resolve::context::Problems;
+use crate::resolve::policies::traffic::filters::FilterSettings;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::AttachedListener;
 use crate::resolve::tables::share;
@@ -34,19 +36,56 @@ pub(super) fn find<'a>(
         let limits = rules.flat_map(|rule| rule.limits_on(traffic));
         limits.for_each(&mut add);
     }
-    if by_name.len() > RateLimit::MAX {
-        keep_shares(&mut by_name, problems);
-    }
+    keep_shares(&mut by_name, RateLimit::MAX, "limits of requests", problems);
     by_name.into_values().map(Arc::unwrap_or_clone).collect()
 }
 
-/// Removes the limits of namespaces beyond their shares.
-fn keep_shares(by_name: &mut BTreeMap<String, Arc<RateLimit>>, problems: &mut Problems) {
+/// Returns the shared filters of the listeners and all their routes, like [`find`].
+pub(super) fn shared_filters<'a>(
+    listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
+    routes: &Routes<'_>,
+    problems: &mut Problems,
+) -> Vec<SharedFilter> {
+    let mut by_name: BTreeMap<String, SharedFilter> = BTreeMap::new();
+    for attached in listeners {
+        let of_listener = &attached.listener.traffic.filters;
+        let attachments = attached.attachments.iter();
+        let routes = attachments.filter_map(|it| routes.get(it.route));
+        let rules = routes.flat_map(|route| route.rules.of_requests());
+        let of_rules = rules.filter_map(|rule| {
+            let mut settings = FilterSettings::clone(rule.filters.as_deref()?);
+            settings.add(of_listener);
+            Some(settings)
+        });
+        for settings in std::iter::once(of_listener.clone()).chain(of_rules) {
+            let named = settings.shared().map(|it| (it.name.clone(), it));
+            by_name.extend(named);
+        }
+    }
+    keep_shares(
+        &mut by_name,
+        SharedFilter::MAX,
+        "filters of responses and bandwidth",
+        problems,
+    );
+    by_name.into_values().collect()
+}
+
+/// Removes what namespaces have beyond their shares of this number.
+fn keep_shares<T>(
+    by_name: &mut BTreeMap<String, T>,
+    most: usize,
+    what: &str,
+    problems: &mut Problems,
+) {
+    if by_name.len() <= most {
+        return;
+    }
     let mut wanted: BTreeMap<&str, u64> = BTreeMap::new();
     for name in by_name.keys() {
         *wanted.entry(namespace(name)).or_default() += 1;
     }
-    let most = u64::try_from(RateLimit::MAX).unwrap_or(u64::MAX);
+    let most = u64::try_from(most).unwrap_or(u64::MAX);
     let each = share(wanted.into_values().collect(), most);
     let mut kept: BTreeMap<String, u64> = BTreeMap::new();
     let mut without: BTreeSet<ObjectKey> = BTreeSet::new();
@@ -59,15 +98,15 @@ fn keep_shares(by_name: &mut BTreeMap<String, Arc<RateLimit>>, problems: &mut Pr
     });
     for object in without {
         let message = format!(
-            "its limits of requests have no room, because its namespace may have {each} of the {most} of the \
-             Gateway; requests that need one are answered with {}",
+            "its {what} have no room, because its namespace may have {each} of the {most} of the \
+             Gateway; requests that need them are answered with {}",
             refusal::HTTP
         );
         problems.add(object, message);
     }
 }
 
-/// Returns the namespace in the name of a limit: `Kind/namespace/name/…`.
+/// Returns the namespace in the name of a limit or filter: `Kind/namespace/name/…`.
 fn namespace(name: &str) -> &str {
     name.split('/').nth(1).unwrap_or_default()
 }

@@ -64,6 +64,7 @@ pub(crate) fn assemble<'w>(
     let gateway = accepted.next()?.gateway;
     let mut tables = tables::build(listeners(together), routes, room, findings);
     let rate_limits = limits::find(listeners(together), routes, &mut cx.problems);
+    let shared_filters = limits::shared_filters(listeners(together), routes, &mut cx.problems);
     let meshes = || served.iter().filter_map(|it| it.gateway.mesh.as_ref());
     let tls = meshes().map(|it| (it.gateway.as_str(), it.tls())).collect();
     let mut tracing = gateway.tracing.traces.clone();
@@ -127,6 +128,7 @@ pub(crate) fn assemble<'w>(
             log_output,
             measured_routes: gateway.settings.measured_routes.clone(),
             rate_limits,
+            shared_filters,
         },
         gateway: name,
         keys: certificates

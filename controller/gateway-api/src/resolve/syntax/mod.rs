@@ -8,3 +8,4 @@ pub(crate) mod limits;
 pub(crate) mod names;
 pub(crate) mod re2;
 pub(crate) mod regexes;
+pub(crate) mod sizes;

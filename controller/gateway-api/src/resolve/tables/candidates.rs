@@ -56,6 +56,7 @@ impl MatchCandidate<'_> {
             timeouts_decided,
             // Together with the listener's.
             rate_limits: _,
+            filters: _,
             protects: _,
         } = self.rule;
         let name = format!("{}/rules/{index}/matches/{match_}", self.route.provenance);
@@ -96,6 +97,7 @@ impl MatchCandidate<'_> {
                 .as_deref()
                 .map(|auth| Box::new(reached_by.external_auth(auth.clone()))),
             rate_limits: limits.map(|limit| limit.name.clone()).collect(),
+            filters: traffic.filters.of_route(self.rule, grpc.is_some()),
         }
     }
 

@@ -51,7 +51,7 @@ impl DomainOrder {
 
 impl VirtualHosts {
     fn insert(&mut self, domain: &Hostname, routes: Vec<schema::Route>) {
-        self.insert_filtered(domain, routes, Vec::new());
+        self.insert_filtered(domain, routes, Vec::new(), None);
     }
 
     fn insert_filtered(
@@ -59,11 +59,13 @@ impl VirtualHosts {
         domain: &Hostname,
         routes: Vec<schema::Route>,
         external_auth: Vec<schema::ExternalAuth>,
+        filters: Option<schema::RequestFilters>,
     ) {
         let host = schema::VirtualHost {
             domain: domain.domain().to_owned(),
             routes,
             external_auth,
+            filters,
         };
         self.0.insert(DomainOrder::of(domain), host);
     }
@@ -100,7 +102,8 @@ impl VirtualHosts {
                 .iter()
                 .map(|(order, candidate)| candidate.to_schema(order.place, listener))
                 .collect();
-            self.insert_filtered(domain, routes, listener.external_auth());
+            let filters = listener.listener.traffic.filters.to_schema(None);
+            self.insert_filtered(domain, routes, listener.external_auth(), filters);
         }
     }
 

@@ -4,7 +4,9 @@
 //! to the rule, section by section. A policy whose limits are invalid refuses the requests of its
 //! targets; any other fault leaves the defaults.
 
+pub(crate) mod filters;
 mod read;
+mod read_filters;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +14,11 @@ use std::sync::Arc;
 use sesame_proto::refusal;
 use sesame_proto::schema::{Forward, RateLimit, Retry};
 
+use self::filters::{FilterSettings, Of};
 use self::read::{read_limits, read_retry, read_timeouts};
+use self::read_filters::{
+    read_bandwidth, read_body, read_compression, read_fault, read_headers, read_pages,
+};
 use super::targets::{self, PolicyTargets};
 use crate::api::{TrafficPolicy, TrafficPolicySpec};
 use crate::resolve::context::ResolveContext;
@@ -20,12 +26,13 @@ use crate::status::{Condition, ConditionStatus, ConditionType, Grounds, Reason, 
 use crate::world::{Kind, World};
 
 /// The limits and defaults of one or several scopes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TrafficSettings {
     pub(crate) rate_limits: Vec<Arc<RateLimit>>,
     timeouts: Option<Timeouts>,
     retry: Option<Retry>,
-    /// True if all requests are refused, because a limit is not understood.
+    pub(crate) filters: FilterSettings,
+    /// True if all requests are refused, because a part that protects is not understood.
     pub(crate) refuses: bool,
 }
 
@@ -44,11 +51,13 @@ impl TrafficSettings {
             rate_limits,
             timeouts,
             retry,
+            filters,
             refuses,
         } = wider;
         self.rate_limits.extend(rate_limits.iter().cloned());
         self.timeouts = self.timeouts.or(*timeouts);
         self.retry = self.retry.take().or_else(|| retry.clone());
+        self.filters.add(filters);
         self.refuses |= refuses;
     }
 
@@ -97,10 +106,12 @@ impl CheckedTrafficPolicy<'_> {
             rate_limits: _,
             timeouts,
             retry,
+            filters,
             refuses: _,
         } = &self.settings;
         let timeouts = timeouts.as_ref().map(|_| "timeouts");
-        timeouts.into_iter().chain(retry.as_ref().map(|_| "retry"))
+        let retry = retry.as_ref().map(|_| "retry");
+        timeouts.into_iter().chain(retry).chain(filters.tunes())
     }
 }
 
@@ -260,6 +271,13 @@ fn check<'w>(
         rate_limits,
         timeouts,
         retry,
+        request_body,
+        bandwidth,
+        compression,
+        error_pages,
+        headers,
+        grpc_web,
+        fault,
     } = &object.spec;
     let mut accepted = Verdict::default();
     let mut settings = TrafficSettings::default();
@@ -268,13 +286,33 @@ fn check<'w>(
     accepted.refuse_if(Reason::UnsupportedValue, unknown);
     targets.add(&object.metadata, target_refs, &mut accepted, cx);
     let key = Kind::TrafficPolicy.named(object.metadata.key()).to_string();
-    let limits = read_limits(&key, rate_limits).unwrap_or_else(|why| {
+    let mut limits = Vec::new();
+    let filters = &mut settings.filters;
+    let policy: Arc<str> = key.as_str().into();
+    // Parts that protect.
+    let mut refuses = false;
+    let mut protected = |why: Result<(), String>| {
+        let Err(why) = why else {
+            return;
+        };
         let status = refusal::HTTP;
         let why = format!("spec.{why}; requests to the targets are answered with {status}");
         accepted.refuse(Reason::Invalid, why);
-        settings.refuses = true;
-        Vec::new()
-    });
+        refuses = true;
+    };
+    protected(read_limits(&key, rate_limits).map(|read| limits = read));
+    let body = request_body.as_ref().map(read_body).transpose();
+    protected(body.map(|read| filters.max_body_bytes = Of::new(&policy, read)));
+    let bandwidth = bandwidth.as_ref().map(read_bandwidth).transpose();
+    protected(bandwidth.map(|read| {
+        let [request, response] = read.unwrap_or_default();
+        filters.request_bandwidth = Of::new(&policy, request);
+        filters.response_bandwidth = Of::new(&policy, response);
+    }));
+    let headers = headers.as_ref().map(read_headers).transpose();
+    protected(headers.map(|read| filters.headers = Of::new(&policy, read)));
+    settings.refuses |= refuses;
+    // Parts that tune.
     let mut tuned = |why: Result<(), String>| {
         accepted.refuse_if(Reason::Invalid, why.err().map(|why| format!("spec.{why}")));
     };
@@ -282,6 +320,13 @@ fn check<'w>(
     tuned(timeouts.map(|read| settings.timeouts = read));
     let retry = retry.as_ref().map(read_retry).transpose();
     tuned(retry.map(|read| settings.retry = read));
+    let compression = compression.as_ref().map(read_compression).transpose();
+    tuned(compression.map(|read| filters.compression = Of::new(&policy, read)));
+    let pages = error_pages.as_deref().map(read_pages).transpose();
+    tuned(pages.map(|read| filters.error_pages = Of::new(&policy, read)));
+    let fault = fault.as_ref().map(read_fault).transpose();
+    tuned(fault.map(|read| filters.fault = Of::new(&policy, read)));
+    filters.grpc_web = Of::new(&policy, *grpc_web);
     CheckedTrafficPolicy {
         object,
         accepted,

@@ -1,0 +1,190 @@
+//! Places for filters that virtual hosts and routes fill.
+//!
+//! The connection manager has a composite filter for each place, which does nothing by itself. A
+//! route, or its virtual host, supplies the filter or names one of a file, and the route's
+//! configuration replaces the virtual host's. There is one filter in a place: within one composite
+//! filter, those after a filter that waits are never called.
+
+use std::collections::HashMap;
+
+use envoy_types::pb::envoy::config::core::v3::{ExtensionConfigSource, TypedExtensionConfig};
+use envoy_types::pb::envoy::extensions::filters::http::composite::v3::{
+    Composite, CompositePerRoute, ExecuteFilterAction, FilterChainConfiguration,
+};
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpFilter, http_filter,
+};
+use envoy_types::pb::envoy::r#type::matcher::v3::HttpRequestHeaderMatchInput;
+use envoy_types::pb::google::protobuf::Any;
+use envoy_types::pb::xds::core::v3::TypedExtensionConfig as ActionConfig;
+use envoy_types::pb::xds::r#type::matcher::v3::matcher::matcher_list::predicate::{
+    MatchType, SinglePredicate, single_predicate,
+};
+use envoy_types::pb::xds::r#type::matcher::v3::matcher::matcher_list::{FieldMatcher, Predicate};
+use envoy_types::pb::xds::r#type::matcher::v3::{
+    Matcher, RegexMatcher, StringMatcher, matcher, regex_matcher, string_matcher,
+};
+use envoy_types::util::pack_any;
+use prost::{Message as _, Name as _};
+
+use crate::config_sources;
+use crate::layout::XdsLayout;
+use crate::rendered::Resource;
+
+/// Returns the place for filters in a file. If Envoy cannot read the file, routes that name one of
+/// its filters answer 500, and others are served.
+pub(crate) fn in_file(name: &str, layout: &XdsLayout) -> HttpFilter {
+    HttpFilter {
+        name: name.to_owned(),
+        disabled: true,
+        config_type: Some(http_filter::ConfigType::ConfigDiscovery(
+            ExtensionConfigSource {
+                config_source: Some(config_sources::file(&layout.ecds(name))),
+                type_urls: vec![Composite::type_url()],
+                ..Default::default()
+            },
+        )),
+        ..Default::default()
+    }
+}
+
+/// Returns the file with these filters for the place of this name.
+pub(crate) fn file(
+    place: &str,
+    filters: impl IntoIterator<Item = (String, Vec<TypedExtensionConfig>)>,
+) -> Resource {
+    let mut value = Vec::new();
+    for (name, typed_config) in filters {
+        // One entry at a time, because prost writes the entries of a map in random order.
+        let one = Composite {
+            named_filter_chains: HashMap::from([(name, FilterChainConfiguration { typed_config })]),
+            ..Default::default()
+        };
+        one.encode_raw(&mut value);
+    }
+    let config = TypedExtensionConfig {
+        name: place.to_owned(),
+        typed_config: Some(Any {
+            type_url: Composite::type_url(),
+            value,
+        }),
+    };
+    Resource {
+        name: place.to_owned(),
+        bytes: config.encode_to_vec().into(),
+    }
+}
+
+/// Returns a route's configuration that runs a filter of the file.
+pub(crate) fn named(filter: &str) -> Any {
+    configuration(always(ExecuteFilterAction {
+        filter_chain_name: filter.to_owned(),
+        ..Default::default()
+    }))
+}
+
+/// Returns a route's configuration that runs this filter.
+pub(crate) fn inline(name: &str, filter: Any) -> Any {
+    configuration(always(ExecuteFilterAction {
+        typed_config: Some(filter_config(name, filter)),
+        ..Default::default()
+    }))
+}
+
+/// Returns a route's configuration that runs these filters, of which only the last one waits,
+/// unless the request is an upgrade, whose body has no end. Envoy removes the header from other
+/// requests beforehand.
+pub(crate) fn unless_upgraded(filters: Vec<TypedExtensionConfig>) -> Any {
+    let upgrade = HttpRequestHeaderMatchInput {
+        header_name: "upgrade".to_owned(),
+    };
+    let is_upgrade = predicate(upgrade_input(pack_any(upgrade)), any_value());
+    let field = FieldMatcher {
+        predicate: Some(Predicate {
+            match_type: Some(MatchType::NotMatcher(Box::new(is_upgrade))),
+        }),
+        on_match: Some(act(ExecuteFilterAction {
+            filter_chain: Some(FilterChainConfiguration {
+                typed_config: filters,
+            }),
+            ..Default::default()
+        })),
+        ..Default::default()
+    };
+    configuration(Matcher {
+        matcher_type: Some(matcher::MatcherType::MatcherList(matcher::MatcherList {
+            matchers: vec![field],
+        })),
+        ..Default::default()
+    })
+}
+
+/// Returns a route's configuration that runs no filter.
+pub(crate) fn idle() -> Any {
+    configuration(Matcher::default())
+}
+
+/// Returns a predicate about one input.
+pub(crate) fn predicate(input: ActionConfig, value: StringMatcher) -> Predicate {
+    Predicate {
+        match_type: Some(MatchType::SinglePredicate(SinglePredicate {
+            input: Some(input),
+            matcher: Some(single_predicate::Matcher::ValueMatch(value)),
+        })),
+    }
+}
+
+/// Returns what to do if a matcher matches.
+pub(crate) fn on_match(name: &str, action: Any) -> matcher::OnMatch {
+    matcher::OnMatch {
+        on_match: Some(matcher::on_match::OnMatch::Action(ActionConfig {
+            name: name.to_owned(),
+            typed_config: Some(action),
+        })),
+        ..Default::default()
+    }
+}
+
+fn upgrade_input(input: Any) -> ActionConfig {
+    ActionConfig {
+        name: "upgrade".to_owned(),
+        typed_config: Some(input),
+    }
+}
+
+fn any_value() -> StringMatcher {
+    StringMatcher {
+        match_pattern: Some(string_matcher::MatchPattern::SafeRegex(RegexMatcher {
+            regex: ".*".to_owned(),
+            engine_type: Some(regex_matcher::EngineType::GoogleRe2(
+                regex_matcher::GoogleRe2::default(),
+            )),
+        })),
+        ..Default::default()
+    }
+}
+
+/// Returns the configuration of a filter.
+pub(crate) fn filter_config(name: &str, filter: Any) -> TypedExtensionConfig {
+    TypedExtensionConfig {
+        name: name.to_owned(),
+        typed_config: Some(filter),
+    }
+}
+
+fn act(action: ExecuteFilterAction) -> matcher::OnMatch {
+    on_match("execute", pack_any(action))
+}
+
+fn always(action: ExecuteFilterAction) -> Matcher {
+    Matcher {
+        on_no_match: Some(Box::new(act(action))),
+        ..Default::default()
+    }
+}
+
+fn configuration(matcher: Matcher) -> Any {
+    pack_any(CompositePerRoute {
+        matcher: Some(matcher),
+    })
+}

@@ -1,0 +1,194 @@
+//! Filters of requests and responses, each in a place of its own in the connection manager.
+//!
+//! A virtual host's filters apply to its routes without filters. A filter that protects and cannot
+//! be rendered is an error, so that its requests are refused.
+
+use envoy_types::pb::envoy::config::common::mutation_rules::v3::{
+    HeaderMutation, header_mutation::Action,
+};
+use envoy_types::pb::envoy::config::route::v3::{
+    HeaderMatcher, header_matcher::HeaderMatchSpecifier,
+};
+use envoy_types::pb::envoy::extensions::filters::common::fault::v3::{
+    FaultDelay, fault_delay::FaultDelaySecifier,
+};
+use envoy_types::pb::envoy::extensions::filters::http::buffer::v3::Buffer;
+use envoy_types::pb::envoy::extensions::filters::http::fault::v3::{
+    FaultAbort, HttpFault, fault_abort,
+};
+use envoy_types::pb::envoy::extensions::filters::http::grpc_web::v3::GrpcWeb;
+use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::{
+    HeaderMutation as HeaderMutationFilter, Mutations,
+};
+use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, Int64Range};
+use envoy_types::pb::google::protobuf::Any;
+use envoy_types::util::pack_any;
+use sesame_proto::schema::{Fault, HeaderModifier, RequestFilters};
+
+use super::{composite, headers, shared_filters};
+use crate::context::RenderContext;
+use crate::rendered::RenderProblems;
+use crate::wrappers;
+
+/// The names of the places, and the keys of a route's configuration.
+pub(crate) const GRPC_WEB: &str = "grpc_web";
+pub(crate) const FAULT: &str = "fault";
+pub(crate) const BODY: &str = "request_body";
+pub(crate) const HEADERS: &str = "headers";
+
+/// All places, in any order.
+pub(crate) const ALL: [&str; 6] = [
+    shared_filters::BANDWIDTH,
+    shared_filters::RESPONSE,
+    GRPC_WEB,
+    FAULT,
+    BODY,
+    HEADERS,
+];
+
+/// Returns the configurations of the filters by their places. `object` is for messages.
+pub(crate) fn render(
+    object: &str,
+    filters: &RequestFilters,
+    context: &RenderContext<'_>,
+) -> Result<Vec<(&'static str, Any)>, String> {
+    let RequestFilters {
+        max_body_bytes,
+        request_headers,
+        response_headers,
+        grpc_web,
+        fault,
+        response,
+        bandwidth,
+        policies: _,
+    } = filters;
+    let mut rendered = shared_filters::named(response, bandwidth, context)?;
+    if *grpc_web {
+        let filter = composite::inline("envoy.filters.http.grpc_web", pack_any(GrpcWeb {}));
+        rendered.push((GRPC_WEB, filter));
+    }
+    if let Some(fault) = fault {
+        let filter = composite::inline("envoy.filters.http.fault", pack_any(injected(fault)?));
+        rendered.push((FAULT, filter));
+    }
+    if *max_body_bytes > 0 {
+        rendered.push((BODY, limited(*max_body_bytes)?));
+    }
+    let changes = changes(object, request_headers.as_ref(), response_headers.as_ref())?;
+    rendered.extend(changes.map(|filter| (HEADERS, filter)));
+    Ok(rendered)
+}
+
+/// Returns the filter that holds requests until they are complete, and refuses larger bodies. Envoy
+/// does not count the last frame of a body over HTTP/2, so lengths in headers are refused before.
+fn limited(max_bytes: u64) -> Result<Any, String> {
+    let most = u32::try_from(max_bytes)
+        .map_err(|_| format!("request bodies of {max_bytes} bytes; at most 4 GiB are allowed"))?;
+    let lengths = HeaderMatcher {
+        name: "content-length".to_owned(),
+        header_match_specifier: Some(HeaderMatchSpecifier::RangeMatch(Int64Range {
+            start: i64::from(most) + 1,
+            end: i64::MAX,
+        })),
+        ..Default::default()
+    };
+    let too_long = HttpFault {
+        headers: vec![lengths],
+        abort: Some(FaultAbort {
+            error_type: Some(fault_abort::ErrorType::HttpStatus(413)),
+            percentage: Some(FractionalPercent {
+                numerator: 100,
+                ..Default::default()
+            }),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let held = Buffer {
+        max_request_bytes: wrappers::uint32(most),
+    };
+    Ok(composite::unless_upgraded(vec![
+        composite::filter_config("envoy.filters.http.fault", pack_any(too_long)),
+        composite::filter_config("envoy.filters.http.buffer", pack_any(held)),
+    ]))
+}
+
+fn injected(fault: &Fault) -> Result<HttpFault, String> {
+    let Fault {
+        delay_ms,
+        delay_percent,
+        abort_status,
+        abort_percent,
+    } = *fault;
+    let share = |percent: u32| match percent {
+        1..=100 => Ok(Some(FractionalPercent {
+            numerator: percent,
+            ..Default::default()
+        })),
+        _ => Err(format!("fault of {percent} %; 1 to 100 are allowed")),
+    };
+    let delay = (delay_ms > 0).then(|| {
+        Ok::<_, String>(FaultDelay {
+            percentage: share(delay_percent)?,
+            fault_delay_secifier: wrappers::milliseconds(delay_ms)
+                .map(FaultDelaySecifier::FixedDelay),
+        })
+    });
+    let abort = (abort_status > 0).then(|| match abort_status {
+        200..=599 => Ok(FaultAbort {
+            percentage: share(abort_percent)?,
+            error_type: Some(fault_abort::ErrorType::HttpStatus(abort_status)),
+            ..Default::default()
+        }),
+        _ => Err(format!(
+            "fault with status {abort_status}; 200 to 599 are allowed"
+        )),
+    });
+    let (delay, abort) = (delay.transpose()?, abort.transpose()?);
+    if delay.is_none() && abort.is_none() {
+        return Err("fault without a delay and a status".to_owned());
+    }
+    Ok(HttpFault {
+        delay,
+        abort,
+        ..Default::default()
+    })
+}
+
+/// Returns the filter that changes headers, or `None` if none change. Fails for a change that Envoy
+/// would refuse, because a removed header may protect something.
+fn changes(
+    object: &str,
+    request: Option<&HeaderModifier>,
+    response: Option<&HeaderModifier>,
+) -> Result<Option<Any>, String> {
+    let mut problems = RenderProblems::default();
+    let mutations = [request, response].map(|modifier| {
+        let headers::HeaderChanges { add, remove } =
+            headers::changes(object, modifier, &mut problems);
+        let removed = remove.into_iter().map(Action::Remove);
+        let written = add.into_iter().map(Action::Append);
+        let actions = removed.chain(written);
+        let mutation = |action| HeaderMutation {
+            action: Some(action),
+        };
+        actions.map(mutation).collect::<Vec<_>>()
+    });
+    if let Some(problem) = problems.distinct().first() {
+        return Err(problem.message.clone());
+    }
+    let [request_mutations, response_mutations] = mutations;
+    if request_mutations.is_empty() && response_mutations.is_empty() {
+        return Ok(None);
+    }
+    let filter = HeaderMutationFilter {
+        mutations: Some(Mutations {
+            request_mutations,
+            response_mutations,
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let name = "envoy.filters.http.header_mutation";
+    Ok(Some(composite::inline(name, pack_any(filter))))
+}

@@ -1,0 +1,319 @@
+//! Filters that virtual hosts and routes name, in files: changes of responses, and bandwidth.
+//!
+//! Their content is in a file for each kind, and not in routes: error pages are long, and Envoy
+//! counts bandwidth for all routes that name a filter.
+
+use std::collections::BTreeMap;
+
+use envoy_types::pb::envoy::config::core::v3::{
+    DataSource, HeaderValueOption, TypedExtensionConfig, data_source::Specifier,
+    header_value_option::HeaderAppendAction,
+};
+use envoy_types::pb::envoy::extensions::compression::brotli::compressor::v3::Brotli;
+use envoy_types::pb::envoy::extensions::compression::gzip::compressor::v3::Gzip;
+use envoy_types::pb::envoy::extensions::compression::zstd::compressor::v3::Zstd;
+use envoy_types::pb::envoy::extensions::filters::http::bandwidth_limit::v3::{
+    BandwidthLimit, bandwidth_limit::EnableMode,
+};
+use envoy_types::pb::envoy::extensions::filters::http::compressor::v3::{
+    Compressor,
+    compressor::{CommonDirectionConfig, ResponseDirectionConfig},
+};
+use envoy_types::pb::envoy::extensions::filters::http::custom_response::v3::CustomResponse;
+use envoy_types::pb::envoy::extensions::http::custom_response::local_response_policy::v3::LocalResponsePolicy;
+use envoy_types::pb::envoy::r#type::matcher::v3::{
+    HttpResponseLocalReplyMatchInput, HttpResponseStatusCodeClassMatchInput,
+    HttpResponseStatusCodeMatchInput,
+};
+use envoy_types::pb::google::protobuf::Any;
+use envoy_types::pb::xds::core::v3::TypedExtensionConfig as InputConfig;
+use envoy_types::pb::xds::r#type::matcher::v3::matcher::matcher_list::predicate::{
+    MatchType, PredicateList,
+};
+use envoy_types::pb::xds::r#type::matcher::v3::matcher::matcher_list::{FieldMatcher, Predicate};
+use envoy_types::pb::xds::r#type::matcher::v3::{Matcher, StringMatcher, matcher, string_matcher};
+use envoy_types::util::pack_any;
+use sesame_proto::schema::compression::Algorithm;
+use sesame_proto::schema::shared_filter::Kind;
+use sesame_proto::schema::{Bandwidth, Compression, ErrorPage, ResponseFilter, SharedFilter};
+
+use super::composite::{self, filter_config as filter};
+use crate::context::RenderContext;
+use crate::header_checks::check_value;
+use crate::rendered::{RenderProblems, Resource};
+use crate::wrappers;
+
+/// The names of the places, and the keys of a route's configuration.
+pub(crate) const BANDWIDTH: &str = "bandwidth";
+pub(crate) const RESPONSE: &str = "response";
+
+/// The statistics of all bandwidth limits.
+const STATISTICS: &str = "bandwidth";
+
+/// Renders both files. A filter that Envoy would refuse is left out and reported.
+pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec<Resource> {
+    let usable = SharedFilter::usable(all);
+    let without = "requests that need it are answered with 500";
+    for filter in all.iter().skip(usable.len()) {
+        let most = SharedFilter::MAX;
+        problems.add(
+            &filter.name,
+            format!(
+                "at most {most} filters with different names are allowed, in their order; {without}"
+            ),
+        );
+    }
+    let mut places = BTreeMap::from([(BANDWIDTH, Vec::new()), (RESPONSE, Vec::new())]);
+    for filter in usable {
+        let rendered = render_one(filter).map_err(|why| format!("shared filter: {why}"));
+        if let Some((place, filters)) = problems.value(&filter.name, rendered, without) {
+            let of_place = places.entry(place).or_default();
+            of_place.push((filter.name.clone(), filters));
+        }
+    }
+    let places = places.into_iter();
+    places
+        .map(|(place, filters)| composite::file(place, filters))
+        .collect()
+}
+
+/// Returns the configurations of the filters with these names, which may be empty.
+pub(crate) fn named(
+    response: &str,
+    bandwidth: &str,
+    context: &RenderContext<'_>,
+) -> Result<Vec<(&'static str, Any)>, String> {
+    let mut named = Vec::new();
+    for (place, name) in [(RESPONSE, response), (BANDWIDTH, bandwidth)] {
+        if name.is_empty() {
+            continue;
+        }
+        let all = context.shared_filters;
+        let found = all.binary_search_by(|it| it.name.as_str().cmp(name));
+        let found = found.ok().and_then(|found| all.get(found));
+        let found = found.ok_or_else(|| format!("the shared filter `{name}` does not exist"))?;
+        let rendered = render_one(found).map_err(|why| format!("shared filter `{name}`: {why}"))?;
+        if rendered.0 != place {
+            return Err(format!("the shared filter `{name}` is not for {place}"));
+        }
+        named.push((place, composite::named(name)));
+    }
+    Ok(named)
+}
+
+fn render_one(filter: &SharedFilter) -> Result<(&'static str, Vec<TypedExtensionConfig>), String> {
+    match &filter.kind {
+        Some(Kind::Response(response)) => Ok((RESPONSE, of_responses(response)?)),
+        Some(Kind::Bandwidth(bandwidth)) => Ok((BANDWIDTH, of_bandwidth(*bandwidth)?)),
+        None => Err("its kind is unknown".to_owned()),
+    }
+}
+
+/// Returns the filters in the order of requests. Responses pass them in the other direction, so
+/// they get their page last.
+fn of_responses(response: &ResponseFilter) -> Result<Vec<TypedExtensionConfig>, String> {
+    let ResponseFilter {
+        compression,
+        error_pages,
+    } = response;
+    let mut filters = Vec::new();
+    if !error_pages.is_empty() {
+        let most = SharedFilter::MAX_PAGES;
+        if error_pages.len() > most {
+            return Err(format!("more than {most} error pages"));
+        }
+        let matchers = error_pages.iter().map(page).collect::<Result<_, _>>()?;
+        let config = CustomResponse {
+            custom_response_matcher: Some(Matcher {
+                matcher_type: Some(matcher::MatcherType::MatcherList(matcher::MatcherList {
+                    matchers,
+                })),
+                ..Default::default()
+            }),
+        };
+        filters.push(filter(
+            "envoy.filters.http.custom_response",
+            pack_any(config),
+        ));
+    }
+    if let Some(compression) = compression {
+        filters.extend(compressors(compression)?);
+    }
+    if filters.is_empty() {
+        return Err("it changes nothing".to_owned());
+    }
+    Ok(filters)
+}
+
+fn page(page: &ErrorPage) -> Result<FieldMatcher, String> {
+    let ErrorPage {
+        statuses,
+        body,
+        content_type,
+        status,
+        of_backends,
+    } = page;
+    let most = SharedFilter::MAX_PAGE_BYTES;
+    if body.len() > most {
+        return Err(format!(
+            "an error page of {} bytes; at most {most} are allowed",
+            body.len()
+        ));
+    }
+    if !matches!(status, 0 | 200..=599) {
+        return Err(format!("an error page with status {status}"));
+    }
+    check_value(content_type).map_err(|why| format!("media type of an error page: {why}"))?;
+    let statuses = statuses.iter().map(|status| match status {
+        4 | 5 => Ok(composite::predicate(
+            input(pack_any(HttpResponseStatusCodeClassMatchInput {})),
+            exact(format!("{status}xx")),
+        )),
+        400..=599 => Ok(composite::predicate(
+            input(pack_any(HttpResponseStatusCodeMatchInput {})),
+            exact(status.to_string()),
+        )),
+        _ => Err(format!("an error page for status {status}")),
+    });
+    let mut predicate = any_of(statuses.collect::<Result<_, _>>()?)?;
+    if !of_backends {
+        let is_own = composite::predicate(
+            input(pack_any(HttpResponseLocalReplyMatchInput {})),
+            exact("true".to_owned()),
+        );
+        predicate = Predicate {
+            match_type: Some(MatchType::AndMatcher(PredicateList {
+                predicate: vec![is_own, predicate],
+            })),
+        };
+    }
+    let content_type = match content_type.as_str() {
+        "" => "text/html",
+        content_type => content_type,
+    };
+    let response = LocalResponsePolicy {
+        body: Some(DataSource {
+            specifier: Some(Specifier::InlineString(body.clone())),
+            ..Default::default()
+        }),
+        status_code: (*status > 0).then(|| wrappers::uint32(*status)).flatten(),
+        response_headers_to_add: vec![overwritten("content-type", content_type)],
+        ..Default::default()
+    };
+    Ok(FieldMatcher {
+        predicate: Some(predicate),
+        on_match: Some(composite::on_match("page", pack_any(response))),
+        ..Default::default()
+    })
+}
+
+/// Returns a predicate that holds if one of these does. Envoy requires two for its own.
+fn any_of(mut predicates: Vec<Predicate>) -> Result<Predicate, String> {
+    match predicates.len() {
+        0 => Err("an error page without statuses".to_owned()),
+        1 => Ok(predicates.swap_remove(0)),
+        _ => Ok(Predicate {
+            match_type: Some(MatchType::OrMatcher(PredicateList {
+                predicate: predicates,
+            })),
+        }),
+    }
+}
+
+fn overwritten(name: &str, value: &str) -> HeaderValueOption {
+    wrappers::header(
+        name,
+        wrappers::literal(value),
+        HeaderAppendAction::OverwriteIfExistsOrAdd,
+    )
+}
+
+#[expect(
+    deprecated,
+    reason = "Envoy 1.39 does not know the field that replaces `content_type`"
+)]
+fn compressors(compression: &Compression) -> Result<Vec<TypedExtensionConfig>, String> {
+    let Compression {
+        algorithms,
+        content_types,
+        min_bytes,
+    } = compression;
+    if !(1..=3).contains(&algorithms.len()) {
+        return Err("expected 1 to 3 algorithms of compression".to_owned());
+    }
+    for (i, algorithm) in algorithms.iter().enumerate() {
+        if algorithms.iter().take(i).any(|it| it == algorithm) {
+            return Err("an algorithm of compression is listed twice".to_owned());
+        }
+    }
+    let libraries = algorithms.iter().enumerate().map(|(i, algorithm)| {
+        let library = match Algorithm::try_from(*algorithm) {
+            Ok(Algorithm::Gzip) => filter("gzip", pack_any(Gzip::default())),
+            Ok(Algorithm::Brotli) => filter("brotli", pack_any(Brotli::default())),
+            Ok(Algorithm::Zstd) => filter("zstd", pack_any(Zstd::default())),
+            Ok(Algorithm::Unknown) | Err(_) => {
+                return Err(format!(
+                    "the algorithm {algorithm} of compression is unknown"
+                ));
+            }
+        };
+        let config = Compressor {
+            compressor_library: Some(library),
+            response_direction_config: Some(ResponseDirectionConfig {
+                common_config: Some(CommonDirectionConfig {
+                    min_content_length: (*min_bytes > 0)
+                        .then(|| wrappers::uint32(*min_bytes))
+                        .flatten(),
+                    content_type: content_types.clone(),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            choose_first: i == 0,
+            ..Default::default()
+        };
+        Ok(filter("envoy.filters.http.compressor", pack_any(config)))
+    });
+    libraries.collect()
+}
+
+/// Returns the filters of both directions, each last in its own, because it waits.
+fn of_bandwidth(bandwidth: Bandwidth) -> Result<Vec<TypedExtensionConfig>, String> {
+    let Bandwidth {
+        request_bytes,
+        response_bytes,
+    } = bandwidth;
+    let directions = [
+        (EnableMode::Response, response_bytes),
+        (EnableMode::Request, request_bytes),
+    ];
+    let limited = directions.into_iter().filter(|(_, bytes)| *bytes > 0);
+    let filters = limited.map(|(mode, bytes)| {
+        let config = BandwidthLimit {
+            stat_prefix: STATISTICS.to_owned(),
+            enable_mode: mode.into(),
+            limit_kbps: wrappers::uint64(bytes.div_ceil(1024)),
+            ..Default::default()
+        };
+        filter("envoy.filters.http.bandwidth_limit", pack_any(config))
+    });
+    let filters: Vec<_> = filters.collect();
+    if filters.is_empty() {
+        return Err("it has no bandwidth".to_owned());
+    }
+    Ok(filters)
+}
+
+fn input(config: Any) -> InputConfig {
+    InputConfig {
+        name: "input".to_owned(),
+        typed_config: Some(config),
+    }
+}
+
+fn exact(value: String) -> StringMatcher {
+    StringMatcher {
+        match_pattern: Some(string_matcher::MatchPattern::Exact(value)),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,142 @@
+//! Filters of requests and responses as Envoy's messages.
+
+use serde_json::{Value, json};
+use sesame_proto::schema::compression::Algorithm;
+use sesame_proto::schema::shared_filter::Kind;
+use sesame_proto::schema::{
+    Bandwidth, Compression, ErrorPage, Fault, RequestFilters, ResponseFilter, Route, SharedFilter,
+    route::Action,
+};
+
+use super::everything::{EVERY_BYTE, EVERY_RESPONSE, everything};
+use super::parts::{WEB, forward, header, options, route, to};
+use crate::{dump, render};
+
+pub(crate) fn every_shared_filter() -> Vec<SharedFilter> {
+    let compression = Compression {
+        algorithms: [Algorithm::Zstd, Algorithm::Brotli, Algorithm::Gzip]
+            .map(i32::from)
+            .into(),
+        content_types: vec!["text/html".into()],
+        min_bytes: 100,
+    };
+    let page = |statuses: &[u32], of_backends| ErrorPage {
+        statuses: statuses.to_vec(),
+        body: "100% <sorry>\n".into(),
+        content_type: "text/plain".into(),
+        status: 503,
+        of_backends,
+    };
+    let bandwidth = Kind::Bandwidth(Bandwidth {
+        request_bytes: 1,
+        response_bytes: 1 << 40,
+    });
+    let response = Kind::Response(ResponseFilter {
+        compression: Some(compression),
+        error_pages: vec![page(&[404, 4, 5], false), page(&[410], true)],
+    });
+    let filters = [(EVERY_BYTE, bandwidth), (EVERY_RESPONSE, response)];
+    let filters = filters.map(|(name, kind)| SharedFilter {
+        name: name.into(),
+        kind: Some(kind),
+    });
+    filters.into()
+}
+
+fn filtered(filters: RequestFilters) -> Route {
+    Route {
+        filters: Some(Box::new(filters)),
+        ..route("one", "/a", Action::Forward(forward(&[to(WEB, 1)])))
+    }
+}
+
+/// Returns a virtual host with these filters and this route.
+fn printed(of_host: Option<RequestFilters>, route: Route) -> Value {
+    let (mut snapshot, keys) = everything();
+    snapshot.route_tables.truncate(1);
+    snapshot.route_tables[0].virtual_hosts.truncate(1);
+    let host = &mut snapshot.route_tables[0].virtual_hosts[0];
+    host.external_auth = Vec::new();
+    host.filters = of_host;
+    host.routes = vec![route];
+    let rendered = render(&snapshot, &keys, &options());
+    let printed = dump::resources(&rendered, dump::Redact::PrivateKeys).unwrap();
+    printed["routes"][0]["virtual_hosts"][0].clone()
+}
+
+#[test]
+fn route_filters_replace_all_of_the_host() {
+    let of_host = RequestFilters {
+        max_body_bytes: 7,
+        response: EVERY_RESPONSE.into(),
+        ..RequestFilters::default()
+    };
+    let of_route = RequestFilters {
+        max_body_bytes: 8,
+        ..RequestFilters::default()
+    };
+    let host = printed(Some(of_host), filtered(of_route));
+    let of = |part: &Value, place: &str| part["typed_per_filter_config"][place].clone();
+    let route = &host["routes"][0];
+    let buffer = |config: Value| {
+        let action = &config["matcher"]["matcher_list"]["matchers"][0]["on_match"]["action"];
+        let held = &action["typed_config"]["filter_chain"]["typed_config"][1];
+        held["typed_config"]["max_request_bytes"].clone()
+    };
+    assert_eq!(buffer(of(&host, "request_body")), json!(7));
+    assert_eq!(buffer(of(route, "request_body")), json!(8));
+    let chain = &of(&host, "response")["matcher"]["on_no_match"]["action"]["typed_config"];
+    assert_eq!(chain["filter_chain_name"], json!(EVERY_RESPONSE));
+    assert_eq!(of(route, "response")["matcher"], json!({}));
+    // Requests without a route pass the host's filters, too.
+    assert_eq!(host["routes"][1]["direct_response"]["status"], json!(404));
+}
+
+#[test]
+fn filter_that_envoy_would_refuse_refuses_requests() {
+    let fault = |fault| RequestFilters {
+        fault: Some(fault),
+        ..RequestFilters::default()
+    };
+    let changed = |name: &str| RequestFilters {
+        request_headers: Some(sesame_proto::schema::HeaderModifier {
+            set: vec![header(name, "a")],
+            ..Default::default()
+        }),
+        ..RequestFilters::default()
+    };
+    for filters in [
+        RequestFilters {
+            max_body_bytes: 1 << 32,
+            ..RequestFilters::default()
+        },
+        RequestFilters {
+            response: "absent".into(),
+            ..RequestFilters::default()
+        },
+        RequestFilters {
+            bandwidth: EVERY_RESPONSE.into(),
+            ..RequestFilters::default()
+        },
+        fault(Fault::default()),
+        fault(Fault {
+            abort_status: 503,
+            ..Fault::default()
+        }),
+        fault(Fault {
+            abort_status: 600,
+            abort_percent: 1,
+            ..Fault::default()
+        }),
+        changed("content-length"),
+        changed("a b"),
+    ] {
+        let host = printed(None, filtered(filters.clone()));
+        let status = &host["routes"][0]["direct_response"]["status"];
+        assert_eq!(status, &json!(500), "{filters:?}");
+        let host = printed(Some(filters), filtered(RequestFilters::default()));
+        let routes = host["routes"].as_array().unwrap();
+        assert_eq!(routes.len(), 1);
+        assert_eq!(routes[0]["direct_response"]["status"], json!(500));
+    }
+}

@@ -1,0 +1,160 @@
+//! Sections of `TrafficPolicy` about requests and responses as they pass.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{CompressionType, ErrorPageSource, HeaderFact};
+
+/// Limit of request bodies.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RequestBody {
+    /// Largest body in bytes, with `Ki`, `Mi` or `Gi`; at most `1Gi`. Larger ones are answered with 413. The
+    /// gateway holds each request until it is complete, except for upgrades.
+    #[schemars(length(min = 1, max = 16), regex(pattern = "^[1-9][0-9]*(Ki|Mi|Gi)?$"))]
+    pub max_size: String,
+}
+
+/// Compression of responses for clients that accept it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResponseCompression {
+    /// Algorithms. The first is used if a client accepts several equally. An empty list disables
+    /// compression.
+    #[schemars(length(max = 3))]
+    pub types: Vec<CompressionType>,
+    /// Media types to compress. The default is common types of text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), inner(length(min = 1, max = 128)))]
+    pub content_types: Vec<String>,
+    /// Size of the smallest response to compress in bytes, with `Ki` or `Mi`. The default is 30. A
+    /// response without a length is always compressed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 16), regex(pattern = "^[1-9][0-9]*(Ki|Mi|Gi)?$"))]
+    pub min_size: Option<String>,
+}
+
+/// Page instead of a response.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ErrorPage {
+    /// Statuses of responses to replace, for instance `503`, or `4xx` or `5xx` for all of them.
+    #[schemars(
+        length(min = 1, max = 16),
+        inner(regex(pattern = "^(4xx|5xx|[45][0-9][0-9])$"))
+    )]
+    pub codes: Vec<String>,
+    /// Content.
+    #[schemars(length(max = 16384))]
+    pub body: String,
+    /// Media type of the content. The default is `text/html`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
+    pub content_type: Option<String>,
+    /// Status of the page. The default is that of the response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 200, max = 599))]
+    pub status_code: Option<i32>,
+    /// Responses to replace. The default is `Gateway`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<ErrorPageSource>,
+}
+
+/// Changes of headers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HeaderChanges {
+    /// Changes of requests, before those of the rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<HeaderChange>,
+    /// Changes of responses. Changes by the rule of the same header precede.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response: Option<HeaderChange>,
+}
+
+/// Changes of headers of requests or responses. A header must not be in two lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HeaderChange {
+    /// Headers that replace others of the same name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub set: Vec<ValuedHeader>,
+    /// Headers in addition to others of the same name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub add: Vec<ValuedHeader>,
+    /// Names of headers to remove.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 256)))]
+    pub remove: Vec<String>,
+}
+
+/// Header with a fixed value or a fact about the request. Exactly one must be set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ValuedHeader {
+    /// Name.
+    #[schemars(length(min = 1, max = 256))]
+    pub name: String,
+    /// Literal text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 4096))]
+    pub value: Option<String>,
+    /// Fact about the request and its connection. If it is missing, the header is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_from: Option<HeaderFact>,
+}
+
+/// Deliberate faults.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InjectedFault {
+    /// Delay before requests are forwarded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<FaultDelay>,
+    /// Response instead of forwarding.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub abort: Option<FaultAbort>,
+}
+
+/// Delay of a share of requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FaultDelay {
+    /// Duration.
+    #[schemars(length(min = 2, max = 24))]
+    pub duration: String,
+    /// Share of requests. The default is 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100))]
+    pub percent: Option<i32>,
+}
+
+/// Response to a share of requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FaultAbort {
+    /// HTTP status.
+    #[schemars(range(min = 200, max = 599))]
+    pub status_code: i32,
+    /// Share of requests. The default is 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100))]
+    pub percent: Option<i32>,
+}
+
+/// Bytes that may pass in each second, shared by all requests for which the policy's limit is the
+/// smallest. Each gateway host counts for itself, and each of its ports separately.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BandwidthLimit {
+    /// Bytes of request bodies per second, with `Ki`, `Mi` or `Gi`; at least `1Ki`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 16), regex(pattern = "^[1-9][0-9]*(Ki|Mi|Gi)?$"))]
+    pub request: Option<String>,
+    /// Bytes of response bodies per second, with `Ki`, `Mi` or `Gi`; at least `1Ki`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 16), regex(pattern = "^[1-9][0-9]*(Ki|Mi|Gi)?$"))]
+    pub response: Option<String>,
+}

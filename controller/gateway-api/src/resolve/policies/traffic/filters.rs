@@ -1,0 +1,251 @@
+//! The filters of requests and responses that TrafficPolicies decide.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use sesame_proto::schema::shared_filter::Kind;
+use sesame_proto::schema::{
+    Bandwidth, Compression, ErrorPage, Fault, HeaderModifier, RequestFilters, ResponseFilter,
+    SharedFilter,
+};
+
+use crate::resolve::routes::rules::CheckedRule;
+
+/// The filters of one or several scopes. `None` leaves a section to wider scopes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct FilterSettings {
+    /// Largest request body in bytes.
+    pub(super) max_body_bytes: Option<Of<u64>>,
+    pub(super) headers: Option<Of<ChangedHeaders>>,
+    pub(super) grpc_web: Option<Of<bool>>,
+    pub(super) fault: Option<Of<Fault>>,
+    /// `None` inside to disable it.
+    pub(super) compression: Option<Of<Option<Compression>>>,
+    pub(super) error_pages: Option<Of<Vec<ErrorPage>>>,
+    /// Bytes of requests in each second.
+    pub(super) request_bandwidth: Option<Of<u64>>,
+    /// Bytes of responses in each second.
+    pub(super) response_bandwidth: Option<Of<u64>>,
+}
+
+/// A value with the policy that has it, as `TrafficPolicy/namespace/name`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Of<T> {
+    pub(super) policy: Arc<str>,
+    pub(super) value: Arc<T>,
+}
+
+impl<T> Of<T> {
+    /// Returns the value, if set, of a policy.
+    pub(super) fn new(policy: &Arc<str>, value: Option<T>) -> Option<Self> {
+        Some(Self {
+            value: Arc::new(value?),
+            policy: Arc::clone(policy),
+        })
+    }
+}
+
+/// Changes of the headers of requests and responses.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ChangedHeaders {
+    pub(super) request: Option<HeaderModifier>,
+    pub(super) response: Option<HeaderModifier>,
+}
+
+impl FilterSettings {
+    /// Returns true if no section is decided.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Adds the settings of a wider scope. Of limits, the smaller one holds.
+    pub(crate) fn add(&mut self, wider: &Self) {
+        let Self {
+            max_body_bytes,
+            headers,
+            grpc_web,
+            fault,
+            compression,
+            error_pages,
+            request_bandwidth,
+            response_bandwidth,
+        } = wider;
+        self.headers = self.headers.take().or_else(|| headers.clone());
+        self.grpc_web = self.grpc_web.take().or_else(|| grpc_web.clone());
+        self.fault = self.fault.take().or_else(|| fault.clone());
+        self.compression = self.compression.take().or_else(|| compression.clone());
+        self.error_pages = self.error_pages.take().or_else(|| error_pages.clone());
+        for (own, wider) in [
+            (&mut self.max_body_bytes, max_body_bytes),
+            (&mut self.request_bandwidth, request_bandwidth),
+            (&mut self.response_bandwidth, response_bandwidth),
+        ] {
+            let both = [own.take(), wider.clone()].into_iter().flatten();
+            *own = both.min_by_key(|limit| *limit.value);
+        }
+    }
+
+    /// Returns the sections that only one policy of a scope decides.
+    pub(super) fn tunes(&self) -> impl Iterator<Item = &'static str> {
+        let Self {
+            max_body_bytes: _,
+            headers,
+            grpc_web,
+            fault,
+            compression,
+            error_pages,
+            request_bandwidth: _,
+            response_bandwidth: _,
+        } = self;
+        let sections = [
+            ("headers", headers.is_some()),
+            ("grpcWeb", grpc_web.is_some()),
+            ("fault", fault.is_some()),
+            ("compression", compression.is_some()),
+            ("errorPages", error_pages.is_some()),
+        ];
+        let decided = sections.into_iter().filter(|(_, decided)| *decided);
+        decided.map(|(section, _)| section)
+    }
+
+    /// Returns the filters of a route, or `None` for those of its listener, which `self` are.
+    pub(crate) fn of_route(&self, rule: &CheckedRule, grpc: bool) -> Option<Box<RequestFilters>> {
+        let changed = rule.response_headers.as_deref();
+        let is_stream = grpc && self.max_body_bytes.is_some();
+        let own = rule.filters.as_deref();
+        if own.is_none() && !is_stream && !self.changes_same(changed) {
+            return None;
+        }
+        let mut settings = own.cloned().unwrap_or_default();
+        settings.add(self);
+        let filters = settings.to_schema(changed).unwrap_or_default();
+        Some(Box::new(RequestFilters {
+            // Streams may be endless.
+            max_body_bytes: if grpc { 0 } else { filters.max_body_bytes },
+            ..filters
+        }))
+    }
+
+    /// Returns the filters of a snapshot, or `None` if nothing is filtered. `rule` are the rule's own
+    /// changes of responses, which precede.
+    pub(crate) fn to_schema(&self, rule: Option<&HeaderModifier>) -> Option<RequestFilters> {
+        let headers = self.headers.as_ref().map(|it| &*it.value);
+        let [request_headers, mut response_headers] = match headers {
+            Some(ChangedHeaders { request, response }) => [request.clone(), response.clone()],
+            None => [None, None],
+        };
+        if let (Some(changes), Some(rule)) = (&mut response_headers, rule) {
+            leave_to_rule(changes, rule);
+        }
+        let [response, bandwidth] = [self.response(), self.bandwidth()]
+            .map(|filter| filter.map_or_else(String::new, |filter| filter.name));
+        let filters = RequestFilters {
+            max_body_bytes: self.max_body_bytes.as_ref().map_or(0, |it| *it.value),
+            request_headers,
+            response_headers,
+            grpc_web: self.grpc_web.as_ref().is_some_and(|it| *it.value),
+            fault: self.fault.as_ref().map(|it| *it.value),
+            response,
+            bandwidth,
+            policies: Vec::new(),
+        };
+        (filters != RequestFilters::default()).then(|| RequestFilters {
+            policies: self.policies(),
+            ..filters
+        })
+    }
+
+    /// Returns true if the policies change a header of responses that this rule changes, too.
+    fn changes_same(&self, rule: Option<&HeaderModifier>) -> bool {
+        let headers = self.headers.as_ref();
+        let changes = headers.and_then(|it| it.value.response.as_ref());
+        let (Some(changes), Some(rule)) = (changes, rule) else {
+            return false;
+        };
+        let mut left = changes.clone();
+        leave_to_rule(&mut left, rule);
+        left != *changes
+    }
+
+    /// Returns the filters that routes name.
+    pub(crate) fn shared(&self) -> impl Iterator<Item = SharedFilter> {
+        self.response().into_iter().chain(self.bandwidth())
+    }
+
+    /// Returns the names of the policies that decide a section, in their order.
+    fn policies(&self) -> Vec<String> {
+        let Self {
+            max_body_bytes,
+            headers,
+            grpc_web,
+            fault,
+            compression,
+            error_pages,
+            request_bandwidth,
+            response_bandwidth,
+        } = self;
+        let numbers = [max_body_bytes, request_bandwidth, response_bandwidth];
+        let numbers = numbers.into_iter().flatten().map(|it| &it.policy);
+        let others = [
+            headers.as_ref().map(|it| &it.policy),
+            grpc_web.as_ref().map(|it| &it.policy),
+            fault.as_ref().map(|it| &it.policy),
+            compression.as_ref().map(|it| &it.policy),
+            error_pages.as_ref().map(|it| &it.policy),
+        ];
+        let all: BTreeSet<&Arc<str>> = numbers.chain(others.into_iter().flatten()).collect();
+        all.into_iter().map(|policy| policy.to_string()).collect()
+    }
+
+    fn response(&self) -> Option<SharedFilter> {
+        let compression = self.compression.as_ref();
+        let compression = compression.filter(|it| it.value.is_some());
+        let pages = self.error_pages.as_ref().filter(|it| !it.value.is_empty());
+        let parts = [
+            compression.map(|it| (&*it.policy, "compression")),
+            pages.map(|it| (&*it.policy, "errorPages")),
+        ];
+        Some(SharedFilter {
+            name: name(parts)?,
+            kind: Some(Kind::Response(ResponseFilter {
+                compression: compression.and_then(|it| Option::clone(&it.value)),
+                error_pages: pages.map_or_else(Vec::new, |it| Vec::clone(&it.value)),
+            })),
+        })
+    }
+
+    fn bandwidth(&self) -> Option<SharedFilter> {
+        let [request, response] = [&self.request_bandwidth, &self.response_bandwidth];
+        let bytes = |limit: &Option<Of<u64>>| limit.as_ref().map_or(0, |it| *it.value);
+        let parts = [(request, "request"), (response, "response")];
+        let parts = parts.map(|(limit, part)| Some((&*limit.as_ref()?.policy, part)));
+        Some(SharedFilter {
+            name: name(parts)?,
+            kind: Some(Kind::Bandwidth(Bandwidth {
+                request_bytes: bytes(request),
+                response_bytes: bytes(response),
+            })),
+        })
+    }
+}
+
+/// Returns the name of a filter with these parts, `TrafficPolicy/namespace/name/part` each, or
+/// `None` without parts.
+fn name(parts: [Option<(&str, &'static str)>; 2]) -> Option<String> {
+    let parts = parts.into_iter().flatten();
+    let parts: Vec<String> = parts
+        .map(|(policy, part)| format!("{policy}/{part}"))
+        .collect();
+    (!parts.is_empty()).then(|| parts.join(","))
+}
+
+/// Removes the changes of headers that a rule changes.
+fn leave_to_rule(changes: &mut HeaderModifier, rule: &HeaderModifier) {
+    let HeaderModifier { set, add, remove } = rule;
+    let named = set.iter().chain(add).map(|it| &it.name).chain(remove);
+    for name in named {
+        changes.set.retain(|it| !it.name.eq_ignore_ascii_case(name));
+        changes.add.retain(|it| !it.name.eq_ignore_ascii_case(name));
+        changes.remove.retain(|it| !it.eq_ignore_ascii_case(name));
+    }
+}
