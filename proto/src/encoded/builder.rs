@@ -10,7 +10,8 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use super::route_tables::begin;
-use super::{Counts, EncodedSnapshot, is_served};
+use super::route_tables::is_served;
+use super::{Counts, EncodedSnapshot};
 use crate::digest::{canonicalize, domain_order};
 use crate::schema::{RouteTable, Snapshot};
 use crate::wire::{append, appended_len, numbers};

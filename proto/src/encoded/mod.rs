@@ -25,11 +25,9 @@ pub use self::substitutes::Substitutes;
 use crate::delta::{GatewayDelta, RouteTableDelta};
 use crate::digest;
 use crate::keys::KeyPair;
-use crate::refusal;
-use crate::schema::route::Action;
 use crate::schema::{
-    Backend, DirectResponse, Edge, EndpointSet, KeyRef, Port, RateLimit, Rotation, RouteTable,
-    SharedFilter, Snapshot, Transport, TrustBundle, VirtualHost,
+    Backend, Edge, EndpointSet, KeyRef, Port, RateLimit, Rotation, SharedFilter, Snapshot,
+    Transport, TrustBundle,
 };
 use crate::wire::{self, numbers};
 
@@ -72,7 +70,7 @@ impl EncodedSnapshot {
             lacks_ticket_keys: lacks_ticket_keys(&snapshot.ports, &keys),
             counts: Counts {
                 listeners: snapshot.ports.iter().map(|port| port.listeners.len()).sum(),
-                hostnames: tables.map(hostnames).sum(),
+                hostnames: tables.map(route_tables::hostnames).sum(),
                 backends: snapshot.backends.len(),
             },
             edge: snapshot.edge.unwrap_or_default(),
@@ -377,25 +375,6 @@ fn lacks_ticket_keys(ports: &[Port], keys: &[KeyPair]) -> bool {
     !names.into_iter().all(is_here)
 }
 
-/// Returns the number of hostnames that a table serves.
-fn hostnames(table: &RouteTable) -> usize {
-    table
-        .virtual_hosts
-        .iter()
-        .filter(|it| is_served(it))
-        .count()
-}
-
-/// Returns true if a virtual host has routes. Other virtual hosts answer 421; their number depends
-/// on how many listeners share the port.
-fn is_served(host: &VirtualHost) -> bool {
-    let [route] = host.routes.as_slice() else {
-        return true;
-    };
-    let misdirected = DirectResponse::new(refusal::MISDIRECTED);
-    route.action != Some(Action::DirectResponse(misdirected))
-}
-
 /// Returns the certificate serial numbers expected in handshakes, by key name.
 pub fn serials(snapshot: &Snapshot) -> BTreeMap<String, String> {
     snapshot
@@ -415,6 +394,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::refusal;
+    use crate::schema::DirectResponse;
+    use crate::schema::route::Action;
 
     fn encode(snapshot: &Snapshot) -> EncodedSnapshot {
         EncodedSnapshot::new(snapshot, Vec::new())

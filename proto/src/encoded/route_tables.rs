@@ -8,6 +8,9 @@ use std::collections::HashMap;
 use prost::Message as _;
 
 use crate::delta::{ChangedHost, RouteTableDelta};
+use crate::refusal;
+use crate::schema::route::Action;
+use crate::schema::{DirectResponse, RouteTable, VirtualHost};
 use crate::wire::numbers::route_table::{self, VIRTUAL_HOSTS};
 use crate::wire::numbers::{snapshot, virtual_host};
 use crate::wire::{append, append_message, contents, each, first};
@@ -100,4 +103,23 @@ pub(super) fn patch(encoded: &[u8], delta: &RouteTableDelta) -> Option<Vec<u8>> 
         append(snapshot::ROUTE_TABLES, &content, &mut bytes);
     }
     changed.values().all(Option::is_none).then_some(bytes)
+}
+
+/// Returns the number of hostnames that a table serves.
+pub(super) fn hostnames(table: &RouteTable) -> usize {
+    table
+        .virtual_hosts
+        .iter()
+        .filter(|it| is_served(it))
+        .count()
+}
+
+/// Returns true if a virtual host has routes. Other virtual hosts answer 421; their number depends
+/// on how many listeners share the port.
+pub(super) fn is_served(host: &VirtualHost) -> bool {
+    let [route] = host.routes.as_slice() else {
+        return true;
+    };
+    let misdirected = DirectResponse::new(refusal::MISDIRECTED);
+    route.action != Some(Action::DirectResponse(misdirected))
 }

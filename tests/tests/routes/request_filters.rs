@@ -176,7 +176,7 @@ async fn grpc_web_calls_reach_backends_as_grpc() {
         let end = reply.body.ends_with(b"grpc-status:0\r\n");
         checks.same("trailers in the body", &end, &true);
     }
-    // Without a policy, it is no call.
+    // Without a policy, no route matches it.
     let plain = grpc::web_call(agent.address(80), "none.test", "shop.Cart/Add");
     if let Some(reply) = checks.reply(&plain).await {
         checks.same(&plain, reply.status, 404);

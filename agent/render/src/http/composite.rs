@@ -109,7 +109,6 @@ pub(crate) fn unless_upgraded(filters: Vec<TypedExtensionConfig>) -> Any {
             }),
             ..Default::default()
         })),
-        ..Default::default()
     };
     configuration(Matcher {
         matcher_type: Some(matcher::MatcherType::MatcherList(matcher::MatcherList {

@@ -317,7 +317,7 @@ fn malformed_authorities() -> HttpFault {
 /// | authority | all | rejects a request with an ambiguous host before anything else |
 /// | header mutation, then set filter state to clear the cached route | virtual hosts of listeners with filters | clients must not set headers of these services, nor choose a route by them |
 /// | external authorization, in a place for each filter of a listener | the same | headers that it sets may affect routing |
-/// | responses | policies | before others, so that all responses pass it |
+/// | responses | policies | all responses pass it |
 /// | CORS | routes with CORS | answers preflights before any other filter can reject them |
 /// | rate limits | routes with limits of requests | many wrong guesses must not reach a service that checks credentials |
 /// | gRPC-Web | policies | services and backends get gRPC |

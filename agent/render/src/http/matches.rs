@@ -19,7 +19,7 @@ const GRPC_AND_WEB: &str = "application/grpc(-web(-text)?)?([+;].*)?";
 
 /// Protocols that a route is limited to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum GrpcMatch {
+pub(crate) enum MatchedProtocol {
     /// All.
     Any,
     /// gRPC.
@@ -28,7 +28,7 @@ pub(crate) enum GrpcMatch {
     GrpcAndWeb,
 }
 
-impl GrpcMatch {
+impl MatchedProtocol {
     /// Returns the match of a route for gRPC, if `grpc` is true, for which gRPC-Web is translated, if
     /// `web` is.
     pub(crate) fn new(grpc: bool, web: bool) -> Self {
@@ -46,7 +46,7 @@ pub(crate) fn render(
     method: &str,
     header_matches: &[StringMatch],
     query_params: &[StringMatch],
-    grpc: GrpcMatch,
+    grpc: MatchedProtocol,
 ) -> Result<RouteMatch, String> {
     let mut headers = Vec::with_capacity(header_matches.len() + usize::from(!method.is_empty()));
     if !method.is_empty() {
@@ -56,7 +56,7 @@ pub(crate) fn render(
         headers::check_name(name).map_err(|reason| format!("header match `{name}`: {reason}"))?;
         headers.push(header_match(name, kind.as_ref())?);
     }
-    if grpc == GrpcMatch::GrpcAndWeb {
+    if grpc == MatchedProtocol::GrpcAndWeb {
         headers.push(header("content-type", wrappers::matching(GRPC_AND_WEB)));
     }
     let query_parameters = query_params
@@ -84,7 +84,7 @@ pub(crate) fn render(
         path_specifier: Some(self::path(path)?),
         headers,
         query_parameters,
-        grpc: (grpc == GrpcMatch::Grpc).then(GrpcRouteMatchOptions::default),
+        grpc: (grpc == MatchedProtocol::Grpc).then(GrpcRouteMatchOptions::default),
         ..Default::default()
     })
 }

@@ -52,7 +52,7 @@ fn protects(route: &Route) -> bool {
 /// reject.
 fn widened(route: &Route) -> RouteMatch {
     let part = |path: Option<&PathMatch>, method: &str, headers: &[_], query: &[_]| {
-        let grpc = matches::GrpcMatch::new(route.grpc, true);
+        let grpc = matches::MatchedProtocol::new(route.grpc, true);
         matches::render(path, method, headers, query, grpc).ok()
     };
     let fixed = match route.path.as_ref().and_then(|path| path.kind.as_ref()) {

@@ -1,4 +1,4 @@
-//! Filters of requests and responses, each in a place of its own in the connection manager.
+//! Filters of requests and responses. Each has a place in the connection manager.
 //!
 //! A virtual host's filters apply to its routes without filters. A filter that protects and cannot
 //! be rendered is an error, so that its requests are refused.

@@ -197,7 +197,7 @@ pub(crate) fn head(name: &str) -> Vec<u8> {
 }
 
 /// Appends a rendered virtual host of a table to `host`. Its domain must already be checked.
-// Long, because it writes the parts of a virtual host in byte order.
+// Long: it writes the parts of a virtual host in byte order.
 pub(crate) fn render_host(
     virtual_host: &VirtualHost,
     table: &str,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use envoy_types::pb::envoy::config::route::v3::{Route as EnvoyRoute, RouteMatch, route};
 use envoy_types::pb::google::protobuf::Any;
 use sesame_proto::refusal;
-use sesame_proto::schema::{Cors, RequestFilters, Route, route::Action};
+use sesame_proto::schema::{Cors, ExternalAuth, RequestFilters, Route, route::Action};
 
 use super::answers::{answer, direct};
 use super::backend_rewrites::RequestPart;
@@ -46,11 +46,21 @@ impl HostOfRoutes<'_> {
         own.or(self.filters).is_some_and(|it| it.grpc_web)
     }
 
-    /// Returns configurations that disable the virtual host's filters.
-    fn replaced_filters(&self) -> impl Iterator<Item = (&'static str, Any)> {
-        let places = request_filters::ALL.into_iter();
-        let places = places.filter(|_| self.filters.is_some());
-        places.map(|place| (place, composite::idle()))
+    /// Returns the filters that a route has instead of the virtual host's.
+    fn filters_instead(
+        &self,
+        route: &str,
+        own: Option<&RequestFilters>,
+        context: &RenderContext<'_>,
+    ) -> Result<BTreeMap<&'static str, Any>, String> {
+        let Some(own) = own else {
+            return Ok(BTreeMap::new());
+        };
+        let disabled = request_filters::ALL.into_iter();
+        let disabled = disabled.filter(|_| self.filters.is_some());
+        let disabled = disabled.map(|place| (place, composite::idle()));
+        let own = request_filters::render(route, own, context)?;
+        Ok(disabled.chain(own).collect())
     }
 }
 
@@ -77,7 +87,8 @@ pub(crate) fn render(
         rate_limits,
         filters: own_filters,
     } = route;
-    let grpc = matches::GrpcMatch::new(*grpc, host.translates_grpc_web(own_filters.as_deref()));
+    let grpc =
+        matches::MatchedProtocol::new(*grpc, host.translates_grpc_web(own_filters.as_deref()));
     let route_match = matches::render(path.as_ref(), method, headers, query_params, grpc);
     let consequence = refusing::consequence(route);
     let Some(route_match) = problems.value(name, route_match, consequence) else {
@@ -89,16 +100,11 @@ pub(crate) fn render(
     if let Some(cors) = cors {
         filters.insert(cors::FILTER, cors::render(name, cors, problems));
     }
-    let authorized = external_auth.as_ref().map(|auth| {
-        let config = external_auth::of_route(auth, context)?;
-        filters.insert(external_auth::FILTER, config);
-        let headers = auth_headers::render(std::slice::from_ref(auth));
-        filters.extend(headers.map(|config| (auth_headers::FILTER, config)));
-        Ok(())
-    });
-    let own_filters = own_filters.as_deref().map_or(Ok(()), |own| {
-        filters.extend(host.replaced_filters());
-        filters.extend(request_filters::render(name, own, context)?);
+    let authorized = authorization(external_auth.as_deref(), context);
+    let of_policies = host.filters_instead(name, own_filters.as_deref(), context);
+    let checked = authorized.and_then(|authorized| {
+        filters.extend(authorized);
+        filters.extend(of_policies?);
         Ok(())
     });
     let rule_request = take_for_backends(action.as_ref(), &mut request);
@@ -109,9 +115,7 @@ pub(crate) fn render(
         response,
         filters,
     };
-    let routes = authorized
-        .unwrap_or(Ok(()))
-        .and(own_filters)
+    let routes = checked
         .and_then(|()| rate_limits::of_route(rate_limits, context.rate_limits))
         .and_then(|limits| {
             let mut routes = frame.routes(host, &rule_request, context, problems)?;
@@ -131,6 +135,21 @@ pub(crate) fn render(
         }
     }
     routes
+}
+
+/// Returns the filters of a route's authorization.
+fn authorization(
+    auth: Option<&ExternalAuth>,
+    context: &RenderContext<'_>,
+) -> Result<BTreeMap<&'static str, Any>, String> {
+    let Some(auth) = auth else {
+        return Ok(BTreeMap::new());
+    };
+    let config = external_auth::of_route(auth, context)?;
+    let headers = auth_headers::render(std::slice::from_ref(auth));
+    let headers = headers.map(|config| (auth_headers::FILTER, config));
+    let filters = std::iter::once((external_auth::FILTER, config)).chain(headers);
+    Ok(filters.collect())
 }
 
 /// Moves a rule's header changes to its backends if any backend has changes, and leaves the rest.

@@ -203,7 +203,6 @@ fn page(page: &ErrorPage) -> Result<FieldMatcher, String> {
     Ok(FieldMatcher {
         predicate: Some(predicate),
         on_match: Some(composite::on_match("page", pack_any(response))),
-        ..Default::default()
     })
 }
 

@@ -51,7 +51,7 @@ pub struct ErrorPage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub content_type: Option<String>,
-    /// Status of the page. The default is that of the response.
+    /// Status of the page. The default is the response's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 200, max = 599))]
     pub status_code: Option<i32>,
@@ -63,19 +63,19 @@ pub struct ErrorPage {
 /// Changes of headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct HeaderChanges {
-    /// Changes of requests, before those of the rule.
+pub struct PolicyHeaders {
+    /// Changes of requests, before the rule's changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request: Option<HeaderChange>,
+    pub request: Option<PolicyHeaderChange>,
     /// Changes of responses. Changes by the rule of the same header precede.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub response: Option<HeaderChange>,
+    pub response: Option<PolicyHeaderChange>,
 }
 
 /// Changes of headers of requests or responses. A header must not be in two lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct HeaderChange {
+pub struct PolicyHeaderChange {
     /// Headers that replace others of the same name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]

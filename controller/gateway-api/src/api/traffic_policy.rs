@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BandwidthLimit, ErrorPage, HeaderChanges, InjectedFault, LimitPeriod, Object, PolicyTargetRef,
+    BandwidthLimit, ErrorPage, InjectedFault, LimitPeriod, Object, PolicyHeaders, PolicyTargetRef,
     RequestBody, RequestKey, ResponseCompression,
 };
 
@@ -50,7 +50,7 @@ pub struct TrafficPolicySpec {
     /// Changes of headers. If they are invalid, the targets answer all requests with 500, because a
     /// removed header may protect something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub headers: Option<HeaderChanges>,
+    pub headers: Option<PolicyHeaders>,
     /// True to translate gRPC-Web to gRPC. Matches of GRPCRoutes then include gRPC-Web.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc_web: Option<bool>,

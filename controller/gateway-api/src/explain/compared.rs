@@ -109,10 +109,8 @@ pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
                 );
                 return answered(request, Some(canonical), 400, reason);
             }
-            let (path, query) = match canonical.find('?') {
-                Some(at) => canonical.split_at(at),
-                None => (canonical.as_str(), ""),
-            };
+            let at = canonical.find('?').unwrap_or(canonical.len());
+            let (path, query) = canonical.split_at(at);
             Prepared::Compared(Compared {
                 scheme: request.scheme,
                 method: request.method.clone(),

@@ -1,13 +1,12 @@
 //! Header modifiers. Values are literal text; the renderer for a proxy escapes them.
 
 use std::collections::HashMap;
-use std::fmt::Arguments;
 
-use sesame_proto::field_names::{self, Reserved};
 use sesame_proto::schema;
 
 use crate::api::{Header, HeaderModifier};
-use crate::resolve::syntax::{limits, names};
+use crate::resolve::syntax::header_names::{check_name, claim};
+use crate::resolve::syntax::limits;
 
 /// Reads a header modifier; the error names the field below it.
 pub(crate) fn read(spec: &HeaderModifier) -> Result<schema::HeaderModifier, String> {
@@ -49,40 +48,6 @@ fn read_list(
         }
     }
     Ok(found)
-}
-
-pub(crate) fn check_name(at: Arguments<'_>, name: &str) -> Result<(), String> {
-    names::check_token(at, name)?;
-    check_writable(at, name)
-}
-
-/// Returns an error for a field that only the proxy may write.
-pub(crate) fn check_writable(at: Arguments<'_>, name: &str) -> Result<(), String> {
-    match field_names::reserved(name) {
-        None => Ok(()),
-        Some(Reserved::Host) => Err(format!(
-            "{at} {name:?} cannot be changed here; use a URLRewrite filter with hostname"
-        )),
-        Some(why) => Err(format!(
-            "{at} {name:?} cannot be changed here: it {why}; leave it out"
-        )),
-    }
-}
-
-/// Returns true if this is the first mention of the header in its list. Fails if another list has
-/// it too.
-pub(crate) fn claim(
-    actions: &mut HashMap<String, &'static str>,
-    name: &str,
-    action: &'static str,
-) -> Result<bool, String> {
-    match actions.insert(name.to_ascii_lowercase(), action) {
-        None => Ok(true),
-        Some(before) if before == action => Ok(false),
-        Some(before) => Err(format!(
-            "{action}: header {name:?} is also in {before}; only one action for a header is allowed"
-        )),
-    }
 }
 
 #[cfg(test)]

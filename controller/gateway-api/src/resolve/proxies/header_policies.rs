@@ -6,7 +6,7 @@ use sesame_proto::schema::header_part::{Fact, Kind};
 use sesame_proto::schema::{Header, HeaderModifier, HeaderPart, UrlRewrite};
 
 use crate::api::{ProxyHeader, ProxyHeaders};
-use crate::resolve::filters::headers::check_name;
+use crate::resolve::syntax::header_names::check_name;
 use crate::resolve::syntax::hostnames;
 use crate::resolve::syntax::limits::{self, MAX_HEADER_VALUE, MAX_PROXY_HEADERS};
 

@@ -5,8 +5,8 @@ use sesame_proto::schema;
 use sha2::{Digest as _, Sha256};
 
 use crate::api::{CookieConfig, SessionCookie, SessionHeader, SessionPersistence};
-use crate::resolve::filters::headers;
 use crate::resolve::syntax::durations;
+use crate::resolve::syntax::header_names;
 use crate::resolve::syntax::{limits, names};
 
 /// Name of the field in messages.
@@ -44,7 +44,7 @@ pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
     let timeout = durations::read("sessionPersistence.absoluteTimeout", absolute_timeout)?;
     let seconds = timeout.map(|milliseconds| milliseconds.div_ceil(1000));
     let kind = if header {
-        headers::check_writable(format_args!("{AT}.{name_field}"), &name)?;
+        header_names::check_writable(format_args!("{AT}.{name_field}"), &name)?;
         Kind::Header(name)
     } else {
         Kind::Cookie(name)

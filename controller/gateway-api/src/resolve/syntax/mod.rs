@@ -3,6 +3,7 @@
 //! Nothing here knows objects or references.
 
 pub(crate) mod durations;
+pub(crate) mod header_names;
 pub(crate) mod hostnames;
 pub(crate) mod limits;
 pub(crate) mod names;

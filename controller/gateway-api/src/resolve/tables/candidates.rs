@@ -48,15 +48,15 @@ impl MatchCandidate<'_> {
             index,
             first: _,
             matches: _,
-            action,
+            action: _,
             request_headers,
             response_headers,
             cors,
             external_auth,
-            timeouts_decided,
+            timeouts_decided: _,
             // Together with the listener's.
             rate_limits: _,
-            filters: _,
+            filters,
             protects: _,
         } = self.rule;
         let name = format!("{}/rules/{index}/matches/{match_}", self.route.provenance);
@@ -64,9 +64,10 @@ impl MatchCandidate<'_> {
             return self.refusing(name);
         }
         let traffic = &listener.listener.traffic;
-        let limits = self.rule.limits_on(traffic);
-        let limits = limits.iter();
+        let limits = self.rule.limits_on(traffic).into_iter();
         let reached_by = listener.reached_by(place.route);
+        let changed = response_headers.as_deref();
+        let filters = (traffic.filters).of_route(filters.as_deref(), changed, grpc.is_some());
         schema::Route {
             name,
             path: Some(schema::PathMatch {
@@ -75,20 +76,7 @@ impl MatchCandidate<'_> {
             method: method.clone(),
             headers: headers.clone(),
             query_params: query_params.clone(),
-            action: Some(match action {
-                _ if traffic.refuses => {
-                    RouteAction::DirectResponse(schema::DirectResponse::new(refusal::HTTP))
-                }
-                Action::Forward(forward) => {
-                    let mut forward = reached_by.forward(forward.clone());
-                    traffic.tune(&mut forward, *timeouts_decided);
-                    RouteAction::Forward(forward)
-                }
-                Action::Redirect(redirect) => {
-                    RouteAction::Redirect(redirect.on(listener.scheme(), listener.port))
-                }
-                Action::Respond(response) => RouteAction::DirectResponse(response.clone()),
-            }),
+            action: Some(self.action(place, listener)),
             request_headers: request_headers.clone(),
             response_headers: response_headers.clone(),
             cors: cors.clone(),
@@ -97,7 +85,27 @@ impl MatchCandidate<'_> {
                 .as_deref()
                 .map(|auth| Box::new(reached_by.external_auth(auth.clone()))),
             rate_limits: limits.map(|limit| limit.name.clone()).collect(),
-            filters: traffic.filters.of_route(self.rule, grpc.is_some()),
+            filters,
+        }
+    }
+
+    /// Returns the route's action on a listener.
+    fn action(self, place: MatchPlace, listener: &PlacedListener<'_>) -> RouteAction {
+        let traffic = &listener.listener.traffic;
+        match &self.rule.action {
+            _ if traffic.refuses => {
+                RouteAction::DirectResponse(schema::DirectResponse::new(refusal::HTTP))
+            }
+            Action::Forward(forward) => {
+                let reached_by = listener.reached_by(place.route);
+                let mut forward = reached_by.forward(forward.clone());
+                traffic.tune(&mut forward, self.rule.timeouts_decided);
+                RouteAction::Forward(forward)
+            }
+            Action::Redirect(redirect) => {
+                RouteAction::Redirect(redirect.on(listener.scheme(), listener.port))
+            }
+            Action::Respond(response) => RouteAction::DirectResponse(response.clone()),
         }
     }
 

@@ -33,6 +33,7 @@ mod tls;
 mod tls_layers;
 mod tls_override_rows;
 mod tls_overrides;
+mod traffic_filters;
 mod traffic_policies;
 mod uncovered;
 

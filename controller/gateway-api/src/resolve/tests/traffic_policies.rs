@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use sesame_proto::schema::route::Action;
-use sesame_proto::schema::{Forward, RateLimit, Route, shared_filter};
+use sesame_proto::schema::{Forward, RateLimit, Route};
 
 use super::http_proxies::{root, with};
 use super::{HTTP, Holds, gateway, holds, resolved, route};
@@ -14,14 +14,14 @@ use crate::status::{Condition, ConditionType, Reason};
 use crate::world::Kind;
 
 /// The scopes from the rule to the Gateway, each with the target of a policy.
-const SCOPES: [&str; 4] = [
+pub(super) const SCOPES: [&str; 4] = [
     "kind: HTTPRoute, name: r, sectionName: first",
     "kind: HTTPRoute, name: r",
     "kind: Gateway, name: gw, sectionName: http",
     "kind: Gateway, name: gw",
 ];
 
-fn policy(name: &str, target: &str, spec: &str) -> String {
+pub(super) fn policy(name: &str, target: &str, spec: &str) -> String {
     format!(
         "---\nkind: TrafficPolicy\nmetadata: {{name: {name}, namespace: web, generation: 4}}\n\
          spec: {{targetRefs: [{{group: gateway.networking.k8s.io, {target}}}], {spec}}}\n"
@@ -29,7 +29,7 @@ fn policy(name: &str, target: &str, spec: &str) -> String {
 }
 
 /// Resolves a route whose rule is named `first` with these policies.
-fn served(policies: &str) -> Resolution {
+pub(super) fn served(policies: &str) -> Resolution {
     let route = route(
         "r",
         "rules: [{name: first, backendRefs: [{name: a, port: 80}]}]",
@@ -37,7 +37,7 @@ fn served(policies: &str) -> Resolution {
     resolved(&(gateway(HTTP) + &route + policies))
 }
 
-fn first(resolution: &Resolution) -> &Route {
+pub(super) fn first(resolution: &Resolution) -> &Route {
     &resolution.gateways[0].snapshot.route_tables[0].virtual_hosts[0].routes[0]
 }
 
@@ -48,13 +48,13 @@ fn forward(resolution: &Resolution) -> &Forward {
     }
 }
 
-fn is_refused(resolution: &Resolution) -> bool {
+pub(super) fn is_refused(resolution: &Resolution) -> bool {
     let refused =
         |action: &Action| matches!(action, Action::DirectResponse(it) if it.status == 500);
     first(resolution).action.as_ref().is_some_and(refused)
 }
 
-fn conditions<'r>(resolution: &'r Resolution, name: &str) -> &'r [Condition] {
+pub(super) fn conditions<'r>(resolution: &'r Resolution, name: &str) -> &'r [Condition] {
     let key = Kind::TrafficPolicy.named(NamespacedName::new("web", name));
     let status = resolution.statuses.policies.get(&key).expect("a status");
     &status.ancestors[0].conditions
@@ -113,68 +113,6 @@ fn invalid_default_leaves_the_default() {
         assert_eq!(
             (forward.request_timeout_ms, &forward.retry),
             (0, &None),
-            "{spec}"
-        );
-        let accepted = holds(conditions(&resolution, "p"), ConditionType::Accepted);
-        assert_eq!(accepted, Holds::False(Reason::Invalid), "{spec}");
-    }
-}
-
-#[test]
-fn invalid_filter_that_protects_refuses_its_targets() {
-    for (spec, why) in [
-        (
-            "requestBody: {maxSize: 10MB}",
-            "requestBody.maxSize \"10MB\"",
-        ),
-        ("requestBody: {maxSize: 2Gi}", "requestBody.maxSize \"2Gi\""),
-        ("bandwidth: {}", "bandwidth: expected request or response"),
-        ("bandwidth: {response: '1'}", "bandwidth.response \"1\""),
-        (
-            "headers: {request: {remove: [x-a], set: [{name: x-a, value: b}]}}",
-            "headers.request.remove",
-        ),
-        (
-            "headers: {response: {set: [{name: x-a}]}}",
-            "headers.response.set[0]: expected value or valueFrom",
-        ),
-        (
-            "headers: {request: {set: [{name: x-a, valueFrom: Cookie}]}}",
-            "headers.request.set[0].valueFrom \"Cookie\" is unknown",
-        ),
-        (
-            "headers: {request: {remove: [Host]}}",
-            "headers.request.remove[0]",
-        ),
-    ] {
-        for target in SCOPES {
-            let resolution = served(&policy("p", target, spec));
-            assert!(is_refused(&resolution), "{spec} {target}");
-            let message = &conditions(&resolution, "p")[0].message;
-            assert!(message.contains(&format!("spec.{why}")), "{message}");
-        }
-    }
-}
-
-#[test]
-fn invalid_filter_that_tunes_is_left_out() {
-    for spec in [
-        "compression: {types: [Lzma]}",
-        "compression: {types: [Gzip, Gzip]}",
-        "compression: {types: [Gzip], minSize: '0'}",
-        "errorPages: [{codes: [], body: a}]",
-        "errorPages: [{codes: ['200'], body: a}]",
-        "errorPages: [{codes: [5xx], body: a, statusCode: 99}]",
-        "errorPages: [{codes: [5xx], body: a, source: Backend}]",
-        "fault: {}",
-        "fault: {abort: {statusCode: 503, percent: 101}}",
-        "fault: {delay: {duration: 0s}}",
-    ] {
-        let resolution = served(&policy("p", SCOPES[3], spec));
-        let host = &resolution.gateways[0].snapshot.route_tables[0].virtual_hosts[0];
-        assert_eq!(
-            (&host.filters, &host.routes[0].filters),
-            (&None, &None),
             "{spec}"
         );
         let accepted = holds(conditions(&resolution, "p"), ConditionType::Accepted);
@@ -376,60 +314,5 @@ proptest! {
         for name in &route.rate_limits {
             prop_assert!(known.iter().any(|it| it.name == *name));
         }
-    }
-}
-
-/// A policy: its scope, its body limit and its bandwidth in KiB, and whether it disables compression.
-type AnyFilters = (usize, Option<u64>, Option<u64>, Option<bool>);
-
-fn any_filters() -> impl Strategy<Value = AnyFilters> {
-    let size = || prop::option::of(1_u64..100);
-    (
-        0..SCOPES.len(),
-        size(),
-        size(),
-        prop::option::of(any::<bool>()),
-    )
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
-
-    #[test]
-    fn smallest_limit_holds_and_nearest_filter_applies(policies in prop::collection::vec(any_filters(), 0..7)) {
-        let mut text = String::new();
-        let mut compressions = BTreeMap::new();
-        for (age, (scope, body, bandwidth, disables)) in policies.iter().enumerate() {
-            let mut spec = vec!["rateLimits: []".to_owned()];
-            spec.extend(body.map(|kib| format!("requestBody: {{maxSize: {kib}Ki}}")));
-            spec.extend(bandwidth.map(|kib| format!("bandwidth: {{response: {kib}Ki}}")));
-            if let Some(disables) = disables {
-                let types = if *disables { "" } else { "Gzip" };
-                spec.push(format!("compression: {{types: [{types}]}}"));
-                compressions.entry((*scope, age)).or_insert((format!("p{age}"), *disables));
-            }
-            text += &policy(&format!("p{age}"), SCOPES[*scope], &spec.join(", "));
-        }
-        let resolution = served(&text);
-        let snapshot = &resolution.gateways[0].snapshot;
-        let host = &snapshot.route_tables[0].virtual_hosts[0];
-        let own = host.routes[0].filters.as_deref();
-        let filters = own.or(host.filters.as_ref()).cloned().unwrap_or_default();
-        let smallest = |limits: Vec<u64>| limits.into_iter().min().unwrap_or_default() * 1_024;
-        let bodies = policies.iter().filter_map(|(_, body, ..)| *body).collect();
-        prop_assert_eq!(filters.max_body_bytes, smallest(bodies));
-        let named = |name: &str| {
-            let found = snapshot.shared_filters.iter().find(|it| it.name == name);
-            found.and_then(|it| it.kind.clone())
-        };
-        let bandwidths = policies.iter().filter_map(|(_, _, bandwidth, _)| *bandwidth).collect();
-        let passed = match named(&filters.bandwidth) {
-            Some(shared_filter::Kind::Bandwidth(bandwidth)) => bandwidth.response_bytes,
-            _ => 0,
-        };
-        prop_assert_eq!(passed, smallest(bandwidths));
-        let nearest = compressions.values().next().filter(|(_, disables)| !disables);
-        let nearest = nearest.map(|(name, _)| format!("TrafficPolicy/web/{name}/compression"));
-        prop_assert_eq!(named(&filters.response).map(|_| filters.response), nearest);
     }
 }

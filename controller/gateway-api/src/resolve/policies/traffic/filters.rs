@@ -9,33 +9,31 @@ use sesame_proto::schema::{
     SharedFilter,
 };
 
-use crate::resolve::routes::rules::CheckedRule;
-
 /// The filters of one or several scopes. `None` leaves a section to wider scopes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct FilterSettings {
     /// Largest request body in bytes.
-    pub(super) max_body_bytes: Option<Of<u64>>,
-    pub(super) headers: Option<Of<ChangedHeaders>>,
-    pub(super) grpc_web: Option<Of<bool>>,
-    pub(super) fault: Option<Of<Fault>>,
+    pub(super) max_body_bytes: Option<OfPolicy<u64>>,
+    pub(super) headers: Option<OfPolicy<ChangedHeaders>>,
+    pub(super) grpc_web: Option<OfPolicy<bool>>,
+    pub(super) fault: Option<OfPolicy<Fault>>,
     /// `None` inside to disable it.
-    pub(super) compression: Option<Of<Option<Compression>>>,
-    pub(super) error_pages: Option<Of<Vec<ErrorPage>>>,
+    pub(super) compression: Option<OfPolicy<Option<Compression>>>,
+    pub(super) error_pages: Option<OfPolicy<Vec<ErrorPage>>>,
     /// Bytes of requests in each second.
-    pub(super) request_bandwidth: Option<Of<u64>>,
+    pub(super) request_bandwidth: Option<OfPolicy<u64>>,
     /// Bytes of responses in each second.
-    pub(super) response_bandwidth: Option<Of<u64>>,
+    pub(super) response_bandwidth: Option<OfPolicy<u64>>,
 }
 
 /// A value with the policy that has it, as `TrafficPolicy/namespace/name`.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Of<T> {
+pub(crate) struct OfPolicy<T> {
     pub(super) policy: Arc<str>,
     pub(super) value: Arc<T>,
 }
 
-impl<T> Of<T> {
+impl<T> OfPolicy<T> {
     /// Returns the value, if set, of a policy.
     pub(super) fn new(policy: &Arc<str>, value: Option<T>) -> Option<Self> {
         Some(Self {
@@ -108,11 +106,15 @@ impl FilterSettings {
         decided.map(|(section, _)| section)
     }
 
-    /// Returns the filters of a route, or `None` for those of its listener, which `self` are.
-    pub(crate) fn of_route(&self, rule: &CheckedRule, grpc: bool) -> Option<Box<RequestFilters>> {
-        let changed = rule.response_headers.as_deref();
+    /// Returns the filters of a route, or `None` for its listener's, which `self` are. `own` are
+    /// the ones that policies of its rule decide, and `changed` are the rule's changes of responses.
+    pub(crate) fn of_route(
+        &self,
+        own: Option<&Self>,
+        changed: Option<&HeaderModifier>,
+        grpc: bool,
+    ) -> Option<Box<RequestFilters>> {
         let is_stream = grpc && self.max_body_bytes.is_some();
-        let own = rule.filters.as_deref();
         if own.is_none() && !is_stream && !self.changes_same(changed) {
             return None;
         }
@@ -194,7 +196,7 @@ impl FilterSettings {
             error_pages.as_ref().map(|it| &it.policy),
         ];
         let all: BTreeSet<&Arc<str>> = numbers.chain(others.into_iter().flatten()).collect();
-        all.into_iter().map(|policy| policy.to_string()).collect()
+        all.into_iter().map(ToString::to_string).collect()
     }
 
     fn response(&self) -> Option<SharedFilter> {
@@ -216,7 +218,7 @@ impl FilterSettings {
 
     fn bandwidth(&self) -> Option<SharedFilter> {
         let [request, response] = [&self.request_bandwidth, &self.response_bandwidth];
-        let bytes = |limit: &Option<Of<u64>>| limit.as_ref().map_or(0, |it| *it.value);
+        let bytes = |limit: &Option<OfPolicy<u64>>| limit.as_ref().map_or(0, |it| *it.value);
         let parts = [(request, "request"), (response, "response")];
         let parts = parts.map(|(limit, part)| Some((&*limit.as_ref()?.policy, part)));
         Some(SharedFilter {

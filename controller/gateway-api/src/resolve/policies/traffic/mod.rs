@@ -4,6 +4,7 @@
 //! to the rule, section by section. A policy whose limits are invalid refuses the requests of its
 //! targets; any other fault leaves the defaults.
 
+mod check;
 pub(crate) mod filters;
 mod read;
 mod read_filters;
@@ -14,13 +15,10 @@ use std::sync::Arc;
 use sesame_proto::refusal;
 use sesame_proto::schema::{Forward, RateLimit, Retry};
 
-use self::filters::{FilterSettings, Of};
-use self::read::{read_limits, read_retry, read_timeouts};
-use self::read_filters::{
-    read_bandwidth, read_body, read_compression, read_fault, read_headers, read_pages,
-};
+use self::check::check;
+use self::filters::FilterSettings;
 use super::targets::{self, PolicyTargets};
-use crate::api::{TrafficPolicy, TrafficPolicySpec};
+use crate::api::TrafficPolicy;
 use crate::resolve::context::ResolveContext;
 use crate::status::{Condition, ConditionStatus, ConditionType, Grounds, Reason, Verdict};
 use crate::world::{Kind, World};
@@ -258,79 +256,5 @@ impl<'w> TrafficPolicies<'w> {
 
     pub(crate) fn get(&self, place: usize) -> Option<&CheckedTrafficPolicy<'w>> {
         self.all.get(place)
-    }
-}
-
-fn check<'w>(
-    object: &'w TrafficPolicy,
-    targets: &mut PolicyTargets<'w>,
-    cx: &mut ResolveContext<'w, '_>,
-) -> CheckedTrafficPolicy<'w> {
-    let TrafficPolicySpec {
-        target_refs,
-        rate_limits,
-        timeouts,
-        retry,
-        request_body,
-        bandwidth,
-        compression,
-        error_pages,
-        headers,
-        grpc_web,
-        fault,
-    } = &object.spec;
-    let mut accepted = Verdict::default();
-    let mut settings = TrafficSettings::default();
-    let unknown = object.metadata.unknown.refusal("");
-    settings.refuses = unknown.is_some();
-    accepted.refuse_if(Reason::UnsupportedValue, unknown);
-    targets.add(&object.metadata, target_refs, &mut accepted, cx);
-    let key = Kind::TrafficPolicy.named(object.metadata.key()).to_string();
-    let mut limits = Vec::new();
-    let filters = &mut settings.filters;
-    let policy: Arc<str> = key.as_str().into();
-    // Parts that protect.
-    let mut refuses = false;
-    let mut protected = |why: Result<(), String>| {
-        let Err(why) = why else {
-            return;
-        };
-        let status = refusal::HTTP;
-        let why = format!("spec.{why}; requests to the targets are answered with {status}");
-        accepted.refuse(Reason::Invalid, why);
-        refuses = true;
-    };
-    protected(read_limits(&key, rate_limits).map(|read| limits = read));
-    let body = request_body.as_ref().map(read_body).transpose();
-    protected(body.map(|read| filters.max_body_bytes = Of::new(&policy, read)));
-    let bandwidth = bandwidth.as_ref().map(read_bandwidth).transpose();
-    protected(bandwidth.map(|read| {
-        let [request, response] = read.unwrap_or_default();
-        filters.request_bandwidth = Of::new(&policy, request);
-        filters.response_bandwidth = Of::new(&policy, response);
-    }));
-    let headers = headers.as_ref().map(read_headers).transpose();
-    protected(headers.map(|read| filters.headers = Of::new(&policy, read)));
-    settings.refuses |= refuses;
-    // Parts that tune.
-    let mut tuned = |why: Result<(), String>| {
-        accepted.refuse_if(Reason::Invalid, why.err().map(|why| format!("spec.{why}")));
-    };
-    let timeouts = timeouts.as_ref().map(read_timeouts).transpose();
-    tuned(timeouts.map(|read| settings.timeouts = read));
-    let retry = retry.as_ref().map(read_retry).transpose();
-    tuned(retry.map(|read| settings.retry = read));
-    let compression = compression.as_ref().map(read_compression).transpose();
-    tuned(compression.map(|read| filters.compression = Of::new(&policy, read)));
-    let pages = error_pages.as_deref().map(read_pages).transpose();
-    tuned(pages.map(|read| filters.error_pages = Of::new(&policy, read)));
-    let fault = fault.as_ref().map(read_fault).transpose();
-    tuned(fault.map(|read| filters.fault = Of::new(&policy, read)));
-    filters.grpc_web = Of::new(&policy, *grpc_web);
-    CheckedTrafficPolicy {
-        object,
-        accepted,
-        settings,
-        limits,
     }
 }

@@ -10,10 +10,11 @@ use sesame_proto::schema::{
 
 use super::filters::ChangedHeaders;
 use crate::api::{
-    self, BandwidthLimit, CompressionType, ErrorPageSource, FaultAbort, FaultDelay, HeaderChange,
-    HeaderChanges, HeaderFact, InjectedFault, RequestBody, ResponseCompression, ValuedHeader,
+    self, BandwidthLimit, CompressionType, ErrorPageSource, FaultAbort, FaultDelay, HeaderFact,
+    InjectedFault, PolicyHeaderChange, PolicyHeaders, RequestBody, ResponseCompression,
+    ValuedHeader,
 };
-use crate::resolve::filters::headers::{check_name, claim};
+use crate::resolve::syntax::header_names::{check_name, claim};
 use crate::resolve::syntax::{durations, limits, sizes};
 
 /// Largest request body that the gateway holds.
@@ -184,9 +185,9 @@ fn read_percent(field: &str, percent: Option<i32>) -> Result<u32, String> {
     }
 }
 
-pub(super) fn read_headers(spec: &HeaderChanges) -> Result<ChangedHeaders, String> {
-    let HeaderChanges { request, response } = spec;
-    let read = |at: &str, spec: &Option<HeaderChange>| {
+pub(super) fn read_headers(spec: &PolicyHeaders) -> Result<ChangedHeaders, String> {
+    let PolicyHeaders { request, response } = spec;
+    let read = |at: &str, spec: &Option<PolicyHeaderChange>| {
         let read = spec.as_ref().map(read_change).transpose();
         read.map_err(|why| format!("headers.{at}.{why}"))
     };
@@ -196,8 +197,8 @@ pub(super) fn read_headers(spec: &HeaderChanges) -> Result<ChangedHeaders, Strin
     })
 }
 
-fn read_change(spec: &HeaderChange) -> Result<HeaderModifier, String> {
-    let HeaderChange { set, add, remove } = spec;
+fn read_change(spec: &PolicyHeaderChange) -> Result<HeaderModifier, String> {
+    let PolicyHeaderChange { set, add, remove } = spec;
     let mut actions = HashMap::new();
     let set = read_valued("set", set, &mut actions)?;
     let add = read_valued("add", add, &mut actions)?;

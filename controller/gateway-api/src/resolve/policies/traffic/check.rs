@@ -1,0 +1,122 @@
+//! Reads a TrafficPolicy: what protects refuses requests if it is invalid, what tunes is left out.
+
+use std::sync::Arc;
+
+use sesame_proto::refusal;
+
+use super::filters::OfPolicy;
+use super::read::{read_limits, read_retry, read_timeouts};
+use super::read_filters::{
+    read_bandwidth, read_body, read_compression, read_fault, read_headers, read_pages,
+};
+use super::{CheckedTrafficPolicy, TrafficSettings};
+use crate::api::{TrafficPolicy, TrafficPolicySpec};
+use crate::resolve::context::ResolveContext;
+use crate::resolve::policies::targets::PolicyTargets;
+use crate::status::{Reason, Verdict};
+use crate::world::Kind;
+
+pub(super) fn check<'w>(
+    object: &'w TrafficPolicy,
+    targets: &mut PolicyTargets<'w>,
+    cx: &mut ResolveContext<'w, '_>,
+) -> CheckedTrafficPolicy<'w> {
+    let mut checked = CheckedTrafficPolicy {
+        object,
+        accepted: Verdict::default(),
+        settings: TrafficSettings::default(),
+        limits: Vec::new(),
+    };
+    let unknown = object.metadata.unknown.refusal("");
+    checked.settings.refuses = unknown.is_some();
+    let accepted = &mut checked.accepted;
+    accepted.refuse_if(Reason::UnsupportedValue, unknown);
+    targets.add(&object.metadata, &object.spec.target_refs, accepted, cx);
+    let name = Kind::TrafficPolicy.named(object.metadata.key()).to_string();
+    checked.protect(&object.spec, &name.as_str().into());
+    checked.tune(&object.spec, &name.as_str().into());
+    checked
+}
+
+impl CheckedTrafficPolicy<'_> {
+    /// Reads the parts that protect.
+    fn protect(&mut self, spec: &TrafficPolicySpec, policy: &Arc<str>) {
+        let TrafficPolicySpec {
+            target_refs: _,
+            rate_limits,
+            request_body,
+            bandwidth,
+            headers,
+            // They tune.
+            timeouts: _,
+            retry: _,
+            compression: _,
+            error_pages: _,
+            grpc_web: _,
+            fault: _,
+        } = spec;
+        let Self {
+            object: _,
+            accepted,
+            settings,
+            limits,
+        } = self;
+        let TrafficSettings {
+            filters, refuses, ..
+        } = settings;
+        let mut protected = |why: Result<(), String>| {
+            let Err(why) = why else {
+                return;
+            };
+            let status = refusal::HTTP;
+            let why = format!("spec.{why}; requests to the targets are answered with {status}");
+            accepted.refuse(Reason::Invalid, why);
+            *refuses = true;
+        };
+        protected(read_limits(policy, rate_limits).map(|read| *limits = read));
+        let body = request_body.as_ref().map(read_body).transpose();
+        protected(body.map(|read| filters.max_body_bytes = OfPolicy::new(policy, read)));
+        let bandwidth = bandwidth.as_ref().map(read_bandwidth).transpose();
+        protected(bandwidth.map(|read| {
+            let [request, response] = read.unwrap_or_default();
+            filters.request_bandwidth = OfPolicy::new(policy, request);
+            filters.response_bandwidth = OfPolicy::new(policy, response);
+        }));
+        let headers = headers.as_ref().map(read_headers).transpose();
+        protected(headers.map(|read| filters.headers = OfPolicy::new(policy, read)));
+    }
+
+    /// Reads the parts that tune.
+    fn tune(&mut self, spec: &TrafficPolicySpec, policy: &Arc<str>) {
+        let TrafficPolicySpec {
+            target_refs: _,
+            timeouts,
+            retry,
+            compression,
+            error_pages,
+            grpc_web,
+            fault,
+            // They protect.
+            rate_limits: _,
+            request_body: _,
+            bandwidth: _,
+            headers: _,
+        } = spec;
+        let (accepted, settings) = (&mut self.accepted, &mut self.settings);
+        let filters = &mut settings.filters;
+        let mut tuned = |why: Result<(), String>| {
+            accepted.refuse_if(Reason::Invalid, why.err().map(|why| format!("spec.{why}")));
+        };
+        let timeouts = timeouts.as_ref().map(read_timeouts).transpose();
+        tuned(timeouts.map(|read| settings.timeouts = read));
+        let retry = retry.as_ref().map(read_retry).transpose();
+        tuned(retry.map(|read| settings.retry = read));
+        let compression = compression.as_ref().map(read_compression).transpose();
+        tuned(compression.map(|read| filters.compression = OfPolicy::new(policy, read)));
+        let pages = error_pages.as_deref().map(read_pages).transpose();
+        tuned(pages.map(|read| filters.error_pages = OfPolicy::new(policy, read)));
+        let fault = fault.as_ref().map(read_fault).transpose();
+        tuned(fault.map(|read| filters.fault = OfPolicy::new(policy, read)));
+        filters.grpc_web = OfPolicy::new(policy, *grpc_web);
+    }
+}

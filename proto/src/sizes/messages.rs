@@ -1,0 +1,131 @@
+//! Sizes of the parts of routes.
+
+use super::{
+    EXPRESSION, EXPRESSION_CHARACTER, HEADER, REQUEST_FILTERS, SESSION, SESSION_NAMES, TEXT,
+};
+use crate::schema::{
+    Cors, CorsOrigin, Header, HeaderModifier, HeaderPart, PathModifier, Redirect, RequestFilters,
+    SessionPersistence, UrlRewrite, cors_origin, header_part, session_persistence,
+};
+
+pub(super) fn of_headers(headers: &HeaderModifier) -> u64 {
+    let HeaderModifier { set, add, remove } = headers;
+    let written = set.iter().chain(add).map(|header| {
+        let Header { name, value, parts } = header;
+        let parts = parts.iter().map(|HeaderPart { kind }| match kind {
+            Some(header_part::Kind::Literal(it) | header_part::Kind::RequestHeader(it)) => text(it),
+            Some(header_part::Kind::Fact(_)) | None => TEXT,
+        });
+        HEADER
+            .saturating_add(count(name.len()))
+            .saturating_add(count(value.len()))
+            .saturating_add(sum(parts))
+    });
+    sum(written.chain([texts(remove)]))
+}
+
+pub(super) fn of_filters(filters: &RequestFilters) -> u64 {
+    let RequestFilters {
+        max_body_bytes: _,
+        request_headers,
+        response_headers,
+        grpc_web: _,
+        fault: _,
+        response,
+        bandwidth,
+        policies,
+    } = filters;
+    sum([
+        REQUEST_FILTERS,
+        request_headers.as_ref().map_or(0, of_headers),
+        response_headers.as_ref().map_or(0, of_headers),
+        text(response),
+        text(bandwidth),
+        texts(policies),
+    ])
+}
+
+pub(super) fn of_cors(cors: &Cors) -> u64 {
+    let Cors {
+        allow_origins,
+        allow_credentials: _,
+        allow_methods,
+        allow_headers,
+        expose_headers,
+        max_age_seconds: _,
+        allow_private_network: _,
+        ignores_matched_headers: _,
+    } = cors;
+    let origins = allow_origins.iter().map(|CorsOrigin { kind }| match kind {
+        Some(cors_origin::Kind::Exact(origin)) => text(origin),
+        Some(cors_origin::Kind::Regex(pattern)) => count(pattern.len())
+            .saturating_mul(EXPRESSION_CHARACTER)
+            .saturating_add(EXPRESSION),
+        None => TEXT,
+    });
+    let lists = [allow_methods, allow_headers, expose_headers].map(|list| texts(list));
+    sum(origins.chain(lists).chain([TEXT]))
+}
+
+pub(super) fn of_session(session: &SessionPersistence) -> u64 {
+    let SessionPersistence {
+        kind,
+        cookie_max_age_seconds: _,
+        cookie_path,
+    } = session;
+    let name = match kind {
+        Some(session_persistence::Kind::Cookie(name) | session_persistence::Kind::Header(name)) => {
+            text(name)
+        }
+        None => 0,
+    };
+    let texts = name.saturating_add(text(cookie_path));
+    SESSION.saturating_add(texts.saturating_mul(SESSION_NAMES))
+}
+
+pub(super) fn of_redirect(redirect: &Redirect) -> u64 {
+    let Redirect {
+        scheme,
+        host,
+        port: _,
+        path,
+        status: _,
+        implied_port: _,
+    } = redirect;
+    sum([text(scheme), text(host), of_path(path.as_ref())])
+}
+
+pub(super) fn of_rewrite(rewrite: &UrlRewrite) -> u64 {
+    let UrlRewrite {
+        host,
+        path,
+        host_header,
+    } = rewrite;
+    sum([TEXT, text(host), of_path(path.as_ref()), text(host_header)])
+}
+
+/// Counts a path twice, because it may need quoting.
+pub(super) fn of_path(path: Option<&PathModifier>) -> u64 {
+    path.map_or(0, of_message).saturating_mul(2)
+}
+
+pub(super) fn texts(list: &[String]) -> u64 {
+    sum(list.iter().map(|it| text(it)))
+}
+
+pub(super) fn text(text: &str) -> u64 {
+    TEXT.saturating_add(count(text.len()))
+}
+
+/// Returns the size of a small message, measured by its encoding in a snapshot.
+pub(super) fn of_message(message: &impl prost::Message) -> u64 {
+    TEXT.saturating_add(count(message.encoded_len()))
+}
+
+pub(super) fn sum(sizes: impl IntoIterator<Item = u64>) -> u64 {
+    sizes.into_iter().fold(0, u64::saturating_add)
+}
+
+pub(super) fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
