@@ -243,9 +243,18 @@ pub fn on_listener_set(mut route: Value, set: &str) -> Value {
 }
 
 /// Returns a `TrafficPolicy` for a target of the Gateway API.
-pub fn traffic_policy(name: &str, mut target: Value, spec: &Value) -> Value {
+pub fn traffic_policy(name: &str, target: Value, spec: &Value) -> Value {
+    of_requests("TrafficPolicy", name, target, spec)
+}
+
+/// Returns an `AccessPolicy` for a target of the Gateway API.
+pub fn access_policy(name: &str, target: Value, spec: &Value) -> Value {
+    of_requests("AccessPolicy", name, target, spec)
+}
+
+fn of_requests(kind: &str, name: &str, mut target: Value, spec: &Value) -> Value {
     target["group"] = json!("gateway.networking.k8s.io");
-    policy("TrafficPolicy", name, &target, spec)
+    policy(kind, name, &target, spec)
 }
 
 /// Returns a `BackendPolicy` for the Service with the same name.

@@ -17,11 +17,12 @@ use std::sync::Arc;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer};
 
 use crate::api::{
-    BackendPolicy, BackendTlsPolicy, ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway,
-    GatewayClass, GatewayMeshPolicy, GrpcRoute, HttpProxy, HttpRoute, Ingress, IngressClass,
-    ListenerSet, MeshOcgPolicy, Metadata, Namespace, NamespacedName, Pod, ReferenceGrant,
-    RouteFilter, Secret, Service, SesameConfiguration, TcpRoute, TlsCertificateDelegation,
-    TlsRoute, TrafficPolicy, UdpRoute, XBackend, XBackendTrafficPolicy, XMesh, XTelemetryPolicy,
+    AccessPolicy, BackendPolicy, BackendTlsPolicy, ClusterTrustBundle, ConfigMap, EndpointSlice,
+    Gateway, GatewayClass, GatewayMeshPolicy, GrpcRoute, HttpProxy, HttpRoute, Ingress,
+    IngressClass, ListenerSet, MeshOcgPolicy, Metadata, Namespace, NamespacedName, Pod,
+    ReferenceGrant, RouteFilter, Secret, Service, SesameConfiguration, TcpRoute,
+    TlsCertificateDelegation, TlsRoute, TrafficPolicy, UdpRoute, XBackend, XBackendTrafficPolicy,
+    XMesh, XTelemetryPolicy,
 };
 
 pub use definitions::{
@@ -228,6 +229,7 @@ kinds! {
     ReferenceGrant(ReferenceGrant) in reference_grants, "ReferenceGrant" ["refgrant"] "ReferenceGrants", GATEWAY_V1_BETA, false;
     BackendTlsPolicy(BackendTlsPolicy) in backend_tls_policies, "BackendTLSPolicy" ["btlspolicy"] "BackendTLSPolicies", GATEWAY_TLS_POLICY, false;
     BackendPolicy(BackendPolicy) in backend_policies, "BackendPolicy" ["bpolicy"] "BackendPolicies", SESAME, false;
+    AccessPolicy(AccessPolicy) in access_policies, "AccessPolicy" ["apolicy"] "AccessPolicies", SESAME, false;
     TrafficPolicy(TrafficPolicy) in traffic_policies, "TrafficPolicy" ["tpolicy"] "TrafficPolicies", SESAME, false;
     GatewayMeshPolicy(GatewayMeshPolicy) in gateway_mesh_policies, "GatewayMeshPolicy" ["gwmeshpolicy"] "GatewayMeshPolicies", SESAME, false;
     MeshOcgPolicy(MeshOcgPolicy) in mesh_ocg_policies, "MeshOCGPolicy" ["ocgpolicy"] "MeshOCGPolicies", SESAME, true;

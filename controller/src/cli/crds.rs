@@ -5,9 +5,10 @@ use kube::CustomResourceExt as _;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use sesame_published::{
-    GatewayAgent, backend_policy_definition, certificate_delegation_definition,
-    configuration_definition, http_proxy_definition, mesh_ocg_policy_definition,
-    mesh_policy_definition, route_filter_definition, traffic_policy_definition,
+    GatewayAgent, access_policy_definition, backend_policy_definition,
+    certificate_delegation_definition, configuration_definition, http_proxy_definition,
+    mesh_ocg_policy_definition, mesh_policy_definition, route_filter_definition,
+    traffic_policy_definition,
 };
 
 /// Returns all definitions of Sesame's own kinds as YAML.
@@ -19,6 +20,7 @@ pub(super) fn yaml() -> Result<String> {
         mesh_ocg_policy_definition()?,
         backend_policy_definition()?,
         traffic_policy_definition()?,
+        access_policy_definition()?,
         route_filter_definition()?,
     ])
 }

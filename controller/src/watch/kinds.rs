@@ -62,7 +62,7 @@ fn is_newer(kind: Kind) -> bool {
         || kind.is_contour()
         || matches!(
             kind,
-            Kind::RouteFilter | Kind::BackendPolicy | Kind::TrafficPolicy
+            Kind::RouteFilter | Kind::BackendPolicy | Kind::TrafficPolicy | Kind::AccessPolicy
         )
 }
 

@@ -4,8 +4,8 @@ use super::{
     EXPRESSION, EXPRESSION_CHARACTER, HEADER, REQUEST_FILTERS, SESSION, SESSION_NAMES, TEXT,
 };
 use crate::schema::{
-    Cors, CorsOrigin, Header, HeaderModifier, HeaderPart, PathModifier, Redirect, RequestFilters,
-    SessionPersistence, UrlRewrite, cors_origin, header_part, session_persistence,
+    AddressFilter, Cors, CorsOrigin, Header, HeaderModifier, HeaderPart, PathModifier, Redirect,
+    RequestFilters, SessionPersistence, UrlRewrite, cors_origin, header_part, session_persistence,
 };
 
 pub(super) fn of_headers(headers: &HeaderModifier) -> u64 {
@@ -34,15 +34,21 @@ pub(super) fn of_filters(filters: &RequestFilters) -> u64 {
         response,
         bandwidth,
         policies,
+        address_filters,
     } = filters;
-    sum([
+    let addresses = address_filters.iter().map(|filter| {
+        let AddressFilter { name, allow, deny } = filter;
+        let networks = allow.iter().chain(deny).map(|it| text(&it.network));
+        text(name).saturating_add(sum(networks))
+    });
+    sum(addresses.chain([
         REQUEST_FILTERS,
         request_headers.as_ref().map_or(0, of_headers),
         response_headers.as_ref().map_or(0, of_headers),
         text(response),
         text(bandwidth),
         texts(policies),
-    ])
+    ]))
 }
 
 pub(super) fn of_cors(cors: &Cors) -> u64 {

@@ -1,6 +1,7 @@
 //! Routes and listeners with a real agent and a real Envoy: which requests go where, and how they
 //! change on the way.
 
+mod access_policies;
 mod backend_rewrites;
 mod backend_settings;
 mod explain;

@@ -38,8 +38,8 @@ use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
 use sesame_proto::schema::{Edge, ForwardClientCertificate, VirtualHost};
 
 use super::{
-    auth_headers, composite, cors, external_auth, matches, rate_limits, request_filters, sessions,
-    shared_filters, tracing,
+    address_filters, auth_headers, composite, cors, external_auth, matches, rate_limits,
+    request_filters, sessions, shared_filters, tracing,
 };
 use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
@@ -317,6 +317,7 @@ fn malformed_authorities() -> HttpFault {
 /// | authority | all | rejects a request with an ambiguous host before anything else |
 /// | header mutation, then set filter state to clear the cached route | virtual hosts of listeners with filters | clients must not set headers of these services, nor choose a route by them |
 /// | external authorization, in a place for each filter of a listener | the same | headers that it sets may affect routing |
+/// | addresses | policies | refuses clients before anything else is done for them |
 /// | responses | policies | all responses pass it |
 /// | CORS | routes with CORS | answers preflights before any other filter can reject them |
 /// | rate limits | routes with limits of requests | many wrong guesses must not reach a service that checks credentials |
@@ -357,6 +358,7 @@ fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
     let places = 0..VirtualHost::MAX_EXTERNAL_AUTHS;
     let of_listeners = places.map(|i| place(&external_auth::of_listener(i)));
     let of_routes = [
+        place(address_filters::FILTER),
         composite::in_file(shared_filters::RESPONSE, layout),
         off(cors::FILTER, pack_any(Cors::default())),
         composite::in_file(rate_limits::FILTER, layout),

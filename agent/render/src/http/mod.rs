@@ -3,6 +3,7 @@
 //! One invalid route must never affect the others. Envoy rejects a whole table for it, so it is
 //! detected and left out here.
 
+mod address_filters;
 mod answers;
 pub(crate) mod auth_headers;
 mod backend_rewrites;

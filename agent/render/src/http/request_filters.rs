@@ -25,7 +25,7 @@ use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use sesame_proto::schema::{Fault, HeaderModifier, RequestFilters};
 
-use super::{composite, headers, shared_filters};
+use super::{address_filters, composite, headers, shared_filters};
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 use crate::wrappers;
@@ -37,7 +37,8 @@ pub(crate) const BODY: &str = "request_body";
 pub(crate) const HEADERS: &str = "headers";
 
 /// All places, in any order.
-pub(crate) const ALL: [&str; 6] = [
+pub(crate) const ALL: [&str; 7] = [
+    address_filters::FILTER,
     shared_filters::BANDWIDTH,
     shared_filters::RESPONSE,
     GRPC_WEB,
@@ -61,8 +62,11 @@ pub(crate) fn render(
         response,
         bandwidth,
         policies: _,
+        address_filters,
     } = filters;
     let mut rendered = shared_filters::named(response, bandwidth, context)?;
+    let addresses = address_filters::render(address_filters)?;
+    rendered.extend(addresses.map(|filter| (address_filters::FILTER, filter)));
     if *grpc_web {
         let filter = composite::inline("envoy.filters.http.grpc_web", pack_any(GrpcWeb {}));
         rendered.push((GRPC_WEB, filter));

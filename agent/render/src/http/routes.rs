@@ -15,6 +15,7 @@ use super::answers::{answer, direct};
 use super::backend_rewrites::RequestPart;
 use super::forward::{self, changes_request};
 use super::headers::{self, HeaderChanges};
+use super::matches::MatchedProtocol;
 use super::sessions::{self, SessionParts};
 use super::{
     auth_headers, composite, cors, external_auth, matches, rate_limits, redirects, refusing,
@@ -41,9 +42,10 @@ pub(crate) struct HostOfRoutes<'h> {
 }
 
 impl HostOfRoutes<'_> {
-    /// Returns true if gRPC-Web is translated for a route with these filters.
-    fn translates_grpc_web(&self, own: Option<&RequestFilters>) -> bool {
-        own.or(self.filters).is_some_and(|it| it.grpc_web)
+    /// Returns the protocols that a route with these filters is limited to.
+    fn protocol(&self, grpc: bool, own: Option<&RequestFilters>) -> MatchedProtocol {
+        let translates = own.or(self.filters).is_some_and(|it| it.grpc_web);
+        MatchedProtocol::new(grpc, translates)
     }
 
     /// Returns the filters that a route has instead of the virtual host's.
@@ -87,8 +89,7 @@ pub(crate) fn render(
         rate_limits,
         filters: own_filters,
     } = route;
-    let grpc =
-        matches::MatchedProtocol::new(*grpc, host.translates_grpc_web(own_filters.as_deref()));
+    let grpc = host.protocol(*grpc, own_filters.as_deref());
     let route_match = matches::render(path.as_ref(), method, headers, query_params, grpc);
     let consequence = refusing::consequence(route);
     let Some(route_match) = problems.value(name, route_match, consequence) else {
@@ -125,13 +126,18 @@ pub(crate) fn render(
     let routes = problems
         .value(name, routes, "its requests are answered with 500")
         .unwrap_or_else(|| vec![frame.with(answer(refusal::HTTP))]);
-    let mut routes = match cors {
+    let routes = match cors {
         Some(cors) => with_cors(route, routes, cors, &frame.route_match),
         None => routes,
     };
-    if let Some(measured) = context.measured_as(name) {
+    measured(routes, context.measured_as(name))
+}
+
+/// Returns the routes with separate statistics of this name, if any.
+fn measured(mut routes: Vec<RenderedRoute>, name: Option<String>) -> Vec<RenderedRoute> {
+    if let Some(name) = name {
         for rendered in &mut routes {
-            rendered.route.stat_prefix.clone_from(&measured);
+            rendered.route.stat_prefix.clone_from(&name);
         }
     }
     routes

@@ -1,11 +1,12 @@
 //! Routes that use every field.
 
 use sesame_proto::schema::{
-    Cors, CorsOrigin, DirectResponse, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Fault,
-    Forward, Header, HeaderModifier, HeaderPart, InternalRedirect, Mirror, PathMatch, PathModifier,
-    Redirect, RequestFilters, Retry, Route, SessionPersistence, StringMatch, TextMatch, UrlRewrite,
-    WeightedBackend, cors_origin, external_auth, header_part, internal_redirect, path_match,
-    path_modifier, route::Action, session_persistence, string_match, text_match::Operator,
+    AddressFilter, AddressRange, Cors, CorsOrigin, DirectResponse, ExternalAuth, ExternalAuthGrpc,
+    ExternalAuthHttp, Fault, Forward, Header, HeaderModifier, HeaderPart, InternalRedirect, Mirror,
+    PathMatch, PathModifier, Redirect, RequestFilters, Retry, Route, SessionPersistence,
+    StringMatch, TextMatch, UrlRewrite, WeightedBackend, cors_origin, external_auth, header_part,
+    internal_redirect, path_match, path_modifier, route::Action, session_persistence, string_match,
+    text_match::Operator,
 };
 
 use super::everything::{EVERY_BYTE, EVERY_CLIENT, EVERY_RESPONSE};
@@ -43,6 +44,10 @@ pub(super) fn every_route() -> Vec<Route> {
             status,
             implied_port: 443,
         })
+    };
+    let range = |network: &str, peer| AddressRange {
+        network: network.into(),
+        peer,
     };
     let cors = |credentials| Cors {
         allow_origins: vec![
@@ -138,6 +143,18 @@ pub(super) fn every_route() -> Vec<Route> {
                 response: EVERY_RESPONSE.into(),
                 bandwidth: EVERY_BYTE.into(),
                 policies: vec!["TrafficPolicy/ns/every".into()],
+                address_filters: vec![
+                    AddressFilter {
+                        name: "AccessPolicy/ns/a".into(),
+                        allow: vec![range("192.0.2.0/24", false), range("2001:db8::/32", true)],
+                        deny: vec![range("192.0.2.1/32", false)],
+                    },
+                    AddressFilter {
+                        name: "AccessPolicy/ns/b".into(),
+                        deny: vec![range("0.0.0.0/0", true)],
+                        ..AddressFilter::default()
+                    },
+                ],
             })),
         },
         Route {

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use sesame_proto::schema::{
-    Bandwidth, Compression, ErrorPage, Fault, RequestFilters, ResponseFilter, SharedFilter,
-    shared_filter,
+    AddressFilter, AddressRange, Bandwidth, Compression, ErrorPage, Fault, RequestFilters,
+    ResponseFilter, SharedFilter, shared_filter,
 };
 
 use super::hostile::{modifier, text};
@@ -31,20 +31,32 @@ pub(super) fn filters() -> BoxedStrategy<RequestFilters> {
         any::<bool>(),
         prop::option::of(fault),
         (name(), name()),
+        prop::collection::vec(address_filter(), 0..3),
     )
         .prop_map(
-            |(max_body_bytes, headers, grpc_web, fault, (response, bandwidth))| RequestFilters {
-                max_body_bytes,
-                request_headers: headers.clone(),
-                response_headers: headers,
-                grpc_web,
-                fault,
-                response,
-                bandwidth,
-                policies: Vec::new(),
+            |(max_body_bytes, headers, grpc_web, fault, (response, bandwidth), address_filters)| {
+                RequestFilters {
+                    max_body_bytes,
+                    request_headers: headers.clone(),
+                    response_headers: headers,
+                    grpc_web,
+                    fault,
+                    response,
+                    bandwidth,
+                    policies: Vec::new(),
+                    address_filters,
+                }
             },
         )
         .boxed()
+}
+
+fn address_filter() -> impl Strategy<Value = AddressFilter> {
+    let network = || prop_oneof![Just("192.0.2.0/24".to_owned()), text()];
+    let ranges = || {
+        (network(), any::<bool>()).prop_map(|(network, peer)| vec![AddressRange { network, peer }])
+    };
+    (name(), ranges(), ranges()).prop_map(|(name, allow, deny)| AddressFilter { name, allow, deny })
 }
 
 /// Returns a filter that they may name.

@@ -7,7 +7,7 @@ use crate::run::report::{ObjectReport, Report};
 use crate::source::problem::SourceProblem;
 
 /// Kinds with a status.
-const KINDS: [Kind; 18] = [
+const KINDS: [Kind; 19] = [
     Kind::GatewayClass,
     Kind::Gateway,
     Kind::ListenerSet,
@@ -20,6 +20,7 @@ const KINDS: [Kind; 18] = [
     Kind::Ingress,
     Kind::BackendTlsPolicy,
     Kind::BackendPolicy,
+    Kind::AccessPolicy,
     Kind::TrafficPolicy,
     Kind::GatewayMeshPolicy,
     Kind::MeshOcgPolicy,

@@ -51,10 +51,10 @@ pub struct ProxyHost {
     pub rate_limit_policy: Option<ProxyRateLimits>,
     /// Not served; protects.
     pub jwt_providers: Vec<ProxyJwtProvider>,
-    /// Not served; protects.
-    pub ip_allow_policy: Vec<Noted>,
-    /// Not served; protects.
-    pub ip_deny_policy: Vec<Noted>,
+    /// Clients that may send requests.
+    pub ip_allow_policy: Vec<ProxyAddressRange>,
+    /// Clients that may not send requests.
+    pub ip_deny_policy: Vec<ProxyAddressRange>,
 }
 
 /// `CORSPolicy`.
@@ -217,10 +217,20 @@ pub struct ProxyRoute {
     pub internal_redirect_policy: Option<ProxyInternalRedirect>,
     /// Which provider's token the route needs.
     pub jwt_verification_policy: Option<ProxyJwtVerification>,
-    /// Not served; protects.
-    pub ip_allow_policy: Vec<Noted>,
-    /// Not served; protects.
-    pub ip_deny_policy: Vec<Noted>,
+    /// Clients that may send requests.
+    pub ip_allow_policy: Vec<ProxyAddressRange>,
+    /// Clients that may not send requests.
+    pub ip_deny_policy: Vec<ProxyAddressRange>,
+}
+
+/// `IPFilterPolicy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyAddressRange {
+    /// `Peer` for the other end of the connection, `Remote` for the client that proxies report.
+    pub source: String,
+    /// Network, or an address.
+    pub cidr: String,
 }
 
 /// `RateLimitPolicy`.

@@ -5,6 +5,7 @@
 //! decides anything.
 
 mod access_log;
+mod access_policy;
 mod backend_policy;
 mod backends;
 mod certificate_delegation;
@@ -36,6 +37,7 @@ mod traffic_policy;
 mod unknown;
 
 pub use self::access_log::*;
+pub use self::access_policy::*;
 pub use self::backend_policy::*;
 pub use self::backends::*;
 pub use self::certificate_delegation::*;

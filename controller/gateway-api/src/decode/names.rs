@@ -73,6 +73,7 @@ pub(super) fn check(object: &AnyObject) -> Result<(), Reason> {
         | AnyObject::ClusterTrustBundle(_)
         | AnyObject::Namespace(_)
         | AnyObject::BackendPolicy(_)
+        | AnyObject::AccessPolicy(_)
         | AnyObject::TrafficPolicy(_)
         | AnyObject::RouteFilter(_)
         | AnyObject::SesameConfiguration(_) => Ok(()),

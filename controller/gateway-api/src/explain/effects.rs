@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use sesame_proto::expressions::is_of_origins;
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{
-    Cors, CorsOrigin, ExternalAuth, Fault, HeaderModifier, Mirror, RequestFilters, Route,
-    SessionPersistence, UrlRewrite, cors_origin, session_persistence,
+    AddressFilter, AddressRange, Cors, CorsOrigin, ExternalAuth, Fault, HeaderModifier, Mirror,
+    RequestFilters, Route, SessionPersistence, UrlRewrite, cors_origin, session_persistence,
 };
 
 use super::compared::{Compared, HeaderValue};
@@ -80,8 +80,11 @@ pub(super) fn of_policies(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         response,
         bandwidth,
         policies,
+        address_filters,
     } = filters;
     let mut effects = Vec::new();
+    let addresses = address_filters.iter().map(refused);
+    effects.extend(addresses.map(|effect| ("IPFilter", effect)));
     if !bandwidth.is_empty() {
         effects.push(("Bandwidth", format!("{bandwidth} limits bytes per second")));
     }
@@ -113,6 +116,21 @@ pub(super) fn of_policies(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         ..it
     });
     effects.collect()
+}
+
+fn refused(filter: &AddressFilter) -> String {
+    let AddressFilter { name, allow, deny } = filter;
+    let networks = |ranges: &[AddressRange]| {
+        let ranges = ranges.iter().map(|AddressRange { network, peer }| {
+            let end = if *peer { " (peer)" } else { "" };
+            format!("{network}{end}")
+        });
+        ranges.collect::<Vec<_>>().join(", ")
+    };
+    let outside = (!allow.is_empty()).then(|| format!("outside of {}", networks(allow)));
+    let inside = (!deny.is_empty()).then(|| format!("in {}", networks(deny)));
+    let places: Vec<String> = outside.into_iter().chain(inside).collect();
+    format!("{name} refuses clients {} with 403", places.join(" or "))
 }
 
 fn injected(fault: Fault) -> String {

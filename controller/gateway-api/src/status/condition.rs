@@ -125,6 +125,8 @@ words! {
         Meshed = "projectsesame.io/Meshed",
         /// Gateways, ListenerSets and routes: TrafficPolicies apply to requests. Absent without policies for the object itself.
         TrafficPolicyAffected = "projectsesame.io/TrafficPolicyAffected",
+        /// Gateways, ListenerSets and routes: AccessPolicies restrict requests. Absent without policies for the object itself.
+        AccessPolicyAffected = "projectsesame.io/AccessPolicyAffected",
         /// Gateways and mesh policies: the mesh trusts the Gateway's client certificate. Absent unless a mesh declares its trust.
         ClientCertificateTrusted = "projectsesame.io/ClientCertificateTrusted",
     }

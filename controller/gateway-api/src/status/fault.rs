@@ -32,6 +32,7 @@ impl ConditionType {
             Self::OverlappingTlsConfig
             | Self::InsecureFrontendValidationMode
             | Self::TrafficPolicyAffected
+            | Self::AccessPolicyAffected
             | Self::FleetReleased => false,
         }
     }

@@ -1,5 +1,6 @@
 //! Definitions of kinds, generated from the types that resolution reads.
 
+mod access_policy;
 mod backend_policy;
 mod configuration;
 mod contour;
@@ -9,6 +10,7 @@ mod route_filter;
 mod schema;
 mod traffic_policy;
 
+pub use self::access_policy::access_policy_definition;
 pub use self::backend_policy::backend_policy_definition;
 pub use self::configuration::configuration_definition;
 pub use self::contour::{certificate_delegation_definition, http_proxy_definition};

@@ -74,3 +74,13 @@ pub(crate) fn status(of: &str, conditions: &str) -> Value {
         }},
     })
 }
+
+/// Restricts the targets of a policy for requests.
+pub(super) fn of_requests(target: &mut Value) {
+    target["x-kubernetes-validations"] = json!([{
+        "rule": format!(
+            "self.group == '{GATEWAY_GROUP}' && self.kind in ['Gateway', 'ListenerSet', 'HTTPRoute', 'GRPCRoute']"
+        ),
+        "message": "expected a Gateway, ListenerSet, HTTPRoute or GRPCRoute",
+    }]);
+}

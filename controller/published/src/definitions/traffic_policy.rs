@@ -2,11 +2,9 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
-use sesame_gateway_api::api::{
-    CompressionType, ErrorPageSource, GATEWAY_GROUP, HeaderFact, TrafficPolicySpec,
-};
+use sesame_gateway_api::api::{CompressionType, ErrorPageSource, HeaderFact, TrafficPolicySpec};
 
-use super::policy::{definition, inherited, status};
+use super::policy::{definition, inherited, of_requests, status};
 use super::schema;
 
 /// Returns the definition of TrafficPolicy.
@@ -54,12 +52,7 @@ fn specification() -> Value {
         "message": format!("expected one of {}", SECTIONS.join(", ")),
     }]);
     let fields = &mut schema["properties"];
-    fields["targetRefs"]["items"]["x-kubernetes-validations"] = json!([{
-        "rule": format!(
-            "self.group == '{GATEWAY_GROUP}' && self.kind in ['Gateway', 'ListenerSet', 'HTTPRoute', 'GRPCRoute']"
-        ),
-        "message": "expected a Gateway, ListenerSet, HTTPRoute or GRPCRoute",
-    }]);
+    of_requests(&mut fields["targetRefs"]["items"]);
     let limits = &mut fields["rateLimits"];
     limits["x-kubernetes-list-type"] = json!("map");
     limits["x-kubernetes-list-map-keys"] = json!(["name"]);

@@ -101,3 +101,13 @@ open_enum! {
         ClientCertificateFingerprint = "ClientCertificateFingerprint",
     }
 }
+
+open_enum! {
+    /// Address of a request.
+    AddressSource {
+        /// The client's, which trusted proxies report.
+        Client = "Client",
+        /// The other end's of the connection.
+        Peer = "Peer",
+    }
+}

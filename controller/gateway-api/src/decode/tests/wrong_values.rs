@@ -79,11 +79,9 @@ fn path(place: &str, is_secret: bool) -> String {
 
 /// Returns true for fields of an HTTPProxy whose content is not read.
 fn is_noted(kind: &str, place: &str) -> bool {
-    const NOTED: [&str; 15] = [
+    const NOTED: [&str; 13] = [
         "/authorization",
         "/rateLimitPolicy",
-        "/ipAllowPolicy/",
-        "/ipDenyPolicy/",
         "/issuer",
         "/audiences",
         "/remoteJWKS",

@@ -62,8 +62,10 @@ impl<'w> PolicyInput<'_, 'w> {
         let name = cx.options.controller_name.as_str();
         let of_meshes = super::mesh_policies::statuses(gateways, mesh_policies, mesh_trust, name);
         let of_telemetry = super::telemetry_policies::statuses(gateways, telemetry_policies, name);
-        let of_traffic = super::traffic_policies::statuses(attached, routes, traffic_policies, cx);
-        let kinds: [(Kind, StatusesOfKind); 8] = [
+        let of_requests = [&traffic_policies.traffic, &traffic_policies.access];
+        let [of_traffic, of_access] = of_requests
+            .map(|policies| super::traffic_policies::statuses(attached, routes, policies, cx));
+        let kinds: [(Kind, StatusesOfKind); 9] = [
             (Kind::BackendTlsPolicy, of_tls),
             (Kind::GatewayMeshPolicy, of_meshes),
             (
@@ -80,6 +82,7 @@ impl<'w> PolicyInput<'_, 'w> {
                 super::x_backends::of_policies(attached, routes, x_traffic_policies, cx),
             ),
             (Kind::TrafficPolicy, of_traffic),
+            (Kind::AccessPolicy, of_access),
             (
                 Kind::BackendPolicy,
                 super::backend_policies::statuses(attached, routes, backends, cx),

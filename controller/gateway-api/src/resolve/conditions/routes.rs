@@ -31,7 +31,10 @@ pub(crate) fn statuses(
             namespace, name, ..
         } = route.metadata;
         let name = (namespace.as_str(), name.as_str());
-        let affected = policies.affect(route.object.kind, name, route.metadata.generation);
+        let generation = route.metadata.generation;
+        let affected: Vec<Condition> = policies
+            .affect(route.object.kind, name, generation)
+            .collect();
         let of_parents = route.parents.iter().enumerate().filter_map(|(i, parent)| {
             let gateway = gateways.get(parent.parent.gateway)?;
             let found = (

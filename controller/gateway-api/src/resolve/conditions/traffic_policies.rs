@@ -1,19 +1,19 @@
-//! Conditions of TrafficPolicies: an entry for each Gateway whose requests they affect.
+//! Conditions of TrafficPolicies and AccessPolicies: an entry for each Gateway whose requests they affect.
 
 use std::collections::BTreeSet;
 
 use super::policies::{StatusesOfKind, add_programmed, by_gateway};
 use crate::resolve::context::ResolveContext;
-use crate::resolve::policies::traffic::TrafficPolicies;
+use crate::resolve::policies::traffic::of_kind::PoliciesOfKind;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::AttachedGateway;
 use crate::world::Kind;
 
-/// Returns the statuses of all policies that affect some Gateway.
+/// Returns the statuses of all policies of a kind that affect some Gateway.
 pub(crate) fn statuses(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,
-    policies: &TrafficPolicies<'_>,
+    policies: &PoliciesOfKind<'_>,
     cx: &ResolveContext<'_, '_>,
 ) -> StatusesOfKind {
     let affected = by_gateway(gateways, |gateway| {
@@ -25,13 +25,7 @@ pub(crate) fn statuses(
     for (gateway, place, mut accepted) in affected {
         if let Some(policy) = policies.get(place) {
             accepted.add(&policy.accepted);
-            add_programmed(
-                &mut statuses,
-                &policy.object.metadata,
-                &gateway,
-                &accepted,
-                cx,
-            );
+            add_programmed(&mut statuses, policy.metadata, &gateway, &accepted, cx);
         }
     }
     statuses

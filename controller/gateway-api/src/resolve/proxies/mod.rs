@@ -4,6 +4,7 @@
 //! They come after all of these and before Ingresses. Of equal matches in one tree, the last one
 //! wins, as in Contour. A route that cannot be served keeps its requests and answers with an error.
 
+mod addresses;
 mod answers;
 mod conditions;
 mod connections;
@@ -288,6 +289,7 @@ fn rules<'w>(
         ..CheckedRule::refusing(index, vec![one_label.applied_to(route_match)])
     };
     let limits = HostLimits::read(root);
+    let addresses = addresses::of_host(root);
     let mut cx = lookup.rule_context(owner);
     for (index, route) in place.routes.iter().enumerate().rev() {
         let route_match = match place.inherited.route(&route.conditions, cx.regexes) {
@@ -305,6 +307,7 @@ fn rules<'w>(
         let host = root.virtualhost;
         let mut read = self::rules::read(index, route, route_match, host, unknown, &mut cx);
         read.limit(&limits, place, (index, route));
+        read.admit(&addresses, place, (index, route));
         read.rule.first = place.number;
         for (words, why) in read.errors {
             details.error(&place.name, words, format!("routes[{index}]: {why}"));

@@ -76,8 +76,9 @@ fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
         cors_policy: _,
         rate_limit_policy: _,
         jwt_providers,
-        ip_allow_policy,
-        ip_deny_policy,
+        // Read with the routes.
+        ip_allow_policy: _,
+        ip_deny_policy: _,
     } = root;
     let unsupported =
         |type_, what: &str| Some(((type_, "NotSupported"), format!("{what} is not supported")));
@@ -96,15 +97,6 @@ fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
             "JWTVerificationError",
             "verification of tokens (jwtProviders)",
         );
-    }
-    let lists = [
-        ip_allow_policy,
-        ip_deny_policy,
-        &route.ip_allow_policy,
-        &route.ip_deny_policy,
-    ];
-    if lists.iter().any(|list| !list.is_empty()) {
-        return unsupported("IPFilterError", "ipAllowPolicy or ipDenyPolicy");
     }
     None
 }

@@ -74,6 +74,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             forwarding,
         } = rule;
         let (policy, too_many) = self.policy(index, name);
+        let protected = policy.protects();
         let RuleFilters {
             request_headers,
             response_headers,
@@ -124,7 +125,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 filters: Some(policy.filters)
                     .filter(|it| !it.is_empty())
                     .map(Arc::new),
-                protects,
+                protects: protects || protected,
             },
             references,
         })

@@ -102,12 +102,12 @@ fn what_protects_and_is_not_supported_withholds_routes() {
         (
             "ipAllowPolicy: [{source: Peer, cidr: 192.0.2.0/24}]",
             "",
-            "500",
+            "web/a/80",
         ),
         (
             "fqdn: h.test",
             "ipDenyPolicy: [{source: Peer, cidr: 192.0.2.0/24}], ",
-            "500",
+            "web/a/80",
         ),
         (
             "rateLimitPolicy: {local: {requests: 1, unit: second}}",

@@ -1,11 +1,13 @@
 //! Resolution as a whole: objects as YAML in, answers to requests and statuses out.
 
+mod access_policies;
 mod any_routes;
 mod any_slices;
 mod backend_policies;
 mod backend_settings;
 mod gateways_of_a_class;
 mod http_proxies;
+mod http_proxy_addresses;
 mod http_proxy_clients;
 mod http_proxy_includes;
 mod http_proxy_limits;
@@ -94,6 +96,7 @@ fn objects(yaml: &str) -> Vec<AnyObject> {
             "Ingress" => AnyObject::Ingress(decode(v)),
             "HTTPProxy" => AnyObject::HttpProxy(decode(v)),
             "TLSCertificateDelegation" => AnyObject::TlsCertificateDelegation(decode(v)),
+            "AccessPolicy" => AnyObject::AccessPolicy(decode(v)),
             "TrafficPolicy" => AnyObject::TrafficPolicy(decode(v)),
             "BackendPolicy" => AnyObject::BackendPolicy(decode(v)),
             "BackendTLSPolicy" => AnyObject::BackendTlsPolicy(decode(v)),

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use sesame_proto::refusal;
 
+use super::TrafficSettings;
 use super::filters::OfPolicy;
+use super::of_kind::CheckedPolicy;
 use super::read::{read_limits, read_retry, read_timeouts};
 use super::read_filters::{
     read_bandwidth, read_body, read_compression, read_fault, read_headers, read_pages,
 };
-use super::{CheckedTrafficPolicy, TrafficSettings};
 use crate::api::{TrafficPolicy, TrafficPolicySpec};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::policies::targets::PolicyTargets;
@@ -20,9 +21,9 @@ pub(super) fn check<'w>(
     object: &'w TrafficPolicy,
     targets: &mut PolicyTargets<'w>,
     cx: &mut ResolveContext<'w, '_>,
-) -> CheckedTrafficPolicy<'w> {
-    let mut checked = CheckedTrafficPolicy {
-        object,
+) -> CheckedPolicy<'w> {
+    let mut checked = CheckedPolicy {
+        metadata: &object.metadata,
         accepted: Verdict::default(),
         settings: TrafficSettings::default(),
         limits: Vec::new(),
@@ -38,7 +39,7 @@ pub(super) fn check<'w>(
     checked
 }
 
-impl CheckedTrafficPolicy<'_> {
+impl CheckedPolicy<'_> {
     /// Reads the parts that protect.
     fn protect(&mut self, spec: &TrafficPolicySpec, policy: &Arc<str>) {
         let TrafficPolicySpec {
@@ -56,7 +57,7 @@ impl CheckedTrafficPolicy<'_> {
             fault: _,
         } = spec;
         let Self {
-            object: _,
+            metadata: _,
             accepted,
             settings,
             limits,

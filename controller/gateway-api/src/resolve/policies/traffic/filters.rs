@@ -1,12 +1,12 @@
 //! The filters of requests and responses that TrafficPolicies decide.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sesame_proto::schema::shared_filter::Kind;
 use sesame_proto::schema::{
-    Bandwidth, Compression, ErrorPage, Fault, HeaderModifier, RequestFilters, ResponseFilter,
-    SharedFilter,
+    AddressFilter, Bandwidth, Compression, ErrorPage, Fault, HeaderModifier, RequestFilters,
+    ResponseFilter, SharedFilter,
 };
 
 /// The filters of one or several scopes. `None` leaves a section to wider scopes.
@@ -24,6 +24,8 @@ pub(crate) struct FilterSettings {
     pub(super) request_bandwidth: Option<OfPolicy<u64>>,
     /// Bytes of responses in each second.
     pub(super) response_bandwidth: Option<OfPolicy<u64>>,
+    /// All must pass. By name.
+    pub(super) addresses: BTreeMap<Arc<str>, Arc<AddressFilter>>,
 }
 
 /// A value with the policy that has it, as `TrafficPolicy/namespace/name`.
@@ -51,6 +53,20 @@ pub(crate) struct ChangedHeaders {
 }
 
 impl FilterSettings {
+    /// Returns the settings of a filter of addresses alone.
+    pub(crate) fn of_addresses(filter: AddressFilter) -> Self {
+        let name = filter.name.as_str().into();
+        Self {
+            addresses: BTreeMap::from([(name, Arc::new(filter))]),
+            ..Self::default()
+        }
+    }
+
+    /// Returns true if a section protects, so that requests must not reach another route.
+    pub(crate) fn protects(&self) -> bool {
+        !self.addresses.is_empty() || self.max_body_bytes.is_some() || self.headers.is_some()
+    }
+
     /// Returns true if no section is decided.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -67,7 +83,11 @@ impl FilterSettings {
             error_pages,
             request_bandwidth,
             response_bandwidth,
+            addresses,
         } = wider;
+        let known = addresses.iter();
+        let known = known.map(|(name, filter)| (Arc::clone(name), Arc::clone(filter)));
+        self.addresses.extend(known);
         self.headers = self.headers.take().or_else(|| headers.clone());
         self.grpc_web = self.grpc_web.take().or_else(|| grpc_web.clone());
         self.fault = self.fault.take().or_else(|| fault.clone());
@@ -94,6 +114,7 @@ impl FilterSettings {
             error_pages,
             request_bandwidth: _,
             response_bandwidth: _,
+            addresses: _,
         } = self;
         let sections = [
             ("headers", headers.is_some()),
@@ -150,6 +171,9 @@ impl FilterSettings {
             response,
             bandwidth,
             policies: Vec::new(),
+            address_filters: (self.addresses.values())
+                .map(|filter| AddressFilter::clone(filter))
+                .collect(),
         };
         (filters != RequestFilters::default()).then(|| RequestFilters {
             policies: self.policies(),
@@ -185,6 +209,8 @@ impl FilterSettings {
             error_pages,
             request_bandwidth,
             response_bandwidth,
+            // Filters of addresses have their names.
+            addresses: _,
         } = self;
         let numbers = [max_body_bytes, request_bandwidth, response_bandwidth];
         let numbers = numbers.into_iter().flatten().map(|it| &it.policy);

@@ -1,0 +1,139 @@
+//! Addresses of clients: requests of others are refused, and the access log says by which policy.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use envoy_types::pb::envoy::config::core::v3::CidrRange;
+use envoy_types::pb::envoy::config::rbac::v3::{
+    Permission, Policy, Principal, Rbac as Rules, permission, principal, rbac::Action,
+};
+use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::Rbac;
+use envoy_types::pb::google::protobuf::Any;
+use prost::{Message as _, Name as _};
+use sesame_proto::schema::{AddressFilter, AddressRange};
+
+use super::composite;
+use crate::wrappers;
+
+/// The name of the place, and the key of a route's configuration.
+pub(crate) const FILTER: &str = "addresses";
+
+/// Returns the configuration for filters, of which a request must pass all, or `None` without
+/// filters.
+pub(crate) fn render(filters: &[AddressFilter]) -> Result<Option<Any>, String> {
+    if filters.is_empty() {
+        return Ok(None);
+    }
+    // Envoy answers 403 if one of the policies matches.
+    let mut value = rules(Rules {
+        action: Action::Deny.into(),
+        ..Default::default()
+    });
+    for filter in filters {
+        let AddressFilter { name, allow, deny } = filter;
+        let refused = refused(allow, deny).map_err(|why| format!("`{name}`: {why}"))?;
+        let policy = Policy {
+            permissions: vec![Permission {
+                rule: Some(permission::Rule::Any(true)),
+            }],
+            principals: refused,
+            ..Default::default()
+        };
+        // One entry at a time, because prost writes the entries of a map in random order. Envoy
+        // merges them.
+        value.extend(rules(Rules {
+            action: Action::Deny.into(),
+            policies: HashMap::from([(name.clone(), policy)]),
+            ..Default::default()
+        }));
+    }
+    let filter = Any {
+        type_url: Rbac::type_url(),
+        value,
+    };
+    Ok(Some(composite::inline("envoy.filters.http.rbac", filter)))
+}
+
+fn rules(rules: Rules) -> Vec<u8> {
+    let filter = Rbac {
+        rules: Some(rules),
+        ..Default::default()
+    };
+    filter.encode_to_vec()
+}
+
+/// Returns the clients that a filter refuses.
+fn refused(allow: &[AddressRange], deny: &[AddressRange]) -> Result<Vec<Principal>, String> {
+    let ids = |ranges: &[AddressRange]| {
+        let ids = ranges.iter().map(|AddressRange { network, peer }| {
+            let network = range(network)?;
+            Ok::<_, String>(of(if *peer {
+                principal::Identifier::DirectRemoteIp(network)
+            } else {
+                principal::Identifier::RemoteIp(network)
+            }))
+        });
+        ids.collect::<Result<Vec<_>, _>>()
+    };
+    let (allowed, mut refused) = (ids(allow)?, ids(deny)?);
+    if !allowed.is_empty() {
+        let any = of(principal::Identifier::OrIds(principal::Set {
+            ids: allowed,
+        }));
+        refused.push(of(principal::Identifier::NotId(Box::new(any))));
+    }
+    if refused.is_empty() {
+        return Err("an address filter has no networks".to_owned());
+    }
+    Ok(refused)
+}
+
+fn of(identifier: principal::Identifier) -> Principal {
+    Principal {
+        identifier: Some(identifier),
+    }
+}
+
+fn range(network: &str) -> Result<CidrRange, String> {
+    let wrong = || format!("`{network}` is not a network; expected for instance `192.0.2.0/24`");
+    let (address, bits) = network.split_once('/').ok_or_else(wrong)?;
+    let ip: IpAddr = address.parse().map_err(|_| wrong())?;
+    let most = if ip.is_ipv4() { 32 } else { 128 };
+    let bits: u32 = bits.parse().map_err(|_| wrong())?;
+    if bits > most {
+        return Err(wrong());
+    }
+    Ok(CidrRange {
+        address_prefix: ip.to_string(),
+        prefix_len: wrappers::uint32(bits),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filter_without_networks_or_with_others_is_refused() {
+        let filter = |allow: &[&str]| AddressFilter {
+            allow: allow
+                .iter()
+                .map(|&it| AddressRange {
+                    network: it.to_owned(),
+                    peer: false,
+                })
+                .collect(),
+            ..AddressFilter::default()
+        };
+        assert!(render(&[filter(&["192.0.2.0/24", "2001:db8::/32"])]).is_ok());
+        for bad in [
+            &[][..],
+            &["192.0.2.0"],
+            &["192.0.2.0/33"],
+            &["a/8"],
+            &["::/129"],
+        ] {
+            assert!(render(&[filter(bad)]).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The policies of one kind for requests: their effect on a part of an object, and their verdicts.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use sesame_proto::refusal;
+use sesame_proto::schema::RateLimit;
+
+use super::TrafficSettings;
+use crate::api::Metadata;
+use crate::resolve::policies::targets::{self, PolicyTargets};
+use crate::status::{Condition, ConditionStatus, ConditionType, Grounds, Reason, Verdict};
+use crate::world::{Kind, World};
+
+/// A checked policy.
+pub(crate) struct CheckedPolicy<'w> {
+    pub(crate) metadata: &'w Metadata,
+    pub(crate) accepted: Verdict,
+    /// Without the limits, whose names depend on the target.
+    pub(super) settings: TrafficSettings,
+    pub(super) limits: Vec<RateLimit>,
+}
+
+impl CheckedPolicy<'_> {
+    /// Returns the sections that only one policy of a scope decides.
+    fn tunes(&self) -> impl Iterator<Item = &'static str> {
+        let TrafficSettings {
+            rate_limits: _,
+            timeouts,
+            retry,
+            filters,
+            refuses: _,
+        } = &self.settings;
+        let timeouts = timeouts.as_ref().map(|_| "timeouts");
+        let retry = retry.as_ref().map(|_| "retry");
+        timeouts.into_iter().chain(retry).chain(filters.tunes())
+    }
+}
+
+/// All policies of a kind, oldest first.
+pub(crate) struct PoliciesOfKind<'w> {
+    kind: Kind,
+    /// The condition of their targets.
+    affected: ConditionType,
+    pub(super) all: Vec<CheckedPolicy<'w>>,
+    pub(super) targets: PolicyTargets<'w>,
+}
+
+const TARGETS: [Kind; 4] = [
+    Kind::Gateway,
+    Kind::ListenerSet,
+    Kind::HttpRoute,
+    Kind::GrpcRoute,
+];
+
+impl<'w> PoliciesOfKind<'w> {
+    pub(super) fn new(kind: Kind, affected: ConditionType) -> Self {
+        Self {
+            kind,
+            affected,
+            all: Vec::new(),
+            targets: PolicyTargets::new(kind, &TARGETS),
+        }
+    }
+
+    /// Adds the settings for a part of an object, by its name, or for the object.
+    pub(super) fn add_to(
+        &self,
+        settings: &mut TrafficSettings,
+        kind: Kind,
+        name: (&str, &str),
+        section: Option<&str>,
+    ) {
+        if self.all.is_empty() || !self.targets.has(kind, name) {
+            return;
+        }
+        let at = [kind.as_str(), name.1].into_iter().chain(section);
+        let at: Vec<&str> = at.collect();
+        for policy in self.targets.at(kind, name, section) {
+            let Some(policy) = self.all.get(policy) else {
+                continue;
+            };
+            settings.add(&policy.settings);
+            let limits = policy.limits.iter().map(|limit| {
+                Arc::new(RateLimit {
+                    name: format!("{}/{}", limit.name, at.join("/")),
+                    ..limit.clone()
+                })
+            });
+            settings.rate_limits.extend(limits);
+        }
+    }
+
+    /// Returns the condition of an object whose requests policies affect, or `None` without policies.
+    pub(super) fn affect(
+        &self,
+        kind: Kind,
+        name: (&str, &str),
+        generation: i64,
+    ) -> Option<Condition> {
+        let places = self.targets.places(kind, name);
+        let places: BTreeSet<usize> = places.iter().map(|(place, _)| *place).collect();
+        let policies = places.iter().filter_map(|place| self.all.get(*place));
+        let key = |it: &CheckedPolicy<'_>| it.metadata.key().to_string();
+        let names: Vec<String> = policies.clone().map(key).collect();
+        let refusing: Vec<String> = policies.filter(|it| it.settings.refuses).map(key).collect();
+        if names.is_empty() {
+            return None;
+        }
+        let mut message = format!("{}: {}", self.kind.plural(), names.join(", "));
+        if !refusing.is_empty() {
+            let refusing = refusing.join(", ");
+            message = format!(
+                "{message}; requests are answered with {}, because {refusing} is not valid",
+                refusal::HTTP
+            );
+        }
+        Some(Condition::new(
+            self.affected,
+            ConditionStatus::True,
+            Reason::PolicyAffected,
+            &message,
+            generation,
+        ))
+    }
+
+    /// Returns the places of the policies for a target and its parts, each with its error there.
+    pub(crate) fn judge(
+        &self,
+        kind: Kind,
+        name: (&str, &str),
+        world: &World,
+    ) -> Vec<(usize, Option<Grounds>)> {
+        let places = self.targets.places(kind, name);
+        let judge = |(place, section): &(usize, Option<&str>)| {
+            let fault = targets::missing(kind, name, *section, world);
+            let older = places.iter().take_while(|it| *it != &(*place, *section));
+            let older = older.filter(|(_, it)| it == section);
+            let tuned = self.all.get(*place)?.tunes().collect::<BTreeSet<_>>();
+            let mut lost = older.filter_map(|(place, _)| {
+                let older = self.all.get(*place)?;
+                let both = older.tunes().find(|field| tuned.contains(field))?;
+                Some((older.metadata.key(), both))
+            });
+            let lost = lost.next().map(|(older, field)| {
+                let at = targets::part(kind, name, *section);
+                let why = format!(
+                    "{at} has an older {}, {older}, which decides on {field} there",
+                    self.kind
+                );
+                (Reason::Conflicted, why)
+            });
+            Some((*place, fault.or(lost)))
+        };
+        places.iter().filter_map(judge).collect()
+    }
+
+    pub(crate) fn get(&self, place: usize) -> Option<&CheckedPolicy<'w>> {
+        self.all.get(place)
+    }
+}

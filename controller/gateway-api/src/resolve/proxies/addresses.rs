@@ -1,0 +1,114 @@
+//! Addresses of clients of HTTPProxies: a route's own list, or else its virtual host's.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use sesame_proto::refusal;
+use sesame_proto::schema::{AddressFilter, AddressRange};
+
+use super::roots::Root;
+use super::rules::{ReadRoute, RouteFault};
+use super::tree::Place;
+use crate::api::{NamespacedName, Network, ProxyAddressRange, ProxyRoute};
+use crate::resolve::policies::traffic::filters::FilterSettings;
+use crate::resolve::routes::rules::CheckedRule;
+use crate::resolve::syntax::limits;
+use crate::world::Kind;
+
+/// Largest number of networks in a list.
+const MOST_NETWORKS: usize = 128;
+
+/// A filter; `None` if all clients may send requests. A filter that cannot be read is an error.
+pub(super) type ReadAddresses = Result<Option<Arc<FilterSettings>>, RouteFault>;
+
+/// Returns the filter of a virtual host, for routes without their own.
+pub(super) fn of_host(root: &Root<'_>) -> ReadAddresses {
+    let host = root.virtualhost;
+    read(
+        &root.name,
+        "ipFilter",
+        &host.ip_allow_policy,
+        &host.ip_deny_policy,
+    )
+}
+
+impl ReadRoute<'_> {
+    /// Adds the filter of the route. A route whose filter cannot be read answers with an error.
+    pub(super) fn admit(
+        &mut self,
+        host: &ReadAddresses,
+        place: &Place<'_>,
+        (index, route): (usize, &ProxyRoute),
+    ) {
+        let (allow, deny) = (&route.ip_allow_policy, &route.ip_deny_policy);
+        let at = format!("routes/{index}/ipFilter");
+        let own = read(&place.name, &at, allow, deny).transpose();
+        match own.unwrap_or_else(|| host.clone().map(Option::unwrap_or_default)) {
+            Ok(filters) => {
+                self.rule.protects |= filters.protects();
+                self.rule.filters = Some(filters).filter(|it| !it.is_empty());
+            }
+            Err((words, why)) => {
+                let status = refusal::HTTP;
+                let why = format!("{why}; its requests are answered with {status}");
+                self.errors.push((words, why));
+                let matches = std::mem::take(&mut self.rule.matches);
+                self.rule = CheckedRule::refusing(index, matches);
+            }
+        }
+    }
+}
+
+/// Reads a filter, whose name is the HTTPProxy and `place` in it.
+fn read(
+    proxy: &NamespacedName,
+    place: &str,
+    allow: &[ProxyAddressRange],
+    deny: &[ProxyAddressRange],
+) -> ReadAddresses {
+    if allow.is_empty() && deny.is_empty() {
+        return Ok(None);
+    }
+    if !allow.is_empty() && !deny.is_empty() {
+        let why = "expected ipAllowPolicy or ipDenyPolicy, and not both";
+        let words = ("IPFilterError", "IncompatibleIPAddressFilters");
+        return Err((words, why.to_owned()));
+    }
+    let networks = |field: &str, list: &[ProxyAddressRange]| {
+        ranges(field, list).map_err(|why| (("IPFilterError", "InvalidCIDR"), why))
+    };
+    let filter = AddressFilter {
+        name: format!("{}/{place}", Kind::HttpProxy.named(proxy.clone())),
+        allow: networks("ipAllowPolicy", allow)?,
+        deny: networks("ipDenyPolicy", deny)?,
+    };
+    Ok(Some(Arc::new(FilterSettings::of_addresses(filter))))
+}
+
+fn ranges(field: &str, list: &[ProxyAddressRange]) -> Result<Vec<AddressRange>, String> {
+    limits::entries(field, list.len(), 0..=MOST_NETWORKS)?;
+    let ranges = list.iter().enumerate().map(|(i, range)| {
+        let ProxyAddressRange { source, cidr } = range;
+        let peer = match source.as_str() {
+            "Peer" => true,
+            "Remote" => false,
+            _ => {
+                return Err(format!(
+                    "{field}[{i}].source {source:?}: expected Peer or Remote"
+                ));
+            }
+        };
+        // An address alone is allowed.
+        let network = match cidr.parse::<IpAddr>() {
+            Ok(ip) if ip.is_ipv4() => format!("{ip}/32"),
+            Ok(ip) => format!("{ip}/128"),
+            Err(_) => {
+                let network = cidr.parse::<Network>();
+                let network = network.map_err(|why| format!("{field}[{i}].cidr {why}"))?;
+                network.to_string()
+            }
+        };
+        Ok(AddressRange { network, peer })
+    });
+    ranges.collect()
+}

@@ -1,0 +1,82 @@
+//! Addresses of clients that HTTPProxies allow and deny.
+
+use sesame_proto::schema::AddressFilter;
+
+use super::http_proxies::{NONE, ask, errors, proxy, with};
+use crate::resolve::Resolution;
+
+/// A root with this list of its virtual host, and a route for `/` with this one.
+fn lists(of_host: &str, of_route: &str) -> Resolution {
+    let route = format!("{{services: [{{name: a, port: 80}}]{of_route}}}");
+    with(&[proxy(
+        "r",
+        &format!("virtualhost: {{fqdn: h.test{of_host}}}\nroutes: [{route}]"),
+    )])
+}
+
+fn filters(resolution: &Resolution) -> &[AddressFilter] {
+    let tables = &resolution.gateways[0].snapshot.route_tables;
+    let mut hosts = tables.iter().flat_map(|table| &table.virtual_hosts);
+    let host = hosts.find(|host| host.domain == "h.test").expect("a host");
+    let filters = host.routes[0].filters.as_deref();
+    filters.map_or(&[], |it| it.address_filters.as_slice())
+}
+
+const OF_HOST: &str =
+    ", ipDenyPolicy: [{source: Peer, cidr: 192.0.2.0/24}, {source: Remote, cidr: '2001:db8::1'}]";
+
+#[test]
+fn route_replaces_list_of_its_host() {
+    let resolution = lists(OF_HOST, "");
+    assert_eq!(errors(&resolution, "r"), NONE);
+    let [filter] = filters(&resolution) else {
+        panic!("{:?}", filters(&resolution));
+    };
+    assert_eq!(filter.name, "HTTPProxy/web/r/ipFilter");
+    assert!(filter.allow.is_empty());
+    let denied = filter.deny.iter().map(|it| (it.network.as_str(), it.peer));
+    let denied: Vec<_> = denied.collect();
+    assert_eq!(denied, [("192.0.2.0/24", true), ("2001:db8::1/128", false)]);
+
+    let own = ", ipAllowPolicy: [{source: Remote, cidr: 10.0.0.1}]";
+    let resolution = lists(OF_HOST, own);
+    let [filter] = filters(&resolution) else {
+        panic!("{:?}", filters(&resolution));
+    };
+    assert_eq!(filter.name, "HTTPProxy/web/r/routes/0/ipFilter");
+    assert!(filter.deny.is_empty());
+    assert_eq!(filter.allow[0].network, "10.0.0.1/32");
+}
+
+#[test]
+fn list_with_any_fault_refuses_requests() {
+    let good = "{source: Peer, cidr: 10.0.0.0/8}";
+    for (list, why) in [
+        (
+            format!(", ipAllowPolicy: [{{source: Peer, cidr: 10.0.0.0/33}}, {good}]"),
+            "InvalidCIDR",
+        ),
+        (
+            format!(", ipDenyPolicy: [{good}, {{source: Peer, cidr: x}}]"),
+            "InvalidCIDR",
+        ),
+        (
+            ", ipDenyPolicy: [{source: Any, cidr: 10.0.0.0/8}]".to_owned(),
+            "InvalidCIDR",
+        ),
+        (
+            format!(", ipAllowPolicy: [{good}], ipDenyPolicy: [{good}]"),
+            "IncompatibleIPAddressFilters",
+        ),
+    ] {
+        for resolution in [lists(&list, ""), lists("", &list)] {
+            assert_eq!(ask(&resolution, "/"), "500", "{list}");
+            let errors = errors(&resolution, "r");
+            let found = format!("{errors:?}");
+            assert!(
+                found.contains("IPFilterError") && found.contains(why),
+                "{found}"
+            );
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The definition of `AccessPolicy`, generated from the type that resolution reads.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::{Value, json};
+use sesame_gateway_api::api::{AccessPolicySpec, AddressSource};
+
+use super::policy::{definition, inherited, of_requests, status};
+use super::schema;
+
+/// Returns the definition of AccessPolicy.
+pub fn access_policy_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
+    let definition = definition(
+        &json!({
+            "kind": "AccessPolicy",
+            "plural": "accesspolicies",
+            "shortNames": ["apolicy"],
+            "singular": "accesspolicy",
+        }),
+        "Namespaced",
+        [
+            ("Target", ".spec.targetRefs[*].name"),
+            ("Allow", ".spec.ipFilter.allow"),
+        ],
+        "Conditions on the requests of Gateways, ListenerSets and routes.",
+        &specification(),
+        &status(
+            "Gateway",
+            "Accepted: true if the policy applies as written. Programmed: true if every host of the Gateway serves it.",
+        ),
+    )?;
+    Ok(inherited(definition))
+}
+
+fn specification() -> Value {
+    let mut schema = schema::of::<AccessPolicySpec>();
+    schema["x-kubernetes-validations"] = json!([{
+        "rule": "has(self.ipFilter)",
+        "message": "expected ipFilter",
+    }]);
+    let fields = &mut schema["properties"];
+    of_requests(&mut fields["targetRefs"]["items"]);
+    let filter = &mut fields["ipFilter"];
+    filter["x-kubernetes-validations"] = json!([{
+        "rule": "has(self.allow) || has(self.deny)",
+        "message": "expected allow or deny",
+    }]);
+    filter["properties"]["source"]["enum"] = json!(AddressSource::WORDS);
+    schema
+}

@@ -1,0 +1,131 @@
+//! AccessPolicies on a real Envoy: requests pass all filters above their rule, in every form.
+
+use serde_json::{Value, json};
+use sesame_tests::agent::Setup;
+use sesame_tests::backends::start_served;
+use sesame_tests::checks::Checks;
+use sesame_tests::grpc;
+use sesame_tests::manifests::{
+    access_policy, edge, http_listener, http_proxy, http_route, ingress_class, path, plain_route,
+    route, rule_to, yaml,
+};
+
+fn filter(allow: &[&str], deny: &[&str]) -> Value {
+    json!({"ipFilter": {"allow": allow, "deny": deny}})
+}
+
+fn objects() -> Vec<Value> {
+    let of_route = |name: &str| json!({"kind": "HTTPRoute", "name": name});
+    let mut guarded = rule_to("a", &[path("PathPrefix", "/admin")]);
+    guarded["name"] = json!("admin");
+    let open = rule_to("a", &[path("PathPrefix", "/")]);
+    let to = json!([{"name": "a", "port": 80}]);
+    let from = |cidr: &str| json!([{"source": "Remote", "cidr": cidr}]);
+    let proxy = json!({
+        "virtualhost": {"fqdn": "proxy.test", "ipDenyPolicy": from("203.0.113.0/24")},
+        "routes": [
+            {"services": to},
+            {"conditions": [{"prefix": "/admin"}], "services": to,
+                "ipAllowPolicy": from("203.0.113.9")},
+        ],
+    });
+    vec![
+        ingress_class(),
+        http_proxy("proxy", &proxy),
+        plain_route("open", "open.test", "a"),
+        plain_route("inside", "inside.test", "a"),
+        plain_route("outside", "outside.test", "a"),
+        plain_route("wrong", "wrong.test", "a"),
+        http_route("shop", &["shop.test"], &[guarded, open]),
+        route("GRPCRoute", "calls", &["calls.test"], &[rule_to("a", &[])]),
+        access_policy(
+            "edge",
+            json!({"kind": "Gateway", "name": "edge"}),
+            &filter(&[], &["192.0.2.0/24"]),
+        ),
+        access_policy("inside", of_route("inside"), &filter(&["127.0.0.0/8"], &[])),
+        // A wider network cannot loosen what the Gateway denies.
+        access_policy("outside", of_route("outside"), &filter(&["0.0.0.0/0"], &[])),
+        access_policy(
+            "admin",
+            json!({"kind": "HTTPRoute", "name": "shop", "sectionName": "admin"}),
+            &filter(&["198.51.100.0/24"], &["198.51.100.66/32"]),
+        ),
+        access_policy("wrong", of_route("wrong"), &filter(&["127.0.0.1"], &[])),
+        access_policy(
+            "calls",
+            json!({"kind": "GRPCRoute", "name": "calls"}),
+            &filter(&["203.0.113.0/24"], &[]),
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_pass_all_filters_of_addresses_or_get_403() {
+    let mut all = edge(&[http_listener("http", 80, "")]);
+    let _backends = start_served(&["a"], &mut all).await;
+    all.extend(objects());
+    let setup = Setup::with_ports(&[80]).flag("--trusted-hops=1");
+    let agent = setup.start(&[("all.yaml", &yaml(&all))]);
+    agent.wait_ok(&agent.get(80, "open.test", "/")).await;
+    let mut checks = Checks::default();
+    for (host, path, client, expected) in [
+        ("open.test", "/", "198.51.100.1", 200),
+        ("open.test", "/", "192.0.2.9", 403),
+        ("proxy.test", "/", "192.0.2.9", 403),
+        ("proxy.test", "/", "198.51.100.1", 200),
+        ("proxy.test", "/", "203.0.113.9", 403),
+        ("proxy.test", "/admin", "203.0.113.9", 200),
+        ("proxy.test", "/admin", "198.51.100.1", 403),
+        // The Gateway's policy holds, too.
+        ("proxy.test", "/admin", "192.0.2.9", 403),
+        ("none.test", "/", "192.0.2.9", 403),
+        ("none.test", "/", "198.51.100.1", 404),
+        ("outside.test", "/", "192.0.2.9", 403),
+        ("outside.test", "/", "198.51.100.1", 200),
+        ("inside.test", "/", "127.0.0.1", 200),
+        ("inside.test", "/", "198.51.100.1", 403),
+        ("wrong.test", "/", "127.0.0.1", 500),
+        ("shop.test", "/", "203.0.113.1", 200),
+        ("shop.test", "/admin", "198.51.100.1", 200),
+        ("shop.test", "/admin", "198.51.100.66", 403),
+        ("shop.test", "/admin", "203.0.113.1", 403),
+        ("shop.test", "/admin/x", "203.0.113.1", 403),
+        ("shop.test", "/x/../admin", "203.0.113.1", 403),
+        ("shop.test", "//admin", "203.0.113.1", 403),
+        ("shop.test", "/%61dmin", "203.0.113.1", 403),
+        ("shop.test", "/./admin?x=/", "203.0.113.1", 403),
+        ("shop.test.", "/admin", "203.0.113.1", 403),
+        ("SHOP.test:80", "/admin", "203.0.113.1", 403),
+    ] {
+        let request = agent.get(80, host, path);
+        // The client's own header is not trusted, only the last proxy's.
+        let forwarded = format!("198.51.100.1, {client}");
+        let request = request.header("x-forwarded-for", &forwarded);
+        if let Some(reply) = checks.reply(&request).await {
+            checks.same(
+                format_args!("{request} from {client}"),
+                &reply.status,
+                &expected,
+            );
+        }
+        for method in ["POST", "OPTIONS"] {
+            let request = request.clone().method(method);
+            if let Some(reply) = checks.reply(&request).await {
+                let is_refused = reply.status == 403;
+                checks.same(&request, is_refused, expected == 403);
+            }
+        }
+    }
+    let upgraded = agent.get(80, "shop.test", "/admin");
+    let upgraded = upgraded.header("x-forwarded-for", "203.0.113.1");
+    checks.same("websocket", &upgraded.websocket(b"a").await.is_err(), &true);
+    for (client, expected) in [("203.0.113.1", 0), ("198.51.100.1", 7)] {
+        let call = grpc::call(agent.address(80), "calls.test", "shop.Cart/Add");
+        let call = call.header("x-forwarded-for", client);
+        if let Some(reply) = checks.reply(&call).await {
+            checks.same(client, &grpc::status(&reply), &Some(expected));
+        }
+    }
+    checks.finish();
+}
