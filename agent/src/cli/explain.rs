@@ -1,5 +1,6 @@
 //! `sesame-agent explain`: explains how a request is routed, and why.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -37,6 +38,9 @@ pub(crate) struct ExplainArgs {
     /// The client presents a valid certificate when asked for one.
     #[arg(long)]
     client_cert: bool,
+    /// Address of a directly connected client; without it, filters of addresses do not apply.
+    #[arg(long, value_name = "ADDRESS")]
+    client: Option<IpAddr>,
     /// Show all routes of the host, including other paths.
     #[arg(long)]
     all_routes: bool,
@@ -139,6 +143,7 @@ fn request(args: &ExplainArgs) -> anyhow::Result<ExplainRequest> {
     let request = ExplainRequest::parse(method, url, &args.headers, args.sni.as_deref())?;
     Ok(ExplainRequest {
         client_certificate: args.client_cert,
+        client: args.client,
         ..request
     })
 }

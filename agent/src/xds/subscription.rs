@@ -18,7 +18,7 @@ pub enum XdsKind {
     Endpoints,
     /// SDS: a file for each key pair or trust bundle.
     Secret,
-    /// ECDS: a file for the filter with the limits of requests.
+    /// ECDS: a file for each filter whose content routes name.
     Filter,
 }
 

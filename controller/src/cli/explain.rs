@@ -2,6 +2,7 @@
 //!
 //! It reads the publication, with its caller's permissions, and writes nothing.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -50,6 +51,9 @@ pub(super) struct RequestArgs {
     /// The client presents a valid certificate if asked for one.
     #[arg(long)]
     client_cert: bool,
+    /// Address of a directly connected client; without it, filters of addresses do not apply.
+    #[arg(long, value_name = "ADDRESS")]
+    client: Option<IpAddr>,
     /// Method (default GET), and URL with the port that clients use.
     #[arg(value_names = ["METHOD", "URL"], num_args = 1..=2, required = true)]
     request: Vec<String>,
@@ -65,6 +69,7 @@ impl RequestArgs {
         };
         Ok(ExplainRequest {
             client_certificate: self.client_cert,
+            client: self.client,
             ..ExplainRequest::parse(method, url, &self.headers, self.sni.as_deref())?
         })
     }

@@ -1,4 +1,4 @@
-//! TrafficPolicies and BackendPolicies in a cluster: the definitions reject invalid policies, and
+//! TrafficPolicies, AccessPolicies and BackendPolicies in a cluster: the definitions reject invalid policies, and
 //! statuses follow the hosts.
 
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use sesame_tests::backend::Backend;
 use sesame_tests::controller::condition;
 use sesame_tests::followed::followed;
 use sesame_tests::manifests::{
-    backend_policy, edge, http_listener, plain_route, served, traffic_policy,
+    access_policy, backend_policy, edge, http_listener, plain_route, served, traffic_policy,
 };
 use sesame_tests::network;
 
@@ -43,7 +43,17 @@ async fn policies_are_programmed_when_hosts_serve_them() {
         &json!({"connection": {"timeout": "2s"}}),
     ));
     cluster.apply_all(&objects).await;
-    for path in ["trafficpolicies/app", "backendpolicies/app"] {
+    let admitted = access_policy(
+        "app",
+        json!({"kind": "HTTPRoute", "name": "app"}),
+        &json!({"ipFilter": {"deny": ["192.0.2.0/24"]}}),
+    );
+    cluster.apply_all(&[admitted]).await;
+    for path in [
+        "trafficpolicies/app",
+        "backendpolicies/app",
+        "accesspolicies/app",
+    ] {
         let path = format!("{POLICIES}/{path}");
         let programmed = |policy: &Value| says(policy, "Programmed") == "True";
         cluster
@@ -67,6 +77,20 @@ async fn policies_are_programmed_when_hosts_serve_them() {
         (
             traffic_policy("app", json!({"kind": "TCPRoute", "name": "app"}), &limit(1)),
             "spec.targetRefs[0]",
+        ),
+        (
+            of_route(&json!({"requestBody": {"maxSize": "1 MB"}})),
+            "spec.requestBody.maxSize",
+        ),
+        (of_route(&json!({"fault": {}})), "spec.fault"),
+        (
+            access_policy(
+                "app",
+                json!({"kind": "HTTPRoute", "name": "app"}),
+                &json!({"ipFilter": {"deny": ["192.0.2.0/24"]},
+                    "exemptions": [{"kind": "HTTPRoute", "name": "a"}]}),
+            ),
+            "exemptions",
         ),
         (
             backend_policy("app", &json!({"loadBalancer": {"type": "Maglev"}})),

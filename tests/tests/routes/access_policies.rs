@@ -4,10 +4,12 @@ use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
 use sesame_tests::backends::start_served;
 use sesame_tests::checks::Checks;
+use sesame_tests::client::Connection;
 use sesame_tests::grpc;
+use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
-    access_policy, edge, http_listener, http_proxy, http_route, ingress_class, path, plain_route,
-    route, rule_to, yaml,
+    access_policy, edge, http_listener, http_proxy, http_route, ingress_class, numbered, path,
+    plain_route, route, rule_to, traffic_policy, yaml,
 };
 
 fn filter(allow: &[&str], deny: &[&str]) -> Value {
@@ -29,6 +31,8 @@ fn objects() -> Vec<Value> {
                 "ipAllowPolicy": from("203.0.113.9")},
         ],
     });
+    let mut exempting = filter(&[], &["192.0.2.0/24"]);
+    exempting["exemptions"] = json!([{"kind": "HTTPRoute", "name": "exempt"}]);
     vec![
         ingress_class(),
         http_proxy("proxy", &proxy),
@@ -41,8 +45,9 @@ fn objects() -> Vec<Value> {
         access_policy(
             "edge",
             json!({"kind": "Gateway", "name": "edge"}),
-            &filter(&[], &["192.0.2.0/24"]),
+            &exempting,
         ),
+        plain_route("exempt", "exempt.test", "a"),
         access_policy("inside", of_route("inside"), &filter(&["127.0.0.0/8"], &[])),
         // A wider network cannot loosen what the Gateway denies.
         access_policy("outside", of_route("outside"), &filter(&["0.0.0.0/0"], &[])),
@@ -70,6 +75,7 @@ async fn requests_pass_all_filters_of_addresses_or_get_403() {
     agent.wait_ok(&agent.get(80, "open.test", "/")).await;
     let mut checks = Checks::default();
     for (host, path, client, expected) in [
+        ("exempt.test", "/", "192.0.2.9", 200),
         ("open.test", "/", "198.51.100.1", 200),
         ("open.test", "/", "192.0.2.9", 403),
         ("proxy.test", "/", "192.0.2.9", 403),
@@ -128,4 +134,53 @@ async fn requests_pass_all_filters_of_addresses_or_get_403() {
         }
     }
     checks.finish();
+}
+
+/// Changes under load.
+const CHANGES: usize = 60;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_of_policies_fail_nothing_and_close_nothing() {
+    let mut all = edge(&[http_listener("http", 80, "")]);
+    let backends = start_served(&["a"], &mut all).await;
+    all.push(plain_route("shop", "shop.test", "a"));
+    let of_gateway = || json!({"kind": "Gateway", "name": "edge"});
+    let of_route = || json!({"kind": "HTTPRoute", "name": "shop"});
+    let policies = |number: usize| {
+        let third = number % 250;
+        let denied = format!("192.0.{third}.0/24");
+        let mut policies = vec![access_policy("a", of_gateway(), &filter(&[], &[&denied]))];
+        let spec = match number % 4 {
+            0 => json!({"compression": {"types": ["Gzip"]}}),
+            1 => json!({"requestBody": {"maxSize": "1Mi"}, "bandwidth": {"response": "1Gi"}}),
+            2 => json!({"errorPages": [{"codes": ["5xx"], "body": number.to_string()}]}),
+            _ => json!({"headers": {"response": {"set": [{"name": "x-a", "value": denied}]}}}),
+        };
+        policies.push(traffic_policy("t", of_gateway(), &spec));
+        if !number.is_multiple_of(3) {
+            policies.push(traffic_policy("r", of_route(), &spec));
+            let allowed = filter(&["127.0.0.0/8"], &[]);
+            policies.push(access_policy("r", of_route(), &allowed));
+        }
+        let of_number = numbered("number.test", number, backends[0].address());
+        format!("{}---\n{of_number}", yaml(&policies))
+    };
+    let files = [("all.yaml", yaml(&all)), ("policies.yaml", policies(0))];
+    let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));
+    let agent = Setup::with_ports(&[80]).start(&files);
+    let request = agent.get(80, "shop.test", "/");
+    agent.wait_ok(&request).await;
+    let load = Load::start(&Plan::new(vec![request.clone(), request.clone().http2()]));
+    let mut open = Connection::open(&request).await.expect("a connection");
+    for number in 1..=CHANGES {
+        agent.write("policies.yaml", &policies(number));
+        agent.wait_numbered("number.test", number).await;
+        let reply = open
+            .send(&request)
+            .await
+            .expect("a reply on the connection");
+        assert_eq!(reply.status, 200, "after change {number}");
+    }
+    assert!(open.is_open().await);
+    load.stop().await.clean("changes of policies");
 }

@@ -2,6 +2,7 @@
 //! the answers in `tests/data/layers.yaml`.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -277,6 +278,10 @@ fn explained(explainer: &mut Explainer<'_>, ask: &Ask) -> String {
         .map(|(name, value)| format!("{name}: {value}"))
         .collect();
     let request = ExplainRequest::parse(&ask.method, &url, &headers, None).expect("a request");
+    let request = ExplainRequest {
+        client: Some(Ipv4Addr::LOCALHOST.into()),
+        ..request
+    };
     match explainer.explain(&request).outcome {
         ExplainedOutcome::Refused { .. } => "refused".to_owned(),
         ExplainedOutcome::Answered { status, .. } | ExplainedOutcome::Redirected { status, .. } => {

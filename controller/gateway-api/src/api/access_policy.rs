@@ -21,6 +21,26 @@ pub struct AccessPolicySpec {
     /// Addresses of clients. Requests of others are answered with 403.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_filter: Option<IpFilter>,
+    /// Objects whose requests need not pass this policy. Only for policies of Gateways and ListenerSets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub exemptions: Vec<AccessExemption>,
+}
+
+/// Object whose requests need not pass a policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AccessExemption {
+    /// `HTTPRoute`, `GRPCRoute`, `HTTPProxy` or `Ingress`.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+    /// Namespace. The default is the policy's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: Option<String>,
+    /// Name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
 }
 
 /// Addresses of clients that may send requests.

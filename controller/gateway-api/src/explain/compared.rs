@@ -1,5 +1,7 @@
 //! A request as routes see it, after Envoy's normalization and rejections.
 
+use std::net::IpAddr;
+
 use sesame_proto::schema::Edge;
 use sesame_proto::schema::edge::Underscores;
 
@@ -35,6 +37,7 @@ pub(super) struct Compared {
     pub(super) grpc: bool,
     /// True for gRPC-Web, which some routes translate to gRPC.
     pub(super) grpc_web: bool,
+    pub(super) client: Option<IpAddr>,
 }
 
 /// A request before any route is tried.
@@ -122,6 +125,7 @@ pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
                 headers,
                 grpc: is_grpc(request),
                 grpc_web: is_grpc_web(request),
+                client: request.client,
             })
         }
     }

@@ -4,6 +4,7 @@
 //! compares the two. It never prints secrets that clients must not know (`session_key`), and never
 //! decides what to serve.
 
+mod addresses;
 mod answer;
 mod backends;
 mod bounds;
@@ -26,7 +27,7 @@ mod served;
 mod text;
 mod witness;
 
-use sesame_proto::schema::Snapshot;
+use sesame_proto::schema::{RequestFilters, Snapshot};
 
 pub use self::bounds::MOST_OF_EXPLANATION;
 use self::chain::Chain;
@@ -127,6 +128,7 @@ impl<'s> Explainer<'s> {
             let before = host.external_auth.iter().map(effects::authorized);
             let before = before.chain(filters.into_iter().flat_map(effects::of_policies));
             explanation.filters.splice(..0, before);
+            refuse(filters, compared, explanation);
             return;
         }
         explanation.filters = host.external_auth.iter().map(effects::authorized).collect();
@@ -136,6 +138,16 @@ impl<'s> Explainer<'s> {
             _ => "no route matches".to_owned(),
         };
         explanation.outcome = compared.answered(404, reason);
+        refuse(host.filters.as_ref(), compared, explanation);
+    }
+}
+
+/// Refuses the request if its client may not send it.
+fn refuse(filters: Option<&RequestFilters>, compared: &Compared, explanation: &mut Explanation) {
+    let by = filters.and_then(|filters| addresses::refusing(filters, compared.client));
+    if let Some(name) = by {
+        let reason = format!("{name} refuses the address of the client");
+        explanation.outcome = compared.answered(403, reason);
     }
 }
 

@@ -35,6 +35,9 @@ pub struct ExplainRequest {
     /// True if the client presents a certificate on request.
     #[serde(default)]
     pub client_certificate: bool,
+    /// Address of the client, which is directly connected; `None` if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<IpAddr>,
 }
 
 /// Scheme of a URL.
@@ -130,6 +133,7 @@ impl ExplainRequest {
             headers: fields,
             sni: sni.map(|name| name.trim_end_matches('.').to_owned()),
             client_certificate: false,
+            client: None,
         })
     }
 }

@@ -70,6 +70,7 @@ pub(super) fn witness(
         headers,
         sni,
         client_certificate: true,
+        client: None,
     })
 }
 

@@ -33,12 +33,20 @@ pub fn access_policy_definition() -> Result<CustomResourceDefinition, serde_json
 
 fn specification() -> Value {
     let mut schema = schema::of::<AccessPolicySpec>();
-    schema["x-kubernetes-validations"] = json!([{
-        "rule": "has(self.ipFilter)",
-        "message": "expected ipFilter",
-    }]);
+    schema["x-kubernetes-validations"] = json!([
+        {
+            "rule": "has(self.ipFilter)",
+            "message": "expected ipFilter",
+        },
+        {
+            "rule": "!has(self.exemptions) || self.targetRefs.all(it, it.kind in ['Gateway', 'ListenerSet'])",
+            "message": "exemptions: expected only with targets of kind Gateway or ListenerSet",
+        },
+    ]);
     let fields = &mut schema["properties"];
     of_requests(&mut fields["targetRefs"]["items"]);
+    fields["exemptions"]["items"]["properties"]["kind"]["enum"] =
+        json!(["HTTPRoute", "GRPCRoute", "HTTPProxy", "Ingress"]);
     let filter = &mut fields["ipFilter"];
     filter["x-kubernetes-validations"] = json!([{
         "rule": "has(self.allow) || has(self.deny)",

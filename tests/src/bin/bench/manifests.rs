@@ -31,7 +31,7 @@ pub(crate) enum RouteKind {
     Ingress,
 }
 
-/// TrafficPolicies of the objects to measure.
+/// Policies of the objects to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Policies {
     None,
@@ -39,6 +39,8 @@ pub(crate) enum Policies {
     Gateway,
     /// One for each route.
     Each,
+    /// Filters of requests and responses, for the Gateway.
+    Filters,
 }
 
 /// Numbers of the objects to measure.
@@ -62,7 +64,7 @@ impl Shape {
     }
 
     /// Returns the policies, whose limits no request reaches.
-    fn traffic_policies(self) -> Vec<Value> {
+    fn policies_of_requests(self) -> Vec<Value> {
         let policy = |name: &str, kind: &str, target: &str| {
             json!({
                 "apiVersion": "projectsesame.io/v1alpha1", "kind": "TrafficPolicy",
@@ -82,10 +84,37 @@ impl Shape {
         match self.policies {
             Policies::None => Vec::new(),
             Policies::Gateway => vec![policy("all", "Gateway", &gateway_name(0))],
+            Policies::Filters => Self::filters(),
             Policies::Each => (0..self.routes)
                 .map(|route| policy(&format!("p{route}"), "HTTPRoute", &format!("r{route}")))
                 .collect(),
         }
+    }
+
+    /// Returns policies of the first Gateway that filter requests and responses.
+    fn filters() -> Vec<Value> {
+        let policy = |kind: &str, mut spec: Value| {
+            spec["targetRefs"] = json!([{
+                "group": "gateway.networking.k8s.io", "kind": "Gateway", "name": gateway_name(0),
+            }]);
+            json!({
+                "apiVersion": "projectsesame.io/v1alpha1", "kind": kind,
+                "metadata": {"name": "filters", "namespace": "bench"}, "spec": spec,
+            })
+        };
+        let filters = json!({
+            "requestBody": {"maxSize": "1Mi"},
+            "compression": {"types": ["Brotli", "Gzip"]},
+            "errorPages": [{"codes": ["5xx"], "body": "<h1>Sorry</h1>"}],
+            "headers": {"response": {"set": [{"name": "x-frame-options", "value": "DENY"}]}},
+        });
+        vec![
+            policy("TrafficPolicy", filters),
+            policy(
+                "AccessPolicy",
+                json!({"ipFilter": {"deny": ["192.0.2.0/24"]}}),
+            ),
+        ]
     }
 
     /// Returns the index of a route's Gateway.
@@ -153,7 +182,11 @@ impl WrittenManifests {
             },
         });
         write(&self.dir, "class.yaml", &[class, ingress_class])?;
-        write(&self.dir, "policies.yaml", &self.shape.traffic_policies())?;
+        write(
+            &self.dir,
+            "policies.yaml",
+            &self.shape.policies_of_requests(),
+        )?;
         for gateway in 0..self.shape.gateways {
             let documents = [json!({
                 "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",

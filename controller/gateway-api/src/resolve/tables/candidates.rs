@@ -67,7 +67,9 @@ impl MatchCandidate<'_> {
         let limits = self.rule.limits_on(traffic).into_iter();
         let reached_by = listener.reached_by(place.route);
         let changed = response_headers.as_deref();
-        let filters = (traffic.filters).of_route(filters.as_deref(), changed, grpc.is_some());
+        let route = self.route.provenance.as_str();
+        let grpc_only = grpc.is_some();
+        let filters = (traffic.filters).of_route(filters.as_deref(), changed, grpc_only, route);
         schema::Route {
             name,
             path: Some(schema::PathMatch {

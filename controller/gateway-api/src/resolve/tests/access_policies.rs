@@ -65,6 +65,54 @@ fn invalid_policy_refuses_its_targets() {
 }
 
 #[test]
+fn gateway_policy_exempts_a_route_from_itself_only() {
+    let own = policy("own", SCOPES[1], ", ipFilter: {allow: [10.0.0.0/8]}");
+    for (exemption, expected) in [
+        ("{kind: HTTPRoute, name: r}", &["AccessPolicy/web/own"][..]),
+        (
+            "{kind: HTTPRoute, namespace: web, name: r}",
+            &["AccessPolicy/web/own"],
+        ),
+        (
+            "{kind: HTTPRoute, namespace: other, name: r}",
+            &["AccessPolicy/web/all", "AccessPolicy/web/own"],
+        ),
+        (
+            "{kind: GRPCRoute, name: r}",
+            &["AccessPolicy/web/all", "AccessPolicy/web/own"],
+        ),
+    ] {
+        let spec = format!(", ipFilter: {{deny: [10.0.0.0/8]}}, exemptions: [{exemption}]");
+        let resolution = served(&(policy("all", SCOPES[3], &spec) + &own));
+        let checked: Vec<String> = checked(&resolution).into_iter().collect();
+        assert_eq!(checked, expected, "{exemption}");
+        let conditions = &resolution
+            .statuses
+            .gateways
+            .values()
+            .next()
+            .unwrap()
+            .conditions;
+        let told = conditions
+            .iter()
+            .find(|it| it.type_ == ConditionType::AccessPolicyAffected);
+        let message = &told.unwrap().message;
+        assert!(
+            message.starts_with("AccessPolicies: web/all (exempts "),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn only_policies_of_gateways_may_exempt() {
+    let spec = ", ipFilter: {deny: [10.0.0.0/8]}, exemptions: [{kind: HTTPRoute, name: r}]";
+    assert!(is_refused(&served(&policy("p", SCOPES[1], spec))));
+    let spec = ", ipFilter: {deny: [10.0.0.0/8]}, exemptions: [{kind: Gateway, name: gw}]";
+    assert!(is_refused(&served(&policy("p", SCOPES[3], spec))));
+}
+
+#[test]
 fn targets_are_told_who_restricts_them() {
     let spec = ", ipFilter: {allow: [10.0.0.0/8]}";
     let resolution = served(&policy("p", SCOPES[0], spec));

@@ -6,14 +6,19 @@ use sesame_proto::refusal;
 use sesame_proto::schema::{AddressFilter, AddressRange};
 
 use super::TrafficSettings;
+use super::filters::AddressCheck;
 use super::of_kind::CheckedPolicy;
-use crate::api::{AccessPolicy, AccessPolicySpec, AddressSource, IpFilter, Network};
+use crate::api::{
+    AccessExemption, AccessPolicy, AccessPolicySpec, AddressSource, IpFilter, Network,
+};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::policies::targets::PolicyTargets;
 use crate::resolve::syntax::limits;
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
+/// Largest number of exempted objects.
+const MOST_EXEMPTIONS: usize = 16;
 /// Largest number of networks in a list.
 const MOST_NETWORKS: usize = 128;
 
@@ -24,7 +29,9 @@ pub(super) fn check<'w>(
 ) -> CheckedPolicy<'w> {
     let AccessPolicySpec {
         target_refs,
-        ip_filter,
+        // Read below.
+        ip_filter: _,
+        exemptions,
     } = &object.spec;
     let mut accepted = Verdict::default();
     let mut settings = TrafficSettings::default();
@@ -33,15 +40,14 @@ pub(super) fn check<'w>(
     accepted.refuse_if(Reason::UnsupportedValue, unknown);
     targets.add(&object.metadata, target_refs, &mut accepted, cx);
     let name: Arc<str> = (Kind::AccessPolicy.named(object.metadata.key()).to_string()).into();
-    match ip_filter.as_ref().map(|spec| read_addresses(&name, spec)) {
-        Some(Ok(filter)) => {
-            settings.filters.addresses.insert(name, Arc::new(filter));
+    let read = read(&name, object);
+    let exempt = exemptions.iter().map(|it| exempted(it, object)).collect();
+    match read {
+        Ok(filter) => {
+            let check = AddressCheck { filter, exempt };
+            settings.filters.addresses.insert(name, Arc::new(check));
         }
-        fault => {
-            let why = match fault {
-                Some(Err(why)) => why,
-                _ => ": expected ipFilter".to_owned(),
-            };
+        Err(why) => {
             let status = refusal::HTTP;
             let why = format!("spec{why}; requests to the targets are answered with {status}");
             accepted.refuse(Reason::Invalid, why);
@@ -54,6 +60,55 @@ pub(super) fn check<'w>(
         settings,
         limits: Vec::new(),
     }
+}
+
+/// Kinds of objects that a policy may exempt.
+const EXEMPTED: [Kind; 4] = [
+    Kind::HttpRoute,
+    Kind::GrpcRoute,
+    Kind::HttpProxy,
+    Kind::Ingress,
+];
+
+/// Reads the filter of a policy, whose exemptions must be valid. The error names the field below
+/// `spec`.
+fn read(name: &str, object: &AccessPolicy) -> Result<AddressFilter, String> {
+    let AccessPolicySpec {
+        target_refs,
+        ip_filter,
+        exemptions,
+    } = &object.spec;
+    limits::entries(".exemptions", exemptions.len(), 0..=MOST_EXEMPTIONS)?;
+    let mut kinds = target_refs.iter().map(|it| it.kind.as_str());
+    if !exemptions.is_empty() && !kinds.all(|it| matches!(it, "Gateway" | "ListenerSet")) {
+        return Err(
+            ".exemptions: expected only with targets of kind Gateway or ListenerSet".to_owned(),
+        );
+    }
+    for (i, AccessExemption { kind, .. }) in exemptions.iter().enumerate() {
+        if !EXEMPTED.iter().any(|it| it.as_str() == kind) {
+            let known = EXEMPTED.map(Kind::as_str).join(", ");
+            return Err(format!(
+                ".exemptions[{i}].kind {kind:?} is not supported; expected one of {known}"
+            ));
+        }
+    }
+    match ip_filter {
+        Some(spec) => read_addresses(name, spec),
+        None => Err(": expected ipFilter".to_owned()),
+    }
+}
+
+/// Returns an exempted object as `Kind/namespace/name`.
+fn exempted(exemption: &AccessExemption, policy: &AccessPolicy) -> String {
+    let AccessExemption {
+        kind,
+        namespace,
+        name,
+    } = exemption;
+    let own = policy.metadata.namespace.as_str();
+    let namespace = namespace.as_deref().unwrap_or(own);
+    format!("{kind}/{namespace}/{name}")
 }
 
 /// Reads the filter of a policy with this name. The error names the field below `spec`.

@@ -25,7 +25,15 @@ pub(crate) struct FilterSettings {
     /// Bytes of responses in each second.
     pub(super) response_bandwidth: Option<OfPolicy<u64>>,
     /// All must pass. By name.
-    pub(super) addresses: BTreeMap<Arc<str>, Arc<AddressFilter>>,
+    pub(super) addresses: BTreeMap<Arc<str>, Arc<AddressCheck>>,
+}
+
+/// A filter of addresses, and the objects whose requests need not pass it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct AddressCheck {
+    pub(super) filter: AddressFilter,
+    /// As `HTTPRoute/namespace/name`.
+    pub(super) exempt: Vec<String>,
 }
 
 /// A value with the policy that has it, as `TrafficPolicy/namespace/name`.
@@ -57,9 +65,21 @@ impl FilterSettings {
     pub(crate) fn of_addresses(filter: AddressFilter) -> Self {
         let name = filter.name.as_str().into();
         Self {
-            addresses: BTreeMap::from([(name, Arc::new(filter))]),
+            addresses: BTreeMap::from([(
+                name,
+                Arc::new(AddressCheck {
+                    filter,
+                    exempt: Vec::new(),
+                }),
+            )]),
             ..Self::default()
         }
+    }
+
+    /// Returns the objects whose requests need not pass some filter.
+    pub(super) fn exempt(&self) -> impl Iterator<Item = &str> {
+        let checks = self.addresses.values();
+        checks.flat_map(|it| &it.exempt).map(String::as_str)
     }
 
     /// Returns true if a section protects, so that requests must not reach another route.
@@ -128,19 +148,24 @@ impl FilterSettings {
     }
 
     /// Returns the filters of a route, or `None` for its listener's, which `self` are. `own` are
-    /// the ones that policies of its rule decide, and `changed` are the rule's changes of responses.
+    /// the ones that policies of its rule decide, and `changed` are the rule's changes of responses. `route` is
+    /// the route as `HTTPRoute/namespace/name`.
     pub(crate) fn of_route(
         &self,
         own: Option<&Self>,
         changed: Option<&HeaderModifier>,
         grpc: bool,
+        route: &str,
     ) -> Option<Box<RequestFilters>> {
+        let is_exempt = |check: &AddressCheck| check.exempt.iter().any(|it| it == route);
+        let exempted = self.addresses.values().any(|it| is_exempt(it));
         let is_stream = grpc && self.max_body_bytes.is_some();
-        if own.is_none() && !is_stream && !self.changes_same(changed) {
+        if own.is_none() && !is_stream && !exempted && !self.changes_same(changed) {
             return None;
         }
         let mut settings = own.cloned().unwrap_or_default();
         settings.add(self);
+        settings.addresses.retain(|_, check| !is_exempt(check));
         let filters = settings.to_schema(changed).unwrap_or_default();
         Some(Box::new(RequestFilters {
             // Streams may be endless.
@@ -172,7 +197,7 @@ impl FilterSettings {
             bandwidth,
             policies: Vec::new(),
             address_filters: (self.addresses.values())
-                .map(|filter| AddressFilter::clone(filter))
+                .map(|check| check.filter.clone())
                 .collect(),
         };
         (filters != RequestFilters::default()).then(|| RequestFilters {

@@ -22,6 +22,16 @@ pub(crate) struct CheckedPolicy<'w> {
 }
 
 impl CheckedPolicy<'_> {
+    /// Returns its name with the objects that it exempts.
+    fn told(&self) -> String {
+        let exempt: Vec<&str> = self.settings.filters.exempt().collect();
+        let name = self.metadata.key();
+        if exempt.is_empty() {
+            return name.to_string();
+        }
+        format!("{name} (exempts {})", exempt.join(", "))
+    }
+
     /// Returns the sections that only one policy of a scope decides.
     fn tunes(&self) -> impl Iterator<Item = &'static str> {
         let TrafficSettings {
@@ -102,7 +112,7 @@ impl<'w> PoliciesOfKind<'w> {
         let places: BTreeSet<usize> = places.iter().map(|(place, _)| *place).collect();
         let policies = places.iter().filter_map(|place| self.all.get(*place));
         let key = |it: &CheckedPolicy<'_>| it.metadata.key().to_string();
-        let names: Vec<String> = policies.clone().map(key).collect();
+        let names: Vec<String> = policies.clone().map(CheckedPolicy::told).collect();
         let refusing: Vec<String> = policies.filter(|it| it.settings.refuses).map(key).collect();
         if names.is_empty() {
             return None;
