@@ -40,6 +40,7 @@ fn objects() -> Vec<Value> {
         plain_route("inside", "inside.test", "a"),
         plain_route("outside", "outside.test", "a"),
         plain_route("wrong", "wrong.test", "a"),
+        plain_route("unreadable", "unreadable.test", "a"),
         http_route("shop", &["shop.test"], &[guarded, open]),
         route("GRPCRoute", "calls", &["calls.test"], &[rule_to("a", &[])]),
         access_policy(
@@ -57,6 +58,12 @@ fn objects() -> Vec<Value> {
             &filter(&["198.51.100.0/24"], &["198.51.100.66/32"]),
         ),
         access_policy("wrong", of_route("wrong"), &filter(&["127.0.0.1"], &[])),
+        // Not even of the right type.
+        access_policy(
+            "unreadable",
+            of_route("unreadable"),
+            &json!({"ipFilter": {"deny": "192.0.2.0/24"}}),
+        ),
         access_policy(
             "calls",
             json!({"kind": "GRPCRoute", "name": "calls"}),
@@ -92,6 +99,7 @@ async fn requests_pass_all_filters_of_addresses_or_get_403() {
         ("inside.test", "/", "127.0.0.1", 200),
         ("inside.test", "/", "198.51.100.1", 403),
         ("wrong.test", "/", "127.0.0.1", 500),
+        ("unreadable.test", "/", "127.0.0.1", 500),
         ("shop.test", "/", "203.0.113.1", 200),
         ("shop.test", "/admin", "198.51.100.1", 200),
         ("shop.test", "/admin", "198.51.100.66", 403),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use sesame_gateway_api::api::UnknownField;
 use sesame_gateway_api::decode::{self, DecodeError, Decoded, decode, split};
-use sesame_gateway_api::world::ObjectKey;
+use sesame_gateway_api::world::{AnyObject, ObjectKey};
 use sha2::{Digest as _, Sha256};
 
 use super::objects::{DeclaredObject, FileObjects, KeyedObject, Reading};
@@ -169,8 +169,8 @@ struct FileReading<'a> {
     file: &'a str,
     objects: Reading,
     problems: Vec<SourceProblem>,
-    /// Broken documents: the line, the object if known, the reason.
-    failures: Vec<(usize, Option<ObjectKey>, String)>,
+    /// Broken documents.
+    failures: Vec<BrokenDocument>,
     documents: Vec<Arc<DecodedDocument>>,
 }
 
@@ -217,7 +217,12 @@ impl<'a> FileReading<'a> {
                         if error.is_unsupported() {
                             self.report(line, None, Severity::Warning, reason);
                         } else {
-                            self.failures.push((line, error.object.clone(), reason));
+                            self.failures.push(BrokenDocument {
+                                line,
+                                key: error.object.clone(),
+                                reason,
+                                stand_in: error.stand_in.as_deref().cloned(),
+                            });
                         }
                     }
                 }
@@ -268,9 +273,16 @@ impl<'a> FileReading<'a> {
 
     /// Keeps the objects that the broken documents may have held.
     fn keep_broken(&mut self, earlier: &FileObjects) {
-        for (line, key, reason) in std::mem::take(&mut self.failures) {
-            let message = match keep(&mut self.objects, earlier, key.as_ref(), line) {
+        for broken in std::mem::take(&mut self.failures) {
+            let kept = keep(&mut self.objects, earlier, &broken);
+            let BrokenDocument {
+                line, key, reason, ..
+            } = broken;
+            let message = match kept {
                 Kept::Itself => format!("{reason}; the last valid version stays in use"),
+                Kept::StandIn => {
+                    format!("{reason}; all requests to its targets are answered with 500")
+                }
                 Kept::Others(0) => format!("{reason}; it is not served"),
                 Kept::Others(count) => format!(
                     "{reason}; it is not served, and {count} earlier objects of the file stay in use"
@@ -281,14 +293,26 @@ impl<'a> FileReading<'a> {
     }
 }
 
+/// A document that could not be decoded.
+struct BrokenDocument {
+    line: usize,
+    /// The object, if known.
+    key: Option<ObjectKey>,
+    reason: String,
+    /// The object that refuses the requests of its targets, if it may protect them.
+    stand_in: Option<AnyObject>,
+}
+
 enum Kept {
     Itself,
+    StandIn,
     Others(usize),
 }
 
 /// Keeps the objects of `earlier` that a broken document may have held.
-fn keep(now: &mut Reading, earlier: &FileObjects, key: Option<&ObjectKey>, line: usize) -> Kept {
-    if let Some(key) = key {
+fn keep(now: &mut Reading, earlier: &FileObjects, broken: &BrokenDocument) -> Kept {
+    let line = broken.line;
+    if let Some(key) = &broken.key {
         if now.contains_key(key) {
             return Kept::Others(0);
         }
@@ -296,6 +320,10 @@ fn keep(now: &mut Reading, earlier: &FileObjects, key: Option<&ObjectKey>, line:
             let object = object.clone();
             now.insert(key.clone(), DeclaredObject { object, line });
             return Kept::Itself;
+        }
+        if let Some(object) = broken.stand_in.clone() {
+            now.insert(key.clone(), DeclaredObject { object, line });
+            return Kept::StandIn;
         }
     }
     let mut count = 0;

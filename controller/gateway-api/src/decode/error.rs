@@ -2,10 +2,10 @@
 
 use thiserror::Error;
 
-use crate::world::{Kind, ObjectKey};
+use crate::world::{AnyObject, Kind, ObjectKey};
 
 /// A document, or an item of a list, that could not be decoded.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Error)]
 #[error("line {line}: {reason}")]
 pub struct DecodeError {
     /// Line within the document, 1-based.
@@ -14,6 +14,9 @@ pub struct DecodeError {
     pub object: Option<ObjectKey>,
     /// The reason.
     pub reason: Box<Reason>,
+    /// The object without its unreadable parts, which refuses the requests of its targets. Only for
+    /// policies that protect, if their targets could be read.
+    pub stand_in: Option<Box<AnyObject>>,
 }
 
 impl DecodeError {
@@ -23,6 +26,7 @@ impl DecodeError {
             line,
             object,
             reason,
+            stand_in: None,
         }
     }
 

@@ -34,7 +34,7 @@ pub use self::value::{decode_value, from_value};
 use self::notes::{Notes, Unknown};
 use self::sniff::Sniffed;
 use self::tree::{Node, Value};
-use crate::api::{Metadata, NamespacedName, UnknownField, UnknownFields};
+use crate::api::{FieldPath, Metadata, NamespacedName, PathStep, UnknownField, UnknownFields};
 use crate::world::{AnyObject, Kind, ObjectKey};
 
 /// Limits of one document. The defaults are far above the sizes that a cluster stores and far below
@@ -280,8 +280,42 @@ fn decode_item(item: &Node, typed: Option<(&str, &str)>) -> Result<Decoded, Box<
     decode_node(item, &head, line)
 }
 
-/// Decodes an object that starts on the line.
+/// Decodes an object that starts on the line. An error has the object without its unreadable parts if
+/// it protects something.
 fn decode_node(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<DecodeError>> {
+    decode_whole(node, head, line).map_err(|mut error| {
+        error.stand_in = stand_in(node, head, line).map(Box::new);
+        error
+    })
+}
+
+/// Returns a policy with its targets alone, which refuses their requests, because the rest may protect
+/// them. `None` for other kinds, and if its targets are unreadable, too.
+fn stand_in(node: &Node, head: &Head, line: usize) -> Option<AnyObject> {
+    let kind = head.known().ok()?;
+    if !matches!(kind, Kind::AccessPolicy | Kind::TrafficPolicy) {
+        return None;
+    }
+    let mut node = node.clone();
+    let Value::Map(entries) = &mut node.value else {
+        return None;
+    };
+    let spec = entries.iter_mut().find(|entry| &*entry.key == "spec")?;
+    if let Value::Map(fields) = &mut spec.value.value {
+        fields.retain(|field| &*field.key == "targetRefs");
+    }
+    let mut decoded = decode_whole(&node, head, line).ok()?;
+    let unreadable = UnknownField {
+        path: FieldPath(Box::new([PathStep::Field("spec".into())])),
+        similar: None,
+        protects: true,
+    };
+    decoded.object.metadata_mut().unknown = UnknownFields::new(vec![unreadable], 0, false);
+    Some(decoded.object)
+}
+
+/// Decodes an object that starts on the line.
+fn decode_whole(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<DecodeError>> {
     let kind = head
         .known()
         .map_err(|reason| DecodeError::new(line, None, reason))?;
