@@ -50,7 +50,7 @@ fn objects() -> Vec<Value> {
         ),
         plain_route("exempt", "exempt.test", "a"),
         access_policy("inside", of_route("inside"), &filter(&["127.0.0.0/8"], &[])),
-        // A wider network cannot loosen what the Gateway denies.
+        // A wider network does not loosen the Gateway's policy.
         access_policy("outside", of_route("outside"), &filter(&["0.0.0.0/0"], &[])),
         access_policy(
             "admin",
