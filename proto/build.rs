@@ -17,6 +17,7 @@ const RARE: &[&str] = &[
     "Route.request_headers",
     "Route.response_headers",
     "Route.cors",
+    "Snapshot.filters",
     "Route.external_auth",
     "Route.filters",
     "Forward.rewrite",

@@ -64,6 +64,7 @@ pub fn canonicalize(snapshot: &mut Snapshot) {
         measured_routes,
         rate_limits,
         shared_filters,
+        filters: _,
     } = snapshot;
     measured_routes.sort_unstable();
     rate_limits.sort_by(|a, b| a.name.cmp(&b.name));

@@ -136,6 +136,7 @@ impl VirtualHost {
 // Without floating-point numbers.
 impl Eq for RateLimit {}
 impl Eq for SharedFilter {}
+impl Eq for RequestFilters {}
 
 impl RateLimit {
     /// Largest number of limits of a Gateway.

@@ -13,6 +13,7 @@ use sesame_proto::provenance::Provenance;
 use sesame_proto::schema::{Edge, LogOutput, Port, RateLimit, SharedFilter, Snapshot, Tracing};
 
 use crate::budget::{self, SubscriptionBudget, Subscriptions};
+use crate::http::request_filters::DefaultFilters;
 use crate::layout::XdsLayout;
 use crate::limits::Limits;
 use crate::rendered::{Resource, find};
@@ -119,6 +120,8 @@ pub(crate) struct RenderContext<'a> {
     pub(crate) rate_limits: &'a [RateLimit],
     /// The usable filters that virtual hosts and routes share, sorted by name.
     pub(crate) shared_filters: &'a [SharedFilter],
+    /// The filters of virtual hosts that have none.
+    pub(crate) filters: DefaultFilters<'a>,
     pub(crate) subscriptions: Subscriptions<'a>,
     /// The key pairs and trust bundles, including inlined ones.
     pub(crate) secrets: &'a [Resource],
@@ -143,6 +146,10 @@ impl<'a> RenderContext<'a> {
             measured_routes: &snapshot.measured_routes,
             rate_limits: RateLimit::usable(&snapshot.rate_limits),
             shared_filters: SharedFilter::usable(&snapshot.shared_filters),
+            filters: DefaultFilters::new(
+                snapshot.filters.as_deref(),
+                SharedFilter::usable(&snapshot.shared_filters),
+            ),
             subscriptions: budget::plan(
                 &snapshot.ports,
                 &snapshot.backends,

@@ -83,6 +83,8 @@ pub(crate) fn render_around<E>(
         measured_routes: _,
         rate_limits,
         shared_filters,
+        // In the context.
+        filters: _,
     } = snapshot;
     let mut problems = RenderProblems::default();
     let secrets = secrets::render(snapshot, keys, options, &mut problems);

@@ -132,16 +132,14 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         measured_routes,
         rate_limits,
         shared_filters,
+        filters,
     } = snapshot;
     let ports: Vec<Port> = ports
         .iter()
         .filter_map(|port| without_listeners(port, &gone))
         .collect();
-    let used: BTreeSet<&str> = ports
-        .iter()
-        .flat_map(|port| &port.listeners)
-        .map(|listener| listener.route_table.as_str())
-        .collect();
+    let listeners = ports.iter().flat_map(|port| &port.listeners);
+    let used: BTreeSet<&str> = listeners.map(|it| it.route_table.as_str()).collect();
     let route_tables: Vec<RouteTable> = route_tables
         .iter()
         // Drop tables without listeners, which would become unused files.
@@ -152,7 +150,8 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         gateway: gateway.clone(),
         addresses: addresses.clone(),
         rate_limits: named_limits(rate_limits, &route_tables),
-        shared_filters: named_filters(shared_filters, &route_tables),
+        shared_filters: named_filters(shared_filters, filters.as_deref(), &route_tables),
+        filters: filters.clone(),
         route_tables,
         backends: backends
             .iter()
@@ -194,9 +193,16 @@ fn named_limits(limits: &[RateLimit], tables: &[RouteTable]) -> Vec<RateLimit> {
 
 /// Returns the shared filters that virtual hosts and routes name. A refused filter is none of them,
 /// because they are culprits.
-fn named_filters(filters: &[SharedFilter], tables: &[RouteTable]) -> Vec<SharedFilter> {
+fn named_filters(
+    filters: &[SharedFilter],
+    of_hosts: Option<&RequestFilters>,
+    tables: &[RouteTable],
+) -> Vec<SharedFilter> {
     let hosts = tables.iter().flat_map(|table| &table.virtual_hosts);
-    let mut names: BTreeSet<&str> = BTreeSet::new();
+    let mut names: BTreeSet<&str> = of_hosts
+        .into_iter()
+        .flat_map(RequestFilters::shared)
+        .collect();
     for host in hosts {
         names.extend(host.filters.iter().flat_map(RequestFilters::shared));
         names.extend(host.routes.iter().flat_map(Route::shared_filters));

@@ -187,6 +187,7 @@ impl<'a> Pieces<'a> {
             measured_routes: _,
             rate_limits,
             shared_filters,
+            filters: _,
         } = snapshot;
         let mut of = BTreeMap::new();
         for key in keys {

@@ -67,7 +67,8 @@ pub fn difference(from: &Snapshot, to: &Snapshot) -> BundleDifference {
             || from.log_output != to.log_output
             || from.measured_routes != to.measured_routes
             || from.rate_limits != to.rate_limits
-            || from.shared_filters != to.shared_filters,
+            || from.shared_filters != to.shared_filters
+            || from.filters != to.filters,
     }
 }
 

@@ -48,6 +48,7 @@ impl ConfigBuilder {
             measured_routes,
             rate_limits,
             shared_filters,
+            filters,
         } = piece;
         for table in route_tables {
             let RouteTable {
@@ -87,6 +88,7 @@ impl ConfigBuilder {
         rest.measured_routes.extend(measured_routes);
         rest.rate_limits.extend(rate_limits);
         rest.shared_filters.extend(shared_filters);
+        rest.filters = rest.filters.take().or(filters);
     }
 
     /// Returns the canonical configuration.

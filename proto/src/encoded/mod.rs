@@ -26,8 +26,8 @@ use crate::delta::{GatewayDelta, RouteTableDelta};
 use crate::digest;
 use crate::keys::KeyPair;
 use crate::schema::{
-    Backend, Edge, EndpointSet, KeyRef, Port, RateLimit, Rotation, SharedFilter, Snapshot,
-    Transport, TrustBundle,
+    Backend, Edge, EndpointSet, KeyRef, Port, RateLimit, RequestFilters, Rotation, SharedFilter,
+    Snapshot, Transport, TrustBundle,
 };
 use crate::wire::{self, numbers};
 
@@ -47,6 +47,7 @@ pub struct EncodedSnapshot {
     measured_routes: Arc<[String]>,
     rate_limits: Arc<[RateLimit]>,
     shared_filters: Arc<[SharedFilter]>,
+    filters: Option<Arc<RequestFilters>>,
     /// Shared by all versions with the same key pairs.
     keys: Arc<[KeyPair]>,
 }
@@ -78,6 +79,7 @@ impl EncodedSnapshot {
             measured_routes: snapshot.measured_routes.as_slice().into(),
             rate_limits: snapshot.rate_limits.as_slice().into(),
             shared_filters: snapshot.shared_filters.as_slice().into(),
+            filters: snapshot.filters.clone().map(Arc::from),
             keys: keys.into(),
         }
     }
@@ -192,6 +194,11 @@ impl EncodedSnapshot {
     /// Returns the filters that virtual hosts and routes share, by name.
     pub fn shared_filters(&self) -> &[SharedFilter] {
         &self.shared_filters
+    }
+
+    /// Returns the filters of virtual hosts that have none.
+    pub fn filters(&self) -> Option<&RequestFilters> {
+        self.filters.as_deref()
     }
 
     /// Decodes the references to key pairs.
@@ -448,6 +455,10 @@ mod tests {
             }),
             rate_limits: Vec::new(),
             shared_filters: Vec::new(),
+            filters: Some(Box::new(RequestFilters {
+                max_body_bytes: 7,
+                ..RequestFilters::default()
+            })),
             measured_routes: vec![name(), "other".to_owned()],
         };
         let encoded = encode(&snapshot);
@@ -636,6 +647,7 @@ mod tests {
                 shared_filters: named(3)
                     .map(|name| SharedFilter { name, ..SharedFilter::default() })
                     .collect(),
+                filters: Some(Box::new(RequestFilters { grpc_web: true, ..RequestFilters::default() })),
                 measured_routes: named(8).collect(),
             };
             digest::canonicalize(&mut snapshot);

@@ -50,6 +50,7 @@ impl Parts {
             measured_routes,
             rate_limits,
             shared_filters,
+            filters,
         } = snapshot;
         // Encode each field separately: building a Snapshot for each part would clone its values.
         let (mut ahead, mut behind) = (Vec::new(), Vec::new());
@@ -79,6 +80,7 @@ impl Parts {
             shared_filters,
             &mut behind,
         );
+        wire::append_messages(numbers::snapshot::FILTERS, filters, &mut behind);
         Self {
             ahead: ahead.into(),
             route_tables: encoded(numbers::snapshot::ROUTE_TABLES, route_tables),

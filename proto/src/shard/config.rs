@@ -98,6 +98,7 @@ pub(super) fn split_config(
         measured_routes,
         rate_limits,
         shared_filters,
+        filters,
     } = config;
     let head = Snapshot {
         gateway: gateway.clone(),
@@ -112,6 +113,7 @@ pub(super) fn split_config(
         measured_routes: measured_routes.clone(),
         rate_limits: rate_limits.clone(),
         shared_filters: shared_filters.clone(),
+        filters: filters.clone(),
         ..Snapshot::default()
     };
     let known: HashMap<[u8; 32], &ConfigShard> =

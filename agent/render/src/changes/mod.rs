@@ -13,6 +13,7 @@ use sesame_proto::schema::{Backend, Edge, EndpointSet, RateLimit, SharedFilter};
 use crate::budget::Subscriptions;
 use crate::clusters::{self, endpoints};
 use crate::context::{RenderContext, RenderOptions};
+use crate::http::request_filters::DefaultFilters;
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
 use crate::whole;
 
@@ -44,6 +45,7 @@ pub fn routes_after(
         measured_routes: now.measured_routes(),
         rate_limits: RateLimit::usable(now.rate_limits()),
         shared_filters: SharedFilter::usable(now.shared_filters()),
+        filters: DefaultFilters::new(now.filters(), SharedFilter::usable(now.shared_filters())),
         subscriptions: Subscriptions::default(),
         secrets: &[],
         clusters: &rendered.clusters,
@@ -165,6 +167,7 @@ pub fn endpoints_after(
         measured_routes: &[],
         rate_limits: &[],
         shared_filters: &[],
+        filters: DefaultFilters::new(None, &[]),
         secrets: &[],
         route_tables: &[],
     };

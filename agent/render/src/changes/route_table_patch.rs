@@ -51,7 +51,7 @@ fn table(
     context: &RenderContext<'_>,
 ) -> Option<Vec<u8>> {
     let table = new.name;
-    let mut bytes = route_tables::head(table);
+    let mut bytes = route_tables::head(table, context);
     let hosts = rendered.bytes.strip_prefix(bytes.as_slice())?;
     let kept = contents(hosts, VIRTUAL_HOSTS)?;
     if kept.len() != old.hosts.len() {

@@ -20,7 +20,7 @@ mod paths;
 pub(crate) mod rate_limits;
 mod redirects;
 mod refusing;
-mod request_filters;
+pub(crate) mod request_filters;
 mod retries;
 pub(crate) mod route_tables;
 mod routes;

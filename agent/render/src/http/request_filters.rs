@@ -23,10 +23,9 @@ use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::{
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, Int64Range};
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
-use sesame_proto::schema::{Fault, HeaderModifier, RequestFilters};
+use sesame_proto::schema::{Fault, HeaderModifier, RequestFilters, SharedFilter};
 
 use super::{address_filters, composite, headers, shared_filters};
-use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
@@ -47,11 +46,25 @@ pub(crate) const ALL: [&str; 7] = [
     HEADERS,
 ];
 
+/// The filters of virtual hosts that have none. They stand once in each route table.
+pub(crate) struct DefaultFilters<'a> {
+    pub(crate) filters: Option<&'a RequestFilters>,
+    /// By their places, or the reason why Envoy would refuse one.
+    pub(crate) rendered: Result<Vec<(&'static str, Any)>, String>,
+}
+
+impl<'a> DefaultFilters<'a> {
+    pub(crate) fn new(filters: Option<&'a RequestFilters>, shared: &[SharedFilter]) -> Self {
+        let rendered = filters.map_or(Ok(Vec::new()), |filters| render("", filters, shared));
+        Self { filters, rendered }
+    }
+}
+
 /// Returns the configurations of the filters by their places. `object` is for messages.
 pub(crate) fn render(
     object: &str,
     filters: &RequestFilters,
-    context: &RenderContext<'_>,
+    shared: &[SharedFilter],
 ) -> Result<Vec<(&'static str, Any)>, String> {
     let RequestFilters {
         max_body_bytes,
@@ -64,7 +77,7 @@ pub(crate) fn render(
         policies: _,
         address_filters,
     } = filters;
-    let mut rendered = shared_filters::named(response, bandwidth, context)?;
+    let mut rendered = shared_filters::named(response, bandwidth, shared)?;
     let addresses = address_filters::render(address_filters)?;
     rendered.extend(addresses.map(|filter| (address_filters::FILTER, filter)));
     if *grpc_web {

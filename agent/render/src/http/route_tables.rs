@@ -66,7 +66,7 @@ pub(crate) fn render(
         name,
         virtual_hosts,
     } = table;
-    let mut rendering = TableRendering::new(name);
+    let mut rendering = TableRendering::new(name, context);
     for host in virtual_hosts {
         rendering.add(&host.domain, host, context, room, problems);
     }
@@ -80,7 +80,7 @@ pub(crate) fn render_encoded(
     room: &mut TableRoom,
     problems: &mut RenderProblems,
 ) -> Result<Resource, DecodeError> {
-    let mut rendering = TableRendering::new(table.name);
+    let mut rendering = TableRendering::new(table.name, context);
     for (done, host) in table.hosts.iter().enumerate() {
         if done == MEASURED_HOSTS {
             rendering.reserve(table.hosts.len() - done);
@@ -110,10 +110,10 @@ struct TableRendering<'t> {
 }
 
 impl<'t> TableRendering<'t> {
-    fn new(name: &'t str) -> Self {
+    fn new(name: &'t str, context: &RenderContext<'_>) -> Self {
         Self {
             name,
-            bytes: head(name),
+            bytes: head(name, context),
             seen: BTreeSet::new(),
             host: Vec::new(),
         }
@@ -184,8 +184,8 @@ impl<'t> TableRendering<'t> {
 }
 
 /// Returns an encoded table without virtual hosts.
-pub(crate) fn head(name: &str) -> Vec<u8> {
-    RouteConfiguration {
+pub(crate) fn head(name: &str, context: &RenderContext<'_>) -> Vec<u8> {
+    let mut bytes = RouteConfiguration {
         name: name.to_owned(),
         // Clusters and tables are in two files, so a table must load even if a cluster does not
         // exist yet.
@@ -193,7 +193,16 @@ pub(crate) fn head(name: &str) -> Vec<u8> {
         ignore_port_in_host_matching: true,
         ..Default::default()
     }
-    .encode_to_vec()
+    .encode_to_vec();
+    for (place, config) in context.filters.rendered.iter().flatten() {
+        // One entry at a time, because prost writes the entries of a map in random order.
+        let one = RouteConfiguration {
+            typed_per_filter_config: HashMap::from([((*place).to_owned(), config.clone())]),
+            ..Default::default()
+        };
+        encode_into(&one, &mut bytes);
+    }
+    bytes
 }
 
 /// Appends a rendered virtual host of a table to `host`. Its domain must already be checked.
@@ -215,6 +224,7 @@ pub(crate) fn render_host(
     let mut route = Vec::new();
     let object = routes.first().map_or(domain, |route| &route.name);
     let rendered = filters_of_host(object, external_auth, filters.as_ref(), context);
+    let filters = filters.as_ref().or(context.filters.filters);
     let consequence = "all requests of its virtual host are answered with 500";
     let Some(rendered) = problems.value(object, rendered, consequence) else {
         encode_into(&answering(domain, refusal::HTTP), &mut route);
@@ -235,7 +245,7 @@ pub(crate) fn render_host(
     let of_routes = HostOfRoutes {
         domain,
         https: table.starts_with(HTTPS_TABLES),
-        filters: filters.as_ref(),
+        filters,
     };
     for it in routes {
         // Counted before rendering, because the snapshot's size is not trusted.
@@ -334,11 +344,25 @@ fn filters_of_host(
     filters: Option<&RequestFilters>,
     context: &RenderContext<'_>,
 ) -> Result<BTreeMap<String, Any>, String> {
+    let default = context.filters.rendered.as_ref().map_err(Clone::clone)?;
     let mut all = listener_filters(external_auth, context)?;
-    if let Some(filters) = filters {
-        let rendered = request_filters::render(object, filters, context)?;
-        let rendered = rendered.into_iter();
-        all.extend(rendered.map(|(place, config)| (place.to_owned(), config)));
+    let mut add = |filters: Vec<(&str, Any)>| {
+        let filters = filters.into_iter();
+        all.extend(filters.map(|(place, config)| (place.to_owned(), config)));
+    };
+    match filters {
+        Some(filters) => {
+            let disabled = default.iter().map(|(place, _)| (*place, composite::idle()));
+            add(disabled.collect());
+            add(request_filters::render(
+                object,
+                filters,
+                context.shared_filters,
+            )?);
+        }
+        // Idle places replace the table's.
+        None if !external_auth.is_empty() => add(default.clone()),
+        None => {}
     }
     Ok(all)
 }
@@ -425,7 +449,12 @@ mod tests {
 
     #[test]
     fn table_buffer_reservation_is_capped_for_long_hosts() {
-        let mut rendering = TableRendering::new("http/80");
+        let mut rendering = TableRendering {
+            name: "http/80",
+            bytes: Vec::new(),
+            seen: BTreeSet::new(),
+            host: Vec::new(),
+        };
         rendering.bytes = vec![0; 1024 * MEASURED_HOSTS];
         rendering.reserve(64);
         assert!(rendering.bytes.capacity() >= 2 * rendering.bytes.len());

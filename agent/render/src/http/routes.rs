@@ -61,7 +61,7 @@ impl HostOfRoutes<'_> {
         let disabled = request_filters::ALL.into_iter();
         let disabled = disabled.filter(|_| self.filters.is_some());
         let disabled = disabled.map(|place| (place, composite::idle()));
-        let own = request_filters::render(route, own, context)?;
+        let own = request_filters::render(route, own, context.shared_filters)?;
         Ok(disabled.chain(own).collect())
     }
 }

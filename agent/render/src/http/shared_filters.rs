@@ -38,7 +38,6 @@ use sesame_proto::schema::shared_filter::Kind;
 use sesame_proto::schema::{Bandwidth, Compression, ErrorPage, ResponseFilter, SharedFilter};
 
 use super::composite::{self, filter_config as filter};
-use crate::context::RenderContext;
 use crate::header_checks::check_value;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
@@ -81,14 +80,13 @@ pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec
 pub(crate) fn named(
     response: &str,
     bandwidth: &str,
-    context: &RenderContext<'_>,
+    all: &[SharedFilter],
 ) -> Result<Vec<(&'static str, Any)>, String> {
     let mut named = Vec::new();
     for (place, name) in [(RESPONSE, response), (BANDWIDTH, bandwidth)] {
         if name.is_empty() {
             continue;
         }
-        let all = context.shared_filters;
         let found = all.binary_search_by(|it| it.name.as_str().cmp(name));
         let found = found.ok().and_then(|found| all.get(found));
         let found = found.ok_or_else(|| format!("the shared filter `{name}` does not exist"))?;

@@ -304,6 +304,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
             },
         ],
         shared_filters: every_shared_filter(),
+        filters: None,
     };
     (snapshot, keys)
 }

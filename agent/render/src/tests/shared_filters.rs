@@ -52,7 +52,17 @@ fn filtered(filters: RequestFilters) -> Route {
 
 /// Returns a virtual host with these filters and this route.
 fn printed(of_host: Option<RequestFilters>, route: Route) -> Value {
+    printed_below(None, of_host, route)["virtual_hosts"][0].clone()
+}
+
+/// Returns a table of a snapshot with these filters.
+fn printed_below(
+    of_snapshot: Option<RequestFilters>,
+    of_host: Option<RequestFilters>,
+    route: Route,
+) -> Value {
     let (mut snapshot, keys) = everything();
+    snapshot.filters = of_snapshot.map(Box::new);
     snapshot.route_tables.truncate(1);
     snapshot.route_tables[0].virtual_hosts.truncate(1);
     let host = &mut snapshot.route_tables[0].virtual_hosts[0];
@@ -61,7 +71,40 @@ fn printed(of_host: Option<RequestFilters>, route: Route) -> Value {
     host.routes = vec![route];
     let rendered = render(&snapshot, &keys, &options());
     let printed = dump::resources(&rendered, dump::Redact::PrivateKeys).unwrap();
-    printed["routes"][0]["virtual_hosts"][0].clone()
+    printed["routes"][0].clone()
+}
+
+#[test]
+fn filters_of_the_snapshot_stand_once_in_each_table() {
+    let limit = |max_body_bytes| RequestFilters {
+        max_body_bytes,
+        response: EVERY_RESPONSE.into(),
+        ..RequestFilters::default()
+    };
+    let plain = || route("one", "/a", Action::Forward(forward(&[to(WEB, 1)])));
+    let table = printed_below(Some(limit(7)), None, plain());
+    let places = |part: &Value| {
+        let places = part["typed_per_filter_config"].as_object();
+        let names = places.into_iter().flat_map(|it| it.keys().cloned());
+        names.collect::<Vec<String>>()
+    };
+    let host = &table["virtual_hosts"][0];
+    assert_eq!(places(&table), ["request_body", "response"]);
+    assert_eq!(places(host), [""; 0]);
+    assert_eq!(host["routes"][1]["direct_response"]["status"], json!(404));
+    // A host's own filters replace all of them.
+    let none = RequestFilters::default();
+    let table = printed_below(Some(limit(7)), Some(none), plain());
+    let host = &table["virtual_hosts"][0];
+    assert_eq!(places(host), ["request_body", "response"]);
+    assert_eq!(
+        host["typed_per_filter_config"]["response"]["matcher"],
+        json!({})
+    );
+    // If Envoy would refuse one, no request passes.
+    let table = printed_below(Some(limit(1 << 32)), None, plain());
+    let routes = table["virtual_hosts"][0]["routes"].as_array().unwrap();
+    assert_eq!(routes[0]["direct_response"]["status"], json!(500));
 }
 
 #[test]

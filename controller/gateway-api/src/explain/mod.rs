@@ -117,6 +117,7 @@ impl<'s> Explainer<'s> {
             route_table: table.map(|it| it.name.clone()).unwrap_or_default(),
             domain: host.domain.clone(),
         });
+        let of_host = host.filters.as_ref().or(self.snapshot.filters.as_deref());
         let tried = routes::try_all(self.snapshot, host, compared, &mut self.expressions);
         explanation.candidates = tried.candidates;
         explanation.omitted.candidates = tried.omitted;
@@ -124,7 +125,7 @@ impl<'s> Explainer<'s> {
             let (snapshot, expressions) = (self.snapshot, &mut self.expressions);
             let domain = &host.domain;
             answer::explain(snapshot, domain, winner, compared, expressions, explanation);
-            let filters = winner.route.filters.as_deref().or(host.filters.as_ref());
+            let filters = winner.route.filters.as_deref().or(of_host);
             let before = host.external_auth.iter().map(effects::authorized);
             let before = before.chain(filters.into_iter().flat_map(effects::of_policies));
             explanation.filters.splice(..0, before);
@@ -138,7 +139,7 @@ impl<'s> Explainer<'s> {
             _ => "no route matches".to_owned(),
         };
         explanation.outcome = compared.answered(404, reason);
-        refuse(host.filters.as_ref(), compared, explanation);
+        refuse(of_host, compared, explanation);
     }
 }
 

@@ -41,7 +41,9 @@ pub(super) fn try_all<'h>(
     let mut cost = 0_u64;
     let translated = request.grpc_web.then(|| request.translated());
     for route in &host.routes {
-        let filters = route.filters.as_deref().or(host.filters.as_ref());
+        let filters = (route.filters.as_deref())
+            .or(host.filters.as_ref())
+            .or(snapshot.filters.as_deref());
         let translated = translated.as_ref();
         let translated = translated.filter(|_| filters.is_some_and(|it| it.grpc_web));
         let request = translated.unwrap_or(request);

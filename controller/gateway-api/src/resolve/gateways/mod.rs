@@ -67,6 +67,8 @@ pub(crate) struct CheckedGateway<'w> {
     own: usize,
     /// Largest number of limits that policies give to the requests of a listener.
     pub(crate) most_limits: usize,
+    /// Filters that all of its listeners have in common; `None` if some have others.
+    pub(crate) filters: Option<sesame_proto::schema::RequestFilters>,
     pub(crate) accepted: Verdict,
     /// Verdict on the references outside of listeners.
     pub(crate) resolved: Verdict,
@@ -277,6 +279,7 @@ fn check<'w>(
         sets,
         own,
         most_limits: 0,
+        filters: None,
         accepted,
         resolved,
         addresses,

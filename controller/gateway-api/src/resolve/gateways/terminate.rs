@@ -17,12 +17,14 @@ impl<'w> CheckedGateway<'w> {
             sets,
             own,
             most_limits,
+            filters: common,
             frontend,
             mesh,
             ..
         } = self;
         let sets = sets.iter().map(|set| (&set.owner, set.range.clone()));
         let gateway = (owner.namespace, owner.name);
+        *common = references.traffic_policies.of_all_listeners(gateway);
         for (owner, range) in std::iter::once((&*owner, 0..*own)).chain(sets) {
             for listener in listeners.get_mut(range).unwrap_or_default() {
                 let tls = (&mut *references.certificates, &mut *references.ca_bundles);

@@ -152,6 +152,11 @@ impl<'w> PolicyTargets<'w> {
         places.map(Vec::as_slice).unwrap_or_default()
     }
 
+    /// Returns true if a policy targets an object of this kind.
+    pub(crate) fn has_kind(&self, kind: Kind) -> bool {
+        self.by_target.keys().any(|(it, _)| *it == kind)
+    }
+
     /// Returns the places of the policies for exactly this part, in their precedence.
     pub(crate) fn at<'a>(
         &'a self,

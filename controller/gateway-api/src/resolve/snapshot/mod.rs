@@ -77,6 +77,7 @@ pub(crate) fn assemble<'w>(
     for collector in &mut collectors {
         ReachedBy::by_key(client_key).note(collector);
     }
+    let filters = share_filters(&served, &mut tables);
     let upstreams = upstreams::find(&mut tables, &mut collectors, backends, &tls, cx);
     let Tables {
         mut ports,
@@ -129,6 +130,7 @@ pub(crate) fn assemble<'w>(
             measured_routes: gateway.settings.measured_routes.clone(),
             rate_limits,
             shared_filters,
+            filters: filters.map(Box::new),
         },
         gateway: name,
         keys: certificates
@@ -136,6 +138,25 @@ pub(crate) fn assemble<'w>(
             .filter_map(|(_, pair)| pair.cloned())
             .collect(),
     })
+}
+
+/// Returns the filters that all Gateways have in common, which then stand once and not in each
+/// virtual host.
+fn share_filters(
+    served: &[&AttachedGateway<'_, '_>],
+    tables: &mut Tables,
+) -> Option<schema::RequestFilters> {
+    let mut all = served.iter().map(|it| it.gateway.filters.as_ref());
+    let first = all.next()??;
+    if !all.all(|it| it == Some(first)) {
+        return None;
+    }
+    for table in &mut tables.route_tables {
+        for host in &mut table.virtual_hosts {
+            host.filters.take_if(|it| it == first);
+        }
+    }
+    Some(first.clone())
 }
 
 /// Returns the Gateways that are in the snapshot. It is empty unless one of them is accepted.

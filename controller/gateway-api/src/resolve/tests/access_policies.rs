@@ -26,9 +26,12 @@ fn conditions<'r>(resolution: &'r Resolution, name: &str) -> &'r [Condition] {
 
 /// Returns the names of the filters of the first route.
 fn checked(resolution: &Resolution) -> BTreeSet<String> {
-    let host = &resolution.gateways[0].snapshot.route_tables[0].virtual_hosts[0];
+    let snapshot = &resolution.gateways[0].snapshot;
+    let host = &snapshot.route_tables[0].virtual_hosts[0];
     let filters = first(resolution).filters.as_deref();
-    let filters = filters.or(host.filters.as_ref());
+    let filters = filters
+        .or(host.filters.as_ref())
+        .or(snapshot.filters.as_deref());
     let names = filters.into_iter().flat_map(|it| &it.address_filters);
     names.map(|it| it.name.clone()).collect()
 }

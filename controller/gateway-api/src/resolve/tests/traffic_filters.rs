@@ -106,7 +106,7 @@ proptest! {
         let snapshot = &resolution.gateways[0].snapshot;
         let host = &snapshot.route_tables[0].virtual_hosts[0];
         let own = host.routes[0].filters.as_deref();
-        let filters = own.or(host.filters.as_ref()).cloned().unwrap_or_default();
+        let filters = own.or(host.filters.as_ref()).or(snapshot.filters.as_deref()).cloned().unwrap_or_default();
         let smallest = |limits: Vec<u64>| limits.into_iter().min().unwrap_or_default() * 1_024;
         let bodies = policies.iter().filter_map(|(_, body, ..)| *body).collect();
         prop_assert_eq!(filters.max_body_bytes, smallest(bodies));

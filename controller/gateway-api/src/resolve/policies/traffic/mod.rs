@@ -14,7 +14,7 @@ mod read_filters;
 
 use std::sync::Arc;
 
-use sesame_proto::schema::{Forward, RateLimit, Retry};
+use sesame_proto::schema::{Forward, RateLimit, RequestFilters, Retry};
 
 use self::filters::FilterSettings;
 use self::of_kind::PoliciesOfKind;
@@ -145,6 +145,17 @@ impl<'w> TrafficPolicies<'w> {
         let mut settings = self.of(kind, (namespace, name), listener);
         settings.add(&of_gateway);
         settings
+    }
+
+    /// Returns the filters that all listeners of a Gateway have in common, or `None` if policies narrow
+    /// some of them. Policies of any ListenerSet count, whatever its Gateway.
+    pub(crate) fn of_all_listeners(&self, gateway: (&str, &str)) -> Option<RequestFilters> {
+        let mut kinds = [&self.traffic, &self.access].into_iter();
+        if kinds.any(|it| it.narrows_listeners(gateway)) {
+            return None;
+        }
+        let settings = self.of(Kind::Gateway, gateway, "");
+        settings.filters.to_schema(None)
     }
 
     /// Returns the conditions of an object whose requests policies affect.

@@ -73,6 +73,13 @@ impl<'w> PoliciesOfKind<'w> {
         }
     }
 
+    /// Returns true if a policy applies to a listener of the Gateway, or to a ListenerSet.
+    pub(super) fn narrows_listeners(&self, gateway: (&str, &str)) -> bool {
+        let of_gateway = self.targets.places(Kind::Gateway, gateway).iter();
+        let mut sections = of_gateway.map(|(_, section)| section);
+        sections.any(Option::is_some) || self.targets.has_kind(Kind::ListenerSet)
+    }
+
     /// Adds the settings for a part of an object, by its name, or for the object.
     pub(super) fn add_to(
         &self,
