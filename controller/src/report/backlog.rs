@@ -65,6 +65,8 @@ pub(super) struct Backlog {
     told_ingresses: BTreeMap<ObjectKey, RouteStatus>,
     /// True if these may be out of date.
     are_ingresses_untold: bool,
+    /// True if the warnings are of an earlier world.
+    pub(super) is_unwarned: bool,
 }
 
 impl Backlog {
@@ -86,6 +88,7 @@ impl Backlog {
             Some(Resolved::World(resolved)) => {
                 self.open_differences(&resolved);
                 self.are_ingresses_untold = true;
+                self.is_unwarned = true;
                 self.resolved = Some(resolved);
                 self.open_layered();
                 self.note_revisions(agents);

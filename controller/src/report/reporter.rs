@@ -108,6 +108,10 @@ impl StatusReporter {
             while let Ok(change) = self.changes.try_recv() {
                 backlog.take(change, &mut agents);
             }
+            // Certificates may change twice between two ticks, and be the same again at the second.
+            if std::mem::take(&mut backlog.is_unwarned) {
+                backlog.open_warned(write::now());
+            }
             while let Ok(event) = heard.try_recv() {
                 agents.take(event, Moment::now());
             }
