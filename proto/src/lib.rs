@@ -67,6 +67,7 @@ pub mod field_names;
 pub mod json;
 pub mod keys;
 pub mod log_facts;
+pub mod network;
 pub mod pem;
 pub mod provenance;
 pub mod refusal;

@@ -151,17 +151,22 @@ impl RateLimit {
     /// Returns the limits that are in the order of their names and not too many. Envoy refuses two
     /// limits with one name.
     pub fn usable(limits: &[Self]) -> &[Self] {
-        let limits = limits.get(..Self::MAX).unwrap_or(limits);
-        let mut pairs = limits.windows(2);
-        let unsorted = pairs.position(|pair| matches!(pair, [a, b] if a.name >= b.name));
-        let sorted = unsorted.and_then(|last| limits.get(..=last));
-        sorted.unwrap_or(limits)
+        usable(limits, Self::MAX, |limit| &limit.name)
     }
 
     /// Returns whether refused requests can have this status. The proxy has a list of statuses.
     pub fn is_status(status: u32) -> bool {
         matches!(status, 400..=417 | 421..=424 | 426 | 428 | 429 | 431 | 500..=508 | 510 | 511)
     }
+}
+
+/// Returns the entries that are in the order of their names, at most this many.
+fn usable<T>(entries: &[T], most: usize, name: impl Fn(&T) -> &str) -> &[T] {
+    let entries = entries.get(..most).unwrap_or(entries);
+    let mut pairs = entries.windows(2);
+    let unsorted = pairs.position(|pair| matches!(pair, [a, b] if name(a) >= name(b)));
+    let sorted = unsorted.and_then(|last| entries.get(..=last));
+    sorted.unwrap_or(entries)
 }
 
 impl SharedFilter {
@@ -174,11 +179,7 @@ impl SharedFilter {
 
     /// Returns the filters that are in the order of their names and not too many.
     pub fn usable(filters: &[Self]) -> &[Self] {
-        let filters = filters.get(..Self::MAX).unwrap_or(filters);
-        let mut pairs = filters.windows(2);
-        let unsorted = pairs.position(|pair| matches!(pair, [a, b] if a.name >= b.name));
-        let sorted = unsorted.and_then(|last| filters.get(..=last));
-        sorted.unwrap_or(filters)
+        usable(filters, Self::MAX, |filter| &filter.name)
     }
 }
 

@@ -2,9 +2,10 @@
 //!
 //! Each file subscription is one inotify instance, and Envoy aborts if the kernel has none left
 //! (the default is 128 per user). Each subscription is therefore granted here before it is written
-//! into a resource: LDS, CDS, RTDS and ECDS (three filters), then route tables, session ticket keys, secrets and
-//! endpoints. A resource without a subscription is inlined: the endpoints of a cluster, the route
-//! table or the keys of a listener. It is served all the same; only its changes cost more.
+//! into a resource: LDS, CDS, RTDS and ECDS (three filters), then route tables, session ticket
+//! keys, secrets and endpoints. A resource without a subscription is inlined: the endpoints of a
+//! cluster, the route table or the keys of a listener. It is served all the same; only its changes
+//! cost more.
 //!
 //! The kernel takes 10 ms to release each watch of a killed process, and the next Envoy starts only
 //! after that. So few endpoint sets have files, even with a large budget.

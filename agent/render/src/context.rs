@@ -9,11 +9,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use envoy_types::pb::google::protobuf::Any;
 use sesame_proto::provenance::Provenance;
-use sesame_proto::schema::{Edge, LogOutput, Port, RateLimit, SharedFilter, Snapshot, Tracing};
+use sesame_proto::schema::{Edge, LogOutput, Port, RateLimit, RequestFilters, Snapshot, Tracing};
 
 use crate::budget::{self, SubscriptionBudget, Subscriptions};
-use crate::http::request_filters::DefaultFilters;
 use crate::layout::XdsLayout;
 use crate::limits::Limits;
 use crate::rendered::{Resource, find};
@@ -103,6 +103,18 @@ pub struct EndpointRules {
 /// Maximum number of a Gateway's routes with separate statistics.
 pub(crate) const MOST_MEASURED: usize = 32;
 
+/// The filters of the snapshot itself, and those that virtual hosts and routes name.
+pub(crate) struct SnapshotFilters<'a> {
+    /// The filters of virtual hosts that have none. They stand once in each route table.
+    pub(crate) default: Option<&'a RequestFilters>,
+    /// The default filters by their places, or the reason why Envoy would refuse one.
+    pub(crate) rendered: Result<Vec<(&'static str, Any)>, String>,
+    pub(crate) shared: SharedPlaces<'a>,
+}
+
+/// The places of shared filters by name, or the reason why Envoy would refuse one.
+pub(crate) type SharedPlaces<'a> = BTreeMap<&'a str, Result<&'static str, String>>;
+
 /// The parts of the snapshot that any translator may use, already rendered if they are resources.
 /// Lists are sorted by name.
 pub(crate) struct RenderContext<'a> {
@@ -118,10 +130,7 @@ pub(crate) struct RenderContext<'a> {
     pub(crate) measured_routes: &'a [String],
     /// The usable limits of requests, sorted by name.
     pub(crate) rate_limits: &'a [RateLimit],
-    /// The usable filters that virtual hosts and routes share, sorted by name.
-    pub(crate) shared_filters: &'a [SharedFilter],
-    /// The filters of virtual hosts that have none.
-    pub(crate) filters: DefaultFilters<'a>,
+    pub(crate) filters: SnapshotFilters<'a>,
     pub(crate) subscriptions: Subscriptions<'a>,
     /// The key pairs and trust bundles, including inlined ones.
     pub(crate) secrets: &'a [Resource],
@@ -135,6 +144,7 @@ impl<'a> RenderContext<'a> {
     pub(crate) fn new(
         snapshot: &'a Snapshot,
         secrets: &'a [Resource],
+        filters: SnapshotFilters<'a>,
         options: &'a RenderOptions,
     ) -> Self {
         Self {
@@ -145,11 +155,7 @@ impl<'a> RenderContext<'a> {
             log_output: snapshot.log_output.as_ref(),
             measured_routes: &snapshot.measured_routes,
             rate_limits: RateLimit::usable(&snapshot.rate_limits),
-            shared_filters: SharedFilter::usable(&snapshot.shared_filters),
-            filters: DefaultFilters::new(
-                snapshot.filters.as_deref(),
-                SharedFilter::usable(&snapshot.shared_filters),
-            ),
+            filters,
             subscriptions: budget::plan(
                 &snapshot.ports,
                 &snapshot.backends,

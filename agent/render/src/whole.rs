@@ -14,7 +14,7 @@ use crate::budget::Granted;
 use crate::clusters::{self, endpoints, shares};
 use crate::context::{RenderContext, RenderOptions};
 use crate::http::route_tables::{self, MOST_OF_TABLES, TableRoom};
-use crate::http::{rate_limits, shared_filters};
+use crate::http::{rate_limits, request_filters, shared_filters};
 use crate::listeners;
 use crate::rendered::{RenderProblems, Rendered, Resource, by_name};
 use crate::tls::secrets;
@@ -83,12 +83,12 @@ pub(crate) fn render_around<E>(
         measured_routes: _,
         rate_limits,
         shared_filters,
-        // In the context.
-        filters: _,
+        filters,
     } = snapshot;
     let mut problems = RenderProblems::default();
+    let filters = request_filters::of_snapshot(filters.as_deref(), shared_filters);
     let secrets = secrets::render(snapshot, keys, options, &mut problems);
-    let mut context = RenderContext::new(snapshot, &secrets, options);
+    let mut context = RenderContext::new(snapshot, &secrets, filters, options);
     endpoints::check(endpoints, &options.endpoints, &mut problems);
     let backends: Vec<&Backend> = backends.iter().collect();
     let sets = endpoints::sets(endpoints);
@@ -100,8 +100,8 @@ pub(crate) fn render_around<E>(
     context.route_tables = &tables;
     let listeners = listeners::render(ports, &context, &mut problems);
     let mut filters = Vec::new();
-    let mut listeners_of_ports = ports.iter().flat_map(|port| &port.listeners);
-    if listeners_of_ports.any(|listener| !listener.route_table.is_empty()) {
+    let mut all_listeners = ports.iter().flat_map(|port| &port.listeners);
+    if all_listeners.any(|listener| !listener.route_table.is_empty()) {
         filters = shared_filters::render(shared_filters, &mut problems);
         filters.push(rate_limits::render(rate_limits, &context, &mut problems));
         filters.sort_by(|a, b| a.name.cmp(&b.name));

@@ -13,6 +13,7 @@ use envoy_types::pb::envoy::config::core::v3::{
     header_value_option::HeaderAppendAction, socket_address,
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatcher, StringMatcher, string_matcher};
+use envoy_types::pb::envoy::r#type::v3::FractionalPercent;
 use envoy_types::pb::google::protobuf::{BoolValue, Duration, UInt32Value, UInt64Value};
 
 pub(crate) fn uint32(value: u32) -> Option<UInt32Value> {
@@ -25,6 +26,13 @@ pub(crate) fn uint64(value: u64) -> Option<UInt64Value> {
 
 pub(crate) fn boolean(value: bool) -> Option<BoolValue> {
     Some(BoolValue { value })
+}
+
+pub(crate) fn percent(percent: u32) -> Option<FractionalPercent> {
+    Some(FractionalPercent {
+        numerator: percent,
+        ..Default::default()
+    })
 }
 
 /// 100 years, close to the longest duration that Envoy can represent in nanoseconds.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, CommandFactory as _};
-use sesame_gateway_api::api::Network;
 use sesame_gateway_api::resolve;
+use sesame_proto::network::Network;
 use sesame_spans::SpanArgs;
 
 use super::Cli;

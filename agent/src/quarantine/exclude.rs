@@ -191,8 +191,8 @@ fn named_limits(limits: &[RateLimit], tables: &[RouteTable]) -> Vec<RateLimit> {
     kept.cloned().collect()
 }
 
-/// Returns the shared filters that virtual hosts and routes name. A refused filter is none of them,
-/// because they are culprits.
+/// Returns the shared filters that the snapshot, its virtual hosts or routes name. Nothing names a
+/// refused filter, because its virtual hosts and routes are culprits.
 fn named_filters(
     filters: &[SharedFilter],
     of_hosts: Option<&RequestFilters>,

@@ -165,6 +165,7 @@ pub(super) struct Pieces<'a> {
     pub(super) of: BTreeMap<Piece, PieceContent<'a>>,
     /// Limits of requests, which routes name. A refused one makes culprits of its routes.
     pub(super) rate_limits: &'a [RateLimit],
+    /// Filters that virtual hosts and routes name; likewise.
     pub(super) shared_filters: &'a [SharedFilter],
 }
 

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sesame_gateway_api::api::{
-    FleetImages, FleetSettings, GatewaySelection, HostRules, NamespacedName, Network, Publishing,
+    FleetImages, FleetSettings, GatewaySelection, HostRules, NamespacedName, Publishing,
     SelectionMode, SesameConfiguration, SesameConfigurationSpec,
 };
 use sesame_gateway_api::resolve::settings::check;
 use sesame_gateway_api::resolve::{Options, ResolvedFor};
+use sesame_proto::network::Network;
 
 /// Default silence after which a host is lost.
 const LOST_AFTER: Duration = Duration::from_secs(180);

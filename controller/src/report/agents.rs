@@ -22,8 +22,9 @@ use crate::replica::Replica;
 use crate::serve::Metrics;
 use crate::statuses::{HostsByGateway, Members, ResolvedStatuses};
 use crate::watch::{Unwatched, WatchEvent};
-use sesame_gateway_api::api::{NamespacedName, Network};
+use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::{Kind, ObjectKey};
+use sesame_proto::network::Network;
 use sesame_published::GatewayAgent;
 use sesame_published::names::agent_name;
 

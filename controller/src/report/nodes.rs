@@ -16,7 +16,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::agents::FleetEvent;
 use crate::replica::Replica;
 use crate::watch::{Json, Keep, ObjectWatch, PAGE, Received, WatchEvent, watch_config};
-use sesame_gateway_api::api::{NamespacedName, Network};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_proto::network::Network;
 
 /// Pause before retrying a watch that is not served.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);

@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use prost::Message as _;
 
-use super::route_tables::begin;
-use super::route_tables::is_served;
+use super::route_tables::{begin, is_served};
 use super::{Counts, EncodedSnapshot};
 use crate::digest::{canonicalize, domain_order};
 use crate::schema::{RouteTable, Snapshot};

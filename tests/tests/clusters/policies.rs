@@ -1,5 +1,5 @@
-//! TrafficPolicies, AccessPolicies and BackendPolicies in a cluster: the definitions reject invalid policies, and
-//! statuses follow the hosts.
+//! TrafficPolicies, AccessPolicies and BackendPolicies in a cluster: the definitions reject invalid
+//! policies, and statuses follow the hosts.
 
 use serde_json::{Value, json};
 use sesame_tests::backend::Backend;

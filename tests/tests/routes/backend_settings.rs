@@ -134,9 +134,10 @@ async fn hash_keeps_clients_and_checks_remove_endpoints() {
         by_user.extend(seen);
     }
     checks.same("endpoints of all users", by_user.len(), 2);
+    let both = BTreeSet::from(["one".to_owned(), "two".to_owned()]);
     for path in ["/least", "/random", "/checked"] {
-        let seen = ends(&agent, path, ("x-user", "user"), &mut checks).await;
-        checks.same(path, seen.len(), 2);
+        // After a slow start, a worker can prefer one endpoint for as many requests as that endpoint's weight grew.
+        turn(&agent, path, "", &both, &mut checks).await;
     }
     let path = "/kept";
     let reply = checks.reply(&agent.get(80, "shop.test", path)).await;
@@ -156,7 +157,6 @@ async fn hash_keeps_clients_and_checks_remove_endpoints() {
         turn(&agent, path, &cookie, &only, &mut checks).await;
     }
     failing.health.store(200, Ordering::Relaxed);
-    let both = BTreeSet::from(["one".to_owned(), "two".to_owned()]);
     turn(&agent, "/checked", &cookie, &both, &mut checks).await;
     checks.finish();
 }

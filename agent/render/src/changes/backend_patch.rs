@@ -15,6 +15,7 @@ use crate::budget::Subscriptions;
 use crate::clusters::endpoints::Sets;
 use crate::clusters::{self, endpoints, shares};
 use crate::context::{RenderContext, RenderOptions};
+use crate::http::request_filters;
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
 
 /// Renders `now`, with the route tables `new`, from the rendering of `before`, which had the tables
@@ -30,7 +31,9 @@ pub(crate) fn render(
         return None;
     }
     let snapshot = now.without_route_tables_and_endpoints();
-    let mut context = RenderContext::new(&snapshot, &rendered.secrets, options);
+    let filters =
+        request_filters::of_snapshot(snapshot.filters.as_deref(), &snapshot.shared_filters);
+    let mut context = RenderContext::new(&snapshot, &rendered.secrets, filters, options);
     if !others_stay(rendered, &context.subscriptions, &changes) {
         return None;
     }

@@ -8,12 +8,12 @@ mod route_table_patch;
 use std::sync::Arc;
 
 use sesame_proto::encoded::{EncodedSnapshot, EncodedTable};
-use sesame_proto::schema::{Backend, Edge, EndpointSet, RateLimit, SharedFilter};
+use sesame_proto::schema::{Backend, Edge, EndpointSet, RateLimit};
 
 use crate::budget::Subscriptions;
 use crate::clusters::{self, endpoints};
 use crate::context::{RenderContext, RenderOptions};
-use crate::http::request_filters::DefaultFilters;
+use crate::http::request_filters;
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
 use crate::whole;
 
@@ -44,8 +44,7 @@ pub fn routes_after(
         log_output: None,
         measured_routes: now.measured_routes(),
         rate_limits: RateLimit::usable(now.rate_limits()),
-        shared_filters: SharedFilter::usable(now.shared_filters()),
-        filters: DefaultFilters::new(now.filters(), SharedFilter::usable(now.shared_filters())),
+        filters: request_filters::of_snapshot(now.filters(), now.shared_filters()),
         subscriptions: Subscriptions::default(),
         secrets: &[],
         clusters: &rendered.clusters,
@@ -166,8 +165,7 @@ pub fn endpoints_after(
         log_output: None,
         measured_routes: &[],
         rate_limits: &[],
-        shared_filters: &[],
-        filters: DefaultFilters::new(None, &[]),
+        filters: request_filters::of_snapshot(None, &[]),
         secrets: &[],
         route_tables: &[],
     };

@@ -1,7 +1,6 @@
-//! Addresses of clients: requests of others are refused, and the access log says by which policy.
+//! Filters of client addresses. The access log names the policy that refuses a request.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 
 use envoy_types::pb::envoy::config::core::v3::CidrRange;
 use envoy_types::pb::envoy::config::rbac::v3::{
@@ -10,6 +9,7 @@ use envoy_types::pb::envoy::config::rbac::v3::{
 use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::Rbac;
 use envoy_types::pb::google::protobuf::Any;
 use prost::{Message as _, Name as _};
+use sesame_proto::network::Network;
 use sesame_proto::schema::{AddressFilter, AddressRange};
 
 use super::composite;
@@ -95,17 +95,10 @@ fn of(identifier: principal::Identifier) -> Principal {
 }
 
 fn range(network: &str) -> Result<CidrRange, String> {
-    let wrong = || format!("`{network}` is not a network; expected for instance `192.0.2.0/24`");
-    let (address, bits) = network.split_once('/').ok_or_else(wrong)?;
-    let ip: IpAddr = address.parse().map_err(|_| wrong())?;
-    let most = if ip.is_ipv4() { 32 } else { 128 };
-    let bits: u32 = bits.parse().map_err(|_| wrong())?;
-    if bits > most {
-        return Err(wrong());
-    }
+    let network: Network = network.parse()?;
     Ok(CidrRange {
-        address_prefix: ip.to_string(),
-        prefix_len: wrappers::uint32(bits),
+        address_prefix: network.address().to_string(),
+        prefix_len: wrappers::uint32(network.bits().into()),
     })
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The connection manager has a composite filter for each place, which does nothing by itself. A
 //! route, or its virtual host, supplies the filter or names one of a file, and the route's
-//! configuration replaces the virtual host's. There is one filter in a place: within one composite
-//! filter, those after a filter that waits are never called.
+//! configuration replaces the virtual host's. Envoy never calls a filter of a place after one that
+//! waits, so a place has one filter that waits, as its last.
 
 use std::collections::HashMap;
 
@@ -16,13 +16,14 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::HttpRequestHeaderMatchInput;
 use envoy_types::pb::google::protobuf::Any;
-use envoy_types::pb::xds::core::v3::TypedExtensionConfig as ActionConfig;
+use envoy_types::pb::xds::core::v3::TypedExtensionConfig as MatcherConfig;
 use envoy_types::pb::xds::r#type::matcher::v3::matcher::matcher_list::predicate::{
     MatchType, SinglePredicate, single_predicate,
 };
 use envoy_types::pb::xds::r#type::matcher::v3::matcher::matcher_list::{FieldMatcher, Predicate};
+use envoy_types::pb::xds::r#type::matcher::v3::string_matcher::MatchPattern;
 use envoy_types::pb::xds::r#type::matcher::v3::{
-    Matcher, RegexMatcher, StringMatcher, matcher, regex_matcher, string_matcher,
+    Matcher, RegexMatcher, StringMatcher, matcher, regex_matcher,
 };
 use envoy_types::util::pack_any;
 use prost::{Message as _, Name as _};
@@ -84,9 +85,9 @@ pub(crate) fn named(filter: &str) -> Any {
 }
 
 /// Returns a route's configuration that runs this filter.
-pub(crate) fn inline(name: &str, filter: Any) -> Any {
+pub(crate) fn inline(name: &str, config: Any) -> Any {
     configuration(always(ExecuteFilterAction {
-        typed_config: Some(filter_config(name, filter)),
+        typed_config: Some(filter(name, config)),
         ..Default::default()
     }))
 }
@@ -98,7 +99,7 @@ pub(crate) fn unless_upgraded(filters: Vec<TypedExtensionConfig>) -> Any {
     let upgrade = HttpRequestHeaderMatchInput {
         header_name: "upgrade".to_owned(),
     };
-    let is_upgrade = predicate(upgrade_input(pack_any(upgrade)), any_value());
+    let is_upgrade = predicate(pack_any(upgrade), any_value());
     let field = FieldMatcher {
         predicate: Some(Predicate {
             match_type: Some(MatchType::NotMatcher(Box::new(is_upgrade))),
@@ -124,7 +125,15 @@ pub(crate) fn idle() -> Any {
 }
 
 /// Returns a predicate about one input.
-pub(crate) fn predicate(input: ActionConfig, value: StringMatcher) -> Predicate {
+pub(crate) fn predicate(input: Any, value: MatchPattern) -> Predicate {
+    let input = MatcherConfig {
+        name: "input".to_owned(),
+        typed_config: Some(input),
+    };
+    let value = StringMatcher {
+        match_pattern: Some(value),
+        ..Default::default()
+    };
     Predicate {
         match_type: Some(MatchType::SinglePredicate(SinglePredicate {
             input: Some(input),
@@ -133,10 +142,10 @@ pub(crate) fn predicate(input: ActionConfig, value: StringMatcher) -> Predicate 
     }
 }
 
-/// Returns what to do if a matcher matches.
+/// Returns the action of a matcher that matches.
 pub(crate) fn on_match(name: &str, action: Any) -> matcher::OnMatch {
     matcher::OnMatch {
-        on_match: Some(matcher::on_match::OnMatch::Action(ActionConfig {
+        on_match: Some(matcher::on_match::OnMatch::Action(MatcherConfig {
             name: name.to_owned(),
             typed_config: Some(action),
         })),
@@ -144,30 +153,20 @@ pub(crate) fn on_match(name: &str, action: Any) -> matcher::OnMatch {
     }
 }
 
-fn upgrade_input(input: Any) -> ActionConfig {
-    ActionConfig {
-        name: "upgrade".to_owned(),
-        typed_config: Some(input),
-    }
-}
-
-fn any_value() -> StringMatcher {
-    StringMatcher {
-        match_pattern: Some(string_matcher::MatchPattern::SafeRegex(RegexMatcher {
-            regex: ".*".to_owned(),
-            engine_type: Some(regex_matcher::EngineType::GoogleRe2(
-                regex_matcher::GoogleRe2::default(),
-            )),
-        })),
-        ..Default::default()
-    }
+fn any_value() -> MatchPattern {
+    MatchPattern::SafeRegex(RegexMatcher {
+        regex: ".*".to_owned(),
+        engine_type: Some(regex_matcher::EngineType::GoogleRe2(
+            regex_matcher::GoogleRe2::default(),
+        )),
+    })
 }
 
 /// Returns the configuration of a filter.
-pub(crate) fn filter_config(name: &str, filter: Any) -> TypedExtensionConfig {
+pub(crate) fn filter(name: &str, config: Any) -> TypedExtensionConfig {
     TypedExtensionConfig {
         name: name.to_owned(),
-        typed_config: Some(filter),
+        typed_config: Some(config),
     }
 }
 

@@ -13,9 +13,7 @@ use envoy_types::pb::envoy::config::core::v3::{
 use envoy_types::pb::envoy::config::listener::v3::{Filter, filter};
 use envoy_types::pb::envoy::extensions::filters::http::composite::v3::Composite;
 use envoy_types::pb::envoy::extensions::filters::http::cors::v3::Cors;
-use envoy_types::pb::envoy::extensions::filters::http::fault::v3::{
-    FaultAbort, HttpFault, fault_abort,
-};
+use envoy_types::pb::envoy::extensions::filters::http::fault::v3::HttpFault;
 use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::HeaderMutation as HeaderMutationFilter;
 use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::Config as HeaderToMetadata;
 use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
@@ -30,7 +28,6 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 };
 use envoy_types::pb::envoy::extensions::http::early_header_mutation::header_mutation::v3::HeaderMutation as EarlyHeaderMutation;
 use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
-use envoy_types::pb::envoy::r#type::v3::FractionalPercent;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use prost::encoding::encode_varint;
@@ -292,22 +289,8 @@ const AUTHORITY: &str = "authority";
 /// headers with a comma. Neither form is a host (RFC 9112, 3.2), and a backend might extract a host
 /// that another listener or route protects.
 fn malformed_authorities() -> HttpFault {
-    HttpFault {
-        headers: vec![matches::header(
-            ":authority",
-            wrappers::matching("[^,@]*[,@].*"),
-        )],
-        abort: Some(FaultAbort {
-            error_type: Some(fault_abort::ErrorType::HttpStatus(400)),
-            percentage: Some(FractionalPercent {
-                numerator: 100,
-                ..Default::default()
-            }),
-            // Not with `response_body`, which Envoy 1.39 refuses.
-            ..Default::default()
-        }),
-        ..Default::default()
-    }
+    let authority = matches::header(":authority", wrappers::matching("[^,@]*[,@].*"));
+    request_filters::abort(authority, 400)
 }
 
 /// The filters, in the order in which a request passes them.
@@ -317,7 +300,7 @@ fn malformed_authorities() -> HttpFault {
 /// | authority | all | rejects a request with an ambiguous host before anything else |
 /// | header mutation, then set filter state to clear the cached route | virtual hosts of listeners with filters | clients must not set headers of these services, nor choose a route by them |
 /// | external authorization, in a place for each filter of a listener | the same | headers that it sets may affect routing |
-/// | addresses | policies | refuses clients before anything else is done for them |
+/// | addresses | policies | no other filter runs for clients that it refuses |
 /// | responses | policies | all responses pass it |
 /// | CORS | routes with CORS | answers preflights before any other filter can reject them |
 /// | rate limits | routes with limits of requests | many wrong guesses must not reach a service that checks credentials |

@@ -29,8 +29,7 @@ pub(crate) enum MatchedProtocol {
 }
 
 impl MatchedProtocol {
-    /// Returns the match of a route for gRPC, if `grpc` is true, for which gRPC-Web is translated, if
-    /// `web` is.
+    /// Returns the match of a route. `grpc` is true for gRPC, and `web` if gRPC-Web is translated.
     pub(crate) fn new(grpc: bool, web: bool) -> Self {
         match (grpc, web) {
             (false, _) => Self::Any,

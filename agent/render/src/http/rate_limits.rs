@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use envoy_types::pb::envoy::config::core::v3::{RuntimeFractionalPercent, TypedExtensionConfig};
+use envoy_types::pb::envoy::config::core::v3::RuntimeFractionalPercent;
 use envoy_types::pb::envoy::config::route::v3::rate_limit::Action;
 use envoy_types::pb::envoy::config::route::v3::rate_limit::action::{
     ActionSpecifier, GenericKey, QueryParameters, RemoteAddress, RequestHeaders,
@@ -19,7 +19,7 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::{
     LocalRateLimitDescriptor, rate_limit_descriptor::Entry,
 };
 use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::LocalRateLimit;
-use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, HttpStatus, TokenBucket};
+use envoy_types::pb::envoy::r#type::v3::{HttpStatus, TokenBucket};
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use prost::Message as _;
@@ -73,10 +73,7 @@ pub(crate) fn render(
         }
     }
     let filters = by_answer.into_iter().map(|(answer, filter)| {
-        let filter = TypedExtensionConfig {
-            name: "envoy.filters.http.local_ratelimit".to_owned(),
-            typed_config: Some(pack_any(filter)),
-        };
+        let filter = composite::filter("envoy.filters.http.local_ratelimit", pack_any(filter));
         (answer, vec![filter])
     });
     composite::file(FILTER, filters)
@@ -161,10 +158,7 @@ fn filter(limit: &RateLimit, keyed: usize) -> Result<LocalRateLimit, String> {
 
 fn always() -> RuntimeFractionalPercent {
     RuntimeFractionalPercent {
-        default_value: Some(FractionalPercent {
-            numerator: 100,
-            ..Default::default()
-        }),
+        default_value: wrappers::percent(100),
         ..Default::default()
     }
 }

@@ -20,12 +20,13 @@ use envoy_types::pb::envoy::extensions::filters::http::grpc_web::v3::GrpcWeb;
 use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::{
     HeaderMutation as HeaderMutationFilter, Mutations,
 };
-use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, Int64Range};
+use envoy_types::pb::envoy::r#type::v3::Int64Range;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use sesame_proto::schema::{Fault, HeaderModifier, RequestFilters, SharedFilter};
 
 use super::{address_filters, composite, headers, shared_filters};
+use crate::context::{SharedPlaces, SnapshotFilters};
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
@@ -46,25 +47,23 @@ pub(crate) const ALL: [&str; 7] = [
     HEADERS,
 ];
 
-/// The filters of virtual hosts that have none. They stand once in each route table.
-pub(crate) struct DefaultFilters<'a> {
-    pub(crate) filters: Option<&'a RequestFilters>,
-    /// By their places, or the reason why Envoy would refuse one.
-    pub(crate) rendered: Result<Vec<(&'static str, Any)>, String>,
-}
-
-impl<'a> DefaultFilters<'a> {
-    pub(crate) fn new(filters: Option<&'a RequestFilters>, shared: &[SharedFilter]) -> Self {
-        let rendered = filters.map_or(Ok(Vec::new()), |filters| render("", filters, shared));
-        Self { filters, rendered }
+/// Returns the filters of a snapshot, checked and rendered once.
+pub(crate) fn of_snapshot<'a>(
+    default: Option<&'a RequestFilters>,
+    shared: &'a [SharedFilter],
+) -> SnapshotFilters<'a> {
+    let shared = shared_filters::places(shared);
+    SnapshotFilters {
+        default,
+        rendered: default.map_or(Ok(Vec::new()), |filters| render(filters, &shared)),
+        shared,
     }
 }
 
-/// Returns the configurations of the filters by their places. `object` is for messages.
+/// Returns the configurations of the filters by their places.
 pub(crate) fn render(
-    object: &str,
     filters: &RequestFilters,
-    shared: &[SharedFilter],
+    shared: &SharedPlaces<'_>,
 ) -> Result<Vec<(&'static str, Any)>, String> {
     let RequestFilters {
         max_body_bytes,
@@ -91,7 +90,7 @@ pub(crate) fn render(
     if *max_body_bytes > 0 {
         rendered.push((BODY, limited(*max_body_bytes)?));
     }
-    let changes = changes(object, request_headers.as_ref(), response_headers.as_ref())?;
+    let changes = changes(request_headers.as_ref(), response_headers.as_ref())?;
     rendered.extend(changes.map(|filter| (HEADERS, filter)));
     Ok(rendered)
 }
@@ -109,25 +108,28 @@ fn limited(max_bytes: u64) -> Result<Any, String> {
         })),
         ..Default::default()
     };
-    let too_long = HttpFault {
-        headers: vec![lengths],
-        abort: Some(FaultAbort {
-            error_type: Some(fault_abort::ErrorType::HttpStatus(413)),
-            percentage: Some(FractionalPercent {
-                numerator: 100,
-                ..Default::default()
-            }),
-            ..Default::default()
-        }),
-        ..Default::default()
-    };
+    let too_long = abort(lengths, 413);
     let held = Buffer {
         max_request_bytes: wrappers::uint32(most),
     };
     Ok(composite::unless_upgraded(vec![
-        composite::filter_config("envoy.filters.http.fault", pack_any(too_long)),
-        composite::filter_config("envoy.filters.http.buffer", pack_any(held)),
+        composite::filter("envoy.filters.http.fault", pack_any(too_long)),
+        composite::filter("envoy.filters.http.buffer", pack_any(held)),
     ]))
+}
+
+/// Returns the filter that answers requests with such a header with this status.
+pub(crate) fn abort(header: HeaderMatcher, status: u32) -> HttpFault {
+    HttpFault {
+        headers: vec![header],
+        abort: Some(FaultAbort {
+            error_type: Some(fault_abort::ErrorType::HttpStatus(status)),
+            percentage: wrappers::percent(100),
+            // Not with `response_body`, which Envoy 1.39 refuses.
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
 }
 
 fn injected(fault: &Fault) -> Result<HttpFault, String> {
@@ -138,10 +140,7 @@ fn injected(fault: &Fault) -> Result<HttpFault, String> {
         abort_percent,
     } = *fault;
     let share = |percent: u32| match percent {
-        1..=100 => Ok(Some(FractionalPercent {
-            numerator: percent,
-            ..Default::default()
-        })),
+        1..=100 => Ok(wrappers::percent(percent)),
         _ => Err(format!("fault of {percent} %; 1 to 100 are allowed")),
     };
     let delay = (delay_ms > 0).then(|| {
@@ -175,14 +174,12 @@ fn injected(fault: &Fault) -> Result<HttpFault, String> {
 /// Returns the filter that changes headers, or `None` if none change. Fails for a change that Envoy
 /// would refuse, because a removed header may protect something.
 fn changes(
-    object: &str,
     request: Option<&HeaderModifier>,
     response: Option<&HeaderModifier>,
 ) -> Result<Option<Any>, String> {
     let mut problems = RenderProblems::default();
     let mutations = [request, response].map(|modifier| {
-        let headers::HeaderChanges { add, remove } =
-            headers::changes(object, modifier, &mut problems);
+        let headers::HeaderChanges { add, remove } = headers::changes("", modifier, &mut problems);
         let removed = remove.into_iter().map(Action::Remove);
         let written = add.into_iter().map(Action::Append);
         let actions = removed.chain(written);

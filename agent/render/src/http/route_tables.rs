@@ -223,8 +223,8 @@ pub(crate) fn render_host(
     encode_into(&without_routes(domain, context), host);
     let mut route = Vec::new();
     let object = routes.first().map_or(domain, |route| &route.name);
-    let rendered = filters_of_host(object, external_auth, filters.as_ref(), context);
-    let filters = filters.as_ref().or(context.filters.filters);
+    let rendered = filters_of_host(external_auth, filters.as_ref(), context);
+    let filters = filters.as_ref().or(context.filters.default);
     let consequence = "all requests of its virtual host are answered with 500";
     let Some(rendered) = problems.value(object, rendered, consequence) else {
         encode_into(&answering(domain, refusal::HTTP), &mut route);
@@ -339,7 +339,6 @@ fn encode_route(rendered: RenderedRoute, bytes: &mut Vec<u8>) {
 
 /// Returns the filter configuration of a virtual host by filter name.
 fn filters_of_host(
-    object: &str,
     external_auth: &[ExternalAuth],
     filters: Option<&RequestFilters>,
     context: &RenderContext<'_>,
@@ -354,13 +353,9 @@ fn filters_of_host(
         Some(filters) => {
             let disabled = default.iter().map(|(place, _)| (*place, composite::idle()));
             add(disabled.collect());
-            add(request_filters::render(
-                object,
-                filters,
-                context.shared_filters,
-            )?);
+            add(request_filters::render(filters, &context.filters.shared)?);
         }
-        // Idle places replace the table's.
+        // Otherwise the idle places would replace the table's filters.
         None if !external_auth.is_empty() => add(default.clone()),
         None => {}
     }

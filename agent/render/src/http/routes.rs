@@ -51,7 +51,6 @@ impl HostOfRoutes<'_> {
     /// Returns the filters that a route has instead of the virtual host's.
     fn filters_instead(
         &self,
-        route: &str,
         own: Option<&RequestFilters>,
         context: &RenderContext<'_>,
     ) -> Result<BTreeMap<&'static str, Any>, String> {
@@ -61,7 +60,7 @@ impl HostOfRoutes<'_> {
         let disabled = request_filters::ALL.into_iter();
         let disabled = disabled.filter(|_| self.filters.is_some());
         let disabled = disabled.map(|place| (place, composite::idle()));
-        let own = request_filters::render(route, own, context.shared_filters)?;
+        let own = request_filters::render(own, &context.filters.shared)?;
         Ok(disabled.chain(own).collect())
     }
 }
@@ -102,7 +101,7 @@ pub(crate) fn render(
         filters.insert(cors::FILTER, cors::render(name, cors, problems));
     }
     let authorized = authorization(external_auth.as_deref(), context);
-    let of_policies = host.filters_instead(name, own_filters.as_deref(), context);
+    let of_policies = host.filters_instead(own_filters.as_deref(), context);
     let checked = authorized.and_then(|authorized| {
         filters.extend(authorized);
         filters.extend(of_policies?);

@@ -26,18 +26,19 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{
     HttpResponseStatusCodeMatchInput,
 };
 use envoy_types::pb::google::protobuf::Any;
-use envoy_types::pb::xds::core::v3::TypedExtensionConfig as InputConfig;
 use envoy_types::pb::xds::r#type::matcher::v3::matcher::matcher_list::predicate::{
     MatchType, PredicateList,
 };
 use envoy_types::pb::xds::r#type::matcher::v3::matcher::matcher_list::{FieldMatcher, Predicate};
-use envoy_types::pb::xds::r#type::matcher::v3::{Matcher, StringMatcher, matcher, string_matcher};
+use envoy_types::pb::xds::r#type::matcher::v3::string_matcher::MatchPattern;
+use envoy_types::pb::xds::r#type::matcher::v3::{Matcher, matcher};
 use envoy_types::util::pack_any;
 use sesame_proto::schema::compression::Algorithm;
 use sesame_proto::schema::shared_filter::Kind;
 use sesame_proto::schema::{Bandwidth, Compression, ErrorPage, ResponseFilter, SharedFilter};
 
-use super::composite::{self, filter_config as filter};
+use super::composite::{self, filter};
+use crate::context::SharedPlaces;
 use crate::header_checks::check_value;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
@@ -70,31 +71,35 @@ pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec
             of_place.push((filter.name.clone(), filters));
         }
     }
-    let places = places.into_iter();
-    places
-        .map(|(place, filters)| composite::file(place, filters))
-        .collect()
+    let files = places.into_iter();
+    let files = files.map(|(place, filters)| composite::file(place, filters));
+    files.collect()
+}
+
+/// Returns the places of the usable filters.
+pub(crate) fn places(all: &[SharedFilter]) -> SharedPlaces<'_> {
+    let usable = SharedFilter::usable(all).iter();
+    let places = usable.map(|it| (it.name.as_str(), render_one(it).map(|(place, _)| place)));
+    places.collect()
 }
 
 /// Returns the configurations of the filters with these names, which may be empty.
 pub(crate) fn named(
     response: &str,
     bandwidth: &str,
-    all: &[SharedFilter],
+    shared: &SharedPlaces<'_>,
 ) -> Result<Vec<(&'static str, Any)>, String> {
     let mut named = Vec::new();
     for (place, name) in [(RESPONSE, response), (BANDWIDTH, bandwidth)] {
         if name.is_empty() {
             continue;
         }
-        let found = all.binary_search_by(|it| it.name.as_str().cmp(name));
-        let found = found.ok().and_then(|found| all.get(found));
-        let found = found.ok_or_else(|| format!("the shared filter `{name}` does not exist"))?;
-        let rendered = render_one(found).map_err(|why| format!("shared filter `{name}`: {why}"))?;
-        if rendered.0 != place {
-            return Err(format!("the shared filter `{name}` is not for {place}"));
+        match shared.get(name) {
+            Some(Ok(found)) if *found == place => named.push((place, composite::named(name))),
+            Some(Ok(_)) => return Err(format!("the shared filter `{name}` is not for {place}")),
+            Some(Err(why)) => return Err(format!("shared filter `{name}`: {why}")),
+            None => return Err(format!("the shared filter `{name}` does not exist")),
         }
-        named.push((place, composite::named(name)));
     }
     Ok(named)
 }
@@ -164,20 +169,20 @@ fn page(page: &ErrorPage) -> Result<FieldMatcher, String> {
     check_value(content_type).map_err(|why| format!("media type of an error page: {why}"))?;
     let statuses = statuses.iter().map(|status| match status {
         4 | 5 => Ok(composite::predicate(
-            input(pack_any(HttpResponseStatusCodeClassMatchInput {})),
-            exact(format!("{status}xx")),
+            pack_any(HttpResponseStatusCodeClassMatchInput {}),
+            MatchPattern::Exact(format!("{status}xx")),
         )),
         400..=599 => Ok(composite::predicate(
-            input(pack_any(HttpResponseStatusCodeMatchInput {})),
-            exact(status.to_string()),
+            pack_any(HttpResponseStatusCodeMatchInput {}),
+            MatchPattern::Exact(status.to_string()),
         )),
         _ => Err(format!("an error page for status {status}")),
     });
     let mut predicate = any_of(statuses.collect::<Result<_, _>>()?)?;
     if !of_backends {
         let is_own = composite::predicate(
-            input(pack_any(HttpResponseLocalReplyMatchInput {})),
-            exact("true".to_owned()),
+            pack_any(HttpResponseLocalReplyMatchInput {}),
+            MatchPattern::Exact("true".to_owned()),
         );
         predicate = Predicate {
             match_type: Some(MatchType::AndMatcher(PredicateList {
@@ -194,7 +199,7 @@ fn page(page: &ErrorPage) -> Result<FieldMatcher, String> {
             specifier: Some(Specifier::InlineString(body.clone())),
             ..Default::default()
         }),
-        status_code: (*status > 0).then(|| wrappers::uint32(*status)).flatten(),
+        status_code: wrappers::uint32(*status).filter(|_| *status > 0),
         response_headers_to_add: vec![overwritten("content-type", content_type)],
         ..Default::default()
     };
@@ -258,9 +263,7 @@ fn compressors(compression: &Compression) -> Result<Vec<TypedExtensionConfig>, S
             compressor_library: Some(library),
             response_direction_config: Some(ResponseDirectionConfig {
                 common_config: Some(CommonDirectionConfig {
-                    min_content_length: (*min_bytes > 0)
-                        .then(|| wrappers::uint32(*min_bytes))
-                        .flatten(),
+                    min_content_length: wrappers::uint32(*min_bytes).filter(|_| *min_bytes > 0),
                     content_type: content_types.clone(),
                     ..Default::default()
                 }),
@@ -299,18 +302,4 @@ fn of_bandwidth(bandwidth: Bandwidth) -> Result<Vec<TypedExtensionConfig>, Strin
         return Err("it has no bandwidth".to_owned());
     }
     Ok(filters)
-}
-
-fn input(config: Any) -> InputConfig {
-    InputConfig {
-        name: "input".to_owned(),
-        typed_config: Some(config),
-    }
-}
-
-fn exact(value: String) -> StringMatcher {
-    StringMatcher {
-        match_pattern: Some(string_matcher::MatchPattern::Exact(value)),
-        ..Default::default()
-    }
 }

@@ -12,6 +12,7 @@ use super::envoy::{envoy, validate};
 use super::everything::everything;
 use super::parts::{WEB, forward, header, options, route, to};
 use crate::context::RenderContext;
+use crate::http::request_filters;
 use crate::http::route_tables::{self, TableRoom};
 use crate::rendered::RenderProblems;
 use crate::{dump, render, static_bootstrap};
@@ -252,7 +253,8 @@ fn forged_virtual_host_answers_500_beyond_its_size() {
 fn forged_gateway_answers_500_beyond_its_size() {
     let (snapshot, _) = everything();
     let options = options();
-    let context = RenderContext::new(&snapshot, &[], &options);
+    let filters = request_filters::of_snapshot(None, &[]);
+    let context = RenderContext::new(&snapshot, &[], filters, &options);
     let host = |i: usize| VirtualHost {
         domain: format!("h{i}.test"),
         routes: vec![forged(&format!("r{i}"))],

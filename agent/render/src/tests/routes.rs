@@ -8,7 +8,7 @@ use sesame_proto::schema::{
 use super::everything::everything;
 use super::parts::{API, WEB, forward, header, options, route, to};
 use crate::context::RenderContext;
-use crate::http::headers;
+use crate::http::{headers, request_filters};
 use crate::l4::weights::{self, REFUSED_CLUSTER};
 use crate::rendered::RenderProblems;
 use crate::{dump, render};
@@ -165,9 +165,10 @@ fn weights_keep_proportion_when_sum_overflows() {
     let (snapshot, keys) = everything();
     let options = options();
     let clusters = render(&snapshot, &keys, &options).clusters;
+    let filters = request_filters::of_snapshot(None, &[]);
     let context = RenderContext {
         clusters: &clusters,
-        ..RenderContext::new(&snapshot, &[], &options)
+        ..RenderContext::new(&snapshot, &[], filters, &options)
     };
     let backends = [to(WEB, u32::MAX), to(API, u32::MAX), to("", 1), to(WEB, 0)];
     let shares = weights::shares("route", &backends, &context, &mut RenderProblems::default());

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 
-use sesame_gateway_api::api::Network;
+use sesame_proto::network::Network;
 
 use super::interfaces::Interfaces;
 

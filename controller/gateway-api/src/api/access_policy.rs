@@ -1,4 +1,4 @@
-//! `AccessPolicy`: who may send requests to Gateways, ListenerSets and routes.
+//! `AccessPolicy`: conditions on the requests of Gateways, ListenerSets and routes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,9 +8,9 @@ use super::{AddressSource, Object, PolicyTargetRef};
 /// `AccessPolicy` v1alpha1.
 pub type AccessPolicy = Object<AccessPolicySpec>;
 
-/// Conditions on requests. A request must pass all policies above and at its rule, so a policy makes
-/// access narrower, and never wider. If a policy is invalid, its targets answer all requests with
-/// 500.
+/// Conditions on requests. A request must pass all policies above and at its rule, so a policy
+/// makes access narrower, and never wider. If a policy is invalid, its targets answer all requests
+/// with 500.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessPolicySpec {
@@ -21,7 +21,8 @@ pub struct AccessPolicySpec {
     /// Addresses of clients. Requests of others are answered with 403.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_filter: Option<IpFilter>,
-    /// Objects whose requests need not pass this policy. Only for policies of Gateways and ListenerSets.
+    /// Objects whose requests need not pass this policy. Only for policies of Gateways and
+    /// ListenerSets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub exemptions: Vec<AccessExemption>,

@@ -9,8 +9,8 @@ use super::{CompressionType, ErrorPageSource, HeaderFact};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestBody {
-    /// Largest body in bytes, with `Ki`, `Mi` or `Gi`; at most `1Gi`. Larger ones are answered with 413. The
-    /// gateway holds each request until it is complete, except for upgrades.
+    /// Largest body in bytes, with `Ki`, `Mi` or `Gi`; at most `1Gi`. Larger ones are answered with
+    /// 413. The gateway holds each request until it is complete, except for upgrades.
     #[schemars(length(min = 1, max = 16), regex(pattern = "^[1-9][0-9]*(Ki|Mi|Gi)?$"))]
     pub max_size: String,
 }

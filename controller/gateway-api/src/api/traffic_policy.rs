@@ -32,8 +32,8 @@ pub struct TrafficPolicySpec {
     /// Retries of rules that set none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<DefaultRetry>,
-    /// Limit of request bodies. It does not apply to GRPCRoutes, whose requests are streams. If it is
-    /// invalid, the targets answer all requests with 500.
+    /// Limit of request bodies. It does not apply to GRPCRoutes, whose requests are streams. If it
+    /// is invalid, the targets answer all requests with 500.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_body: Option<RequestBody>,
     /// Limit of bandwidth. If it is invalid, the targets answer all requests with 500.
@@ -42,8 +42,8 @@ pub struct TrafficPolicySpec {
     /// Compression of responses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<ResponseCompression>,
-    /// Pages instead of responses; the first one for a status applies. They have no other headers. An
-    /// empty list disables pages of wider policies.
+    /// Pages instead of responses; the first one for a status applies. They have no other headers.
+    /// An empty list disables pages of wider policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8))]
     pub error_pages: Option<Vec<ErrorPage>>,

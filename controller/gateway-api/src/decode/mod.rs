@@ -280,8 +280,8 @@ fn decode_item(item: &Node, typed: Option<(&str, &str)>) -> Result<Decoded, Box<
     decode_node(item, &head, line)
 }
 
-/// Decodes an object that starts on the line. An error has the object without its unreadable parts if
-/// it protects something.
+/// Decodes an object that starts on the line. An error has the object without its unreadable parts
+/// if it protects something.
 fn decode_node(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<DecodeError>> {
     decode_whole(node, head, line).map_err(|mut error| {
         error.stand_in = stand_in(node, head, line).map(Box::new);
@@ -289,8 +289,8 @@ fn decode_node(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<Dec
     })
 }
 
-/// Returns a policy with its targets alone, which refuses their requests, because the rest may protect
-/// them. `None` for other kinds, and if its targets are unreadable, too.
+/// Returns a policy with its targets alone, which refuses their requests, because the rest may
+/// protect them. `None` for other kinds, and if its targets are unreadable, too.
 fn stand_in(node: &Node, head: &Head, line: usize) -> Option<AnyObject> {
     let kind = head.known().ok()?;
     if !matches!(kind, Kind::AccessPolicy | Kind::TrafficPolicy) {

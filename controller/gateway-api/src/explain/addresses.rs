@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use sesame_proto::schema::{AddressFilter, AddressRange, RequestFilters};
 
-use crate::api::Network;
+use sesame_proto::network::Network;
 
 /// Returns the name of the filter that refuses a client, if any. Its address is also the
 /// connection's.

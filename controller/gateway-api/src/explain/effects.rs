@@ -82,9 +82,10 @@ pub(super) fn of_policies(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         policies,
         address_filters,
     } = filters;
+    // They name their policies.
+    let addresses = address_filters.iter();
+    let addresses = addresses.map(|it| filter("IPFilter", refused(it)));
     let mut effects = Vec::new();
-    let addresses = address_filters.iter().map(refused);
-    effects.extend(addresses.map(|effect| ("IPFilter", effect)));
     if !bandwidth.is_empty() {
         effects.push(("Bandwidth", format!("{bandwidth} limits bytes per second")));
     }
@@ -111,11 +112,11 @@ pub(super) fn of_policies(filters: &RequestFilters) -> Vec<ExplainedFilter> {
     let effects = effects.into_iter();
     let effects = effects.map(|(name, effect)| filter(name, effect));
     let effects = effects.chain(changes.into_iter().flatten());
-    let effects = effects.map(|it| ExplainedFilter {
+    let decided = effects.map(|it| ExplainedFilter {
         effect: format!("{} (by {by})", it.effect),
         ..it
     });
-    effects.collect()
+    addresses.chain(decided).collect()
 }
 
 fn refused(filter: &AddressFilter) -> String {

@@ -4,7 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::{Value, json};
 use sesame_gateway_api::api::{AccessPolicySpec, AddressSource};
 
-use super::policy::{definition, inherited, of_requests, status};
+use super::policy::{definition, inherited, of_requests, status_of_gateways};
 use super::schema;
 
 /// Returns the definition of AccessPolicy.
@@ -23,10 +23,7 @@ pub fn access_policy_definition() -> Result<CustomResourceDefinition, serde_json
         ],
         "Conditions on the requests of Gateways, ListenerSets and routes.",
         &specification(),
-        &status(
-            "Gateway",
-            "Accepted: true if the policy applies as written. Programmed: true if every host of the Gateway serves it.",
-        ),
+        &status_of_gateways(),
     )?;
     Ok(inherited(definition))
 }

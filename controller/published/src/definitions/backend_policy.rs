@@ -4,7 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::{Value, json};
 use sesame_gateway_api::api::{BackendPolicySpec, EXPERIMENTAL_GATEWAY_GROUP};
 
-use super::policy::{definition, status};
+use super::policy::{definition, status_of_gateways};
 use super::schema;
 
 /// Returns the definition of BackendPolicy.
@@ -23,10 +23,7 @@ pub fn backend_policy_definition() -> Result<CustomResourceDefinition, serde_jso
         ],
         "How requests and connections reach the endpoints of a Service or XBackend.",
         &specification(),
-        &status(
-            "Gateway",
-            "Accepted: true if the policy applies as written. Programmed: true if every host of the Gateway serves it.",
-        ),
+        &status_of_gateways(),
     )
 }
 

@@ -75,6 +75,14 @@ pub(crate) fn status(of: &str, conditions: &str) -> Value {
     })
 }
 
+/// Returns the schema of a status with an entry for each Gateway.
+pub(super) fn status_of_gateways() -> Value {
+    status(
+        "Gateway",
+        "Accepted: true if the policy applies as written. Programmed: true if every host of the Gateway serves it.",
+    )
+}
+
 /// Restricts the targets of a policy for requests.
 pub(super) fn of_requests(target: &mut Value) {
     target["x-kubernetes-validations"] = json!([{

@@ -1,4 +1,5 @@
-//! Conditions of TrafficPolicies and AccessPolicies: an entry for each Gateway whose requests they affect.
+//! Conditions of TrafficPolicies and AccessPolicies: an entry for each Gateway whose requests they
+//! affect.
 
 use std::collections::BTreeSet;
 

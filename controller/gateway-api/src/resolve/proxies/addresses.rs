@@ -3,20 +3,16 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use sesame_proto::refusal;
+use sesame_proto::network::Network;
 use sesame_proto::schema::{AddressFilter, AddressRange};
 
 use super::roots::Root;
 use super::rules::{ReadRoute, RouteFault};
 use super::tree::Place;
-use crate::api::{NamespacedName, Network, ProxyAddressRange, ProxyRoute};
+use crate::api::{NamespacedName, ProxyAddressRange, ProxyRoute};
 use crate::resolve::policies::traffic::filters::FilterSettings;
-use crate::resolve::routes::rules::CheckedRule;
 use crate::resolve::syntax::limits;
 use crate::world::Kind;
-
-/// Largest number of networks in a list.
-const MOST_NETWORKS: usize = 128;
 
 /// A filter; `None` if all clients may send requests. A filter that cannot be read is an error.
 pub(super) type ReadAddresses = Result<Option<Arc<FilterSettings>>, RouteFault>;
@@ -48,13 +44,7 @@ impl ReadRoute<'_> {
                 self.rule.protects |= filters.protects();
                 self.rule.filters = Some(filters).filter(|it| !it.is_empty());
             }
-            Err((words, why)) => {
-                let status = refusal::HTTP;
-                let why = format!("{why}; its requests are answered with {status}");
-                self.errors.push((words, why));
-                let matches = std::mem::take(&mut self.rule.matches);
-                self.rule = CheckedRule::refusing(index, matches);
-            }
+            Err(fault) => self.refuse(index, fault),
         }
     }
 }
@@ -86,7 +76,7 @@ fn read(
 }
 
 fn ranges(field: &str, list: &[ProxyAddressRange]) -> Result<Vec<AddressRange>, String> {
-    limits::entries(field, list.len(), 0..=MOST_NETWORKS)?;
+    limits::entries(field, list.len(), 0..=limits::MAX_NETWORKS)?;
     let ranges = list.iter().enumerate().map(|(i, range)| {
         let ProxyAddressRange { source, cidr } = range;
         let peer = match source.as_str() {
@@ -98,16 +88,13 @@ fn ranges(field: &str, list: &[ProxyAddressRange]) -> Result<Vec<AddressRange>, 
                 ));
             }
         };
-        // An address alone is allowed.
+        // Contour also allows an address without a prefix.
         let network = match cidr.parse::<IpAddr>() {
-            Ok(ip) if ip.is_ipv4() => format!("{ip}/32"),
-            Ok(ip) => format!("{ip}/128"),
-            Err(_) => {
-                let network = cidr.parse::<Network>();
-                let network = network.map_err(|why| format!("{field}[{i}].cidr {why}"))?;
-                network.to_string()
-            }
+            Ok(ip) => Ok(Network::from(ip)),
+            Err(_) => cidr.parse(),
         };
+        let network = network.map_err(|why| format!("{field}[{i}].cidr {why}"))?;
+        let network = network.to_string();
         Ok(AddressRange { network, peer })
     });
     ranges.collect()

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use sesame_proto::refusal;
 use sesame_proto::schema::RateLimit;
 
 use super::header_policies::response_policy;
@@ -14,7 +13,7 @@ use crate::api::{
     NamespacedName, ProxyGlobalRateLimits, ProxyHeaders, ProxyLocalRateLimit, ProxyRateLimits,
     ProxyRoute,
 };
-use crate::resolve::routes::rules::{Action, CheckedRule};
+use crate::resolve::routes::rules::Action;
 use crate::resolve::syntax::limits;
 use crate::world::Kind;
 
@@ -84,13 +83,7 @@ impl ReadRoute<'_> {
                 let warning = own.map(|_| (("SpecError", "IgnoredField"), why.to_owned()));
                 self.warnings.extend(warning);
             }
-            Err((words, why)) => {
-                let status = refusal::HTTP;
-                let why = format!("{why}; its requests are answered with {status}");
-                self.errors.push((words, why));
-                let matches = std::mem::take(&mut self.rule.matches);
-                self.rule = CheckedRule::refusing(index, matches);
-            }
+            Err(fault) => self.refuse(index, fault),
         }
     }
 }

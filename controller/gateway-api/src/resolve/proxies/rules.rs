@@ -58,11 +58,7 @@ pub(super) fn read<'w>(
             read.rule.action = action;
             read.rule.protects = false;
         }
-        Err((words, why)) => {
-            let status = refusal::HTTP;
-            let why = format!("{why}; its requests are answered with {status}");
-            read.errors.push((words, why));
-        }
+        Err(fault) => read.fail(fault),
     }
     read
 }
@@ -128,6 +124,20 @@ fn unknown_variables(route: &ProxyRoute) -> impl Iterator<Item = RouteFault> {
 }
 
 impl<'w> ReadRoute<'w> {
+    /// Adds a fault because of which requests are answered with an error.
+    fn fail(&mut self, (words, why): RouteFault) {
+        let status = refusal::HTTP;
+        let why = format!("{why}; its requests are answered with {status}");
+        self.errors.push((words, why));
+    }
+
+    /// Replaces the rule at `index` with one that answers all requests with an error.
+    pub(super) fn refuse(&mut self, index: usize, fault: RouteFault) {
+        self.fail(fault);
+        let matches = std::mem::take(&mut self.rule.matches);
+        self.rule = CheckedRule::refusing(index, matches);
+    }
+
     /// Reads the action of the route. [`Self::forward`] reads what only Services need.
     fn action(
         &mut self,

@@ -126,8 +126,7 @@ pub(crate) struct CheckedRule {
     pub(crate) response_headers: Option<Box<schema::HeaderModifier>>,
     pub(crate) cors: Option<Box<schema::Cors>>,
     pub(crate) external_auth: Option<Box<schema::ExternalAuth>>,
-    /// True if a policy of the rule or its route decides on timeouts, and its
-    /// listeners' do not.
+    /// True if a policy of the rule or its route decides on timeouts, and its listeners' do not.
     pub(crate) timeouts_decided: bool,
     /// At most [`schema::RateLimit::MAX_OF_ROUTE`], with the same answer. Without effect unless it
     /// forwards.

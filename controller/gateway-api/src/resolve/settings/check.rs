@@ -4,11 +4,13 @@ mod publishing;
 
 use std::collections::BTreeSet;
 
+use sesame_proto::network::Network;
+
 use super::edge::EdgeDefaults;
 use super::parameters::Scope;
 use super::{access_log, fleet, ingress, metrics, ports, tracing};
 use crate::api::{
-    AccessLogRules, GatewayRef, GatewaySelection, HostRules, MetricsSettings, Network, PortRules,
+    AccessLogRules, GatewayRef, GatewaySelection, HostRules, MetricsSettings, PortRules,
     RotationSettings, SelectionMode, SesameConfiguration, SesameConfigurationSpec, UnknownField,
 };
 use crate::resolve::syntax::{durations, limits, names};

@@ -58,8 +58,8 @@ pub(super) fn shared_filters<'a>(
             Some(settings)
         });
         for settings in std::iter::once(of_listener.clone()).chain(of_rules) {
-            let named = settings.shared().map(|it| (it.name.clone(), it));
-            by_name.extend(named);
+            let new = settings.shared(|name| by_name.contains_key(name));
+            by_name.extend(new.into_iter().map(|it| (it.name.clone(), it)));
         }
     }
     keep_shares(

@@ -64,6 +64,8 @@ pub(crate) const MAX_BACKEND_REFS: usize = 16;
 pub(crate) const MAX_WEIGHT: u32 = 1_000_000;
 /// Gateways that a MeshOCGPolicy names.
 pub(crate) const MAX_OCG_GATEWAYS: usize = 64;
+/// Networks in a list of client addresses. Sesame's limit.
+pub(crate) const MAX_NETWORKS: usize = 128;
 /// Targets of a policy.
 pub(crate) const MAX_POLICY_TARGETS: usize = 16;
 /// Headers for a collector, and the characters of the value of one.

@@ -78,6 +78,7 @@ impl VirtualHosts {
         routes: &Routes<'_>,
         findings: &mut Findings,
     ) {
+        let filters = listener.listener.traffic.filters.to_schema(None);
         for domain in hosts.domains() {
             if listener.listener.refuses() {
                 self.insert(domain, vec![answering(listener, refusal::HTTP)]);
@@ -102,8 +103,7 @@ impl VirtualHosts {
                 .iter()
                 .map(|(order, candidate)| candidate.to_schema(order.place, listener))
                 .collect();
-            let filters = listener.listener.traffic.filters.to_schema(None);
-            self.insert_filtered(domain, routes, listener.external_auth(), filters);
+            self.insert_filtered(domain, routes, listener.external_auth(), filters.clone());
         }
     }
 

@@ -2,64 +2,36 @@
 
 use std::sync::Arc;
 
-use sesame_proto::refusal;
+use sesame_proto::network::Network;
 use sesame_proto::schema::{AddressFilter, AddressRange};
 
-use super::TrafficSettings;
 use super::filters::AddressCheck;
 use super::of_kind::CheckedPolicy;
-use crate::api::{
-    AccessExemption, AccessPolicy, AccessPolicySpec, AddressSource, IpFilter, Network,
-};
+use crate::api::{AccessExemption, AccessPolicy, AccessPolicySpec, AddressSource, IpFilter};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::policies::targets::PolicyTargets;
 use crate::resolve::syntax::limits;
-use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
 /// Largest number of exempted objects.
 const MOST_EXEMPTIONS: usize = 16;
-/// Largest number of networks in a list.
-const MOST_NETWORKS: usize = 128;
 
 pub(super) fn check<'w>(
     object: &'w AccessPolicy,
     targets: &mut PolicyTargets<'w>,
     cx: &mut ResolveContext<'w, '_>,
 ) -> CheckedPolicy<'w> {
-    let AccessPolicySpec {
-        target_refs,
-        // Read below.
-        ip_filter: _,
-        exemptions,
-    } = &object.spec;
-    let mut accepted = Verdict::default();
-    let mut settings = TrafficSettings::default();
-    let unknown = object.metadata.unknown.refusal("");
-    settings.refuses = unknown.is_some();
-    accepted.refuse_if(Reason::UnsupportedValue, unknown);
-    targets.add(&object.metadata, target_refs, &mut accepted, cx);
-    let name: Arc<str> = (Kind::AccessPolicy.named(object.metadata.key()).to_string()).into();
-    let read = read(&name, object);
-    let exempt = exemptions.iter().map(|it| exempted(it, object)).collect();
-    match read {
-        Ok(filter) => {
-            let check = AddressCheck { filter, exempt };
-            settings.filters.addresses.insert(name, Arc::new(check));
-        }
-        Err(why) => {
-            let status = refusal::HTTP;
-            let why = format!("spec{why}; requests to the targets are answered with {status}");
-            accepted.refuse(Reason::Invalid, why);
-            settings.refuses = true;
-        }
+    let (metadata, spec) = (&object.metadata, &object.spec);
+    let mut checked = CheckedPolicy::new(metadata, &spec.target_refs, targets, cx);
+    let name: Arc<str> = Kind::AccessPolicy.named(metadata.key()).to_string().into();
+    let read = read(&name, spec).map_err(|why| format!("spec{why}"));
+    if let Some(filter) = checked.protecting(read) {
+        let exempt = spec.exemptions.iter();
+        let exempt = exempt.map(|it| exempted(it, &metadata.namespace)).collect();
+        let check = Arc::new(AddressCheck { filter, exempt });
+        checked.settings.filters.addresses.insert(name, check);
     }
-    CheckedPolicy {
-        metadata: &object.metadata,
-        accepted,
-        settings,
-        limits: Vec::new(),
-    }
+    checked
 }
 
 /// Kinds of objects that a policy may exempt.
@@ -72,12 +44,12 @@ const EXEMPTED: [Kind; 4] = [
 
 /// Reads the filter of a policy, whose exemptions must be valid. The error names the field below
 /// `spec`.
-fn read(name: &str, object: &AccessPolicy) -> Result<AddressFilter, String> {
+fn read(name: &str, spec: &AccessPolicySpec) -> Result<AddressFilter, String> {
     let AccessPolicySpec {
         target_refs,
         ip_filter,
         exemptions,
-    } = &object.spec;
+    } = spec;
     limits::entries(".exemptions", exemptions.len(), 0..=MOST_EXEMPTIONS)?;
     let mut kinds = target_refs.iter().map(|it| it.kind.as_str());
     if !exemptions.is_empty() && !kinds.all(|it| matches!(it, "Gateway" | "ListenerSet")) {
@@ -99,14 +71,13 @@ fn read(name: &str, object: &AccessPolicy) -> Result<AddressFilter, String> {
     }
 }
 
-/// Returns an exempted object as `Kind/namespace/name`.
-fn exempted(exemption: &AccessExemption, policy: &AccessPolicy) -> String {
+/// Returns an exempted object as `Kind/namespace/name`, by default in this namespace.
+fn exempted(exemption: &AccessExemption, own: &str) -> String {
     let AccessExemption {
         kind,
         namespace,
         name,
     } = exemption;
-    let own = policy.metadata.namespace.as_str();
     let namespace = namespace.as_deref().unwrap_or(own);
     format!("{kind}/{namespace}/{name}")
 }
@@ -143,7 +114,7 @@ fn read_networks(
     networks: &[String],
     peer: bool,
 ) -> Result<Vec<AddressRange>, String> {
-    limits::entries(field, networks.len(), 0..=MOST_NETWORKS)?;
+    limits::entries(field, networks.len(), 0..=limits::MAX_NETWORKS)?;
     let networks = networks.iter().enumerate().map(|(i, text)| {
         let network = text.parse::<Network>();
         let network = network.map_err(|why| format!("{field}[{i}] {why}"))?;

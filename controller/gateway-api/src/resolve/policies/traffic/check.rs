@@ -2,9 +2,6 @@
 
 use std::sync::Arc;
 
-use sesame_proto::refusal;
-
-use super::TrafficSettings;
 use super::filters::OfPolicy;
 use super::of_kind::CheckedPolicy;
 use super::read::{read_limits, read_retry, read_timeouts};
@@ -14,7 +11,7 @@ use super::read_filters::{
 use crate::api::{TrafficPolicy, TrafficPolicySpec};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::policies::targets::PolicyTargets;
-use crate::status::{Reason, Verdict};
+use crate::status::Reason;
 use crate::world::Kind;
 
 pub(super) fn check<'w>(
@@ -22,20 +19,11 @@ pub(super) fn check<'w>(
     targets: &mut PolicyTargets<'w>,
     cx: &mut ResolveContext<'w, '_>,
 ) -> CheckedPolicy<'w> {
-    let mut checked = CheckedPolicy {
-        metadata: &object.metadata,
-        accepted: Verdict::default(),
-        settings: TrafficSettings::default(),
-        limits: Vec::new(),
-    };
-    let unknown = object.metadata.unknown.refusal("");
-    checked.settings.refuses = unknown.is_some();
-    let accepted = &mut checked.accepted;
-    accepted.refuse_if(Reason::UnsupportedValue, unknown);
-    targets.add(&object.metadata, &object.spec.target_refs, accepted, cx);
-    let name = Kind::TrafficPolicy.named(object.metadata.key()).to_string();
-    checked.protect(&object.spec, &name.as_str().into());
-    checked.tune(&object.spec, &name.as_str().into());
+    let (metadata, spec) = (&object.metadata, &object.spec);
+    let mut checked = CheckedPolicy::new(metadata, &spec.target_refs, targets, cx);
+    let name: Arc<str> = Kind::TrafficPolicy.named(metadata.key()).to_string().into();
+    checked.protect(spec, &name);
+    checked.tune(spec, &name);
     checked
 }
 
@@ -56,35 +44,21 @@ impl CheckedPolicy<'_> {
             grpc_web: _,
             fault: _,
         } = spec;
-        let Self {
-            metadata: _,
-            accepted,
-            settings,
-            limits,
-        } = self;
-        let TrafficSettings {
-            filters, refuses, ..
-        } = settings;
-        let mut protected = |why: Result<(), String>| {
-            let Err(why) = why else {
-                return;
-            };
-            let status = refusal::HTTP;
-            let why = format!("spec.{why}; requests to the targets are answered with {status}");
-            accepted.refuse(Reason::Invalid, why);
-            *refuses = true;
-        };
-        protected(read_limits(policy, rate_limits).map(|read| *limits = read));
+        let at_spec = |why: String| format!("spec.{why}");
+        let limits = read_limits(policy, rate_limits).map_err(at_spec);
+        self.limits = self.protecting(limits).unwrap_or_default();
         let body = request_body.as_ref().map(read_body).transpose();
-        protected(body.map(|read| filters.max_body_bytes = OfPolicy::new(policy, read)));
+        let body = self.protecting(body.map_err(at_spec)).flatten();
         let bandwidth = bandwidth.as_ref().map(read_bandwidth).transpose();
-        protected(bandwidth.map(|read| {
-            let [request, response] = read.unwrap_or_default();
-            filters.request_bandwidth = OfPolicy::new(policy, request);
-            filters.response_bandwidth = OfPolicy::new(policy, response);
-        }));
+        let bandwidth = self.protecting(bandwidth.map_err(at_spec)).flatten();
+        let [request, response] = bandwidth.unwrap_or_default();
         let headers = headers.as_ref().map(read_headers).transpose();
-        protected(headers.map(|read| filters.headers = OfPolicy::new(policy, read)));
+        let headers = self.protecting(headers.map_err(at_spec)).flatten();
+        let filters = &mut self.settings.filters;
+        filters.max_body_bytes = OfPolicy::new(policy, body);
+        filters.request_bandwidth = OfPolicy::new(policy, request);
+        filters.response_bandwidth = OfPolicy::new(policy, response);
+        filters.headers = OfPolicy::new(policy, headers);
     }
 
     /// Reads the parts that tune.

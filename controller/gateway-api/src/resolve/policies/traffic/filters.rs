@@ -147,9 +147,9 @@ impl FilterSettings {
         decided.map(|(section, _)| section)
     }
 
-    /// Returns the filters of a route, or `None` for its listener's, which `self` are. `own` are
-    /// the ones that policies of its rule decide, and `changed` are the rule's changes of responses. `route` is
-    /// the route as `HTTPRoute/namespace/name`.
+    /// Returns the filters of a route, or `None` if its listener's, `self`, apply. `own` are those
+    /// of policies of its rule, and `changed` are the rule's changes of responses. `route` is the
+    /// route as `HTTPRoute/namespace/name`.
     pub(crate) fn of_route(
         &self,
         own: Option<&Self>,
@@ -174,8 +174,8 @@ impl FilterSettings {
         }))
     }
 
-    /// Returns the filters of a snapshot, or `None` if nothing is filtered. `rule` are the rule's own
-    /// changes of responses, which precede.
+    /// Returns the filters of a snapshot, or `None` if nothing is filtered. The rule's own changes
+    /// of responses, `rule`, take precedence.
     pub(crate) fn to_schema(&self, rule: Option<&HeaderModifier>) -> Option<RequestFilters> {
         let headers = self.headers.as_ref().map(|it| &*it.value);
         let [request_headers, mut response_headers] = match headers {
@@ -185,16 +185,14 @@ impl FilterSettings {
         if let (Some(changes), Some(rule)) = (&mut response_headers, rule) {
             leave_to_rule(changes, rule);
         }
-        let [response, bandwidth] = [self.response(), self.bandwidth()]
-            .map(|filter| filter.map_or_else(String::new, |filter| filter.name));
         let filters = RequestFilters {
             max_body_bytes: self.max_body_bytes.as_ref().map_or(0, |it| *it.value),
             request_headers,
             response_headers,
             grpc_web: self.grpc_web.as_ref().is_some_and(|it| *it.value),
             fault: self.fault.as_ref().map(|it| *it.value),
-            response,
-            bandwidth,
+            response: self.response_name().unwrap_or_default(),
+            bandwidth: self.bandwidth_name().unwrap_or_default(),
             policies: Vec::new(),
             address_filters: (self.addresses.values())
                 .map(|check| check.filter.clone())
@@ -218,9 +216,18 @@ impl FilterSettings {
         left != *changes
     }
 
-    /// Returns the filters that routes name.
-    pub(crate) fn shared(&self) -> impl Iterator<Item = SharedFilter> {
-        self.response().into_iter().chain(self.bandwidth())
+    /// Returns the filters that routes name, without known ones.
+    pub(crate) fn shared(&self, is_known: impl Fn(&str) -> bool) -> Vec<SharedFilter> {
+        let unknown = |name: Option<String>| name.filter(|name| !is_known(name));
+        let response = unknown(self.response_name()).map(|name| SharedFilter {
+            name,
+            kind: Some(Kind::Response(self.response())),
+        });
+        let bandwidth = unknown(self.bandwidth_name()).map(|name| SharedFilter {
+            name,
+            kind: Some(Kind::Bandwidth(self.bandwidth())),
+        });
+        response.into_iter().chain(bandwidth).collect()
     }
 
     /// Returns the names of the policies that decide a section, in their order.
@@ -250,35 +257,39 @@ impl FilterSettings {
         all.into_iter().map(ToString::to_string).collect()
     }
 
-    fn response(&self) -> Option<SharedFilter> {
+    fn response_name(&self) -> Option<String> {
         let compression = self.compression.as_ref();
         let compression = compression.filter(|it| it.value.is_some());
         let pages = self.error_pages.as_ref().filter(|it| !it.value.is_empty());
-        let parts = [
+        name([
             compression.map(|it| (&*it.policy, "compression")),
             pages.map(|it| (&*it.policy, "errorPages")),
-        ];
-        Some(SharedFilter {
-            name: name(parts)?,
-            kind: Some(Kind::Response(ResponseFilter {
-                compression: compression.and_then(|it| Option::clone(&it.value)),
-                error_pages: pages.map_or_else(Vec::new, |it| Vec::clone(&it.value)),
-            })),
-        })
+        ])
     }
 
-    fn bandwidth(&self) -> Option<SharedFilter> {
-        let [request, response] = [&self.request_bandwidth, &self.response_bandwidth];
+    fn response(&self) -> ResponseFilter {
+        let (compression, pages) = (self.compression.as_ref(), self.error_pages.as_ref());
+        ResponseFilter {
+            compression: compression.and_then(|it| Option::clone(&it.value)),
+            error_pages: pages.map_or_else(Vec::new, |it| Vec::clone(&it.value)),
+        }
+    }
+
+    fn bandwidth_name(&self) -> Option<String> {
+        let request = self.request_bandwidth.as_ref();
+        let response = self.response_bandwidth.as_ref();
+        name([
+            request.map(|it| (&*it.policy, "request")),
+            response.map(|it| (&*it.policy, "response")),
+        ])
+    }
+
+    fn bandwidth(&self) -> Bandwidth {
         let bytes = |limit: &Option<OfPolicy<u64>>| limit.as_ref().map_or(0, |it| *it.value);
-        let parts = [(request, "request"), (response, "response")];
-        let parts = parts.map(|(limit, part)| Some((&*limit.as_ref()?.policy, part)));
-        Some(SharedFilter {
-            name: name(parts)?,
-            kind: Some(Kind::Bandwidth(Bandwidth {
-                request_bytes: bytes(request),
-                response_bytes: bytes(response),
-            })),
-        })
+        Bandwidth {
+            request_bytes: bytes(&self.request_bandwidth),
+            response_bytes: bytes(&self.response_bandwidth),
+        }
     }
 }
 

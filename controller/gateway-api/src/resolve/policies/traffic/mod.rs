@@ -2,8 +2,8 @@
 //! listener and rule.
 //!
 //! What protects adds up, from the rule to the Gateway. What tunes is decided by the policy nearest
-//! to the rule, section by section. A policy whose limits are invalid refuses the requests of its
-//! targets; any other fault leaves the defaults.
+//! to the rule, section by section. If a part that protects is invalid, the requests of the
+//! policy's targets are refused. An invalid part that tunes is left out.
 
 mod access;
 mod check;
@@ -147,8 +147,8 @@ impl<'w> TrafficPolicies<'w> {
         settings
     }
 
-    /// Returns the filters that all listeners of a Gateway have in common, or `None` if policies narrow
-    /// some of them. Policies of any ListenerSet count, whatever its Gateway.
+    /// Returns the filters that all listeners of a Gateway have in common, or `None` if policies
+    /// narrow some of them. Policies of any ListenerSet count, whatever its Gateway.
     pub(crate) fn of_all_listeners(&self, gateway: (&str, &str)) -> Option<RequestFilters> {
         let mut kinds = [&self.traffic, &self.access].into_iter();
         if kinds.any(|it| it.narrows_listeners(gateway)) {

@@ -7,7 +7,8 @@ use sesame_proto::refusal;
 use sesame_proto::schema::RateLimit;
 
 use super::TrafficSettings;
-use crate::api::Metadata;
+use crate::api::{Metadata, PolicyTargetRef};
+use crate::resolve::context::ResolveContext;
 use crate::resolve::policies::targets::{self, PolicyTargets};
 use crate::status::{Condition, ConditionStatus, ConditionType, Grounds, Reason, Verdict};
 use crate::world::{Kind, World};
@@ -21,7 +22,40 @@ pub(crate) struct CheckedPolicy<'w> {
     pub(super) limits: Vec<RateLimit>,
 }
 
-impl CheckedPolicy<'_> {
+impl<'w> CheckedPolicy<'w> {
+    /// Returns a policy of its targets, still without settings. Unknown fields refuse requests,
+    /// because they may protect.
+    pub(super) fn new(
+        metadata: &'w Metadata,
+        target_refs: &'w [PolicyTargetRef],
+        targets: &mut PolicyTargets<'w>,
+        cx: &mut ResolveContext<'w, '_>,
+    ) -> Self {
+        let mut checked = Self {
+            metadata,
+            accepted: Verdict::default(),
+            settings: TrafficSettings::default(),
+            limits: Vec::new(),
+        };
+        let unknown = metadata.unknown.refusal("");
+        checked.settings.refuses = unknown.is_some();
+        let accepted = &mut checked.accepted;
+        accepted.refuse_if(Reason::UnsupportedValue, unknown);
+        targets.add(metadata, target_refs, accepted, cx);
+        checked
+    }
+
+    /// Returns a part that protects. Requests are refused if the part is invalid.
+    pub(super) fn protecting<T>(&mut self, part: Result<T, String>) -> Option<T> {
+        part.map_err(|why| {
+            let status = refusal::HTTP;
+            let why = format!("{why}; requests to the targets are answered with {status}");
+            self.accepted.refuse(Reason::Invalid, why);
+            self.settings.refuses = true;
+        })
+        .ok()
+    }
+
     /// Returns its name with the objects that it exempts.
     fn told(&self) -> String {
         let exempt: Vec<&str> = self.settings.filters.exempt().collect();
@@ -108,7 +142,7 @@ impl<'w> PoliciesOfKind<'w> {
         }
     }
 
-    /// Returns the condition of an object whose requests policies affect, or `None` without policies.
+    /// Returns the condition of an object, or `None` if no policy affects its requests.
     pub(super) fn affect(
         &self,
         kind: Kind,

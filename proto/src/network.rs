@@ -11,6 +11,14 @@ pub struct Network {
     bits: u8,
 }
 
+impl From<IpAddr> for Network {
+    /// Returns the network of the address alone.
+    fn from(address: IpAddr) -> Self {
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        Self { address, bits }
+    }
+}
+
 impl FromStr for Network {
     type Err = String;
 
@@ -20,8 +28,7 @@ impl FromStr for Network {
         let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
         let address: IpAddr = address.parse().map_err(|_| wrong())?;
         let bits = bits.parse().map_err(|_| wrong())?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        if bits > most {
+        if bits > Self::from(address).bits {
             return Err(wrong());
         }
         Ok(Self { address, bits })
@@ -35,6 +42,16 @@ impl fmt::Display for Network {
 }
 
 impl Network {
+    /// Returns the address, whose bits behind the prefix may be set.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Returns the length of the prefix.
+    pub fn bits(&self) -> u8 {
+        self.bits
+    }
+
     /// Returns true if the address is in the network.
     pub fn holds(&self, ip: IpAddr) -> bool {
         match (self.address, ip) {
