@@ -65,6 +65,7 @@ pub mod encoded;
 pub mod expressions;
 pub mod field_names;
 pub mod json;
+pub mod jwks;
 pub mod keys;
 pub mod log_facts;
 pub mod network;

@@ -6,6 +6,8 @@
 )]
 #![allow(clippy::pedantic, reason = "generated")]
 
+use std::borrow::Cow;
+
 use tls_termination::ClientMode;
 
 include!(concat!(env!("OUT_DIR"), "/sesame.snapshot.v1alpha1.rs"));
@@ -185,7 +187,7 @@ impl SharedFilter {
 
 impl Route {
     /// Returns the names of the shared filters that it uses itself.
-    pub fn shared_filters(&self) -> impl Iterator<Item = &str> {
+    pub fn shared_filters(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let filters = self.filters.as_deref();
         filters.into_iter().flat_map(RequestFilters::shared)
     }
@@ -193,10 +195,55 @@ impl Route {
 
 impl RequestFilters {
     /// Returns the names of the shared filters.
-    pub fn shared(&self) -> impl Iterator<Item = &str> {
-        let names = [self.response.as_str(), self.bandwidth.as_str()];
-        names.into_iter().filter(|name| !name.is_empty())
+    pub fn shared(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        let names = [&self.response, &self.bandwidth].into_iter();
+        let names = names.chain(&self.tokens).map(|name| name.as_str().into());
+        names
+            .chain(self.token_set())
+            .filter(|name: &Cow<'_, str>| !name.is_empty())
     }
+
+    /// Returns the name of the filter that requires all of its tokens, or `None` without tokens.
+    pub fn token_set(&self) -> Option<Cow<'_, str>> {
+        match self.tokens.as_slice() {
+            [] => None,
+            [policy] => Some(policy.as_str().into()),
+            policies => Some(TokenSet::name(policies).into()),
+        }
+    }
+}
+
+impl TokenSet {
+    /// Returns the name of the set of these policies.
+    pub fn name(policies: &[String]) -> String {
+        policies.join(",")
+    }
+}
+
+impl TokenPolicy {
+    /// Largest number of providers of a policy.
+    pub const MAX_PROVIDERS: usize = 4;
+    /// Largest number of audiences, sources and headers of a provider.
+    pub const MAX_ENTRIES: usize = 16;
+}
+
+impl ClaimHeader {
+    /// Returns true for the name of a claim that Envoy can write into a header.
+    pub fn is_name(name: &str) -> bool {
+        !name.is_empty() && name.bytes().all(Self::is_name_character)
+    }
+
+    /// Returns true for a letter, a digit, `_` and `-`.
+    pub fn is_name_character(c: u8) -> bool {
+        c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-')
+    }
+}
+
+impl Authorization {
+    /// Largest number of rules, which nest in Envoy's configuration.
+    pub const MAX_RULES: usize = 16;
+    /// Largest number of entries of each list of a rule.
+    pub const MAX_ENTRIES: usize = 16;
 }
 
 /// Encoded descriptors of the schema, for printing snapshots as JSON and for `bounds`.

@@ -43,4 +43,5 @@ pub mod seeded;
 pub mod shared_port;
 pub mod slowness;
 pub mod streams;
+pub mod tokens;
 mod turns;

@@ -2,7 +2,7 @@
 //!
 //! Each file subscription is one inotify instance, and Envoy aborts if the kernel has none left
 //! (the default is 128 per user). Each subscription is therefore granted here before it is written
-//! into a resource: LDS, CDS, RTDS and ECDS (three filters), then route tables, session ticket
+//! into a resource: LDS, CDS, RTDS and ECDS (four filters), then route tables, session ticket
 //! keys, secrets and endpoints. A resource without a subscription is inlined: the endpoints of a
 //! cluster, the route table or the keys of a listener. It is served all the same; only its changes
 //! cost more.
@@ -86,8 +86,8 @@ impl<'a> Granted<'a> {
     }
 }
 
-/// Subscriptions that every Envoy has: LDS, CDS, RTDS and three of ECDS.
-const ALWAYS: usize = 6;
+/// Subscriptions that every Envoy has: LDS, CDS, RTDS and four of ECDS.
+const ALWAYS: usize = 7;
 
 /// Grants subscriptions until the budget is used up.
 pub(crate) fn plan<'a>(
@@ -254,8 +254,8 @@ mod tests {
         for count in 10..40 {
             let (before, after) = (backends(0..count), backends(0..count + 1));
             let nothing = BTreeSet::new();
-            let before = plan(&[], &before, &[], files(15, &nothing)).endpoints;
-            let after = plan(&[], &after, &[], files(15, &nothing)).endpoints;
+            let before = plan(&[], &before, &[], files(16, &nothing)).endpoints;
+            let after = plan(&[], &after, &[], files(16, &nothing)).endpoints;
             assert!(before.difference(&after).count() <= 1, "at {count}");
             assert_eq!(after.len(), 9);
         }
@@ -289,11 +289,11 @@ mod tests {
                 plan.count,
             )
         };
-        assert_eq!(counts(0), (0, 0, 0, 6));
-        assert_eq!(counts(6), (0, 0, 0, 6));
-        assert_eq!(counts(7), (1, 0, 0, 7));
-        assert_eq!(counts(8), (1, 1, 0, 8));
-        assert_eq!(counts(9), (1, 1, 1, 9));
-        assert_eq!(counts(60), (1, 1, 1, 9));
+        assert_eq!(counts(0), (0, 0, 0, 7));
+        assert_eq!(counts(7), (0, 0, 0, 7));
+        assert_eq!(counts(8), (1, 0, 0, 8));
+        assert_eq!(counts(9), (1, 1, 0, 9));
+        assert_eq!(counts(10), (1, 1, 1, 10));
+        assert_eq!(counts(60), (1, 1, 1, 10));
     }
 }

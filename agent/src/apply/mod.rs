@@ -10,6 +10,7 @@
 
 mod ahead;
 mod confirm;
+mod filters;
 mod journal;
 mod on_disk;
 pub mod plan;

@@ -3,8 +3,9 @@
 //! Pure: the files on disk and the wanted resources in, ordered steps out. Every subscription of
 //! Envoy is independent, so only the order protects requests:
 //!
-//! keys, endpoints, new route tables → clusters (old ∪ new) → listeners (old ∪ new) → changed route
-//! tables → listeners (new) → clusters (new) → delete orphans
+//! keys, endpoints, filters (old ∪ new), new route tables → clusters (old ∪ new) → listeners
+//! (old ∪ new) → changed route tables → filters (new) → listeners (new) → clusters (new) → delete
+//! orphans
 //!
 //! The last two steps may be left for later ([`Removal`]), so that the next change does not wait
 //! for them.
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 use itertools::{EitherOrBoth, Itertools as _};
 
+use super::filters;
 use super::on_disk::{OnDisk, resources};
 use super::removal::{self, ClusterWrites, LeftOver, Removal};
 use crate::xds::response;
@@ -26,7 +28,7 @@ use sesame_render::{Rendered, Resource};
 /// Place of a step in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Keys, endpoints and route tables that are new.
+    /// Keys, endpoints, filters (old ∪ new) and route tables that are new.
     Leaves,
     /// Clusters, old ∪ new.
     ClustersUnion,
@@ -34,6 +36,8 @@ pub enum Phase {
     ListenersUnion,
     /// Route tables that change.
     RouteTables,
+    /// Filters without the removed ones.
+    Filters,
     /// Listeners without the removed ones.
     Listeners,
     /// Clusters without the removed ones.
@@ -44,11 +48,12 @@ pub enum Phase {
 
 impl Phase {
     /// All phases, in the order of the enum.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Leaves,
         Self::ClustersUnion,
         Self::ListenersUnion,
         Self::RouteTables,
+        Self::Filters,
         Self::Listeners,
         Self::Clusters,
         Self::Orphans,
@@ -61,6 +66,7 @@ impl Phase {
             Self::ClustersUnion => "clusters_union",
             Self::ListenersUnion => "listeners_union",
             Self::RouteTables => "route_tables",
+            Self::Filters => "filters",
             Self::Listeners => "listeners",
             Self::Clusters => "clusters",
             Self::Orphans => "orphans",
@@ -136,6 +142,7 @@ pub fn plan(old: &OnDisk, new: &Rendered, removal: Removal) -> Result<Plan, Plan
     } = clusters(old, new, removal)?;
     let mut leaves = Vec::new();
     let mut flips = Vec::new();
+    let mut last_filters = Vec::new();
     let mut orphans = Vec::new();
     for kind in XdsKind::LEAVES {
         let wanted = resources(new, kind);
@@ -161,6 +168,11 @@ pub fn plan(old: &OnDisk, new: &Rendered, removal: Removal) -> Result<Plan, Plan
                     }
                     if kind == XdsKind::RouteTable {
                         flips.push(write(after, false));
+                    } else if kind == XdsKind::Filter
+                        && let Some(union) = filters::union(before, after)
+                    {
+                        leaves.push(write(&union, false));
+                        last_filters.push(write(after, false));
                     } else {
                         leaves.push(write(after, false));
                     }
@@ -179,6 +191,7 @@ pub fn plan(old: &OnDisk, new: &Rendered, removal: Removal) -> Result<Plan, Plan
         ),
         (Phase::ListenersUnion, listeners.union, Vec::new()),
         (Phase::RouteTables, flips, Vec::new()),
+        (Phase::Filters, last_filters, Vec::new()),
         (Phase::Listeners, listeners.last, Vec::new()),
         (Phase::Clusters, removal::write(last, is_new), Vec::new()),
         (Phase::Orphans, Vec::new(), orphans),

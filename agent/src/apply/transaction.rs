@@ -253,6 +253,7 @@ impl Applier {
             }
             Phase::Leaves
             | Phase::RouteTables
+            | Phase::Filters
             | Phase::Listeners
             | Phase::Clusters
             | Phase::Orphans => false,

@@ -6,6 +6,7 @@
 //! requests continue, and backends that require it reject them. A previously accepted key replaces
 //! a rejected one.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use sesame_proto::refusal;
@@ -199,7 +200,7 @@ fn named_filters(
     tables: &[RouteTable],
 ) -> Vec<SharedFilter> {
     let hosts = tables.iter().flat_map(|table| &table.virtual_hosts);
-    let mut names: BTreeSet<&str> = of_hosts
+    let mut names: BTreeSet<Cow<'_, str>> = of_hosts
         .into_iter()
         .flat_map(RequestFilters::shared)
         .collect();

@@ -4,6 +4,7 @@
 //! key gets a listener that presents it. Irrelevant references are omitted, so that a piece is
 //! never blamed for another.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::schema::{
@@ -220,7 +221,11 @@ impl ProbeBuilder {
     }
 
     /// Adds the shared filters with these names.
-    fn shared_filters<'n>(&mut self, names: impl Iterator<Item = &'n str>, pieces: &Pieces<'_>) {
+    fn shared_filters<'n>(
+        &mut self,
+        names: impl Iterator<Item = Cow<'n, str>>,
+        pieces: &Pieces<'_>,
+    ) {
         for name in names {
             let found = pieces.shared_filters.iter().find(|it| it.name == name);
             self.snapshot.shared_filters.extend(found.cloned());

@@ -6,7 +6,8 @@
 use std::collections::BTreeSet;
 
 use sesame_gateway_api::api::{
-    FrontendTls, Gateway, GatewayTls, Listener, NamespacedName, ObjectRef, TrustBundleRef,
+    FrontendTls, Gateway, GatewayTls, JwksConfigMap, Listener, NamespacedName, ObjectRef,
+    TrustBundleRef,
 };
 use sesame_gateway_api::resolve::{
     AuthorityRef, CertificateSource, LayeredReferences, Options, layered_references,
@@ -96,6 +97,16 @@ impl Referenced {
                 self.reference(&backend.metadata.namespace, reference);
             }
         }
+        for policy in &world.access_policies {
+            let jwt = policy.spec.jwt.as_ref();
+            let providers = jwt.map_or(&[][..], |it| &it.providers);
+            let references = providers
+                .iter()
+                .filter_map(|it| it.jwks.config_map_ref.as_ref());
+            for JwksConfigMap { name, key: _ } in references {
+                self.config_map(&policy.metadata.namespace, name, None);
+            }
+        }
         for policy in &world.gateway_mesh_policies {
             let namespace = &policy.metadata.namespace;
             self.trust_bundle(namespace, &policy.spec.mesh.trust_bundle);
@@ -141,11 +152,15 @@ impl Referenced {
             namespace,
             bundle_key: _,
         } = bundle;
+        self.config_map(from, name, namespace.as_deref());
+    }
+
+    fn config_map(&mut self, from: &str, name: &str, namespace: Option<&str>) {
         let reference = ObjectRef {
             group: None,
             kind: None,
-            name: name.clone(),
-            namespace: namespace.clone(),
+            name: name.to_owned(),
+            namespace: namespace.map(ToOwned::to_owned),
         };
         self.add(Kind::ConfigMap.as_str(), from, &reference);
     }

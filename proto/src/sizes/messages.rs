@@ -4,7 +4,8 @@ use super::{
     EXPRESSION, EXPRESSION_CHARACTER, HEADER, REQUEST_FILTERS, SESSION, SESSION_NAMES, TEXT,
 };
 use crate::schema::{
-    AddressFilter, Cors, CorsOrigin, Header, HeaderModifier, HeaderPart, PathModifier, Redirect,
+    AddressFilter, Authorization, AuthorizationRule, ClaimHeader, ClaimValues, Cors, CorsOrigin,
+    Header, HeaderModifier, HeaderPart, HeaderValues, PathModifier, PathRule, Redirect,
     RequestFilters, SessionPersistence, UrlRewrite, cors_origin, header_part, session_persistence,
 };
 
@@ -35,20 +36,80 @@ pub(super) fn of_filters(filters: &RequestFilters) -> u64 {
         bandwidth,
         policies,
         address_filters,
+        tokens,
+        reserved_headers,
+        authorizations,
+        claim_headers,
     } = filters;
     let addresses = address_filters.iter().map(|filter| {
         let AddressFilter { name, allow, deny } = filter;
         let networks = allow.iter().chain(deny).map(|it| text(&it.network));
         text(name).saturating_add(sum(networks))
     });
-    sum(addresses.chain([
+    let authorizations = authorizations.iter().map(of_authorization);
+    let claim_headers = claim_headers.iter().map(|it| {
+        let ClaimHeader {
+            header,
+            tokens,
+            provider,
+            path,
+        } = it;
+        HEADER.saturating_add(sum([
+            text(header),
+            text(tokens),
+            text(provider),
+            texts(path),
+        ]))
+    });
+    let access = addresses.chain(authorizations).chain(claim_headers);
+    sum(access.chain([
         REQUEST_FILTERS,
+        texts(tokens),
+        texts(reserved_headers),
         request_headers.as_ref().map_or(0, of_headers),
         response_headers.as_ref().map_or(0, of_headers),
         text(response),
         text(bandwidth),
         texts(policies),
     ]))
+}
+
+fn of_authorization(authorization: &Authorization) -> u64 {
+    let Authorization {
+        name,
+        rules,
+        allow_others: _,
+    } = authorization;
+    let rules = rules.iter().map(|rule| {
+        let AuthorizationRule {
+            allow: _,
+            claims,
+            methods,
+            paths,
+            headers,
+            clients,
+        } = rule;
+        // Each provider has a copy of a claim's path and values.
+        let claims = claims.iter().map(|claim| {
+            let ClaimValues {
+                tokens,
+                providers,
+                path,
+                values,
+            } = claim;
+            let one = [text(tokens), texts(path), texts(values)];
+            sum(one).saturating_mul(count(providers.len()))
+        });
+        let paths = paths.iter().map(|PathRule { path, prefix: _ }| text(path));
+        let headers = headers.iter().map(|HeaderValues { name, values }| {
+            let each = text(name).saturating_mul(count(values.len()));
+            each.saturating_add(texts(values))
+        });
+        let clients = clients.iter().map(|it| text(&it.network));
+        let parts = claims.chain(paths).chain(headers).chain(clients);
+        sum(parts.chain([TEXT, texts(methods)]))
+    });
+    text(name).saturating_add(sum(rules))
 }
 
 pub(super) fn of_cors(cors: &Cors) -> u64 {

@@ -240,8 +240,8 @@ async fn with_others() {
     wait_round(&agent, 0, SERVICES).await;
     wait_well(&agent).await;
     let files = watched(&agent);
-    // Listeners, clusters, shares, three filters and a route table.
-    assert_eq!(files, 7 + SERVICES, "all is in files");
+    // Listeners, clusters, shares, four filters and a route table.
+    assert_eq!(files, 8 + SERVICES, "all is in files");
 
     // Free instances are gone, but the agent keeps its placeholders.
     let others = Others::default();
@@ -328,7 +328,7 @@ async fn with_fewest_files() {
     allow(64);
     let others = Others::default();
     others.take_all();
-    others.let_go(15);
+    others.let_go(17);
     let backend = Backend::start("a").await;
     let authority = Authority::new("servers");
     let objects = |number: usize| {
@@ -346,11 +346,11 @@ async fn with_fewest_files() {
         agent.get(443, HOST, path).tls(HOST, &trust)
     };
     agent.wait_ok(&get("/0")).await;
-    let few = ["Envoy watches 6 files instead of"];
+    let few = ["Envoy watches 7 files instead of"];
     agent
         .wait_status("it says so", |status| warns(status, &few))
         .await;
-    assert_eq!(watched(&agent), 6);
+    assert_eq!(watched(&agent), 7);
     // Each change replaces the listener's filter chain, whose connections have a second to drain.
     let always = get("/always");
     let load = Load::start(&Plan::new(vec![always.clone(), always.http2()]));

@@ -2,6 +2,7 @@
 //! change on the way.
 
 mod access_policies;
+mod access_tokens;
 mod backend_rewrites;
 mod backend_settings;
 mod explain;

@@ -18,32 +18,40 @@ use crate::wrappers;
 /// The name of the place, and the key of a route's configuration.
 pub(crate) const FILTER: &str = "addresses";
 
-/// Returns the configuration for filters, of which a request must pass all, or `None` without
-/// filters.
+/// Returns the configuration for filters, all of which a request must pass, or `None` without any.
 pub(crate) fn render(filters: &[AddressFilter]) -> Result<Option<Any>, String> {
-    if filters.is_empty() {
-        return Ok(None);
+    let refused = filters.iter().map(|filter| {
+        let AddressFilter { name, allow, deny } = filter;
+        let refused = refused(allow, deny).map_err(|why| format!("`{name}`: {why}"))?;
+        Ok::<_, String>((name.clone(), refused))
+    });
+    let refused: Vec<_> = refused.collect::<Result<_, _>>()?;
+    Ok(rejecting(refused))
+}
+
+/// Returns the configuration that answers 403 to requests with any of these properties. They are
+/// listed with the name of their policy. Returns `None` without policies.
+pub(crate) fn rejecting(policies: Vec<(String, Vec<Principal>)>) -> Option<Any> {
+    if policies.is_empty() {
+        return None;
     }
-    // Envoy answers 403 if one of the policies matches.
     let mut value = rules(Rules {
         action: Action::Deny.into(),
         ..Default::default()
     });
-    for filter in filters {
-        let AddressFilter { name, allow, deny } = filter;
-        let refused = refused(allow, deny).map_err(|why| format!("`{name}`: {why}"))?;
+    for (name, principals) in policies {
         let policy = Policy {
             permissions: vec![Permission {
                 rule: Some(permission::Rule::Any(true)),
             }],
-            principals: refused,
+            principals,
             ..Default::default()
         };
         // One entry at a time, because prost writes the entries of a map in random order. Envoy
         // merges them.
         value.extend(rules(Rules {
             action: Action::Deny.into(),
-            policies: HashMap::from([(name.clone(), policy)]),
+            policies: HashMap::from([(name, policy)]),
             ..Default::default()
         }));
     }
@@ -51,7 +59,7 @@ pub(crate) fn render(filters: &[AddressFilter]) -> Result<Option<Any>, String> {
         type_url: Rbac::type_url(),
         value,
     };
-    Ok(Some(composite::inline("envoy.filters.http.rbac", filter)))
+    Some(composite::inline("envoy.filters.http.rbac", filter))
 }
 
 fn rules(rules: Rules) -> Vec<u8> {
@@ -64,18 +72,7 @@ fn rules(rules: Rules) -> Vec<u8> {
 
 /// Returns the clients that a filter refuses.
 fn refused(allow: &[AddressRange], deny: &[AddressRange]) -> Result<Vec<Principal>, String> {
-    let ids = |ranges: &[AddressRange]| {
-        let ids = ranges.iter().map(|AddressRange { network, peer }| {
-            let network = range(network)?;
-            Ok::<_, String>(of(if *peer {
-                principal::Identifier::DirectRemoteIp(network)
-            } else {
-                principal::Identifier::RemoteIp(network)
-            }))
-        });
-        ids.collect::<Result<Vec<_>, _>>()
-    };
-    let (allowed, mut refused) = (ids(allow)?, ids(deny)?);
+    let (allowed, mut refused) = (networks(allow)?, networks(deny)?);
     if !allowed.is_empty() {
         let any = of(principal::Identifier::OrIds(principal::Set {
             ids: allowed,
@@ -86,6 +83,19 @@ fn refused(allow: &[AddressRange], deny: &[AddressRange]) -> Result<Vec<Principa
         return Err("an address filter has no networks".to_owned());
     }
     Ok(refused)
+}
+
+/// Returns the clients in these networks.
+pub(crate) fn networks(ranges: &[AddressRange]) -> Result<Vec<Principal>, String> {
+    let ids = ranges.iter().map(|AddressRange { network, peer }| {
+        let network = range(network)?;
+        Ok(of(if *peer {
+            principal::Identifier::DirectRemoteIp(network)
+        } else {
+            principal::Identifier::RemoteIp(network)
+        }))
+    });
+    ids.collect()
 }
 
 fn of(identifier: principal::Identifier) -> Principal {

@@ -34,19 +34,24 @@ use crate::rendered::Resource;
 
 /// Returns the place for filters in a file. If Envoy cannot read the file, routes that name one of
 /// its filters answer 500, and others are served.
-pub(crate) fn in_file(name: &str, layout: &XdsLayout) -> HttpFilter {
+pub(crate) fn in_file(name: &str, type_url: String, layout: &XdsLayout) -> HttpFilter {
     HttpFilter {
         name: name.to_owned(),
         disabled: true,
         config_type: Some(http_filter::ConfigType::ConfigDiscovery(
             ExtensionConfigSource {
                 config_source: Some(config_sources::file(&layout.ecds(name))),
-                type_urls: vec![Composite::type_url()],
+                type_urls: vec![type_url],
                 ..Default::default()
             },
         )),
         ..Default::default()
     }
+}
+
+/// Returns the type of a place in a file.
+pub(crate) fn type_url() -> String {
+    Composite::type_url()
 }
 
 /// Returns the file with these filters for the place of this name.

@@ -35,8 +35,8 @@ use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
 use sesame_proto::schema::{Edge, ForwardClientCertificate, VirtualHost};
 
 use super::{
-    address_filters, auth_headers, composite, cors, external_auth, matches, rate_limits,
-    request_filters, sessions, shared_filters, tracing,
+    address_filters, auth_headers, authorization, composite, cors, external_auth, matches,
+    rate_limits, request_filters, sessions, shared_filters, tokens, tracing,
 };
 use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
@@ -304,6 +304,8 @@ fn malformed_authorities() -> HttpFault {
 /// | responses | policies | all responses pass it |
 /// | CORS | routes with CORS | answers preflights before any other filter can reject them |
 /// | rate limits | routes with limits of requests | many wrong guesses must not reach a service that checks credentials |
+/// | header mutation | policies | only claims may set some headers |
+/// | tokens, authorization, header mutation | policies | services and backends get only requests that may pass, with their claims |
 /// | gRPC-Web | policies | services and backends get gRPC |
 /// | header mutation | routes with external authorization | only the service may set its headers |
 /// | external authorization | routes with it | nothing is done for requests that it rejects |
@@ -327,6 +329,7 @@ fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
     };
     let place = |name: &str| off(name, pack_any(Composite::default()));
     let layout = &context.options.layout;
+    let in_file = |name: &str| composite::in_file(name, composite::type_url(), layout);
     let headers = |name: &str| off(name, pack_any(HeaderMutationFilter::default()));
     let before_listeners = [
         headers(auth_headers::OF_LISTENERS),
@@ -342,16 +345,20 @@ fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
     let of_listeners = places.map(|i| place(&external_auth::of_listener(i)));
     let of_routes = [
         place(address_filters::FILTER),
-        composite::in_file(shared_filters::RESPONSE, layout),
+        in_file(shared_filters::RESPONSE),
         off(cors::FILTER, pack_any(Cors::default())),
-        composite::in_file(rate_limits::FILTER, layout),
+        in_file(rate_limits::FILTER),
+        headers(request_filters::RESERVED_HEADERS),
+        composite::in_file(tokens::FILTER, tokens::type_url(), layout),
+        place(authorization::FILTER),
+        headers(request_filters::CLAIM_HEADERS),
         place(request_filters::GRPC_WEB),
         headers(auth_headers::FILTER),
         place(external_auth::FILTER),
         place(request_filters::FAULT),
         place(request_filters::BODY),
         place(request_filters::HEADERS),
-        composite::in_file(shared_filters::BANDWIDTH, layout),
+        in_file(shared_filters::BANDWIDTH),
         off(sessions::FILTER, pack_any(HeaderToMetadata::default())),
         on(
             "envoy.filters.http.router",

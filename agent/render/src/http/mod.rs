@@ -6,6 +6,7 @@
 mod address_filters;
 mod answers;
 pub(crate) mod auth_headers;
+mod authorization;
 mod backend_rewrites;
 pub(crate) mod composite;
 mod cors;
@@ -26,4 +27,5 @@ pub(crate) mod route_tables;
 mod routes;
 pub(crate) mod sessions;
 pub(crate) mod shared_filters;
+mod tokens;
 mod tracing;

@@ -25,7 +25,9 @@ use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use sesame_proto::schema::{Fault, HeaderModifier, RequestFilters, SharedFilter};
 
-use super::{address_filters, composite, headers, shared_filters};
+use super::{
+    address_filters, auth_headers, authorization, composite, headers, shared_filters, tokens,
+};
 use crate::context::{SharedPlaces, SnapshotFilters};
 use crate::rendered::RenderProblems;
 use crate::wrappers;
@@ -35,10 +37,16 @@ pub(crate) const GRPC_WEB: &str = "grpc_web";
 pub(crate) const FAULT: &str = "fault";
 pub(crate) const BODY: &str = "request_body";
 pub(crate) const HEADERS: &str = "headers";
+pub(crate) const RESERVED_HEADERS: &str = "reserved_headers";
+pub(crate) const CLAIM_HEADERS: &str = "claim_headers";
 
 /// All places, in any order.
-pub(crate) const ALL: [&str; 7] = [
+pub(crate) const ALL: [&str; 11] = [
     address_filters::FILTER,
+    RESERVED_HEADERS,
+    CLAIM_HEADERS,
+    tokens::FILTER,
+    authorization::FILTER,
     shared_filters::BANDWIDTH,
     shared_filters::RESPONSE,
     GRPC_WEB,
@@ -46,6 +54,15 @@ pub(crate) const ALL: [&str; 7] = [
     BODY,
     HEADERS,
 ];
+
+/// Returns a route's configuration of a place that runs no filter.
+pub(crate) fn idle(place: &str) -> Any {
+    match place {
+        tokens::FILTER => tokens::idle(),
+        RESERVED_HEADERS | CLAIM_HEADERS => auth_headers::idle(),
+        _ => composite::idle(),
+    }
+}
 
 /// Returns the filters of a snapshot, checked and rendered once.
 pub(crate) fn of_snapshot<'a>(
@@ -71,14 +88,29 @@ pub(crate) fn render(
         response_headers,
         grpc_web,
         fault,
-        response,
-        bandwidth,
+        response: _,
+        bandwidth: _,
+        tokens: _,
         policies: _,
         address_filters,
+        reserved_headers,
+        authorizations,
+        claim_headers,
     } = filters;
-    let mut rendered = shared_filters::named(response, bandwidth, shared)?;
+    let mut rendered = shared_filters::named(filters, shared)?;
     let addresses = address_filters::render(address_filters)?;
     rendered.extend(addresses.map(|filter| (address_filters::FILTER, filter)));
+    if !reserved_headers.is_empty() {
+        for name in reserved_headers {
+            headers::check_writable(name)?;
+        }
+        rendered.push((RESERVED_HEADERS, auth_headers::removing(reserved_headers)));
+    }
+    if !claim_headers.is_empty() {
+        rendered.push((CLAIM_HEADERS, tokens::claim_headers(claim_headers)?));
+    }
+    let authorizations = authorization::render(authorizations)?;
+    rendered.extend(authorizations.map(|filter| (authorization::FILTER, filter)));
     if *grpc_web {
         let filter = composite::inline("envoy.filters.http.grpc_web", pack_any(GrpcWeb {}));
         rendered.push((GRPC_WEB, filter));

@@ -21,8 +21,8 @@ use sesame_proto::wire::append;
 use super::answers::answer;
 use super::routes::{self, HostOfRoutes, RenderedRoute};
 use super::{
-    auth_headers, composite, cors, external_auth, headers, rate_limits, refusing, request_filters,
-    retries, sessions,
+    auth_headers, cors, external_auth, headers, rate_limits, refusing, request_filters, retries,
+    sessions,
 };
 use crate::context::RenderContext;
 use crate::rendered::{RenderProblems, Resource};
@@ -351,7 +351,8 @@ fn filters_of_host(
     };
     match filters {
         Some(filters) => {
-            let disabled = default.iter().map(|(place, _)| (*place, composite::idle()));
+            let places = default.iter().map(|(place, _)| *place);
+            let disabled = places.map(|place| (place, request_filters::idle(place)));
             add(disabled.collect());
             add(request_filters::render(filters, &context.filters.shared)?);
         }
@@ -390,7 +391,7 @@ fn listener_filters(
     // configuration.
     let places = request_filters::ALL.into_iter();
     let places = places.chain([rate_limits::FILTER, external_auth::FILTER]);
-    filters.extend(places.map(|place| (place.to_owned(), composite::idle())));
+    filters.extend(places.map(|place| (place.to_owned(), request_filters::idle(place))));
     filters.extend(
         [
             (cors::FILTER, cors::idle()),

@@ -18,8 +18,7 @@ use super::headers::{self, HeaderChanges};
 use super::matches::MatchedProtocol;
 use super::sessions::{self, SessionParts};
 use super::{
-    auth_headers, composite, cors, external_auth, matches, rate_limits, redirects, refusing,
-    request_filters,
+    auth_headers, cors, external_auth, matches, rate_limits, redirects, refusing, request_filters,
 };
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
@@ -59,7 +58,7 @@ impl HostOfRoutes<'_> {
         };
         let disabled = request_filters::ALL.into_iter();
         let disabled = disabled.filter(|_| self.filters.is_some());
-        let disabled = disabled.map(|place| (place, composite::idle()));
+        let disabled = disabled.map(|place| (place, request_filters::idle(place)));
         let own = request_filters::render(own, &context.filters.shared)?;
         Ok(disabled.chain(own).collect())
     }

@@ -35,9 +35,12 @@ use envoy_types::pb::xds::r#type::matcher::v3::{Matcher, matcher};
 use envoy_types::util::pack_any;
 use sesame_proto::schema::compression::Algorithm;
 use sesame_proto::schema::shared_filter::Kind;
-use sesame_proto::schema::{Bandwidth, Compression, ErrorPage, ResponseFilter, SharedFilter};
+use sesame_proto::schema::{
+    Bandwidth, Compression, ErrorPage, RequestFilters, ResponseFilter, SharedFilter,
+};
 
 use super::composite::{self, filter};
+use super::tokens::{self, Tokens};
 use crate::context::SharedPlaces;
 use crate::header_checks::check_value;
 use crate::rendered::{RenderProblems, Resource};
@@ -50,7 +53,7 @@ pub(crate) const RESPONSE: &str = "response";
 /// The statistics of all bandwidth limits.
 const STATISTICS: &str = "bandwidth";
 
-/// Renders both files. A filter that Envoy would refuse is left out and reported.
+/// Renders all files. A filter that Envoy would refuse is left out and reported.
 pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec<Resource> {
     let usable = SharedFilter::usable(all);
     let without = "requests that need it are answered with 500";
@@ -64,42 +67,82 @@ pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec
         );
     }
     let mut places = BTreeMap::from([(BANDWIDTH, Vec::new()), (RESPONSE, Vec::new())]);
+    let mut tokens = Tokens::default();
     for filter in usable {
-        let rendered = render_one(filter).map_err(|why| format!("shared filter: {why}"));
-        if let Some((place, filters)) = problems.value(&filter.name, rendered, without) {
-            let of_place = places.entry(place).or_default();
-            of_place.push((filter.name.clone(), filters));
+        let name = &filter.name;
+        let added = match &filter.kind {
+            Some(Kind::Tokens(policy)) => tokens.add(name, policy),
+            // After the policies.
+            Some(Kind::TokenSet(_)) => Ok(()),
+            Some(Kind::Response(_) | Kind::Bandwidth(_)) | None => {
+                render_one(filter).map(|(place, filters)| {
+                    places
+                        .entry(place)
+                        .or_default()
+                        .push((name.clone(), filters));
+                })
+            }
+        };
+        let added = added.map_err(|why| format!("shared filter: {why}"));
+        problems.value(name, added, without);
+    }
+    for filter in usable {
+        if let Some(Kind::TokenSet(set)) = &filter.kind {
+            let added = tokens::check_set(&filter.name, set);
+            let added = added.and_then(|()| tokens.add_set(&filter.name, set));
+            let added = added.map_err(|why| format!("shared filter: {why}"));
+            problems.value(&filter.name, added, without);
         }
     }
     let files = places.into_iter();
     let files = files.map(|(place, filters)| composite::file(place, filters));
-    files.collect()
+    files.chain([tokens.into_resource()]).collect()
 }
 
 /// Returns the places of the usable filters.
 pub(crate) fn places(all: &[SharedFilter]) -> SharedPlaces<'_> {
     let usable = SharedFilter::usable(all).iter();
-    let places = usable.map(|it| (it.name.as_str(), render_one(it).map(|(place, _)| place)));
+    let places = usable.map(|filter| {
+        let name = filter.name.as_str();
+        let place = match &filter.kind {
+            Some(Kind::Tokens(policy)) => tokens::check(policy).map(|()| tokens::FILTER),
+            Some(Kind::TokenSet(set)) => tokens::check_set(name, set).map(|()| tokens::FILTER),
+            Some(Kind::Response(_) | Kind::Bandwidth(_)) | None => {
+                render_one(filter).map(|(place, _)| place)
+            }
+        };
+        (name, place)
+    });
     places.collect()
 }
 
-/// Returns the configurations of the filters with these names, which may be empty.
+/// Returns the configurations of the shared filters that these filters name.
 pub(crate) fn named(
-    response: &str,
-    bandwidth: &str,
+    filters: &RequestFilters,
     shared: &SharedPlaces<'_>,
 ) -> Result<Vec<(&'static str, Any)>, String> {
+    let check = |place: &str, name: &str| match shared.get(name) {
+        Some(Ok(found)) if *found == place => Ok(()),
+        Some(Ok(_)) => Err(format!("the shared filter `{name}` is not for {place}")),
+        Some(Err(why)) => Err(format!("shared filter `{name}`: {why}")),
+        None => Err(format!("the shared filter `{name}` does not exist")),
+    };
     let mut named = Vec::new();
-    for (place, name) in [(RESPONSE, response), (BANDWIDTH, bandwidth)] {
-        if name.is_empty() {
-            continue;
+    for (place, name) in [
+        (RESPONSE, &filters.response),
+        (BANDWIDTH, &filters.bandwidth),
+    ] {
+        if !name.is_empty() {
+            check(place, name)?;
+            named.push((place, composite::named(name)));
         }
-        match shared.get(name) {
-            Some(Ok(found)) if *found == place => named.push((place, composite::named(name))),
-            Some(Ok(_)) => return Err(format!("the shared filter `{name}` is not for {place}")),
-            Some(Err(why)) => return Err(format!("shared filter `{name}`: {why}")),
-            None => return Err(format!("the shared filter `{name}` does not exist")),
-        }
+    }
+    for policy in &filters.tokens {
+        check(tokens::FILTER, policy)?;
+    }
+    if let Some(set) = filters.token_set() {
+        check(tokens::FILTER, &set)?;
+        named.push((tokens::FILTER, tokens::required(&set)));
     }
     Ok(named)
 }
@@ -108,7 +151,7 @@ fn render_one(filter: &SharedFilter) -> Result<(&'static str, Vec<TypedExtension
     match &filter.kind {
         Some(Kind::Response(response)) => Ok((RESPONSE, of_responses(response)?)),
         Some(Kind::Bandwidth(bandwidth)) => Ok((BANDWIDTH, of_bandwidth(*bandwidth)?)),
-        None => Err("its kind is unknown".to_owned()),
+        Some(Kind::Tokens(_) | Kind::TokenSet(_)) | None => Err("its kind is unknown".to_owned()),
     }
 }
 

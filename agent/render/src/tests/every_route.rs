@@ -1,16 +1,17 @@
 //! Routes that use every field.
 
 use sesame_proto::schema::{
-    AddressFilter, AddressRange, Cors, CorsOrigin, DirectResponse, ExternalAuth, ExternalAuthGrpc,
-    ExternalAuthHttp, Fault, Forward, Header, HeaderModifier, HeaderPart, InternalRedirect, Mirror,
-    PathMatch, PathModifier, Redirect, RequestFilters, Retry, Route, SessionPersistence,
-    StringMatch, TextMatch, UrlRewrite, WeightedBackend, cors_origin, external_auth, header_part,
-    internal_redirect, path_match, path_modifier, route::Action, session_persistence, string_match,
-    text_match::Operator,
+    AddressFilter, AddressRange, ClaimHeader, Cors, CorsOrigin, DirectResponse, ExternalAuth,
+    ExternalAuthGrpc, ExternalAuthHttp, Fault, Forward, Header, HeaderModifier, HeaderPart,
+    InternalRedirect, Mirror, PathMatch, PathModifier, Redirect, RequestFilters, Retry, Route,
+    SessionPersistence, StringMatch, TextMatch, UrlRewrite, WeightedBackend, cors_origin,
+    external_auth, header_part, internal_redirect, path_match, path_modifier, route::Action,
+    session_persistence, string_match, text_match::Operator,
 };
 
-use super::everything::{EVERY_BYTE, EVERY_CLIENT, EVERY_RESPONSE};
+use super::everything::{EVERY_BYTE, EVERY_CLIENT, EVERY_RESPONSE, EVERY_TOKEN};
 use super::parts::{API, WEB, forward, header, route, to};
+use super::shared_filters::every_authorization;
 
 pub(super) fn every_route() -> Vec<Route> {
     let exact = |value: &str| Some(string_match::Kind::Exact(value.into()));
@@ -155,6 +156,15 @@ pub(super) fn every_route() -> Vec<Route> {
                         ..AddressFilter::default()
                     },
                 ],
+                tokens: EVERY_TOKEN.map(Into::into).into(),
+                reserved_headers: vec!["x-user".into()],
+                authorizations: every_authorization(),
+                claim_headers: vec![ClaimHeader {
+                    header: "x-user".into(),
+                    tokens: EVERY_TOKEN[0].into(),
+                    provider: "a".into(),
+                    path: vec!["realm".into(), "user".into()],
+                }],
             })),
         },
         Route {

@@ -18,6 +18,7 @@ use super::shared_filters::every_shared_filter;
 pub(crate) const EVERY_CLIENT: &str = "HTTPProxy/ns/a/routes/0/rateLimit";
 
 /// Shared filters with every field.
+pub(crate) const EVERY_TOKEN: [&str; 2] = ["AccessPolicy/ns/a/jwt", "AccessPolicy/ns/b/jwt"];
 pub(crate) const EVERY_BYTE: &str = "TrafficPolicy/ns/every/bandwidth";
 pub(crate) const EVERY_RESPONSE: &str = "TrafficPolicy/ns/every/response";
 

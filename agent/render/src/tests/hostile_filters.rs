@@ -2,11 +2,14 @@
 
 use proptest::prelude::*;
 use sesame_proto::schema::{
-    AddressFilter, AddressRange, Bandwidth, Compression, ErrorPage, Fault, RequestFilters,
-    ResponseFilter, SharedFilter, shared_filter,
+    AddressFilter, AddressRange, Authorization, AuthorizationRule, Bandwidth, ClaimHeader,
+    ClaimValues, Compression, ErrorPage, Fault, HeaderValues, PathRule, RequestFilters,
+    ResponseFilter, SharedFilter, TokenHeader, TokenPolicy, TokenProvider, TokenSet, TokenSource,
+    shared_filter, token_source,
 };
 
 use super::hostile::{modifier, text};
+use super::shared_filters::KEYS;
 
 /// Returns a name that is often the same.
 fn name() -> impl Strategy<Value = String> {
@@ -32,9 +35,18 @@ pub(super) fn filters() -> BoxedStrategy<RequestFilters> {
         prop::option::of(fault),
         (name(), name()),
         prop::collection::vec(address_filter(), 0..3),
+        access(),
     )
         .prop_map(
-            |(max_body_bytes, headers, grpc_web, fault, (response, bandwidth), address_filters)| {
+            |(
+                max_body_bytes,
+                headers,
+                grpc_web,
+                fault,
+                (response, bandwidth),
+                address_filters,
+                (tokens, reserved_headers, authorizations, claim_headers),
+            )| {
                 RequestFilters {
                     max_body_bytes,
                     request_headers: headers.clone(),
@@ -45,10 +57,91 @@ pub(super) fn filters() -> BoxedStrategy<RequestFilters> {
                     bandwidth,
                     policies: Vec::new(),
                     address_filters,
+                    tokens,
+                    reserved_headers,
+                    authorizations,
+                    claim_headers,
                 }
             },
         )
         .boxed()
+}
+
+type Access = (
+    Vec<String>,
+    Vec<String>,
+    Vec<Authorization>,
+    Vec<ClaimHeader>,
+);
+
+fn access() -> impl Strategy<Value = Access> {
+    let names = || prop::collection::vec(name(), 0..3);
+    let claim = (name(), name(), name(), names());
+    let claim = claim.prop_map(|(header, tokens, provider, path)| ClaimHeader {
+        header,
+        tokens,
+        provider,
+        path,
+    });
+    (
+        names(),
+        names(),
+        prop::collection::vec(authorization(), 0..3),
+        prop::collection::vec(claim, 0..3),
+    )
+}
+
+fn authorization() -> impl Strategy<Value = Authorization> {
+    let names = || prop::collection::vec(name(), 0..3);
+    let claim = (name(), names(), names(), names());
+    let claim = claim.prop_map(|(tokens, providers, path, values)| ClaimValues {
+        tokens,
+        providers,
+        path,
+        values,
+    });
+    let path = prop_oneof![Just("/a".to_owned()), text()];
+    let path = (path, any::<bool>()).prop_map(|(path, prefix)| PathRule { path, prefix });
+    let header = (name(), names()).prop_map(|(name, values)| HeaderValues { name, values });
+    let rule = (any::<bool>(), claim, names(), path, header);
+    let rule = rule.prop_map(|(allow, claim, methods, path, header)| AuthorizationRule {
+        allow,
+        claims: vec![claim],
+        methods,
+        paths: vec![path],
+        headers: vec![header],
+        clients: Vec::new(),
+    });
+    (name(), prop::collection::vec(rule, 0..18), any::<bool>()).prop_map(
+        |(name, rules, allow_others)| Authorization {
+            name,
+            rules,
+            allow_others,
+        },
+    )
+}
+
+fn token_provider() -> impl Strategy<Value = TokenProvider> {
+    let jwks = prop_oneof![Just(KEYS.to_owned()), text()];
+    let source = prop_oneof![
+        (name(), text()).prop_map(|(name, prefix)| {
+            token_source::Kind::Header(TokenHeader { name, prefix })
+        }),
+        text().prop_map(token_source::Kind::QueryParameter),
+        text().prop_map(token_source::Kind::Cookie),
+    ];
+    let source = prop::option::of(source).prop_map(|kind| TokenSource { kind });
+    let sources = prop::collection::vec(source, 0..3);
+    (name(), name(), name(), jwks, sources, any::<bool>()).prop_map(
+        |(name, issuer, audience, jwks, sources, forward)| TokenProvider {
+            name,
+            issuer,
+            audiences: vec![audience],
+            jwks,
+            sources,
+            forward,
+        },
+    )
 }
 
 fn address_filter() -> impl Strategy<Value = AddressFilter> {
@@ -91,7 +184,12 @@ pub(super) fn shared_filter() -> BoxedStrategy<SharedFilter> {
             error_pages,
         })
     });
-    let kind = prop::option::of(prop_oneof![bandwidth, response]);
+    let tokens = prop::collection::vec(token_provider(), 0..3);
+    let tokens =
+        tokens.prop_map(|providers| shared_filter::Kind::Tokens(TokenPolicy { providers }));
+    let set = prop::collection::vec(name(), 0..3);
+    let set = set.prop_map(|policies| shared_filter::Kind::TokenSet(TokenSet { policies }));
+    let kind = prop::option::of(prop_oneof![bandwidth, response, tokens, set]);
     (name(), kind)
         .prop_map(|(name, kind)| SharedFilter { name, kind })
         .boxed()

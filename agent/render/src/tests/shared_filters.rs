@@ -4,11 +4,12 @@ use serde_json::{Value, json};
 use sesame_proto::schema::compression::Algorithm;
 use sesame_proto::schema::shared_filter::Kind;
 use sesame_proto::schema::{
-    Bandwidth, Compression, ErrorPage, Fault, RequestFilters, ResponseFilter, Route, SharedFilter,
-    route::Action,
+    AddressRange, Authorization, AuthorizationRule, Bandwidth, ClaimValues, Compression, ErrorPage,
+    Fault, HeaderValues, PathRule, RequestFilters, ResponseFilter, Route, SharedFilter,
+    TokenHeader, TokenPolicy, TokenProvider, TokenSet, TokenSource, route::Action, token_source,
 };
 
-use super::everything::{EVERY_BYTE, EVERY_RESPONSE, everything};
+use super::everything::{EVERY_BYTE, EVERY_RESPONSE, EVERY_TOKEN, everything};
 use super::parts::{WEB, forward, header, options, route, to};
 use crate::{dump, render};
 
@@ -35,12 +36,109 @@ pub(crate) fn every_shared_filter() -> Vec<SharedFilter> {
         compression: Some(compression),
         error_pages: vec![page(&[404, 4, 5], false), page(&[410], true)],
     });
-    let filters = [(EVERY_BYTE, bandwidth), (EVERY_RESPONSE, response)];
+    let [first, second] = EVERY_TOKEN;
+    let set = TokenSet {
+        policies: EVERY_TOKEN.map(Into::into).into(),
+    };
+    let filters = [
+        (first, Kind::Tokens(token_policy(&["a", "b"]))),
+        (&TokenSet::name(&set.policies), Kind::TokenSet(set)),
+        (second, Kind::Tokens(token_policy(&["c"]))),
+        (EVERY_BYTE, bandwidth),
+        (EVERY_RESPONSE, response),
+    ];
     let filters = filters.map(|(name, kind)| SharedFilter {
         name: name.into(),
         kind: Some(kind),
     });
     filters.into()
+}
+
+/// A set with one key.
+pub(crate) const KEYS: &str = r#"{"keys":[{"crv":"Ed25519","kid":"a","kty":"OKP","x":"BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc"}]}"#;
+
+fn token_policy(providers: &[&str]) -> TokenPolicy {
+    let header = |name: &str, prefix: &str| {
+        token_source::Kind::Header(TokenHeader {
+            name: name.into(),
+            prefix: prefix.into(),
+        })
+    };
+    let sources = [
+        header("authorization", "Bearer "),
+        header("x-token", ""),
+        token_source::Kind::QueryParameter("token".into()),
+        token_source::Kind::Cookie("token".into()),
+    ];
+    let providers = providers.iter().map(|name| TokenProvider {
+        name: (*name).into(),
+        issuer: "https://id.test".into(),
+        audiences: vec!["shop".into()],
+        jwks: KEYS.into(),
+        sources: sources
+            .clone()
+            .map(|kind| TokenSource { kind: Some(kind) })
+            .into(),
+        forward: true,
+    });
+    TokenPolicy {
+        providers: providers.collect(),
+    }
+}
+
+/// Authorizations with every kind of condition.
+pub(crate) fn every_authorization() -> Vec<Authorization> {
+    let [tokens, _] = EVERY_TOKEN;
+    let rule = AuthorizationRule {
+        allow: true,
+        claims: vec![ClaimValues {
+            tokens: tokens.into(),
+            providers: vec!["a".into(), "b".into()],
+            path: vec!["realm".into(), "groups".into()],
+            values: vec!["staff".into(), "admin".into()],
+        }],
+        methods: vec!["GET".into(), "POST".into()],
+        paths: vec![
+            PathRule {
+                path: "/admin".into(),
+                prefix: true,
+            },
+            PathRule {
+                path: "/a".into(),
+                prefix: false,
+            },
+        ],
+        headers: vec![HeaderValues {
+            name: "x-a".into(),
+            values: vec!["1".into(), "2".into()],
+        }],
+        clients: vec![AddressRange {
+            network: "192.0.2.0/24".into(),
+            peer: false,
+        }],
+    };
+    let everyone = AuthorizationRule {
+        paths: vec![PathRule {
+            path: "/".into(),
+            prefix: true,
+        }],
+        ..AuthorizationRule::default()
+    };
+    let authorization = |name: &str, rules: &[AuthorizationRule], allow_others| Authorization {
+        name: name.into(),
+        rules: rules.to_vec(),
+        allow_others,
+    };
+    vec![
+        authorization(
+            "AccessPolicy/ns/a",
+            &[rule.clone(), everyone.clone()],
+            false,
+        ),
+        authorization("AccessPolicy/ns/b", &[everyone, rule], true),
+        authorization("AccessPolicy/ns/c", &[], false),
+        authorization("AccessPolicy/ns/d", &[], true),
+    ]
 }
 
 fn filtered(filters: RequestFilters) -> Route {

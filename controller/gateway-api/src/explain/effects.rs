@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use sesame_proto::expressions::is_of_origins;
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{
-    AddressFilter, AddressRange, Cors, CorsOrigin, ExternalAuth, Fault, HeaderModifier, Mirror,
-    RequestFilters, Route, SessionPersistence, UrlRewrite, cors_origin, session_persistence,
+    AddressFilter, AddressRange, Authorization, ClaimHeader, Cors, CorsOrigin, ExternalAuth, Fault,
+    HeaderModifier, Mirror, RequestFilters, Route, SessionPersistence, UrlRewrite, cors_origin,
+    session_persistence,
 };
 
 use super::compared::{Compared, HeaderValue};
@@ -81,10 +82,51 @@ pub(super) fn of_policies(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         bandwidth,
         policies,
         address_filters,
+        tokens,
+        reserved_headers,
+        authorizations,
+        claim_headers,
     } = filters;
     // They name their policies.
     let addresses = address_filters.iter();
     let addresses = addresses.map(|it| filter("IPFilter", refused(it)));
+    let removed = (!reserved_headers.is_empty()).then(|| {
+        let names = reserved_headers.join(", ");
+        filter(
+            "ReservedHeaders",
+            format!("the client's {names} are removed"),
+        )
+    });
+    let claimed = claim_headers.iter().map(|it| {
+        let ClaimHeader {
+            header,
+            tokens: _,
+            provider,
+            path,
+        } = it;
+        let claim = path.join(".");
+        let effect = format!("{header} is set from the claim {claim} of {provider}");
+        filter("ClaimHeader", effect)
+    });
+    let tokens = tokens.iter().map(|name| {
+        let policy = name.strip_suffix("/jwt").unwrap_or(name);
+        let effect = format!("{policy} rejects requests without a valid token with 401");
+        filter("JWT", effect)
+    });
+    let authorizations = authorizations.iter().map(|it| {
+        let Authorization {
+            name,
+            rules,
+            allow_others,
+        } = it;
+        let others = if *allow_others { "allowed" } else { "rejected" };
+        let count = rules.len();
+        let effect = format!(
+            "{name} rejects requests with 403 if the first of its {count} rules that matches \
+             denies; requests that match none are {others}"
+        );
+        filter("Authorization", effect)
+    });
     let mut effects = Vec::new();
     if !bandwidth.is_empty() {
         effects.push(("Bandwidth", format!("{bandwidth} limits bytes per second")));
@@ -116,7 +158,9 @@ pub(super) fn of_policies(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         effect: format!("{} (by {by})", it.effect),
         ..it
     });
-    addresses.chain(decided).collect()
+    let access = addresses.chain(removed).chain(tokens);
+    let access = access.chain(authorizations).chain(claimed);
+    access.chain(decided).collect()
 }
 
 fn refused(filter: &AddressFilter) -> String {

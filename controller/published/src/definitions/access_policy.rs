@@ -2,7 +2,7 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
-use sesame_gateway_api::api::{AccessPolicySpec, AddressSource};
+use sesame_gateway_api::api::{AccessAction, AccessPolicySpec, AddressSource};
 
 use super::policy::{definition, inherited, of_requests, status_of_gateways};
 use super::schema;
@@ -19,7 +19,7 @@ pub fn access_policy_definition() -> Result<CustomResourceDefinition, serde_json
         "Namespaced",
         [
             ("Target", ".spec.targetRefs[*].name"),
-            ("Allow", ".spec.ipFilter.allow"),
+            ("Issuer", ".spec.jwt.providers[*].issuer"),
         ],
         "Conditions on the requests of Gateways, ListenerSets and routes.",
         &specification(),
@@ -32,8 +32,12 @@ fn specification() -> Value {
     let mut schema = schema::of::<AccessPolicySpec>();
     schema["x-kubernetes-validations"] = json!([
         {
-            "rule": "has(self.ipFilter)",
-            "message": "expected ipFilter",
+            "rule": "has(self.ipFilter) || has(self.jwt) || has(self.authorization)",
+            "message": "expected ipFilter, jwt or authorization",
+        },
+        {
+            "rule": "has(self.jwt) || !has(self.authorization) || !self.authorization.rules.exists(it, has(it.claims))",
+            "message": "claims: expected only with jwt",
         },
         {
             "rule": "!has(self.exemptions) || self.targetRefs.all(it, it.kind in ['Gateway', 'ListenerSet'])",
@@ -50,5 +54,27 @@ fn specification() -> Value {
         "message": "expected allow or deny",
     }]);
     filter["properties"]["source"]["enum"] = json!(AddressSource::WORDS);
+    of_tokens(&mut fields["jwt"]["properties"]["providers"]);
+    let rules = &mut fields["authorization"]["properties"];
+    rules["defaultAction"]["enum"] = json!(AccessAction::WORDS);
+    let rule = &mut rules["rules"]["items"]["properties"];
+    rule["action"]["enum"] = json!(AccessAction::WORDS);
+    rule["paths"]["items"]["properties"]["type"]["enum"] = json!(["Exact", "PathPrefix"]);
     schema
+}
+
+fn of_tokens(providers: &mut Value) {
+    providers["x-kubernetes-list-type"] = json!("map");
+    providers["x-kubernetes-list-map-keys"] = json!(["name"]);
+    let fields = &mut providers["items"]["properties"];
+    fields["name"]["pattern"] = json!("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$");
+    fields["jwks"]["x-kubernetes-validations"] = json!([{
+        "rule": "has(self.inline) != has(self.configMapRef)",
+        "message": "expected either inline or configMapRef",
+    }]);
+    fields["sources"]["items"]["x-kubernetes-validations"] = json!([{
+        "rule": "[has(self.header), has(self.queryParameter), has(self.cookie)].filter(it, it).size() == 1",
+        "message": "expected one of header, queryParameter and cookie",
+    }]);
+    fields["claimHeaders"]["items"]["properties"]["header"]["pattern"] = json!("^[xX]-");
 }

@@ -111,3 +111,11 @@ open_enum! {
         Peer = "Peer",
     }
 }
+
+open_enum! {
+    /// Action on a request.
+    AccessAction {
+        Allow = "Allow",
+        Deny = "Deny",
+    }
+}

@@ -69,7 +69,11 @@ impl MatchCandidate<'_> {
         let changed = response_headers.as_deref();
         let route = self.route.provenance.as_str();
         let grpc_only = grpc.is_some();
-        let filters = (traffic.filters).of_route(filters.as_deref(), changed, grpc_only, route);
+        let reserved = traffic
+            .reserved_headers
+            .get(self.route.object.name.namespace.as_str());
+        let filters = filters.as_deref();
+        let filters = (traffic.filters).of_route(filters, changed, grpc_only, route, reserved);
         schema::Route {
             name,
             path: Some(schema::PathMatch {

@@ -39,7 +39,7 @@ fn checked(resolution: &Resolution) -> BTreeSet<String> {
 #[test]
 fn invalid_policy_refuses_its_targets() {
     for (spec, why) in [
-        ("", "spec: expected ipFilter"),
+        ("", "spec: expected ipFilter, jwt or authorization"),
         (", ipFilter: {}", "spec.ipFilter: expected allow or deny"),
         (
             ", ipFilter: {allow: [10.0.0.1]}",
@@ -65,6 +65,118 @@ fn invalid_policy_refuses_its_targets() {
             assert!(message.contains(why), "{message}");
         }
     }
+}
+
+const KEY: &str = r#"{"keys": [{"kty": "OKP", "crv": "Ed25519",
+    "x": "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc"}]}"#;
+
+/// Returns a specification with a provider, whose further fields follow.
+fn tokens(more: &str) -> String {
+    format!(", jwt: {{providers: [{{name: a, issuer: i, jwks: {{inline: '{KEY}'}}{more}}}]}}")
+}
+
+#[test]
+fn invalid_tokens_and_rules_refuse_their_targets() {
+    let provider = |text: &str| format!(", jwt: {{providers: [{text}]}}");
+    let keys = |text: &str| provider(&format!("{{name: a, issuer: i, jwks: {text}}}"));
+    let rule = |text: &str| format!(", authorization: {{rules: [{text}]}}");
+    for (spec, why) in [
+        (provider(""), "spec.jwt.providers has 0 entries; 1 to 4"),
+        (keys("{}"), "jwks: expected either inline or configMapRef"),
+        (
+            keys("{inline: '{}'}"),
+            "jwks.inline is not a JSON Web Key Set",
+        ),
+        (
+            keys("{inline: '{\"keys\": []}'}"),
+            "jwks.inline has no usable key",
+        ),
+        (
+            keys("{inline: '{\"keys\": [{\"kty\": \"oct\", \"k\": \"c2VjcmV0\"}]}'}"),
+            "jwks.inline keys[0] is secret",
+        ),
+        (
+            keys("{configMapRef: {name: none}}"),
+            "jwks.configMapRef: ConfigMap web/none does not exist",
+        ),
+        (
+            tokens(", sources: [{}]"),
+            "sources[0]: expected one of header",
+        ),
+        (
+            tokens(", claimHeaders: [{claim: a, header: cookie}]"),
+            "expected a name that begins",
+        ),
+        (
+            tokens(", claimHeaders: [{claim: a, header: x-forwarded-for}]"),
+            "claimHeaders[0].header",
+        ),
+        (
+            tokens(", claimHeaders: [{claim: 'a:b', header: x-a}]"),
+            "claimHeaders[0].claim",
+        ),
+        (rule(""), "spec.authorization.rules has 0 entries; 1 to 16"),
+        (
+            rule("{action: Maybe}"),
+            "rules[0].action \"Maybe\" is unknown",
+        ),
+        (
+            rule("{action: Allow, claims: [{name: a, values: [b]}]}"),
+            "rules[0].claims[0]: expected only with jwt in the same policy",
+        ),
+        (
+            rule("{action: Allow, paths: [{value: a}]}"),
+            "rules[0].paths[0].value \"a\"",
+        ),
+        (
+            rule("{action: Allow, paths: [{type: RegularExpression, value: /a}]}"),
+            "rules[0].paths[0].type",
+        ),
+        (rule("{action: Allow, clients: [a]}"), "rules[0].clients[0]"),
+        (
+            rule("{action: Allow, headers: [{name: a, values: []}]}"),
+            "headers[0].values has 0",
+        ),
+    ] {
+        let resolution = served(&policy("p", SCOPES[1], &spec));
+        assert!(is_refused(&resolution), "{spec}");
+        let message = &conditions(&resolution, "p")[0].message;
+        assert!(message.contains(why), "{message}");
+        assert!(!message.contains("c2VjcmV0"), "{message}");
+    }
+}
+
+#[test]
+fn tokens_of_all_policies_are_needed() {
+    let all = policy("all", SCOPES[3], &tokens(""));
+    let own = policy("own", SCOPES[1], &tokens(""));
+    let resolution = served(&(all.clone() + &own));
+    let [all_name, own_name] = ["all", "own"].map(|it| format!("AccessPolicy/web/{it}/jwt"));
+    let filters = first(&resolution).filters.as_deref().unwrap();
+    assert_eq!(filters.tokens, [all_name.clone(), own_name.clone()]);
+    let shared = &resolution.gateways[0].snapshot.shared_filters;
+    let names: Vec<&str> = shared.iter().map(|it| it.name.as_str()).collect();
+    let both = format!("{all_name},{own_name}");
+    assert_eq!(names, [&*all_name, &*both, &*own_name]);
+    // A broken policy of a route takes nothing from the Gateway's.
+    let broken = policy("own", SCOPES[1], ", jwt: {providers: []}");
+    let resolution = served(&(all + &broken));
+    assert!(is_refused(&resolution));
+    let filters = resolution.gateways[0].snapshot.filters.as_deref().unwrap();
+    assert_eq!(filters.tokens, [all_name]);
+}
+
+#[test]
+fn claim_headers_are_reserved_in_their_namespace() {
+    let headers = ", claimHeaders: [{claim: sub, header: X-User}]";
+    // The policy has another target, and the route is of the same namespace.
+    let elsewhere = policy("p", "kind: HTTPRoute, name: other", &tokens(headers));
+    let resolution = served(&elsewhere);
+    let filters = first(&resolution).filters.as_deref().unwrap();
+    assert_eq!(filters.reserved_headers, ["x-user"]);
+    assert!(filters.tokens.is_empty() && filters.claim_headers.is_empty());
+    let of_others = elsewhere.replace("namespace: web", "namespace: other");
+    assert_eq!(first(&served(&of_others)).filters, None);
 }
 
 #[test]

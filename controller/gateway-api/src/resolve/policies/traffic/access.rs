@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use sesame_proto::network::Network;
-use sesame_proto::schema::{AddressFilter, AddressRange};
+use sesame_proto::schema::shared_filter::Kind as SharedKind;
+use sesame_proto::schema::{AddressFilter, AddressRange, Authorization, ClaimHeader, SharedFilter};
 
-use super::filters::AddressCheck;
+use super::authorization;
+use super::jwt;
 use super::of_kind::CheckedPolicy;
 use crate::api::{AccessExemption, AccessPolicy, AccessPolicySpec, AddressSource, IpFilter};
 use crate::resolve::context::ResolveContext;
@@ -16,6 +18,17 @@ use crate::world::Kind;
 /// Largest number of exempted objects.
 const MOST_EXEMPTIONS: usize = 16;
 
+/// The parts of a policy, and the objects whose requests need not pass it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct AccessCheck {
+    pub(super) addresses: Option<AddressFilter>,
+    pub(super) tokens: Option<SharedFilter>,
+    pub(super) claim_headers: Vec<ClaimHeader>,
+    pub(super) authorization: Option<Authorization>,
+    /// As `HTTPRoute/namespace/name`.
+    pub(super) exempt: Vec<String>,
+}
+
 pub(super) fn check<'w>(
     object: &'w AccessPolicy,
     targets: &mut PolicyTargets<'w>,
@@ -23,14 +36,17 @@ pub(super) fn check<'w>(
 ) -> CheckedPolicy<'w> {
     let (metadata, spec) = (&object.metadata, &object.spec);
     let mut checked = CheckedPolicy::new(metadata, &spec.target_refs, targets, cx);
-    let name: Arc<str> = Kind::AccessPolicy.named(metadata.key()).to_string().into();
-    let read = read(&name, spec).map_err(|why| format!("spec{why}"));
-    if let Some(filter) = checked.protecting(read) {
-        let exempt = spec.exemptions.iter();
-        let exempt = exempt.map(|it| exempted(it, &metadata.namespace)).collect();
-        let check = Arc::new(AddressCheck { filter, exempt });
-        checked.settings.filters.addresses.insert(name, check);
-    }
+    let policy = Kind::AccessPolicy.named(metadata.key()).to_string();
+    let read = read(&policy, &metadata.namespace, spec, cx).map_err(|why| format!("spec{why}"));
+    let Some(mut check) = checked.protecting(read) else {
+        return checked;
+    };
+    let exempt = spec.exemptions.iter();
+    check.exempt = exempt.map(|it| exempted(it, &metadata.namespace)).collect();
+    let filters = &mut checked.settings.filters;
+    let headers = check.claim_headers.iter();
+    filters.reserved_headers = headers.map(|it| it.header.as_str().into()).collect();
+    filters.access.insert(policy.into(), Arc::new(check));
     checked
 }
 
@@ -42,17 +58,51 @@ const EXEMPTED: [Kind; 4] = [
     Kind::Ingress,
 ];
 
-/// Reads the filter of a policy, whose exemptions must be valid. The error names the field below
+/// Reads the parts of a policy, whose exemptions must be valid. The error names the field below
 /// `spec`.
-fn read(name: &str, spec: &AccessPolicySpec) -> Result<AddressFilter, String> {
+fn read(
+    policy: &str,
+    namespace: &str,
+    spec: &AccessPolicySpec,
+    cx: &ResolveContext<'_, '_>,
+) -> Result<AccessCheck, String> {
     let AccessPolicySpec {
         target_refs,
         ip_filter,
+        jwt,
+        authorization,
         exemptions,
     } = spec;
+    let kinds = target_refs.iter().map(|it| it.kind.as_str());
+    check_exemptions(exemptions, kinds)?;
+    if ip_filter.is_none() && jwt.is_none() && authorization.is_none() {
+        return Err(": expected ipFilter, jwt or authorization".to_owned());
+    }
+    let addresses = ip_filter.as_ref().map(|it| read_addresses(policy, it));
+    let name = format!("{policy}/jwt");
+    let tokens = jwt.as_ref().map(|it| jwt::read(&name, it, namespace, cx));
+    let (tokens, claim_headers) = tokens.transpose()?.unzip();
+    let own = tokens.as_ref().map(|it| (name.as_str(), it));
+    let rules = authorization.as_ref();
+    let rules = rules.map(|it| authorization::read(policy, it, own));
+    Ok(AccessCheck {
+        addresses: addresses.transpose()?,
+        authorization: rules.transpose()?,
+        tokens: tokens.map(|tokens| SharedFilter {
+            name,
+            kind: Some(SharedKind::Tokens(tokens)),
+        }),
+        claim_headers: claim_headers.unwrap_or_default(),
+        exempt: Vec::new(),
+    })
+}
+
+fn check_exemptions<'s>(
+    exemptions: &[AccessExemption],
+    mut targets: impl Iterator<Item = &'s str>,
+) -> Result<(), String> {
     limits::entries(".exemptions", exemptions.len(), 0..=MOST_EXEMPTIONS)?;
-    let mut kinds = target_refs.iter().map(|it| it.kind.as_str());
-    if !exemptions.is_empty() && !kinds.all(|it| matches!(it, "Gateway" | "ListenerSet")) {
+    if !exemptions.is_empty() && !targets.all(|it| matches!(it, "Gateway" | "ListenerSet")) {
         return Err(
             ".exemptions: expected only with targets of kind Gateway or ListenerSet".to_owned(),
         );
@@ -65,10 +115,7 @@ fn read(name: &str, spec: &AccessPolicySpec) -> Result<AddressFilter, String> {
             ));
         }
     }
-    match ip_filter {
-        Some(spec) => read_addresses(name, spec),
-        None => Err(": expected ipFilter".to_owned()),
-    }
+    Ok(())
 }
 
 /// Returns an exempted object as `Kind/namespace/name`, by default in this namespace.
@@ -109,7 +156,7 @@ fn read_addresses(policy: &str, spec: &IpFilter) -> Result<AddressFilter, String
     })
 }
 
-fn read_networks(
+pub(super) fn read_networks(
     field: &str,
     networks: &[String],
     peer: bool,

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use sesame_proto::schema::shared_filter::Kind;
 use sesame_proto::schema::{
     AddressFilter, Bandwidth, Compression, ErrorPage, Fault, HeaderModifier, RequestFilters,
-    ResponseFilter, SharedFilter,
+    ResponseFilter, SharedFilter, TokenSet,
 };
+
+use super::access::AccessCheck;
 
 /// The filters of one or several scopes. `None` leaves a section to wider scopes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,16 +26,10 @@ pub(crate) struct FilterSettings {
     pub(super) request_bandwidth: Option<OfPolicy<u64>>,
     /// Bytes of responses in each second.
     pub(super) response_bandwidth: Option<OfPolicy<u64>>,
-    /// All must pass. By name.
-    pub(super) addresses: BTreeMap<Arc<str>, Arc<AddressCheck>>,
-}
-
-/// A filter of addresses, and the objects whose requests need not pass it.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct AddressCheck {
-    pub(super) filter: AddressFilter,
-    /// As `HTTPRoute/namespace/name`.
-    pub(super) exempt: Vec<String>,
+    /// Requests must pass all. By name.
+    pub(super) access: BTreeMap<Arc<str>, Arc<AccessCheck>>,
+    /// Headers that policies set from claims, and that clients therefore must not set.
+    pub(super) reserved_headers: BTreeSet<Arc<str>>,
 }
 
 /// A value with the policy that has it, as `TrafficPolicy/namespace/name`.
@@ -64,27 +60,25 @@ impl FilterSettings {
     /// Returns the settings of a filter of addresses alone.
     pub(crate) fn of_addresses(filter: AddressFilter) -> Self {
         let name = filter.name.as_str().into();
+        let check = AccessCheck {
+            addresses: Some(filter),
+            ..AccessCheck::default()
+        };
         Self {
-            addresses: BTreeMap::from([(
-                name,
-                Arc::new(AddressCheck {
-                    filter,
-                    exempt: Vec::new(),
-                }),
-            )]),
+            access: BTreeMap::from([(name, Arc::new(check))]),
             ..Self::default()
         }
     }
 
     /// Returns the objects whose requests need not pass some filter.
     pub(super) fn exempt(&self) -> impl Iterator<Item = &str> {
-        let checks = self.addresses.values();
+        let checks = self.access.values();
         checks.flat_map(|it| &it.exempt).map(String::as_str)
     }
 
     /// Returns true if a section protects, so that requests must not reach another route.
     pub(crate) fn protects(&self) -> bool {
-        !self.addresses.is_empty() || self.max_body_bytes.is_some() || self.headers.is_some()
+        !self.access.is_empty() || self.max_body_bytes.is_some() || self.headers.is_some()
     }
 
     /// Returns true if no section is decided.
@@ -103,11 +97,14 @@ impl FilterSettings {
             error_pages,
             request_bandwidth,
             response_bandwidth,
-            addresses,
+            access,
+            reserved_headers,
         } = wider;
-        let known = addresses.iter();
-        let known = known.map(|(name, filter)| (Arc::clone(name), Arc::clone(filter)));
-        self.addresses.extend(known);
+        let known = access.iter();
+        let known = known.map(|(name, check)| (Arc::clone(name), Arc::clone(check)));
+        self.access.extend(known);
+        self.reserved_headers
+            .extend(reserved_headers.iter().cloned());
         self.headers = self.headers.take().or_else(|| headers.clone());
         self.grpc_web = self.grpc_web.take().or_else(|| grpc_web.clone());
         self.fault = self.fault.take().or_else(|| fault.clone());
@@ -134,7 +131,8 @@ impl FilterSettings {
             error_pages,
             request_bandwidth: _,
             response_bandwidth: _,
-            addresses: _,
+            access: _,
+            reserved_headers: _,
         } = self;
         let sections = [
             ("headers", headers.is_some()),
@@ -149,23 +147,28 @@ impl FilterSettings {
 
     /// Returns the filters of a route, or `None` if its listener's, `self`, apply. `own` are those
     /// of policies of its rule, and `changed` are the rule's changes of responses. `route` is the
-    /// route as `HTTPRoute/namespace/name`.
+    /// route as `HTTPRoute/namespace/name`, and `reserved_headers` are those of its namespace.
     pub(crate) fn of_route(
         &self,
         own: Option<&Self>,
         changed: Option<&HeaderModifier>,
         grpc: bool,
         route: &str,
+        reserved_headers: Option<&BTreeSet<Arc<str>>>,
     ) -> Option<Box<RequestFilters>> {
-        let is_exempt = |check: &AddressCheck| check.exempt.iter().any(|it| it == route);
-        let exempted = self.addresses.values().any(|it| is_exempt(it));
+        let is_exempt = |check: &AccessCheck| check.exempt.iter().any(|it| it == route);
+        let exempted = self.access.values().any(|it| is_exempt(it));
         let is_stream = grpc && self.max_body_bytes.is_some();
-        if own.is_none() && !is_stream && !exempted && !self.changes_same(changed) {
+        let strips = reserved_headers.is_some();
+        if own.is_none() && !strips && !is_stream && !exempted && !self.changes_same(changed) {
             return None;
         }
         let mut settings = own.cloned().unwrap_or_default();
         settings.add(self);
-        settings.addresses.retain(|_, check| !is_exempt(check));
+        settings.access.retain(|_, check| !is_exempt(check));
+        settings
+            .reserved_headers
+            .extend(reserved_headers.into_iter().flatten().cloned());
         let filters = settings.to_schema(changed).unwrap_or_default();
         Some(Box::new(RequestFilters {
             // Streams may be endless.
@@ -194,8 +197,14 @@ impl FilterSettings {
             response: self.response_name().unwrap_or_default(),
             bandwidth: self.bandwidth_name().unwrap_or_default(),
             policies: Vec::new(),
-            address_filters: (self.addresses.values())
-                .map(|check| check.filter.clone())
+            address_filters: parts(&self.access, |check| check.addresses.clone()),
+            tokens: self.tokens(),
+            reserved_headers: (self.reserved_headers.iter())
+                .map(ToString::to_string)
+                .collect(),
+            authorizations: parts(&self.access, |check| check.authorization.clone()),
+            claim_headers: (self.access.values())
+                .flat_map(|check| check.claim_headers.clone())
                 .collect(),
         };
         (filters != RequestFilters::default()).then(|| RequestFilters {
@@ -227,7 +236,24 @@ impl FilterSettings {
             name,
             kind: Some(Kind::Bandwidth(self.bandwidth())),
         });
-        response.into_iter().chain(bandwidth).collect()
+        let tokens = self.access.values().filter_map(|it| it.tokens.clone());
+        let tokens = tokens.filter(|filter| !is_known(&filter.name));
+        let policies = self.tokens();
+        let set = (policies.len() > 1).then(|| TokenSet::name(&policies));
+        let set = unknown(set);
+        let set = set.map(|name| SharedFilter {
+            name,
+            kind: Some(Kind::TokenSet(TokenSet { policies })),
+        });
+        let filters = response.into_iter().chain(bandwidth);
+        filters.chain(tokens).chain(set).collect()
+    }
+
+    /// Returns the names of the filters with tokens, in their order.
+    fn tokens(&self) -> Vec<String> {
+        parts(&self.access, |check| {
+            check.tokens.as_ref().map(|it| it.name.clone())
+        })
     }
 
     /// Returns the names of the policies that decide a section, in their order.
@@ -241,8 +267,9 @@ impl FilterSettings {
             error_pages,
             request_bandwidth,
             response_bandwidth,
-            // Filters of addresses have their names.
-            addresses: _,
+            // Access checks have their names.
+            access: _,
+            reserved_headers: _,
         } = self;
         let numbers = [max_body_bytes, request_bandwidth, response_bandwidth];
         let numbers = numbers.into_iter().flatten().map(|it| &it.policy);
@@ -291,6 +318,14 @@ impl FilterSettings {
             response_bytes: bytes(&self.response_bandwidth),
         }
     }
+}
+
+/// Returns a part of the checks that have it, in the order of their policies.
+fn parts<T>(
+    checks: &BTreeMap<Arc<str>, Arc<AccessCheck>>,
+    part: impl Fn(&AccessCheck) -> Option<T>,
+) -> Vec<T> {
+    checks.values().filter_map(|check| part(check)).collect()
 }
 
 /// Returns the name of a filter with these parts, `TrafficPolicy/namespace/name/part` each, or

@@ -6,12 +6,15 @@
 //! policy's targets are refused. An invalid part that tunes is left out.
 
 mod access;
+mod authorization;
 mod check;
 pub(crate) mod filters;
+mod jwt;
 pub(crate) mod of_kind;
 mod read;
 mod read_filters;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sesame_proto::schema::{Forward, RateLimit, RequestFilters, Retry};
@@ -30,9 +33,14 @@ pub(crate) struct TrafficSettings {
     timeouts: Option<Timeouts>,
     retry: Option<Retry>,
     pub(crate) filters: FilterSettings,
+    /// Headers that policies of each namespace set from claims. Only for listeners.
+    pub(crate) reserved_headers: Arc<ReservedHeaders>,
     /// True if all requests are refused, because a part that protects is not understood.
     pub(crate) refuses: bool,
 }
+
+/// Headers that policies set from claims, by the namespace of the policies.
+pub(crate) type ReservedHeaders = BTreeMap<String, BTreeSet<Arc<str>>>;
 
 /// Timeouts in milliseconds; 0 for none, `None` for the proxy's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +58,7 @@ impl TrafficSettings {
             timeouts,
             retry,
             filters,
+            reserved_headers: _,
             refuses,
         } = wider;
         self.rate_limits.extend(rate_limits.iter().cloned());
@@ -97,6 +106,7 @@ impl TrafficSettings {
 pub(crate) struct TrafficPolicies<'w> {
     pub(crate) traffic: PoliciesOfKind<'w>,
     pub(crate) access: PoliciesOfKind<'w>,
+    reserved_headers: Arc<ReservedHeaders>,
 }
 
 impl<'w> TrafficPolicies<'w> {
@@ -113,7 +123,19 @@ impl<'w> TrafficPolicies<'w> {
             let checked = access::check(object, &mut access.targets, cx);
             access.all.push(checked);
         }
-        Self { traffic, access }
+        let mut reserved_headers = ReservedHeaders::new();
+        for policy in &access.all {
+            let headers = &policy.settings.filters.reserved_headers;
+            if !headers.is_empty() {
+                let of_namespace = reserved_headers.entry(policy.metadata.namespace.clone());
+                of_namespace.or_default().extend(headers.iter().cloned());
+            }
+        }
+        Self {
+            traffic,
+            access,
+            reserved_headers: reserved_headers.into(),
+        }
     }
 
     /// Returns the settings for a part of an object, by its name, and for the object.
@@ -138,12 +160,13 @@ impl<'w> TrafficPolicies<'w> {
         let (kind, namespace, name) = owner;
         let is_own = kind == Kind::Gateway;
         let own = if is_own { listener } else { "" };
-        let of_gateway = self.of(Kind::Gateway, gateway, own);
-        if is_own {
-            return of_gateway;
-        }
-        let mut settings = self.of(kind, (namespace, name), listener);
-        settings.add(&of_gateway);
+        let mut settings = if is_own {
+            TrafficSettings::default()
+        } else {
+            self.of(kind, (namespace, name), listener)
+        };
+        settings.add(&self.of(Kind::Gateway, gateway, own));
+        settings.reserved_headers = Arc::clone(&self.reserved_headers);
         settings
     }
 

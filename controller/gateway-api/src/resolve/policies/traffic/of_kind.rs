@@ -73,6 +73,7 @@ impl<'w> CheckedPolicy<'w> {
             timeouts,
             retry,
             filters,
+            reserved_headers: _,
             refuses: _,
         } = &self.settings;
         let timeouts = timeouts.as_ref().map(|_| "timeouts");

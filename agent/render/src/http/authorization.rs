@@ -1,0 +1,235 @@
+//! Rules about requests that have passed the other checks. The access log names the policy that
+//! rejects a request.
+
+use envoy_types::pb::envoy::config::rbac::v3::{
+    MetadataSource, Principal, SourcedMetadata, principal,
+};
+use envoy_types::pb::envoy::r#type::matcher::v3::metadata_matcher::PathSegment;
+use envoy_types::pb::envoy::r#type::matcher::v3::metadata_matcher::path_segment::Segment;
+use envoy_types::pb::envoy::r#type::matcher::v3::path_matcher;
+use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
+use envoy_types::pb::envoy::r#type::matcher::v3::value_matcher;
+use envoy_types::pb::envoy::r#type::matcher::v3::{
+    ListMatcher, MetadataMatcher, OrMatcher, PathMatcher, StringMatcher, ValueMatcher, list_matcher,
+};
+use envoy_types::pb::google::protobuf::Any;
+use sesame_proto::schema::{Authorization, AuthorizationRule, ClaimValues, HeaderValues, PathRule};
+
+use super::{address_filters, headers, matches, tokens};
+use crate::wrappers;
+
+/// The name of the place, and the key of a route's configuration.
+pub(crate) const FILTER: &str = "authorization";
+
+/// Returns the configuration for authorizations, all of which must allow a request, or `None`
+/// without any.
+pub(crate) fn render(all: &[Authorization]) -> Result<Option<Any>, String> {
+    let rejected = all.iter().map(|authorization| {
+        let name = &authorization.name;
+        let rejected = rejected(authorization).map_err(|why| format!("`{name}`: {why}"))?;
+        Ok::<_, String>((name.clone(), vec![rejected]))
+    });
+    let rejected: Vec<_> = rejected.collect::<Result<_, _>>()?;
+    Ok(address_filters::rejecting(rejected))
+}
+
+/// Returns the requests that an authorization rejects. From the last rule to the first, a rule that
+/// denies adds requests, and a rule that allows takes some away.
+fn rejected(authorization: &Authorization) -> Result<Principal, String> {
+    let Authorization {
+        name: _,
+        rules,
+        allow_others,
+    } = authorization;
+    let (count, most) = (rules.len(), Authorization::MAX_RULES);
+    if count > most {
+        return Err(format!("{count} rules; at most {most} are allowed"));
+    }
+    let others = if *allow_others { not(any()) } else { any() };
+    rules.iter().rev().try_fold(others, |later, rule| {
+        let matched = matched(rule)?;
+        Ok(if rule.allow {
+            all_of(vec![not(matched), later])
+        } else {
+            any_of(vec![matched, later])
+        })
+    })
+}
+
+/// Returns the requests that a rule matches.
+fn matched(rule: &AuthorizationRule) -> Result<Principal, String> {
+    let AuthorizationRule {
+        allow: _,
+        claims,
+        methods,
+        paths,
+        headers,
+        clients,
+    } = rule;
+    let lists = [
+        claims.len(),
+        methods.len(),
+        paths.len(),
+        headers.len(),
+        clients.len(),
+    ];
+    let most = Authorization::MAX_ENTRIES;
+    if lists.into_iter().any(|it| it > most) {
+        return Err(format!("a list of a rule has more than {most} entries"));
+    }
+    let mut parts = Vec::new();
+    for claim in claims {
+        parts.push(of_claim(claim)?);
+    }
+    if !methods.is_empty() {
+        parts.push(of_header(":method", methods));
+    }
+    if !paths.is_empty() {
+        let paths = paths.iter().map(of_path).collect::<Result<Vec<_>, _>>()?;
+        parts.push(any_of(paths.into_iter().flatten().collect()));
+    }
+    for HeaderValues { name, values } in headers {
+        headers::check_name(name)?;
+        if values.is_empty() {
+            return Err("a header of a rule has no values".to_owned());
+        }
+        parts.push(of_header(name, values));
+    }
+    if !clients.is_empty() {
+        parts.push(any_of(address_filters::networks(clients)?));
+    }
+    Ok(if parts.is_empty() {
+        any()
+    } else {
+        all_of(parts)
+    })
+}
+
+fn of_claim(claim: &ClaimValues) -> Result<Principal, String> {
+    let ClaimValues {
+        tokens: policy,
+        providers,
+        path,
+        values,
+    } = claim;
+    let most = Authorization::MAX_ENTRIES;
+    let is_short = |length: usize| (1..=most).contains(&length);
+    if ![providers.len(), path.len(), values.len()]
+        .into_iter()
+        .all(is_short)
+    {
+        return Err(format!(
+            "a claim of a rule needs 1 to {most} providers, names and values"
+        ));
+    }
+    let text = |value: &String| ValueMatcher {
+        match_pattern: Some(value_matcher::MatchPattern::StringMatch(exact(value))),
+    };
+    let value = one_of(values.iter().map(text).collect());
+    // A claim is a text or a list of texts.
+    let value = one_of(vec![
+        value.clone(),
+        ValueMatcher {
+            match_pattern: Some(value_matcher::MatchPattern::ListMatch(Box::new(
+                ListMatcher {
+                    match_pattern: Some(list_matcher::MatchPattern::OneOf(Box::new(value))),
+                },
+            ))),
+        },
+    ]);
+    let of_provider = |provider: &String| {
+        let key = tokens::provider_key(policy, provider);
+        let path = std::iter::once(&key).chain(path);
+        let path = path.map(|key| PathSegment {
+            segment: Some(Segment::Key(key.clone())),
+        });
+        let matcher = MetadataMatcher {
+            filter: tokens::CLAIMS.to_owned(),
+            path: path.collect(),
+            value: Some(value.clone()),
+            invert: false,
+        };
+        of(principal::Identifier::SourcedMetadata(SourcedMetadata {
+            metadata_matcher: Some(matcher),
+            metadata_source: MetadataSource::Dynamic.into(),
+        }))
+    };
+    Ok(any_of(providers.iter().map(of_provider).collect()))
+}
+
+fn one_of(mut values: Vec<ValueMatcher>) -> ValueMatcher {
+    if values.len() == 1 {
+        return values.swap_remove(0);
+    }
+    ValueMatcher {
+        match_pattern: Some(value_matcher::MatchPattern::OrMatch(OrMatcher {
+            value_matchers: values,
+        })),
+    }
+}
+
+fn of_path(rule: &PathRule) -> Result<Vec<Principal>, String> {
+    let PathRule { path, prefix } = rule;
+    if !path.starts_with('/') {
+        return Err("a path of a rule does not begin with `/`".to_owned());
+    }
+    let matching = |pattern| {
+        of(principal::Identifier::UrlPath(PathMatcher {
+            rule: Some(path_matcher::Rule::Path(StringMatcher {
+                match_pattern: Some(pattern),
+                ..Default::default()
+            })),
+        }))
+    };
+    if !prefix {
+        return Ok(vec![matching(MatchPattern::Exact(path.clone()))]);
+    }
+    if path == "/" {
+        return Ok(vec![any()]);
+    }
+    Ok(vec![
+        matching(MatchPattern::Exact(path.clone())),
+        matching(MatchPattern::Prefix(format!("{path}/"))),
+    ])
+}
+
+/// Returns the requests with one of these values of a header.
+fn of_header(name: &str, values: &[String]) -> Principal {
+    let one = |value: &String| {
+        let matcher = matches::header(name, exact(value));
+        of(principal::Identifier::Header(matcher))
+    };
+    any_of(values.iter().map(one).collect())
+}
+
+fn exact(value: &str) -> StringMatcher {
+    wrappers::exact(value)
+}
+
+fn any() -> Principal {
+    of(principal::Identifier::Any(true))
+}
+
+fn not(principal: Principal) -> Principal {
+    of(principal::Identifier::NotId(Box::new(principal)))
+}
+
+fn any_of(mut ids: Vec<Principal>) -> Principal {
+    if ids.len() == 1 {
+        return ids.swap_remove(0);
+    }
+    of(principal::Identifier::OrIds(principal::Set { ids }))
+}
+
+fn all_of(mut ids: Vec<Principal>) -> Principal {
+    if ids.len() == 1 {
+        return ids.swap_remove(0);
+    }
+    of(principal::Identifier::AndIds(principal::Set { ids }))
+}
+
+fn of(identifier: principal::Identifier) -> Principal {
+    Principal {
+        identifier: Some(identifier),
+    }
+}

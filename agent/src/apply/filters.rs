@@ -1,0 +1,106 @@
+//! Files of filters whose entries route tables name. Pure.
+//!
+//! Envoy reads such a file and the route tables independently. An entry that is removed while a
+//! route still names it would leave requests unfiltered, or reject requests that should pass.
+
+use std::collections::HashMap;
+
+use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
+use envoy_types::pb::envoy::extensions::filters::http::composite::v3::Composite;
+use envoy_types::pb::envoy::extensions::filters::http::jwt_authn::v3::JwtAuthentication;
+use envoy_types::pb::google::protobuf::Any;
+use prost::{Message as _, Name as _};
+use sesame_render::Resource;
+
+/// Returns the new file plus the entries that only the old file has, or `None` if no entry is
+/// removed. Concatenated messages are merged, and entries of the later one win.
+pub(super) fn union(before: &Resource, after: &Resource) -> Option<Resource> {
+    let (old, new) = (config(before)?, config(after)?);
+    let (names, kept) = (names(&old)?, names(&new)?);
+    if old.type_url != new.type_url || names.iter().all(|name| kept.contains(name)) {
+        return None;
+    }
+    let config = TypedExtensionConfig {
+        name: after.name.clone(),
+        typed_config: Some(Any {
+            type_url: new.type_url,
+            value: [old.value, new.value].concat(),
+        }),
+    };
+    Some(Resource {
+        name: after.name.clone(),
+        bytes: config.encode_to_vec().into(),
+    })
+}
+
+fn config(resource: &Resource) -> Option<Any> {
+    let config = TypedExtensionConfig::decode(&*resource.bytes).ok()?;
+    config.typed_config
+}
+
+/// Returns the names of the entries, or `None` for other filters.
+fn names(config: &Any) -> Option<Vec<String>> {
+    fn keys<V>(map: HashMap<String, V>) -> Vec<String> {
+        map.into_keys().collect()
+    }
+    if config.type_url == Composite::type_url() {
+        let filters = Composite::decode(&*config.value).ok()?;
+        return Some(keys(filters.named_filter_chains));
+    }
+    if config.type_url == JwtAuthentication::type_url() {
+        let tokens = JwtAuthentication::decode(&*config.value).ok()?;
+        return Some(keys(tokens.requirement_map));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::envoy::extensions::filters::http::composite::v3::FilterChainConfiguration;
+    use envoy_types::util::pack_any;
+
+    use super::*;
+
+    fn filter(version: &str) -> TypedExtensionConfig {
+        TypedExtensionConfig {
+            name: version.to_owned(),
+            typed_config: None,
+        }
+    }
+
+    fn file(entries: &[(&str, &str)]) -> Resource {
+        let entries = entries.iter().map(|(name, version)| {
+            let chain = FilterChainConfiguration {
+                typed_config: vec![filter(version)],
+            };
+            ((*name).to_owned(), chain)
+        });
+        let filters = Composite {
+            named_filter_chains: entries.collect(),
+            ..Default::default()
+        };
+        let config = TypedExtensionConfig {
+            name: "place".to_owned(),
+            typed_config: Some(pack_any(filters)),
+        };
+        Resource {
+            name: "place".to_owned(),
+            bytes: config.encode_to_vec().into(),
+        }
+    }
+
+    #[test]
+    fn union_has_old_entries_and_new_versions() {
+        let before = file(&[("a", "1"), ("b", "1")]);
+        let both = union(&before, &file(&[("b", "2"), ("c", "2")])).unwrap();
+        let merged = Composite::decode(&*config(&both).unwrap().value).unwrap();
+        let version = |name: &str| merged.named_filter_chains[name].typed_config.clone();
+        assert_eq!(version("a"), [filter("1")]);
+        assert_eq!(version("b"), [filter("2")]);
+        assert_eq!(version("c"), [filter("2")]);
+        assert_eq!(
+            union(&before, &file(&[("a", "2"), ("b", "1"), ("c", "1")])),
+            None
+        );
+    }
+}

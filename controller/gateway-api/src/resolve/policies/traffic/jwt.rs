@@ -1,0 +1,237 @@
+//! Reads the tokens that an AccessPolicy asks for. Errors name the field below `spec`.
+
+use std::collections::BTreeSet;
+
+use sesame_proto::jwks;
+use sesame_proto::schema::{
+    self, TokenHeader, TokenPolicy, TokenProvider, TokenSource, token_source,
+};
+
+use crate::api::{
+    ClaimHeader, JwksConfigMap, JwksSource, JwtHeader, JwtPolicy, JwtProvider, JwtSource,
+};
+use crate::resolve::context::ResolveContext;
+use crate::resolve::syntax::header_names::check_name;
+use crate::resolve::syntax::{limits, names};
+
+/// Key of a ConfigMap with public keys.
+const DEFAULT_KEY: &str = "jwks";
+/// Largest number of places of a provider's tokens.
+const MOST_SOURCES: usize = 4;
+/// Largest number of characters of an issuer, audience or claim.
+const MOST_CHARACTERS: usize = 253;
+
+/// Headers that proxies and services in front of backends set, and that no policy may take away.
+const TAKEN: [&str; 4] = ["x-envoy-", "x-forwarded-", "x-request-id", "x-real-ip"];
+
+/// The tokens of a policy, and the headers that it sets from their claims.
+pub(super) type ReadTokens = (TokenPolicy, Vec<schema::ClaimHeader>);
+
+/// Reads the tokens of a policy. `filter` is the name of their filter.
+pub(super) fn read(
+    filter: &str,
+    spec: &JwtPolicy,
+    namespace: &str,
+    cx: &ResolveContext<'_, '_>,
+) -> Result<ReadTokens, String> {
+    let JwtPolicy { providers: specs } = spec;
+    let field = ".jwt.providers";
+    limits::entries(field, specs.len(), 1..=TokenPolicy::MAX_PROVIDERS)?;
+    let mut providers: Vec<TokenProvider> = Vec::with_capacity(specs.len());
+    let mut headers = Vec::new();
+    for (i, spec) in specs.iter().enumerate() {
+        let at = format!("{field}[{i}]");
+        let name = &spec.name;
+        if providers.iter().any(|it| it.name == *name) {
+            return Err(format!(
+                "{at}.name {name:?} is taken; expected a unique name"
+            ));
+        }
+        providers.push(read_provider(&at, spec, namespace, cx)?);
+        let of_claims = read_claims(&format!("{at}.claimHeaders"), &spec.claim_headers)?;
+        headers.extend(
+            of_claims
+                .into_iter()
+                .map(|(header, path)| schema::ClaimHeader {
+                    header,
+                    tokens: filter.to_owned(),
+                    provider: name.clone(),
+                    path,
+                }),
+        );
+    }
+    providers.sort_by(|a, b| a.name.cmp(&b.name));
+    headers.sort_by(|a, b| (&a.provider, &a.header).cmp(&(&b.provider, &b.header)));
+    Ok((TokenPolicy { providers }, headers))
+}
+
+fn read_provider(
+    at: &str,
+    spec: &JwtProvider,
+    namespace: &str,
+    cx: &ResolveContext<'_, '_>,
+) -> Result<TokenProvider, String> {
+    let JwtProvider {
+        name,
+        issuer,
+        audiences,
+        jwks,
+        sources,
+        claim_headers: _,
+        forward_token,
+    } = spec;
+    if !sesame_proto::dns_name::is_dns_label(name) {
+        return Err(format!(
+            "{at}.name {name:?} is not valid; expected lower case letters, digits and `-`"
+        ));
+    }
+    check_text(&format!("{at}.issuer"), issuer)?;
+    limits::entries(
+        &format!("{at}.audiences"),
+        audiences.len(),
+        0..=TokenPolicy::MAX_ENTRIES,
+    )?;
+    for (i, audience) in audiences.iter().enumerate() {
+        check_text(&format!("{at}.audiences[{i}]"), audience)?;
+    }
+    Ok(TokenProvider {
+        name: name.clone(),
+        issuer: issuer.clone(),
+        audiences: audiences.clone(),
+        jwks: read_keys(&format!("{at}.jwks"), jwks, namespace, cx)?,
+        sources: read_sources(&format!("{at}.sources"), sources)?,
+        forward: forward_token.unwrap_or_default(),
+    })
+}
+
+/// Fails unless the text has a length that is allowed, and no control characters.
+pub(super) fn check_text(field: &str, text: &str) -> Result<(), String> {
+    if text.is_empty() || text.chars().any(char::is_control) {
+        return Err(format!(
+            "{field} {text:?} is not valid; expected printable text"
+        ));
+    }
+    limits::characters(field, text, MOST_CHARACTERS)
+}
+
+/// Returns a claim's path, outermost first.
+pub(super) fn read_claim(field: &str, claim: &str) -> Result<Vec<String>, String> {
+    check_text(field, claim)?;
+    let path: Vec<String> = claim.split('.').map(ToOwned::to_owned).collect();
+    if path.iter().any(String::is_empty) {
+        return Err(format!(
+            "{field} {claim:?} has an empty part; expected names with dots between"
+        ));
+    }
+    Ok(path)
+}
+
+fn read_keys(
+    at: &str,
+    spec: &JwksSource,
+    namespace: &str,
+    cx: &ResolveContext<'_, '_>,
+) -> Result<String, String> {
+    match spec {
+        JwksSource {
+            inline: Some(text),
+            config_map_ref: None,
+        } => jwks::canonical(text).map_err(|why| format!("{at}.inline {why}")),
+        JwksSource {
+            inline: None,
+            config_map_ref: Some(JwksConfigMap { name, key }),
+        } => {
+            let at = format!("{at}.configMapRef: ConfigMap {namespace}/{name}");
+            let map = cx.world.config_maps.get(namespace, name);
+            let map = map.ok_or_else(|| format!("{at} does not exist"))?;
+            let key = key.as_deref().unwrap_or(DEFAULT_KEY);
+            let text = map.data.get(key);
+            let text = text.ok_or_else(|| format!("{at} has no key {key:?}"))?;
+            jwks::canonical(text).map_err(|why| format!("{at}: {key:?} {why}"))
+        }
+        JwksSource {
+            inline: _,
+            config_map_ref: _,
+        } => Err(format!("{at}: expected either inline or configMapRef")),
+    }
+}
+
+fn read_sources(field: &str, specs: &[JwtSource]) -> Result<Vec<TokenSource>, String> {
+    limits::entries(field, specs.len(), 0..=MOST_SOURCES)?;
+    let sources = specs.iter().enumerate().map(|(i, spec)| {
+        let at = format!("{field}[{i}]");
+        let kind = match spec {
+            JwtSource {
+                header: Some(JwtHeader { name, prefix }),
+                query_parameter: None,
+                cookie: None,
+            } => {
+                names::check_token(format_args!("{at}.header.name"), name)?;
+                if let Some(prefix) = prefix {
+                    check_text(&format!("{at}.header.prefix"), prefix)?;
+                }
+                token_source::Kind::Header(TokenHeader {
+                    name: name.to_ascii_lowercase(),
+                    prefix: prefix.clone().unwrap_or_default(),
+                })
+            }
+            JwtSource {
+                header: None,
+                query_parameter: Some(name),
+                cookie: None,
+            } => {
+                names::check_token(format_args!("{at}.queryParameter"), name)?;
+                token_source::Kind::QueryParameter(name.clone())
+            }
+            JwtSource {
+                header: None,
+                query_parameter: None,
+                cookie: Some(name),
+            } => {
+                names::check_token(format_args!("{at}.cookie"), name)?;
+                token_source::Kind::Cookie(name.clone())
+            }
+            JwtSource {
+                header: _,
+                query_parameter: _,
+                cookie: _,
+            } => {
+                return Err(format!(
+                    "{at}: expected one of header, queryParameter and cookie"
+                ));
+            }
+        };
+        Ok(TokenSource { kind: Some(kind) })
+    });
+    sources.collect()
+}
+
+/// Returns the headers, in lower case, with the paths of their claims.
+fn read_claims(field: &str, specs: &[ClaimHeader]) -> Result<Vec<(String, Vec<String>)>, String> {
+    limits::entries(field, specs.len(), 0..=TokenPolicy::MAX_ENTRIES)?;
+    let mut seen = BTreeSet::new();
+    let headers = specs.iter().enumerate().map(|(i, spec)| {
+        let ClaimHeader { claim, header } = spec;
+        let at = format!("{field}[{i}]");
+        let path = read_claim(&format!("{at}.claim"), claim)?;
+        if !path.iter().all(|name| schema::ClaimHeader::is_name(name)) {
+            return Err(format!(
+                "{at}.claim {claim:?} is not supported in headers; expected names of letters, \
+                 digits, `_` and `-` with dots between"
+            ));
+        }
+        check_name(format_args!("{at}.header"), header)?;
+        let header = header.to_ascii_lowercase();
+        if !header.starts_with("x-") || TAKEN.iter().any(|it| header.starts_with(it)) {
+            return Err(format!(
+                "{at}.header {header:?} is not allowed; expected a name that begins with `x-`, \
+                 and that no proxy sets"
+            ));
+        }
+        if !seen.insert(header.clone()) {
+            return Err(format!("{at}.header {header:?} is listed twice"));
+        }
+        Ok((header, path))
+    });
+    headers.collect()
+}

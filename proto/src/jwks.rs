@@ -1,0 +1,249 @@
+//! Public keys of token issuers: JSON Web Key Sets (RFC 7517).
+//!
+//! A set is reduced to the members that verify signatures, in a fixed order. Keys that are secret
+//! make it invalid, because the snapshot is not. Other keys that Envoy cannot use are left out.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+
+/// Largest set in bytes, as written.
+pub const MAX_BYTES: usize = 64 * 1024;
+/// Largest number of keys, used or not.
+pub const MAX_KEYS: usize = 64;
+/// Largest key identifier in bytes.
+const MAX_KID: usize = 256;
+
+/// An Ed25519 key that is no point of the curve, so that no signature fits it. Envoy refuses a set
+/// if it can use none of the keys, and with it the keys of all other policies.
+const UNUSABLE: &str = r#"{"alg":"EdDSA","crv":"Ed25519","kid":"","kty":"OKP","x":"AgAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}"#;
+
+/// Fault of a set. No message has a value of a key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JwksError {
+    /// Too many bytes.
+    #[error("has {0} bytes; at most {MAX_BYTES} are allowed")]
+    TooLarge(usize),
+    /// Not such a document.
+    #[error("is not a JSON Web Key Set: line {0}, column {1}")]
+    Syntax(usize, usize),
+    /// Too many keys.
+    #[error("has {0} keys; at most {MAX_KEYS} are allowed")]
+    TooMany(usize),
+    /// Key that must not be published.
+    #[error("keys[{0}] is secret; expected public keys only")]
+    Secret(usize),
+    /// No key that verifies signatures.
+    #[error(
+        "has no usable key; expected RSA of 2048 to 8192 bits, EC on P-256, P-384 or P-521, or Ed25519"
+    )]
+    None,
+}
+
+#[derive(Deserialize)]
+struct Set {
+    keys: Vec<Key>,
+}
+
+/// A key as written. Members with other types make a set invalid.
+#[derive(Deserialize)]
+struct Key {
+    kty: String,
+    #[serde(rename = "use")]
+    purpose: Option<String>,
+    alg: Option<String>,
+    kid: Option<String>,
+    crv: Option<String>,
+    n: Option<String>,
+    e: Option<String>,
+    x: Option<String>,
+    y: Option<String>,
+    /// The private part of RSA and EC keys, and a symmetric key.
+    d: Option<serde::de::IgnoredAny>,
+    k: Option<serde::de::IgnoredAny>,
+}
+
+/// A key as Envoy reads it.
+#[derive(Serialize)]
+struct Usable<'k> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alg: Option<&'k str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    crv: Option<&'k str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    e: Option<&'k str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kid: Option<&'k str>,
+    kty: &'k str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    n: Option<&'k str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    x: Option<&'k str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    y: Option<&'k str>,
+}
+
+#[derive(Serialize)]
+struct UsableSet<'k> {
+    keys: Vec<Usable<'k>>,
+}
+
+/// Returns the usable keys of a set, in their order and without other members.
+pub fn canonical(text: &str) -> Result<String, JwksError> {
+    if text.len() > MAX_BYTES {
+        return Err(JwksError::TooLarge(text.len()));
+    }
+    let set: Set = serde_json::from_str(text)
+        .map_err(|error| JwksError::Syntax(error.line(), error.column()))?;
+    if set.keys.len() > MAX_KEYS {
+        return Err(JwksError::TooMany(set.keys.len()));
+    }
+    let is_secret = |key: &Key| key.d.is_some() || key.k.is_some() || key.kty == "oct";
+    if let Some(i) = set.keys.iter().position(is_secret) {
+        return Err(JwksError::Secret(i));
+    }
+    let keys: Vec<Usable<'_>> = set.keys.iter().filter_map(usable).collect();
+    if keys.is_empty() {
+        return Err(JwksError::None);
+    }
+    let set = UsableSet { keys };
+    serde_json::to_string(&set).map_err(|error| JwksError::Syntax(error.line(), error.column()))
+}
+
+/// Returns a canonical set as Envoy accepts it, whatever it makes of the keys.
+pub fn acceptable(canonical: &str) -> Result<String, JwksError> {
+    let keys = canonical.strip_suffix("]}");
+    let keys = keys.ok_or(JwksError::Syntax(1, canonical.len()))?;
+    Ok(format!("{keys},{UNUSABLE}]}}"))
+}
+
+fn usable(key: &Key) -> Option<Usable<'_>> {
+    let Key {
+        kty,
+        purpose,
+        alg,
+        kid,
+        crv,
+        n,
+        e,
+        x,
+        y,
+        d: _,
+        k: _,
+    } = key;
+    let verifies = purpose.as_deref().is_none_or(|it| it == "sig");
+    let has_short_name = kid.as_ref().is_none_or(|it| it.len() <= MAX_KID);
+    if !verifies || !has_short_name {
+        return None;
+    }
+    let (alg, kid) = (alg.as_deref(), kid.as_deref());
+    let (crv, n, e) = (crv.as_deref(), n.as_deref(), e.as_deref());
+    let (x, y) = (x.as_deref(), y.as_deref());
+    let bytes = |text: Option<&str>| URL_SAFE_NO_PAD.decode(text?).ok();
+    let is_long = |text, length| bytes(text).is_some_and(|it| it.len() == length);
+    let mut used = Usable {
+        alg,
+        crv: None,
+        e: None,
+        kid,
+        kty,
+        n: None,
+        x: None,
+        y: None,
+    };
+    match (kty.as_str(), crv) {
+        ("RSA", _) => {
+            let is_of = |prefix: &str| alg.is_none_or(|it| it.starts_with(prefix));
+            let modulus = bytes(n)?;
+            let bits = modulus.len() * 8;
+            let is_odd = |bytes: &[u8]| bytes.last().is_some_and(|it| it % 2 == 1);
+            let exponent = bytes(e).filter(|it| it.len() <= 4 && is_odd(it));
+            let is_valid = (2048..=8192).contains(&bits)
+                && is_odd(&modulus)
+                && exponent.is_some()
+                && (is_of("RS") || is_of("PS"));
+            (used.n, used.e) = (n, e);
+            is_valid.then_some(used)
+        }
+        ("EC", Some(curve)) => {
+            let (length, expected) = match curve {
+                "P-256" => (32, "ES256"),
+                "P-384" => (48, "ES384"),
+                "P-521" => (66, "ES512"),
+                _ => return None,
+            };
+            let is_of = alg.is_none_or(|it| it == expected);
+            (used.crv, used.x, used.y) = (crv, x, y);
+            (is_of && is_long(x, length) && is_long(y, length)).then_some(used)
+        }
+        ("OKP", Some("Ed25519")) => {
+            let is_of = alg.is_none_or(|it| it == "EdDSA");
+            (used.crv, used.x) = (crv, x);
+            (is_of && is_long(x, 32)).then_some(used)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(length: usize) -> String {
+        URL_SAFE_NO_PAD.encode(vec![7; length])
+    }
+
+    fn rsa(bytes: usize, more: &str) -> String {
+        let n = encoded(bytes);
+        format!(r#"{{"kty":"RSA","e":"AQAB","n":"{n}"{more}}}"#)
+    }
+
+    #[test]
+    fn set_is_reduced_to_usable_keys() {
+        let (x, short) = (encoded(32), encoded(31));
+        let set = format!(
+            r#"{{"keys": [
+                {{"kty":"OKP","crv":"Ed25519","x":"{x}","x5c":["a"],"kid":"a"}},
+                {{"kty":"OKP","crv":"Ed25519","x":"{short}"}},
+                {{"kty":"OKP","crv":"X25519","x":"{x}"}},
+                {{"kty":"EC","crv":"secp256k1","x":"{x}","y":"{x}"}},
+                {},{},{},{}
+            ], "other": 1}}"#,
+            rsa(128, ""),
+            rsa(256, r#","use":"enc""#),
+            rsa(256, r#","alg":"ES256""#),
+            rsa(256, r#","alg":"RS256","use":"sig""#),
+        );
+        let n = encoded(256);
+        let expected = format!(
+            r#"{{"keys":[{{"crv":"Ed25519","kid":"a","kty":"OKP","x":"{x}"}},{{"alg":"RS256","e":"AQAB","kty":"RSA","n":"{n}"}}]}}"#
+        );
+        assert_eq!(canonical(&set), Ok(expected.clone()));
+        assert_eq!(canonical(&expected), Ok(expected));
+    }
+
+    #[test]
+    fn secret_and_unusable_sets_are_errors() {
+        for (keys, error) in [
+            (String::new(), JwksError::None),
+            (rsa(128, ""), JwksError::None),
+            (rsa(256, r#","d":"AA""#), JwksError::Secret(0)),
+            (
+                r#"{"kty":"oct","k":"c2VjcmV0"}"#.to_owned(),
+                JwksError::Secret(0),
+            ),
+            (r#"{"kty":"oct"}"#.to_owned(), JwksError::Secret(0)),
+            (vec![rsa(256, ""); 65].join(","), JwksError::TooMany(65)),
+            (" ".repeat(MAX_BYTES), JwksError::TooLarge(MAX_BYTES + 11)),
+        ] {
+            let set = format!(r#"{{"keys":[{keys}]}}"#);
+            assert_eq!(canonical(&set), Err(error), "{}", set.len());
+        }
+        for text in ["", "[]", r#"{"keys":{}}"#, r#"{"keys":[{"kty":1}]}"#] {
+            assert!(
+                matches!(canonical(text), Err(JwksError::Syntax(..))),
+                "{text}"
+            );
+        }
+    }
+}
