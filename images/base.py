@@ -10,14 +10,15 @@ import tarfile
 
 from layers import USER, Layer, Tree, digest
 
-# The Debian packages that the programs need, without the dependencies for installing these packages.
-# The last one contains the licence of libgcc-s1.
+# The Debian packages that the programs need, without the dependencies for installing these
+# packages. The last one contains the license of libgcc-s1.
 PACKAGES = ("base-files", "ca-certificates", "libc6", "libgcc-s1", "gcc-[0-9]+-base")
 _KEPT = re.compile(
     r"(lib/[^/]+-linux-gnu[^/]*/[^/]+\.so[^/]*|lib64/.*|lib/ld-linux-[^/]*|usr/lib/os-release|etc/os-release"
     r"|usr/share/doc/[^/]+|usr/share/doc/[^/]+/copyright|usr/share/common-licenses/.*)$"
 )
-# Newer releases have their libraries below usr; programs still expect their loader in /lib or /lib64.
+# Newer releases have their libraries under usr. Programs still expect their loader in /lib or
+# /lib64.
 _LIBRARY = re.compile(r"^usr/(?=lib(64)?/(?!os-release))")
 _ROOTS = re.compile(r"usr/share/ca-certificates/.*\.crt$")
 _FIELDS = ("Package", "Version", "Architecture", "Source", "Maintainer", "Homepage")
@@ -45,7 +46,7 @@ def of_packages(directory, epoch, level):
         fields = _control(path)
         with open(path, "rb") as file:
             packages.append({**fields, "digest": digest(file.read())})
-        # Other small images use the same place, so scanners find the packages.
+        # Other small images use the same path, so scanners find the packages.
         text = "".join(f"{field}: {fields[field]}\n" for field in _FIELDS if field in fields)
         tree.file(f"var/lib/dpkg/status.d/{fields['Package']}", (text + "Status: install ok installed\n").encode())
         _unpack(path, tree, roots)

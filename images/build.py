@@ -20,7 +20,7 @@ from layers import CAP_NET_BIND_SERVICE, USER, Image, Layer, Tree, archive, dige
 HERE = os.path.dirname(os.path.abspath(__file__))
 WORKSPACE = os.path.dirname(HERE)
 SOURCE = "https://projectsesame.io"
-# No registry has these names: name your own when you push the images.
+# No registry has this name. Use the name of your own registry when you push the images.
 REGISTRY = "localhost"
 TITLES = {
     "sesame-agent": "Sesame agent: turns Gateway API objects into the files that Envoy watches",
@@ -111,12 +111,13 @@ class Parts:
 
     def _layer(self, path, program, package, options):
         tree = Tree(options.epoch)
-        # Envoy binds the ports of listeners. The launcher needs the capability in order to pass it on, and the agent because
-        # it holds ports while an Envoy is replaced. The controller binds no port below 1024.
+        # Envoy binds the ports of listeners. The launcher needs the capability to pass it on, and
+        # the agent needs it to hold ports while an Envoy is replaced. The controller does not bind
+        # ports below 1024.
         capability = None if program == "sesame-controller" else CAP_NET_BIND_SERVICE
         tree.file(path, self.programs[program], 0o755, capability)
         if program == "sesame-controller":
-            # Names of the kubectl plugin and of its completion.
+            # Names of the kubectl plugin and of its completion program.
             for name in ("kubectl-sesame", "kubectl_complete-sesame"):
                 tree.link(PROGRAM.format(name), program)
         if program == "sesame-agent":
@@ -138,8 +139,8 @@ class Parts:
         if name == "sesame-controller":
             programs = ["sesame-controller"]
         else:
-            # The agent needs an Envoy because it validates every configuration before it applies it. The two images share
-            # their layers, and differ in their command.
+            # The agent needs an Envoy because it validates every configuration before it applies
+            # it. The two images share their layers and differ only in their command.
             programs = ["envoy", "sesame-agent"]
         config = {
             **self.base.config,

@@ -1,10 +1,12 @@
 #!/bin/sh
-# Builds the images: build.sh OUT ARCH=DIRECTORY..., where each DIRECTORY has sesame-agent, sesame-controller and envoy for
-# that processor. Needs python3, strip, and unless $BASE is set, mmdebstrap and dpkg-deb.
+# Builds the images: build.sh OUT ARCH=DIRECTORY... Each DIRECTORY contains sesame-agent,
+# sesame-controller and envoy for that architecture. Needs python3 and strip. Unless $BASE is set,
+# also needs mmdebstrap and dpkg-deb.
 #
-# $BASE is an image archive or a tar of a root file system to build on. Without it, the base comes from the Debian release
-# $SUITE; the programs must run with its C library. $IMAGE_LEVEL is the compression level, 1 to 9. $PROFILE and
-# $ENVOY_VERSION only describe the programs; an Envoy for this machine's processor reports its own version.
+# $BASE is an image archive or a tar of a root file system to build on. Without it, the base comes
+# from the Debian release $SUITE; the programs must run with its C library. $IMAGE_LEVEL is the
+# compression level, 1 to 9. $PROFILE and $ENVOY_VERSION only describe the programs; an Envoy for
+# this machine's architecture reports its own version.
 set -eu
 export LC_ALL=C TZ=UTC
 umask 022
@@ -17,7 +19,8 @@ suite=${SUITE:-$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# Fetches the Debian packages of the base, with the machine's own mirrors if it has this release: fetch ARCH DIRECTORY
+# Fetches the Debian packages of the base, from this machine's mirrors if its release is the same:
+# fetch ARCH DIRECTORY
 fetch() {
   mkdir -p "$2"
   # shellcheck disable=SC2016 # mmdebstrap sets $1.
@@ -46,7 +49,7 @@ for pair in "$@"; do
   stages="$stages --stage $arch=$stage"
 done
 
-# Builds twice, to find images that depend on anything but their input.
+# Build twice, to detect images that depend on anything other than their input.
 build() {
   # shellcheck disable=SC2086 # One argument each.
   python3 "$here/build.py" --out "$1" $stages --epoch "$SOURCE_DATE_EPOCH" --revision "${SESAME_REVISION:-unknown}" \

@@ -20,7 +20,7 @@ import tempfile
 
 CAPABILITY = "SCHILY.xattr.security.capability"
 NET_BIND_SERVICE = b"\x01\x00\x00\x02\x00\x04\x00\x00" + b"\0" * 12
-# Static emulators of Debian's qemu-user-static, which run programs of another processor.
+# Static emulators from Debian's qemu-user-static, which run programs for another architecture.
 EMULATORS = {"amd64": "qemu-x86_64-static", "arm64": "qemu-aarch64-static"}
 SHELL = re.compile(r"(^|/)(ba|da|z|c|k|fi)?sh$|(^|/)busybox$")
 failures = 0
@@ -208,7 +208,7 @@ def main():
     with open(os.path.join(directory, "digests"), encoding="utf-8") as file:
         for line in file:
             named(line.split()[1])
-    # Separate network and process namespaces, whose processes end with the command.
+    # Use separate network and process namespaces. Their processes exit with the command.
     served = subprocess.run(
         ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", os.path.join(os.path.dirname(__file__), "serve.py"),
          archive_of(directory, "sesame-agent", arch), archive_of(directory, "sesame-envoy", arch), arch],

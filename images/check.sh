@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds images of the programs of tests, inspects them, and runs them without a network, as root.
+# Builds images with the programs in target/debug, inspects them, and runs them without a network.
+# Needs root.
 set -eu
 cd "$(dirname "$0")/.."
 tests/tools.sh cargo cc python3 strip mmdebstrap dpkg-deb runc unshare ip

@@ -39,7 +39,8 @@ class Tree:
         """Adds a file; `capability` is one that the program gets when it is run, if its container has it."""
         entry = self._add(path, mode, 0, tarfile.REGTYPE, content)
         if capability is not None:
-            # Revision 2 of the kernel's format: effective, then permitted and inheritable, twice 32 bits each.
+            # Revision 2 of the kernel's format: the effective flag, then the permitted and
+            # inheritable sets, twice 32 bits each.
             value = struct.pack("<5I", 0x02000001, 1 << capability, 0, 0, 0)
             entry.pax_headers["SCHILY.xattr.security.capability"] = value.decode("ascii")
 

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Builds the programs and the images, in target/images, for `make images`. With --for-tests, the
-# programs are those in target/debug, and the compression is the fastest.
+# Builds the programs and the images, in target/images, for `make images`. With --for-tests, uses
+# the programs in target/debug and the fastest compression.
 #
 # $PROFILE is the Cargo profile: `release`, or `demo` and `dev`, which build faster. $PROGRAMS is a
-# directory with prebuilt programs to use instead, for this machine's processor. $ARCHES are the
-# processors; docs/images.md lists the tools for cross-compilation. build.sh has more variables.
+# directory with prebuilt programs to use instead, for this machine's architecture. $ARCHES lists
+# the architectures; docs/images.md lists the tools for cross-compilation. build.sh has more
+# variables.
 set -eu
 cd "$(dirname "$0")/.."
 native=$(dpkg --print-architecture 2>/dev/null || true)
@@ -26,7 +27,7 @@ build() {
   "$CARGO" build --locked --profile "$PROFILE" --package sesame-agent --package sesame-controller --bins "$@"
 }
 
-# Builds the programs for another processor with Debian's cross toolchain: cross ARCH
+# Builds the programs for another architecture with Debian's cross toolchain: cross ARCH
 cross() {
   case $1 in
     amd64) machine=x86_64 ;;

@@ -13,7 +13,7 @@ import time
 
 from check import Opened, write_bundle
 
-# Seconds within which the route has to be served.
+# Maximum time until the route is served, in seconds.
 DEADLINE = 60
 MANIFESTS = """
 apiVersion: gateway.networking.k8s.io/v1
@@ -110,7 +110,7 @@ def main():
             "/dev/shm": containers.make("shm", 0o1777, 0),
         }
         state = {"/var/lib/sesame": containers.make("kept", 0o700, user), "/manifests": manifests}
-        # The image's root file system has no directory /manifests.
+        # The image's root file system does not have a directory /manifests.
         agent.entries["manifests"] = agent.entries["tmp"]
         try:
             containers.start("envoy", envoy, envoy.config["Cmd"], shared)

@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .map(|message| format!("(\"{0}\", size_of::<{0}>())", message.name()))
         .collect();
     std::fs::write(out.join("sizes.rs"), format!("&[{}]", sizes.join(",")))?;
-    // Field numbers in a module per message, for manual encoding.
+    // Field numbers for manual encoding, in one module per message.
     let numbers = messages.map(|message| {
         let constant = |(name, number): (&str, i32)| {
             format!("pub(crate) const {}: u32 = {number};", name.to_uppercase())

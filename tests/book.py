@@ -11,7 +11,7 @@ import shutil
 import sys
 
 LINK = re.compile(r'(<(?:a|img)\b[^>]*?\b(?:href|src)=")([^"]+)(")')
-# References that a browser loads by itself.
+# References that a browser loads automatically.
 FETCHED = re.compile(r'<(?:script|img|link|iframe|source)\b[^>]*?\b(?:src|href)="((?:https?:)?//[^"]+)"')
 
 
@@ -46,7 +46,7 @@ def main():
                     if not os.path.exists(path):
                         bad.append(f"{below}: {match[2]} leads nowhere")
                     return match[0]
-                # The link is relative to the page's place in docs/.
+                # The link is relative to the page's directory in docs/.
                 meant = os.path.normpath(os.path.join("docs", os.path.dirname(below), target))
                 found = source(meant)
                 if found is None or meant.startswith(".."):

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the documentation as a site, in target/book.
+# Builds the documentation as a website, in target/book.
 set -eu
 cd "$(dirname "$0")/.."
 tests/tools.sh cargo cc python3

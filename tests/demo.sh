@@ -1,7 +1,7 @@
 #!/bin/sh
-# demo.sh serve FLAG...: builds and runs the demo. It builds few crates, without optimisation, so that
-# the demo starts soon. demo.sh check: checks that this compiles, and runs the demo of the tests,
-# which is built anyway. A separate network namespace keeps the demo's ports free.
+# demo.sh serve FLAG...: builds and runs the demo. It builds few crates, without optimization, so
+# that the demo starts quickly. demo.sh check: checks that this compiles, and runs the demo in
+# target/debug, which tests need anyway. A separate network namespace keeps the demo's ports free.
 set -eu
 cd "$(dirname "$0")/.."
 : "${CARGO:=cargo}"

@@ -1,8 +1,8 @@
 #!/bin/sh
-# hosts.sh SCENARIO...: runs gateway hosts with a real systemd, or some scenarios of them, as root.
+# hosts.sh SCENARIO...: runs all or some scenarios of gateway hosts with a real systemd, as root.
 set -eu
 cd "$(dirname "$0")/.."
-# openssl signs the bundles; cc compiles the library that shifts an agent's clock.
+# openssl signs the bundles. cc compiles the library that shifts an agent's clock.
 tests/tools.sh cargo cc go mmdebstrap systemd-nspawn nsenter unshare ip openssl dpkg-deb dpkg-shlibdeps strip lintian envoy
 tests/tools/get.sh envoy kube definitions
 "${CARGO:-cargo}" build --locked --workspace --bins

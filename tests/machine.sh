@@ -1,8 +1,8 @@
 #!/bin/sh
 # Runs a command, such as `make unit`, after checking that this machine has everything that tests
-# need: inotify instances, file descriptors, user namespaces, ports, memory and disk. Raises limits
-# where possible, for this run or, as root, in the kernel. If anything is missing, prints it with
-# its remedy and exits with 1.
+# need. Checks inotify instances, file descriptors, user namespaces, ports, memory and disk. Raises
+# limits where possible, for this run or, as root, in the kernel. If anything is missing, prints it
+# with its remedy and exits with 1.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 missing=0
@@ -17,10 +17,10 @@ number() {
 }
 
 cpus=$(nproc)
-# Most tests are mostly idle: three per CPU keep all CPUs busy.
+# Tests are mostly idle, so three per CPU keep all CPUs busy.
 threads=$((3 * cpus))
 
-# An agent and its Envoys use up to 128 inotify instances; `tests/src/turns.rs` limits the number of
+# An agent and its Envoys use up to 128 inotify instances. `tests/src/turns.rs` limits the number of
 # concurrent agents accordingly.
 limit=/proc/sys/fs/inotify/max_user_instances
 wanted=$((128 * (threads + 2)))

@@ -1,14 +1,14 @@
 #!/bin/sh
 # Tests images, the archive for sites without a network, nodes (some scenarios) and hosts, if this
-# machine has the tools and may make machines. nodes-and-hosts.sh --tools prints the names of the
+# machine has the tools and can run machines. nodes-and-hosts.sh --tools prints the names of the
 # tools.
 set -eu
 cd "$(dirname "$0")/.."
 tools='buildah cni containerd ctr curl dpkg-deb dpkg-shlibdeps ip lintian mmdebstrap nft nsenter openssl python3 runc setpriv
   strip systemd-nspawn unshare'
-# Each way to run Sesame once: without the Gateway API, a managed fleet, your own DaemonSet; then
-# their roll-outs. The hosts of test-hosts join a cluster, or have no network. The other scenarios
-# would double the time.
+# Run each way to deploy Sesame once: without the Gateway API, as a managed fleet, and with your own
+# DaemonSet. Then run their rollouts. The hosts of test-hosts join a cluster, or have no network.
+# All other scenarios would double the time.
 nodes='without-gateway-api managed-fleet own-daemonset columns agent envoy'
 if [ "${1:-}" = --tools ]; then
   # shellcheck disable=SC2086 # One line.

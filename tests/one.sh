@@ -1,8 +1,8 @@
 #!/bin/sh
 # one.sh NAME COMMAND…: builds the programs and the tests with this name, and runs the tests with a
-# command such as `cargo nextest run`. NAME is a test, a file of tests, optionally followed by `::`
-# and a test, an area (a directory of tests/tests), or a golden case. The programs are always up to
-# date with their sources.
+# command such as `cargo nextest run`. NAME is a test, a golden case, or an area (a directory of
+# tests/tests). It can also be a test file, optionally followed by `::` and a test. The programs are
+# always up to date with their sources.
 set -eu
 cd "$(dirname "$0")/.."
 name=$1

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Collects what a release publishes, with checksums, in target/release-files, and its notes; after
-# `make airgap`.
+# Collects the files that a release publishes, with checksums, and its notes, in
+# target/release-files. Run `make airgap` first.
 set -eu
 cd "$(dirname "$0")/../target"
 rm -rf release-files

@@ -15,7 +15,7 @@ import sys
 TOP = pathlib.Path(__file__).resolve().parent.parent
 CHANGELOG = TOP / "CHANGELOG.md"
 SEMVER = re.compile(r"(\d+)\.(\d+)\.(\d+)")
-# Conformance reports name the tested version, and the page about upgrades names a later one.
+# Conformance reports contain the tested version, and the page about upgrades contains a later one.
 PLACES = ["Cargo.toml", "README.md", "controller/deploy", "docs", ":!docs/conformance", ":!docs/upgrades.md", ":!*.png"]
 # One of our versions, in Cargo.toml, the chart, or the names of images and archives.
 MENTION = re.compile(

@@ -1,6 +1,6 @@
 #!/bin/sh
-# reproduce.sh DIRECTORY COMMAND...: runs a command that fills a new directory, twice, and fails if
-# the files differ. An argument `{}` of the command stands for the directory.
+# reproduce.sh DIRECTORY COMMAND...: runs a command twice, each time with a new directory to fill,
+# and fails if the files differ. The argument `{}` of the command stands for the directory.
 set -eu
 directory=$1
 shift

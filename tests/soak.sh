@@ -1,7 +1,7 @@
 #!/bin/sh
-# soak.sh COMMAND...: runs the tests under load in their long form, with a command such as `cargo
+# soak.sh COMMAND...: runs the long form of the tests under load, with a command such as `cargo
 # nextest run`, and prints a table of their figures. .config/nextest.toml lists the tests. `make
-# test` repeats each less often.
+# test` runs fewer repetitions.
 set -eu
 cd "$(dirname "$0")/.."
 SESAME_FIGURES=$PWD/target/soak.md

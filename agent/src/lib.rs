@@ -1,9 +1,9 @@
 //! Turns snapshots into the files that Envoy watches, and supervises that Envoy.
 //!
-//! The agent is a program; this library holds its parts, so that tests can use them. It reads
-//! configuration from a source, such as a directory of manifests or a cluster, and renders it.
+//! The agent is a program; this library contains its parts, so that tests can use them. The agent
+//! reads configuration from a source, such as a manifest directory or a cluster, and renders it.
 //! Then it brings Envoy's files from one accepted state to the next in a transaction. It never
-//! leaves a file on disk that Envoy rejects, nor removes all listeners unless that is intended.
+//! leaves a file on disk that Envoy rejects, or removes all listeners unless that is intended.
 //!
 //! ```
 //! use envoy_types::pb::envoy::config::listener::v3::Listener;
@@ -18,7 +18,7 @@
 //! # let directory = directory.path();
 //! let layout = XdsLayout::new(directory.join("xds"));
 //! let log = EnvoyLog::new(directory.join("envoy.log"));
-//! // `None`: no Envoy runs, so the files are written in order, but nothing confirms them.
+//! // `None`: no Envoy is running, so the files are written in order but never acknowledged.
 //! let (mut applier, _) = Applier::open(layout.clone(), log, None).await?;
 //!
 //! let name = "tcp/127.0.0.1/80".to_owned();
@@ -36,17 +36,16 @@
 //! # }
 //! ```
 //!
-//! The flow is `source` (snapshots) → the crate `sesame-render` (pure: snapshot to Envoy resources)
+//! The flow is `source` (snapshots) → the `sesame-render` crate (pure: snapshot to Envoy resources)
 //! → `apply` (files, order, last accepted state) → `envoy` (process, admin socket). `quarantine`
-//! finds the parts that Envoy refuses, and `publish` is the loop that publishes the rest.
+//! finds the parts that Envoy rejects, and `publish` is the loop that publishes the rest.
 //!
 //! `run` ties them together, `doctor` and `collect` inspect a host, and `cli` is the command line.
 //! Imports go one way: `host` ← `xds` ← `envoy` ← `apply` ← `quarantine` ← `publish` ← `run` ←
 //! `doctor` ← `collect` ← `cli`; `source` imports only `host`.
 //!
-//! `seal` protects private keys on disk from readers of the disk alone. `reporter` writes the state
-//! of `run` on this host to a cluster. `join` is separate: it makes this machine a host of a
-//! cluster.
+//! `seal` protects private keys against access to the disk alone. `reporter` writes the state of
+//! `run` on this host to a cluster. `join` is separate: it makes this machine a host of a cluster.
 
 pub mod access_log;
 pub mod apply;

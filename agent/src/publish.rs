@@ -1,18 +1,17 @@
-//! The publishing loop: brings one Envoy to a target by transactions, and asks the quarantine about
-//! the parts that Envoy refuses.
+//! The publishing loop: brings one Envoy to a target with transactions, and consults the quarantine
+//! about the parts that Envoy rejects.
 //!
-//! It writes no files (`apply` does), and does not decide which parts to leave out (`quarantine`
-//! does).
+//! Writes no files (`apply` does), and does not decide which parts to exclude (`quarantine` does).
 
 use crate::apply::{Applier, ApplyError, ApplyReport, Desired, Outcome};
 use crate::envoy::Admin;
 use crate::quarantine::{Advice, Configuration, Quarantine, Reduced, let_down_by_host};
 use crate::xds::XdsKind;
 
-/// Most attempts of one publication, each with fewer parts.
+/// Maximum number of attempts per publication, each with fewer parts.
 const MAX_ROUNDS: usize = 12;
 
-/// Outcome of a publication. Unless the target is accepted, the configuration accepted last stays
+/// Outcome of a publication. Unless the target is accepted, the last accepted configuration remains
 /// in service.
 #[derive(Debug)]
 pub enum Published {
@@ -20,27 +19,27 @@ pub enum Published {
     Accepted {
         /// Report of the transaction.
         report: ApplyReport,
-        /// Configuration that it serves instead of the target, if parts were left out.
+        /// Configuration that Envoy serves instead of the target, if parts were excluded.
         reduced: Option<Box<Reduced>>,
     },
-    /// Envoy refuses the target, and no part was found to leave out. Retry when something changes.
+    /// Envoy rejects the target, and no part was found to exclude. Retry when something changes.
     Refused {
         /// Envoy's messages.
         envoy_words: Vec<String>,
     },
-    /// The search for refused parts is not complete; the next attempt continues it.
+    /// The search for rejected parts is incomplete; the next attempt continues it.
     Searching {
         /// Envoy's messages.
         envoy_words: Vec<String>,
     },
-    /// Envoy could not be asked; the target must be retried.
+    /// Envoy could not be queried; the target must be retried.
     NotYet {
-        /// Reason why it could not.
+        /// Why Envoy could not be queried.
         reason: String,
     },
 }
 
-/// Brings Envoy to the target, reduced if necessary. A search for refused parts ends early once
+/// Brings Envoy to the target, reduced if necessary. The search for rejected parts stops early once
 /// `newer` returns true, because there is a newer target.
 pub async fn publish(
     quarantine: &mut Quarantine,
@@ -67,9 +66,9 @@ pub async fn publish(
     Ok(Published::Refused { envoy_words })
 }
 
-/// Runs one transaction, and asks for advice if Envoy refuses it. `words` holds the messages of the
-/// last refusal. Returns the outcome of the publication; `None` if it must be retried with fewer
-/// parts.
+/// Runs one transaction, and asks for advice if Envoy rejects it. `words` contains the messages of
+/// the last rejection. Returns the outcome of the publication, or `None` if it must be retried with
+/// fewer parts.
 async fn attempt(
     quarantine: &mut Quarantine,
     applier: &mut Applier,
@@ -86,8 +85,8 @@ async fn attempt(
     let desired = Desired {
         rendered,
         serials: encoded.serials(),
-        // The last listeners may go if the source wants none, which was held until it was sure to
-        // be intended, or if Envoy could not open any of them. Refusals alone never remove them.
+        // The last listeners may be removed if the source intentionally wants none, or if Envoy
+        // could not open any of them. Rejections alone never remove them.
         may_empty: target.encoded.counts().listeners == 0
             || quarantine.leaves_none(&applier.on_disk().content.listeners),
     };
@@ -132,7 +131,7 @@ async fn attempt(
     Ok(Some(Published::NotYet { reason }))
 }
 
-/// Returns the outcome of a publication that Envoy refused; `None` if it must be retried.
+/// Returns the outcome of a publication that Envoy rejected, or `None` if it must be retried.
 fn end(advice: Advice, words: &mut Vec<String>) -> Option<Published> {
     let mut envoy_words = || std::mem::take(words);
     match advice {
@@ -146,8 +145,8 @@ fn end(advice: Advice, words: &mut Vec<String>) -> Option<Published> {
     }
 }
 
-/// Returns the keys that Envoy took without serving their certificates, which it also reports for
-/// bad pairs.
+/// Returns the keys that Envoy accepted without serving their certificates. Envoy also reports bad
+/// pairs as accepted.
 fn unproven_keys(report: &ApplyReport) -> Vec<String> {
     let keys = report.unverified.iter();
     keys.filter(|subscription| subscription.kind == XdsKind::Secret)

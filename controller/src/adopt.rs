@@ -1,8 +1,8 @@
-//! Shows the changes that adopting a Gateway's existing fleet would make, and agrees to them. Runs
-//! with the rights of the caller.
+//! Shows the changes that adopting a Gateway's existing fleet would make, and records the user's
+//! consent. Runs with the caller's permissions.
 //!
-//! The controller itself publishes the intended objects. This module reads the existing ones, and
-//! writes only the annotation that agrees: on the Gateway, or on the GatewayClass of Gateways that
+//! The controller itself publishes the intended objects. This module reads the existing objects,
+//! and writes only the consent annotation: on the Gateway, or on the GatewayClass if its Gateways
 //! are served together.
 
 use std::fmt;
@@ -19,20 +19,20 @@ use sesame_gateway_api::world::Kind;
 use sesame_published::names::{ADOPT_ANNOTATION, adoption_name};
 
 const GATEWAY_VERSION: &str = "gateway.networking.k8s.io/v1";
-/// Condition of a Gateway whose fleet is not as it should be.
+/// Condition of a Gateway whose fleet differs from the intended one.
 const FLEET_CONDITION: &str = "projectsesame.io/Fleet";
-/// Field manager of the annotation.
+/// Field manager of the consent annotation.
 const MANAGER: &str = "sesame-controller-fleet";
 
 /// Reason for a failed comparison.
 #[derive(Debug, Error)]
 pub(crate) enum AdoptError {
-    /// Something cannot be read or written.
+    /// An object cannot be read or written.
     #[error("{what}: {source}")]
     Cluster {
         /// The object.
         what: String,
-        /// The API server's answer.
+        /// The error returned by the API server.
         source: Box<kube::Error>,
     },
     #[error(
@@ -44,7 +44,7 @@ pub(crate) enum AdoptError {
     Preview {
         /// The ConfigMap.
         what: String,
-        /// The fault.
+        /// The error.
         why: String,
     },
     #[error("there is nothing to adopt for Gateway {0}")]
@@ -56,11 +56,11 @@ pub(crate) enum AdoptError {
     Stale(String),
 }
 
-/// Object that has a fleet.
+/// Object that owns a fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FleetOwner {
     Gateway(NamespacedName),
-    /// GatewayClass whose Gateways are served together.
+    /// GatewayClass whose Gateways share a fleet.
     Class(String),
 }
 
@@ -74,7 +74,7 @@ impl fmt::Display for FleetOwner {
 }
 
 impl FleetOwner {
-    /// Returns the API of its kind, and its name there.
+    /// Returns the API for the owner's kind, and the owner's name.
     fn api(&self, client: &Client) -> (Api<Received>, &str) {
         let resource = |kind| api_resource(kind, GATEWAY_VERSION);
         let client = client.clone();
@@ -87,7 +87,7 @@ impl FleetOwner {
         }
     }
 
-    /// Reads it, or returns `None` if it does not exist.
+    /// Reads the owner; returns `None` if it does not exist.
     async fn read(self, client: &Client) -> Result<Option<(Self, Received)>, AdoptError> {
         let (api, name) = self.api(client);
         let read = api.get_opt(name).await;
@@ -96,33 +96,35 @@ impl FleetOwner {
     }
 }
 
-/// The fleet of a Gateway, according to the controller and the cluster.
+/// State of a Gateway's fleet, according to the controller and the cluster.
 pub(crate) enum FleetLook {
-    /// There is nothing to adopt. Holds the controller's reason if the fleet is incomplete.
+    /// There is nothing to adopt. Contains the controller's explanation if the fleet is incomplete.
     Settled(Option<String>),
-    /// Some of its objects exist already.
+    /// Some of the fleet's objects already exist.
     There(FleetComparison),
 }
 
-/// An existing fleet, compared with the one that the controller would write.
+/// Comparison of an existing fleet with the fleet that the controller would write.
 pub(crate) struct FleetComparison {
     pub(crate) objects: Vec<ObjectFate>,
-    /// Agreement with the whole adoption, or `None` if an object has another owner.
+    /// Value of the consent annotation for the whole adoption; `None` if an object has another
+    /// owner.
     pub(crate) consent: Option<String>,
-    /// True if the controller has seen the same.
+    /// True if the controller compared the same objects.
     pub(crate) is_current: bool,
 }
 
 impl FleetComparison {
-    /// Returns true if the adoption recreates Pods.
+    /// Returns true if the adoption would recreate Pods.
     pub(crate) fn restarts_pods(&self) -> bool {
         let mut fates = self.objects.iter().map(|object| &object.fate);
         fates.any(Fate::restarts_pods)
     }
 }
 
-/// Compares the existing fleet of a Gateway, or of the Gateways published under its name, with the
-/// controller's intended one. The controller runs in `namespace`. Also returns the fleet's owner.
+/// Compares the existing fleet of a Gateway, or of the Gateways published under this name, with the
+/// fleet that the controller intends. The controller runs in `namespace`. Also returns the fleet's
+/// owner.
 pub(crate) async fn look(
     client: &Client,
     namespace: &str,
@@ -165,7 +167,7 @@ pub(crate) async fn look(
     Ok((owner, found))
 }
 
-/// Records the agreement if [`look`] still shows the same changes. Returns the annotated object.
+/// Records the consent if [`look`] still shows the same changes. Returns the annotated object.
 pub(crate) async fn agree(
     client: &Client,
     namespace: &str,
@@ -193,7 +195,7 @@ pub(crate) async fn agree(
     Ok(owner)
 }
 
-/// Returns the reason why the fleet of a class is incomplete, from the conditions of its Gateways.
+/// Returns why the fleet of a class is incomplete, according to the conditions of its Gateways.
 async fn incomplete_of_class(client: &Client, class: &str) -> Result<Option<String>, AdoptError> {
     let resource = api_resource(Kind::Gateway, GATEWAY_VERSION);
     let gateways: Api<Received> = Api::all_with(client.clone(), &resource);
@@ -204,7 +206,7 @@ async fn incomplete_of_class(client: &Client, class: &str) -> Result<Option<Stri
     Ok(members.find_map(|gateway| incomplete(gateway.value())))
 }
 
-/// Returns the controller's reason why the fleet is incomplete, or `None` if it reports none.
+/// Returns why the fleet is incomplete, or `None` if the controller does not report it as such.
 fn incomplete(gateway: &Value) -> Option<String> {
     let conditions = gateway["status"]["conditions"].as_array()?;
     let of_fleet = |condition: &&Value| condition["type"] == FLEET_CONDITION;

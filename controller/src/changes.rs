@@ -1,8 +1,8 @@
-//! Changes on their way from the watches to the cluster, and their spans. Without a collector
-//! nothing is recorded.
+//! Tracks changes from the watches to their publication, and exports their spans. Records nothing
+//! without a collector.
 //!
-//! A change that is overtaken by the next one before it is written becomes part of that one. Must
-//! never delay anything. The number of Gateways bounds the memory.
+//! If a newer change arrives before a change is written, both are merged. Tracking must never delay
+//! a publication. Memory is bounded by the number of Gateways.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::ObjectKey;
 use sesame_spans::{ChangeTrace, CollectorError, CollectorSettings, Reporting, Spans, TraceId};
 
-/// Maximum number of objects that the trace of one change names.
+/// Maximum number of objects listed in the trace of one change.
 const MAX_NAMED: usize = 32;
 
 /// Objects that have changed since the last resolution.
@@ -22,12 +22,12 @@ const MAX_NAMED: usize = 32;
 pub(crate) struct SeenObjects {
     /// Objects, each with the arrival time of its first change.
     named: Vec<(ObjectKey, SystemTime)>,
-    /// Number of all changes.
+    /// Number of changes, including unlisted objects.
     count: usize,
 }
 
 impl SeenObjects {
-    /// Records a change of an object.
+    /// Records a change to an object.
     pub(crate) fn note(&mut self, object: ObjectKey, seen: SystemTime) {
         self.count += 1;
         if self.named.len() < MAX_NAMED && !self.named.iter().any(|(named, _)| *named == object) {
@@ -45,12 +45,12 @@ impl SeenObjects {
     }
 }
 
-/// Change of a Gateway that was resolved but not written yet.
+/// Change to a Gateway that was resolved but not written yet.
 #[derive(Clone, Debug)]
 pub(crate) struct ResolvedChange {
     revision: String,
     seen: SeenObjects,
-    /// Beginning and end of the resolution.
+    /// Start and end of the resolution.
     resolved: (SystemTime, SystemTime),
 }
 
@@ -74,15 +74,15 @@ struct ChangeLog {
 
 #[derive(Default)]
 struct KnownChanges {
-    /// Revision of each Gateway after the last resolution; `None` before the first, which does not
-    /// count as a change.
+    /// Revision of each Gateway after the last resolution. `None` before the first resolution,
+    /// which is not a change.
     revisions: Option<BTreeMap<NamespacedName, String>>,
     waiting: BTreeMap<NamespacedName, ResolvedChange>,
 }
 
 impl Changes {
-    /// Records the changes of this replica if there is a collector. Fails if its settings are
-    /// unusable.
+    /// Records the changes of this replica if a collector is configured. Returns an error if the
+    /// collector settings are unusable.
     pub(crate) fn follow(
         collector: Option<CollectorSettings>,
         replica: &str,
@@ -107,8 +107,8 @@ impl Changes {
         self.0.is_some()
     }
 
-    /// Records a resolution that began at `start` and has ended now, with the new revisions of all
-    /// Gateways. Call it before the publisher learns of the revisions.
+    /// Records a resolution that began at `start` and has just ended, with the new revisions of all
+    /// Gateways. Call it before passing the revisions to the publisher.
     pub(crate) fn resolved(
         &self,
         seen: &mut SeenObjects,
@@ -139,7 +139,7 @@ impl Changes {
         }
     }
 
-    /// Takes the changes to these revisions, in order to write them.
+    /// Removes and returns the changes that led to these revisions, before they are written.
     pub(crate) fn take(
         &self,
         revisions: impl FnOnce() -> BTreeMap<NamespacedName, String>,
@@ -157,7 +157,7 @@ impl Changes {
         taken
     }
 
-    /// Returns a change whose write failed; it is retried.
+    /// Puts back a change whose write failed and will be retried.
     pub(crate) fn give_back(&self, gateway: &NamespacedName, change: ResolvedChange) {
         if let Some(log) = &self.0 {
             let mut known = log.known();
@@ -173,7 +173,7 @@ impl Changes {
         }
     }
 
-    /// Sends the spans of a change that took these steps, the last of which wrote its manifest.
+    /// Sends the spans of a change that was published in these steps, ending with the manifest.
     /// `version` is the resulting version of the manifest in the API server.
     pub(crate) fn published(
         &self,
@@ -228,7 +228,7 @@ impl ChangeLog {
 }
 
 impl KnownChanges {
-    /// Merges a change into the one that it overtakes.
+    /// Merges a change into an earlier change that was not written yet.
     fn add(&mut self, gateway: &NamespacedName, later: ResolvedChange) {
         let before = self.waiting.remove(gateway);
         let change = match before {
@@ -265,7 +265,7 @@ mod tests {
         changes.resolved(&mut seen, SystemTime::UNIX_EPOCH, &at(revision));
     }
 
-    /// Returns the names of the objects of the change to a revision, and the number of changes.
+    /// Returns the names of the objects changed for a revision, and the number of changes.
     fn taken(changes: &Changes, revision: &str) -> Option<(Vec<String>, usize)> {
         let change = changes.take(|| at(revision)).remove(&edge())?;
         let names = change.seen.named.iter();

@@ -1,7 +1,7 @@
-//! Connects to the API server, and notices when its address or credentials have changed.
+//! Connects to the API server, and detects changes to its address or credentials.
 //!
-//! A client rereads a token file by itself, but keeps the authorities and the kubeconfig that it
-//! started with. No part of either is ever printed.
+//! A client rereads a token file on its own, but keeps the CA certificates and kubeconfig that it
+//! started with. Never print any part of these files.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
@@ -17,17 +17,17 @@ use sesame_files::open::{self, Rule};
 use sesame_published::kubeconfig;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout for an answer, or for the next part of it. Watches end sooner.
+/// Timeout for a response, or for its next part. Watches end sooner.
 const READ_TIMEOUT: Duration = Duration::from_secs(55);
 
-/// Polling interval of the files. Rotated credentials stay valid for much longer.
+/// Polling interval of the files. Rotated credentials remain valid for much longer.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Largest kubeconfig that is read.
+/// Maximum size of a kubeconfig in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// Largest step back of the clock that is harmless: tokens are reread each minute, and are valid
-/// for much longer.
+/// Maximum backward clock adjustment that is harmless: tokens are reread every minute and remain
+/// valid for much longer.
 const SET_BACK: Duration = Duration::from_secs(60);
 
 /// A client, and the source of its settings.
@@ -38,7 +38,8 @@ pub(crate) struct ClusterConnection {
 }
 
 impl ClusterConnection {
-    /// Connects with the given kubeconfig, or else with the usual ones or the Pod's account.
+    /// Connects with the given kubeconfig, or else with the default kubeconfigs or the Pod's
+    /// ServiceAccount.
     pub(crate) async fn open(kubeconfig: Option<PathBuf>) -> Result<Self> {
         let ConnectionSettings {
             mut config,
@@ -59,9 +60,9 @@ impl ClusterConnection {
         })
     }
 
-    /// Waits until the files have changed and are usable, or until the wall clock was set back: the
-    /// client uses that clock to decide when to reread a token file, and would use the token for
-    /// too long.
+    /// Waits until the files have changed and are usable, or until the wall clock was set back. The
+    /// client uses that clock to decide when to reread a token file, and would keep using an old
+    /// token for too long.
     pub(crate) async fn outdated(&self) {
         loop {
             let (wall, steady) = (SystemTime::now(), Instant::now());
@@ -79,7 +80,7 @@ impl ClusterConnection {
     }
 }
 
-/// Returns the settings for a single connection, for a command.
+/// Returns the configuration for the client of a command.
 pub(crate) async fn config(kubeconfig: Option<&Path>) -> Result<Config> {
     let ConnectionSettings {
         mut config,
@@ -91,7 +92,7 @@ pub(crate) async fn config(kubeconfig: Option<&Path>) -> Result<Config> {
     Ok(config)
 }
 
-/// Returns the settings for a user's command, from a context of a kubeconfig.
+/// Returns the client configuration for a user's command, from a context of a kubeconfig.
 pub(crate) async fn config_of_user(
     kubeconfig: Option<&Path>,
     context: Option<&str>,
@@ -119,7 +120,7 @@ pub(crate) async fn config_of_user(
     Ok(config)
 }
 
-/// Waits for an answer of the API server. A timeout is an error like any other.
+/// Waits for a response of the API server. A timeout is returned as an error.
 pub(crate) async fn answer<T>(
     limit: Duration,
     request: impl Future<Output = kube::Result<T>>,
@@ -134,15 +135,15 @@ pub(crate) async fn answer<T>(
         .unwrap_or_else(late)
 }
 
-/// Returns true if the wall clock advanced by much less than the time that has `passed`.
+/// Returns true if the wall clock advanced by much less than `passed`.
 fn is_set_back(before: SystemTime, now: SystemTime, passed: Duration) -> bool {
     now + SET_BACK < before + passed
 }
 
-/// Settings to connect with.
+/// Connection settings.
 struct ConnectionSettings {
     config: Config,
-    /// Digest of the settings, to detect changes.
+    /// Digest of the settings, for detecting changes.
     fingerprint: u64,
     warnings: Vec<String>,
 }

@@ -1,8 +1,9 @@
-//! Protects a GatewayClass while a Gateway uses it. With the API's finalizer, a deleted class stays
-//! until its last Gateway is deleted, so that no slip withdraws all Gateways of a class at once.
+//! Protects a GatewayClass while a Gateway uses it. With the finalizer, a deleted class remains
+//! until its last Gateway is deleted. So a mistake cannot withdraw all Gateways of a class
+//! together.
 //!
-//! Only the leader adds and removes the finalizer, only on classes that name this controller, and
-//! only when all classes and Gateways are known. Nothing else of a class is ever written here.
+//! Only the leader adds and removes the finalizer, only on classes of this controller, and only
+//! once all classes and Gateways are known. This module never writes any other field of a class.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,25 +22,25 @@ use crate::watch::{ObjectWatch, Received, WatchEvent, api_resource, watch_config
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 
-/// Finalizer that the Gateway API defines for this.
+/// Finalizer that the Gateway API defines for this purpose.
 const FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k8s.io";
 const API_VERSION: &str = "gateway.networking.k8s.io/v1";
 const FIELD_MANAGER: &str = "sesame-controller";
 /// Timeout of a write.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause before a failed write or an ended watch is retried.
+/// Pause before retrying a failed write or an ended watch.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Everything the task owns.
+/// State owned by the task.
 pub(crate) struct Finalizer {
     pub(crate) replica: Replica,
 }
 
-/// Fields of a GatewayClass or a Gateway that matter here.
+/// Relevant fields of a GatewayClass or Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ClassOrGateway {
     version: String,
-    /// Controller of a class, or class of a Gateway.
+    /// Controller of the class, or class of the Gateway.
     names: String,
     finalizers: Vec<String>,
     deleted: bool,
@@ -53,7 +54,7 @@ struct ClassUsage {
 }
 
 impl Finalizer {
-    /// Runs until the senders of its channels are dropped.
+    /// Runs until the senders of the task's channels are dropped.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
@@ -114,7 +115,7 @@ impl Finalizer {
         })
     }
 
-    /// Replaces the finalizers of a class unless it was changed concurrently, and returns the
+    /// Replaces the finalizers of a class, unless the class was changed concurrently. Returns the
     /// stored class.
     async fn write(
         &self,
@@ -174,14 +175,14 @@ impl ClassUsage {
         let number = |object: &ClassOrGateway| object.version.parse::<u64>().unwrap_or(0);
         let key = (kind, name);
         let known = self.known.get(&key);
-        // The answer to a write may overtake the watch.
+        // The response to a write may arrive before the watch event.
         if known.is_none_or(|known| number(known) <= number(&new)) {
             self.known.insert(key, new);
         }
     }
 
-    /// Returns the new finalizers of each class that needs a change. Foreign finalizers stay, in
-    /// their order.
+    /// Returns the new finalizers of each class that needs a change. Other finalizers are kept in
+    /// order.
     fn plan(&self, controller_name: &str) -> Vec<(NamespacedName, Vec<String>)> {
         let of = |kind| self.known.iter().filter(move |((of, _), _)| *of == kind);
         let used: BTreeSet<&String> = of(Kind::Gateway).map(|(_, g)| &g.names).collect();

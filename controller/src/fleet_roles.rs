@@ -1,8 +1,8 @@
-//! Writes the rules of Roles with keys: each allows the keys of a fleet's Gateways, or of the Gateways that it names, and no
-//! other Secret.
+//! Writes the rules of the Roles that grant access to keys. Each Role grants the keys of a fleet's
+//! Gateways, or of the Gateways in its annotation, and no other Secret.
 //!
-//! The manifests of the agents and `sesame-controller hosts token` create these Roles, without rules. Their labels and
-//! annotations name the fleet or the Gateways.
+//! Agent manifests and `sesame-controller hosts token` create these Roles without rules. The labels
+//! or annotations of a Role contain the fleet or the Gateways.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,20 +21,20 @@ use sesame_published::host_access::{
 };
 use sesame_published::names::FLEET_LABEL;
 
-/// Polling interval of the Roles. A new Role has no rules, and until then its hosts cannot read
-/// their keys.
+/// Polling interval of the Roles. A new Role has no rules, so its hosts cannot read their keys
+/// before the next poll.
 const LOOK: Duration = Duration::from_secs(5);
-/// Maximum number of Gateways that one Role may name, as in a join token.
+/// Maximum number of Gateways in the annotation of a Role, as in a join token.
 const MAX_GATEWAYS: usize = 256;
 
-/// Everything that the task owns.
+/// State owned by the task.
 pub(crate) struct FleetRoles {
     pub(crate) replica: Replica,
     pub(crate) desired: watch::Receiver<Option<Arc<DesiredPublications>>>,
 }
 
 impl FleetRoles {
-    /// Runs until the senders of its channels are dropped.
+    /// Runs until the senders of the task's channels are dropped.
     pub(crate) async fn run(mut self) {
         let mut before = Fleets::default();
         let mut told: Option<String> = None;
@@ -62,7 +62,7 @@ impl FleetRoles {
         }
     }
 
-    /// Waits until there is something to do. Returns false at the end.
+    /// Waits until there is something to do. Returns false if the senders were dropped.
     async fn changed(&mut self, before: &Fleets) -> bool {
         let look = tokio::time::sleep(LOOK);
         tokio::pin!(look);
@@ -72,7 +72,7 @@ impl FleetRoles {
                     if changed.is_err() {
                         return false;
                     }
-                    // Most changes are about routes and endpoints.
+                    // Most changes concern routes and endpoints.
                     let desired = self.desired.borrow_and_update().clone();
                     if desired.is_some_and(|desired| fleets(&desired) != *before) {
                         self.desired.mark_changed();
@@ -101,7 +101,7 @@ impl FleetRoles {
             role.rules = Some(rules);
             match api.replace(&name, &PostParams::default(), &role).await {
                 Ok(_) => tracing::info!(role = name, "updated a Role with keys"),
-                // It was changed or deleted; the next poll finds its new state.
+                // The Role was changed or deleted; the next poll finds its new state.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                 Err(error) => return Err(error),
             }
@@ -114,7 +114,7 @@ impl FleetRoles {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Fleets {
     of: BTreeMap<String, BTreeSet<NamespacedName>>,
-    /// Gateways that cannot be published now: their keys stay in the roles that have them.
+    /// Gateways that cannot be published now. Roles that already grant their keys keep doing so.
     retained: BTreeSet<String>,
 }
 
@@ -138,7 +138,7 @@ fn fleets(desired: &DesiredPublications) -> Fleets {
 }
 
 impl Fleets {
-    /// Returns the rules of a Role, or `None` if it names neither a fleet nor Gateways.
+    /// Returns the rules of a Role, or `None` if the Role refers to neither a fleet nor Gateways.
     fn rules_of(&self, role: &Role) -> Option<Vec<PolicyRule>> {
         let labels = role.metadata.labels.as_ref()?;
         if labels.get(ACCESS_LABEL)? == ACCESS_FLEET {
@@ -155,7 +155,7 @@ impl Fleets {
         Some(gateway_rules(&gateways))
     }
 
-    /// Returns the rules of a fleet's Role, given its present ones.
+    /// Returns the rules of a fleet's Role, given its current rules.
     fn rules(&self, fleet: &str, present: &[PolicyRule]) -> Vec<PolicyRule> {
         let mut gateways = self.of.get(fleet).cloned().unwrap_or_default();
         let names = present

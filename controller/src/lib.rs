@@ -1,10 +1,10 @@
-//! Resolves the Gateways of a cluster, and publishes them and their statuses.
+//! Resolves the Gateways of a cluster, publishes them, and reports their status.
 //!
-//! The flow is `watch` (the objects of the cluster) → `engine` (resolves them, on a separate
-//! thread) → `publish` (ConfigMaps and Secrets), `report` (statuses) and `provision` (a Service for
-//! each Gateway). They write only while `lead` holds the Lease. `configuration` provides the
-//! settings. `hosts` and `adopt` are separate: operator commands for hosts outside the cluster and
-//! for existing fleets.
+//! `watch` reads the objects of the cluster, and `engine` resolves them on a separate thread.
+//! `publish` writes ConfigMaps and Secrets, `report` writes statuses, and `provision` writes a
+//! Service for each Gateway. They write only while `lead` holds the Lease. `configuration` provides
+//! the settings. `hosts` and `adopt` are separate operator commands, for hosts outside the cluster
+//! and for existing fleets.
 
 mod adopt;
 mod changes;

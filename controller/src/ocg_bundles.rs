@@ -1,7 +1,6 @@
-//! Writes the CA certificates of Gateways outside the cluster to ConfigMaps, which a mesh reads.
+//! Writes the CA certificates of Gateways outside the cluster to ConfigMaps, for use by a mesh.
 //!
-//! ConfigMaps that a MeshOCGPolicy does not own are never touched, regardless of their names and
-//! labels.
+//! Never modify a ConfigMap that no MeshOCGPolicy owns, regardless of its name and labels.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,23 +18,23 @@ use sesame_gateway_api::api::{NamespacedName, OCG_BUNDLE_LABEL, SESAME_GROUP};
 use sesame_gateway_api::resolve::{OcgBundle, OcgBundles};
 use sesame_gateway_api::world::Kind;
 
-/// Polling interval of the ConfigMaps: one may have been edited, or the right to write granted.
+/// Polling interval, for ConfigMaps that were edited and write permissions that were granted.
 const LOOK: Duration = Duration::from_secs(30);
-/// Timeout for one answer of the API server.
+/// Timeout for one response of the API server.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Annotation with the name of the controller that manages an object. Other controllers leave it
-/// alone.
+/// Annotation with the name of the controller that manages an object. Other controllers ignore the
+/// object.
 const CONTROLLER_ANNOTATION: &str = "projectsesame.io/controller";
 
-/// Everything that the task owns.
+/// State owned by the task.
 pub(crate) struct OcgBundleWriter {
     pub(crate) replica: Replica,
-    /// Contents of ConfigMaps; `None` until they are known, and while the policies are disabled.
+    /// Contents of the ConfigMaps; `None` until they are known, and while the feature is disabled.
     pub(crate) desired: watch::Receiver<Option<Arc<OcgBundles>>>,
 }
 
 impl OcgBundleWriter {
-    /// Runs until the senders of its channels are dropped.
+    /// Runs until the senders of the task's channels are dropped.
     pub(crate) async fn run(mut self) {
         let mut told: Option<String> = None;
         loop {
@@ -58,8 +57,8 @@ impl OcgBundleWriter {
         }
     }
 
-    /// Writes differences, and deletes ConfigMaps without a policy. One failed ConfigMap does not
-    /// stop the others; returns the last error.
+    /// Writes changed ConfigMaps, and deletes ConfigMaps without a policy. Continues after errors,
+    /// and returns the last one.
     async fn write(&self, desired: &OcgBundles) -> kube::Result<()> {
         let mut outcome = Ok(());
         let mut there: BTreeMap<NamespacedName, ConfigMap> = BTreeMap::new();
@@ -98,7 +97,7 @@ impl OcgBundleWriter {
         )
     }
 
-    /// Returns true if a policy owns the ConfigMap, and this controller manages it.
+    /// Returns true if a policy owns the ConfigMap and this controller manages it.
     fn keeps(&self, map: &ConfigMap) -> bool {
         let mut owners = map.owner_references().iter();
         let is_policy = |owner: &OwnerReference| {
@@ -141,7 +140,7 @@ impl OcgBundleWriter {
         }
     }
 
-    /// Creates the ConfigMap, or replaces it if it is ours. A foreign one of the same name stays,
+    /// Creates the ConfigMap, or replaces our own. A foreign ConfigMap with the same name is kept,
     /// and the policy's status reports it.
     async fn put(
         &self,

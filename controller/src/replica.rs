@@ -1,4 +1,4 @@
-//! Shared by all tasks of one replica: handles and names, but no decisions.
+//! Handles and names shared by all tasks of one replica. Contains no logic.
 
 mod failures;
 
@@ -17,35 +17,35 @@ pub(crate) use self::failures::ApiFailures;
 #[derive(Clone)]
 pub(crate) struct Replica {
     pub(crate) client: Client,
-    /// Namespace of everything that is published.
+    /// Namespace of all published objects.
     pub(crate) namespace: String,
-    /// Namespaces that are read.
+    /// Namespaces to watch.
     pub(crate) watched: WatchedNamespaces,
-    /// Controller name in GatewayClasses of this controller.
+    /// `controllerName` of this controller's GatewayClasses.
     pub(crate) controller_name: String,
-    /// Name of this replica, unique among all.
+    /// Unique name of this replica.
     pub(crate) identity: String,
     /// True while this replica may write.
     pub(crate) leading: watch::Receiver<bool>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) failures: Arc<ApiFailures>,
     pub(crate) changes: Changes,
-    /// URL of the collector that agents of managed fleets send spans to.
+    /// URL of the collector to which agents of managed fleets send spans.
     pub(crate) fleet_spans: Option<String>,
 }
 
-/// Namespaces whose objects are read. Objects in other namespaces count as missing.
+/// Namespaces whose objects are watched. Objects in other namespaces are treated as missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WatchedNamespaces {
-    /// All, including future ones.
+    /// All namespaces, including future ones.
     #[default]
     All,
-    /// Only these.
+    /// The listed namespaces.
     Only(BTreeSet<String>),
 }
 
 impl WatchedNamespaces {
-    /// Returns true if this namespace is one of them.
+    /// Returns true if this namespace is watched.
     pub(crate) fn holds(&self, namespace: &str) -> bool {
         match self {
             Self::All => true,
@@ -53,14 +53,14 @@ impl WatchedNamespaces {
         }
     }
 
-    /// Adds a namespace.
+    /// Adds a namespace to watch.
     pub(crate) fn add(&mut self, namespace: &str) {
         if let Self::Only(names) = self {
             names.insert(namespace.to_owned());
         }
     }
 
-    /// Returns one value for all of them, or one for each.
+    /// Returns a single value for all namespaces, or one value for each listed namespace.
     pub(crate) fn each<T>(&self, all: impl FnOnce() -> T, one: impl Fn(&str) -> T) -> Vec<T> {
         match self {
             Self::All => vec![all()],
@@ -69,7 +69,7 @@ impl WatchedNamespaces {
     }
 }
 
-/// Publishes a value unless it equals the current one. Returns true if it is new.
+/// Sends a value to the receivers if it differs from the current value. Returns true if it does.
 pub(crate) fn replace<T: PartialEq>(known: &watch::Sender<T>, now: T) -> bool {
     known.send_if_modified(|known| {
         let differs = *known != now;
@@ -78,7 +78,8 @@ pub(crate) fn replace<T: PartialEq>(known: &watch::Sender<T>, now: T) -> bool {
     })
 }
 
-/// Returns the name of this replica, which is unique even after a restart with the same host name and process id.
+/// Returns the name of this replica. It is unique even after a restart with the same host name and
+/// process id.
 pub(crate) fn identity() -> String {
     let name = std::env::var("POD_NAME")
         .or_else(|_| std::fs::read_to_string("/proc/sys/kernel/hostname"))

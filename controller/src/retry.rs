@@ -7,7 +7,7 @@ use sesame_backoff::Backoff;
 use tokio::time::Instant;
 
 /// Pauses between attempts to read or watch. An API server that has just started denies requests
-/// until it has loaded the RBAC rules, so a second attempt is usual.
+/// until it has loaded the RBAC rules, so a second attempt is common.
 pub(crate) const READS: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3));
 
 /// Pauses between attempts to watch.
@@ -36,8 +36,8 @@ pub(crate) struct NextAttempt {
 }
 
 impl NextAttempt {
-    /// Returns the attempt after a failure at `now`. `before` is the failed attempt, unless it was
-    /// the first.
+    /// Returns the attempt after a failure at `now`. `before` is the failed attempt, or `None` if
+    /// it was the first.
     pub(crate) fn after(before: Option<&Self>, backoff: Backoff, now: Instant) -> Self {
         let mut backoff = before.map_or(backoff, |before| before.backoff);
         Self {
@@ -46,7 +46,7 @@ impl NextAttempt {
         }
     }
 
-    /// Returns an attempt this long after `now`, without lengthening any pause.
+    /// Returns an attempt `pause` after `now`, without increasing later pauses.
     pub(crate) fn soon(pause: Duration, backoff: Backoff, now: Instant) -> Self {
         Self {
             at: now + pause,

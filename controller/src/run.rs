@@ -1,7 +1,7 @@
-//! Runs the controller's process: starts all of its parts, and ends them.
+//! Runs the controller's process: starts and stops all of its parts.
 //!
-//! The engine has a dedicated thread; everything else is tasks that pass values over channels.
-//! Every replica does everything except writing.
+//! The engine has a dedicated thread; all other parts are tasks that pass values over channels.
+//! Every replica runs all parts, but only the leader writes.
 
 mod addresses;
 mod configuration;
@@ -54,20 +54,19 @@ use sesame_spans::CollectorSettings;
 pub(crate) struct ProcessSettings {
     /// Source of the configuration.
     pub(crate) source: ConfigurationSource,
-    /// Fields set by flags and environment.
+    /// Fields set by flags and environment variables.
     pub(crate) flags: SesameConfigurationSpec,
     pub(crate) resolving: Resolving,
     pub(crate) namespace: String,
-    /// Namespaces that are read.
+    /// Namespaces to watch.
     pub(crate) watched: WatchedNamespaces,
     pub(crate) kubeconfig: Option<PathBuf>,
     pub(crate) signing: Signing,
     pub(crate) listen: SocketAddr,
-    /// Address of metrics and the status page. Without one, the address of the probes serves the
-    /// metrics.
+    /// Address for metrics and the status page. If `None`, the probe address serves the metrics.
     pub(crate) metrics: Option<MetricsAddress>,
     pub(crate) lease_duration: Duration,
-    /// Collector of spans, if there is one.
+    /// Collector that receives spans; `None` to disable spans.
     pub(crate) spans: Option<CollectorSettings>,
 }
 
@@ -89,24 +88,23 @@ pub(crate) fn run(settings: &ProcessSettings, revision: &'static str) -> Result<
         }
         Ok(())
     });
-    // The engine's thread may be in the middle of a resolution, whose result is no longer needed.
+    // The engine's thread may still be resolving, but the result is no longer needed.
     runtime.shutdown_timeout(Duration::from_millis(100));
     outcome
 }
 
-/// Reason for ending everything.
+/// Reason for stopping all tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// The process received a signal to stop.
     Told,
-    /// Address or credentials of the API server have changed: everything restarts.
+    /// The address or credentials of the API server changed: all tasks restart.
     Outdated,
-    /// The controller's name or the followed kinds have changed: everything restarts.
+    /// The controller's name or the set of watched kinds changed: all tasks restart.
     Renamed,
 }
 
-// Long: tasks start in this order and stop in reverse, and the end of any of them is handled in
-// between.
+// Long: tasks start in this order, stop in reverse order, and may fail in between.
 async fn controller(
     process: ProcessSettings,
     revision: &'static str,
@@ -147,7 +145,7 @@ async fn controller(
     let (readiness, ready) = watch::channel(None);
     let mut asked = spawn_servers(open, &replica, current.clone(), ready, &mut tasks);
     let election = elector.run(async move {
-        // An error means that the sender was dropped, which also ends the process.
+        // An error means that the sender was dropped, which also ends the election.
         let _ = stopping.wait_for(|stopping| *stopping).await;
     });
     let mut election = std::pin::pin!(election);
@@ -199,7 +197,7 @@ async fn controller(
     );
     let _ = step_down.send(true);
     election.await;
-    // The address has to become free again.
+    // The addresses must be free again for the next start.
     tasks.shutdown().await;
     Ok(end)
 }
@@ -285,7 +283,7 @@ fn start_resolution(
 
 /// Wakes the engine whenever the settings change.
 async fn tell_engine(mut current: watch::Receiver<CurrentSettings>, inputs: Sender<Input>) {
-    // They may have changed before the engine started.
+    // The settings may have changed before the engine started.
     current.mark_changed();
     while current.changed().await.is_ok() {
         if inputs.send(Input::Configured).is_err() {
@@ -294,7 +292,7 @@ async fn tell_engine(mut current: watch::Receiver<CurrentSettings>, inputs: Send
     }
 }
 
-/// Starts everything that writes to the cluster while this replica leads.
+/// Starts all tasks that write to the cluster while this replica is the leader.
 fn start_writers(
     replica: &Replica,
     signing: Signing,
@@ -362,7 +360,7 @@ fn start_writers(
     tasks.spawn(reporter.run());
 }
 
-/// Starts the tasks that publish snapshots and grant agents the right to read them.
+/// Starts the tasks that publish snapshots and grant agents permission to read them.
 fn start_publishing(
     replica: &Replica,
     desired: watch::Receiver<Option<Arc<DesiredPublications>>>,

@@ -1,5 +1,5 @@
-//! The state of Gateways as values, passed from the tasks that determine it to the reporter, which
-//! writes statuses.
+//! The state of Gateways as plain values, passed from the tasks that determine it to the reporter,
+//! which writes statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use sesame_gateway_api::resolve::{ServiceRequest, UncoveredHostnames};
 use sesame_gateway_api::status::{RouteStatus, Statuses};
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-/// Gateways with a problem that resolution does not know of, and the reason.
+/// Gateways with a problem that resolution does not know about, and its description.
 pub(crate) type GatewayProblems = BTreeMap<NamespacedName, String>;
 
 /// Reports of the provisioner.
@@ -23,18 +23,18 @@ pub(crate) type GatewayProblems = BTreeMap<NamespacedName, String>;
 pub(crate) struct ProvisionReport {
     /// Gateways that have no Service.
     pub(crate) without_service: GatewayProblems,
-    /// Gateways with a missing or faulty second Gateway.
+    /// Gateways with a missing or failing second Gateway.
     pub(crate) without_upstream: GatewayProblems,
-    /// Gateways with a missing or faulty fleet.
+    /// Gateways with a missing or incomplete fleet.
     pub(crate) without_fleet: GatewayProblems,
-    /// Gateways whose fleet used to be managed and still runs, with the DaemonSets as text.
+    /// Gateways whose fleet was released and is still running, with the names of the DaemonSets.
     pub(crate) released: GatewayProblems,
 }
 
 /// Settings of each Gateway with valid parameters.
 pub(crate) type SettingsByGateway = Arc<BTreeMap<NamespacedName, GatewaySettings>>;
 
-/// Service request of each of these Gateways.
+/// Service request of each Gateway in [`SettingsByGateway`].
 pub(crate) type ServiceRequests = Arc<BTreeMap<NamespacedName, ServiceRequest>>;
 
 /// Hosts that serve each Gateway, by address; `None` until all reports are known.
@@ -48,25 +48,24 @@ pub(crate) type AddressesByGateway = Option<BTreeMap<NamespacedName, ServiceAddr
 pub(crate) struct HostEndpoint {
     /// Name of the Node that has the address, if any.
     pub(crate) node: Option<String>,
-    /// True if the host is being drained: it serves, but not for long.
+    /// True if the host is draining: it still serves, but will stop soon.
     pub(crate) draining: bool,
 }
 
-/// Addresses that a Service gives to its Gateway.
+/// Addresses that a Gateway gets from its Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceAddresses {
     /// IPs and hostnames, in the order of the Service.
     pub(crate) addresses: Vec<String>,
-    /// Reason why the address is missing.
+    /// Explanation if the address is missing.
     pub(crate) awaited: Option<String>,
-    /// Requested addresses that the Service does not have, each with the reason.
+    /// Requested addresses that the Service does not have, with reasons.
     pub(crate) unusable: BTreeMap<String, String>,
-    /// Remarks, such as ports that a load balancer cannot open.
+    /// Notes, such as ports that a load balancer cannot open.
     pub(crate) notes: Vec<String>,
 }
 
-/// Input of the reporter: changes of the statuses in the cluster, and of the statuses from
-/// resolution.
+/// Input of the reporter: changes to the stored statuses, and to the statuses from resolution.
 #[derive(Debug)]
 pub(crate) struct StatusChange {
     /// Stored statuses; `None` for a deleted object.
@@ -80,26 +79,27 @@ pub(crate) struct StatusChange {
 pub(crate) enum Resolved {
     /// The whole world was resolved.
     World(Arc<ResolvedStatuses>),
-    /// Some routes were resolved; nothing else has changed.
+    /// Only some routes were resolved, and nothing else has changed.
     Routes(RouteStatusUpdate),
 }
 
-/// Statuses of all objects after one resolution, without the hosts' reports.
+/// Statuses of all objects after a resolution, without the reports of hosts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ResolvedStatuses {
     /// Statuses of all objects of this controller.
     pub(crate) statuses: Statuses,
-    /// Shared name of each Gateway that is published with others; the rest use their own names.
+    /// Shared name of each Gateway that is published together with others; other Gateways use their
+    /// own names.
     pub(crate) merged: BTreeMap<NamespacedName, NamespacedName>,
-    /// Revision to publish, by that name.
+    /// Current revision, by published name.
     pub(crate) revisions: BTreeMap<NamespacedName, String>,
-    /// Names that cannot be published.
+    /// Published names of Gateways that cannot be published, with reasons.
     pub(crate) unpublishable: GatewayProblems,
-    /// Names of Gateways that take their addresses from their Services.
+    /// Published names of Gateways that get their addresses from their Services.
     pub(crate) by_service: BTreeSet<NamespacedName>,
     /// Expiry of each Gateway's certificates.
     pub(crate) expiries: BTreeMap<NamespacedName, Vec<Expiry>>,
-    /// The same by listener.
+    /// Expiry of certificates by listener.
     pub(crate) listener_expiries: ListenerExpiries,
     /// Hostnames of listeners that none of the listener's certificates covers.
     pub(crate) uncovered: UncoveredHostnames,
@@ -110,7 +110,8 @@ pub(crate) struct ResolvedStatuses {
 pub(crate) struct Members(BTreeMap<NamespacedName, Vec<NamespacedName>>);
 
 impl Members {
-    /// Returns the Gateways that are published under a name: several, or its namesake.
+    /// Returns the Gateways that are published under a name: the members that share it, or the
+    /// Gateway with this name.
     pub(crate) fn gateways_of(&self, name: &NamespacedName) -> Vec<NamespacedName> {
         let members = self.0.get(name);
         members.cloned().unwrap_or_else(|| vec![name.clone()])
@@ -140,7 +141,7 @@ impl ResolvedStatuses {
         all.map(|(key, _)| key)
     }
 
-    /// Returns the Gateway that the class of an Ingress or HTTPProxy names.
+    /// Returns the Gateway to which the class of an Ingress or HTTPProxy refers.
     pub(crate) fn gateway_of_layered(&self, ingress: &ObjectKey) -> Option<NamespacedName> {
         let reference = &self
             .statuses
@@ -159,7 +160,7 @@ impl ResolvedStatuses {
         alone || self.merged.values().any(|it| it == name)
     }
 
-    /// Returns the Gateways that are published with others.
+    /// Returns the Gateways that are published together with others.
     pub(crate) fn members(&self) -> Members {
         let mut members = Members::default();
         for (gateway, name) in &self.merged {
@@ -213,6 +214,6 @@ impl ResolvedStatuses {
 pub(crate) struct RouteStatusUpdate {
     /// The statuses.
     pub(crate) routes: Vec<(ObjectKey, RouteStatus)>,
-    /// Changed revisions to publish, by name.
+    /// Changed revisions, by published name.
     pub(crate) revisions: BTreeMap<NamespacedName, String>,
 }

@@ -1,9 +1,11 @@
 #!/bin/sh
-# Builds the archive for a site without a network: build.sh DIRECTORY PACKAGES IMAGES DEFINITIONS, the last one a directory with
-# the Gateway API's standard and experimental definitions and its licence. Prints the archive's path.
+# Builds the archive for a site without a network, and prints its path: build.sh DIRECTORY PACKAGES
+# IMAGES DEFINITIONS. DEFINITIONS is a directory with the Gateway API's standard and experimental
+# CRDs and its license.
 #
-# The archive is reproducible: owners, modes, order and times are set ($SOURCE_DATE_EPOCH, else the time of the last commit).
-# $SIGNING_KEY is a file with the private ed25519 key to sign with; ed25519 signatures are deterministic, too.
+# The archive is reproducible: owners, modes and order are fixed, and times are $SOURCE_DATE_EPOCH
+# or the time of the last commit. $SIGNING_KEY is a file with the private ed25519 key to sign with.
+# These signatures are deterministic too.
 set -eu
 export LC_ALL=C TZ=UTC
 umask 022
@@ -21,14 +23,14 @@ mkdir -p "$out" "$tree/packages" "$tree/images" "$tree/cluster/gateway-api" "$tr
 cp "$packages"/*.deb "$packages"/*.tar.gz "$tree/packages/"
 cp "$images"/* "$tree/images/"
 cp -R "$top/controller/deploy" "$tree/cluster/sesame"
-# The chart is packed as `helm package` would.
+# Pack the chart as `helm package` would.
 mv "$tree/cluster/sesame/chart" "$work/sesame"
 chmod -R u=rwX,go=rX "$work/sesame"
 tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -c sesame |
   gzip -n >"$tree/cluster/sesame-$version.tgz"
 for channel in standard experimental; do
   mkdir "$tree/cluster/gateway-api/$channel"
-  # kustomization.yaml only lists the definitions.
+  # kustomization.yaml only lists the CRDs.
   for file in "$definitions/$channel"/*.yaml; do
     [ "${file##*/}" = kustomization.yaml ] || cp "$file" "$tree/cluster/gateway-api/$channel/"
   done

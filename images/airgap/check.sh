@@ -1,6 +1,7 @@
 #!/bin/sh
-# Checks that the archive is reproducible, and that its install.sh rejects it, with the reason, unless it is complete, unchanged
-# and signed by the key. Packages and images are stand-ins of one small file each; other tests install real ones.
+# Checks that the archive is reproducible. Its install.sh must reject the archive, and report the
+# reason, unless it is complete, unchanged and signed by the key. Each package and image is a small
+# dummy file; other tests install real ones.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 tests=$here/../../tests
@@ -35,7 +36,7 @@ unpack() {
   tar -C "$work/tree" --strip-components 1 -xf "$1"
 }
 
-# Runs install.sh: expect STATUS WORDS ARGUMENT...
+# Runs install.sh and checks its exit status and output: expect STATUS WORDS ARGUMENT...
 expect() {
   wanted=$1 words=$2
   shift 2

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs Sesame from this archive without a network. Always verifies everything first.
+# Installs Sesame from this archive without a network. Always verifies the complete archive first.
 set -eu
 export LC_ALL=C
 umask 022

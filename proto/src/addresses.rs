@@ -1,25 +1,25 @@
-//! Addresses that no endpoint may have: the host itself, link-local neighbours, and metadata
-//! services that give cloud machines their credentials. Pure.
+//! Addresses that endpoints may not have: the host itself, link-local neighbors, and metadata
+//! services that issue credentials to cloud machines. Pure.
 //!
 //! The controller excludes such endpoints from snapshots. The agent uses the same table, because it
-//! does not trust a snapshot. An IPv6 address that embeds an IPv4 address must be refused if the
-//! IPv4 address is.
+//! does not trust snapshots. An IPv6 address that embeds a rejected IPv4 address must be rejected,
+//! too.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
 
-/// Network whose addresses are refused.
+/// Network whose addresses are rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusedAddress {
     /// Network in CIDR notation.
     pub network: &'static str,
-    /// Purpose of its addresses.
+    /// Purpose of the addresses.
     pub what: &'static str,
-    /// Document that defines it.
+    /// Document that defines the network.
     pub source: &'static str,
 }
 
-/// All refused networks, with more general ones later.
+/// All rejected networks, from specific to general.
 #[rustfmt::skip]
 const TABLE: &[(&str, &str, &str)] = &[
     ("100.100.100.200/32", "metadata of Alibaba Cloud", "Alibaba Cloud ECS: instance metadata"),
@@ -40,7 +40,7 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("ff00::/8", "multicast", "RFC 4291 2.7"),
 ];
 
-/// Parsed table with each network's first address and prefix length.
+/// Parsed table, with the first address and prefix length of each network.
 static NETWORKS: LazyLock<Vec<(IpAddr, u32, RefusedAddress)>> = LazyLock::new(|| {
     let read = |(network, what, source): &(&'static str, &'static str, &'static str)| {
         let (first, bits) = network.split_once('/')?;
@@ -56,7 +56,7 @@ static NETWORKS: LazyLock<Vec<(IpAddr, u32, RefusedAddress)>> = LazyLock::new(||
     TABLE.iter().map(network).collect()
 });
 
-/// Returns the refused network that contains the address, or `None` if an endpoint may have it.
+/// Returns the rejected network that contains the address, or `None` if an endpoint may have it.
 pub fn refused(ip: IpAddr) -> Option<&'static RefusedAddress> {
     let holds = |first: IpAddr, bits: u32, ip: IpAddr| match (first, ip) {
         (IpAddr::V4(first), IpAddr::V4(ip)) => {
@@ -75,7 +75,7 @@ pub fn refused(ip: IpAddr) -> Option<&'static RefusedAddress> {
     forms(ip).find_map(of)
 }
 
-/// Returns the address, and the IPv4 addresses that it may embed.
+/// Returns the address and the IPv4 addresses that it may embed.
 pub fn forms(ip: IpAddr) -> impl Iterator<Item = IpAddr> {
     let v6 = match ip {
         IpAddr::V4(_) => None,
@@ -92,14 +92,14 @@ fn translated(ip: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     let bytes = ip.octets();
     let at = |first: usize| {
         let mut v4 = [0; 4];
-        // Skip byte 8, which is not a part of the embedded address (RFC 6052 2.2).
+        // Skip byte 8, which is not part of the embedded address (RFC 6052 2.2).
         let places = (first..).filter(|place| first >= 9 || *place != 8);
         for (byte, place) in v4.iter_mut().zip(places) {
             *byte = bytes.get(place).copied().unwrap_or_default();
         }
         Ipv4Addr::from(v4)
     };
-    // With another prefix length these bytes are mostly zeros, and would look like "this host".
+    // With another prefix length, these bytes are mostly zeros and would look like "this host".
     let whole = |v4: Ipv4Addr| (v4.octets()[0] != 0).then_some(v4);
     let local = |first: usize| {
         let begins = (bits ^ 0x0064_ff9b_0001 << 80).leading_zeros() >= 48;
@@ -113,8 +113,8 @@ fn translated(ip: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
         begins(0xffff, 96).then_some(last),
         begins(0, 96).then_some(last),
         begins(0xffff_0000, 96).then_some(last),
-        // NAT64: the well-known prefix, and the local one with any prefix length (RFC 6052, RFC
-        // 8215).
+        // NAT64: the well-known prefix, and the local-use prefix with any prefix length (RFC 6052,
+        // RFC 8215).
         begins(0x0064_ff9b_0000_0000_0000_0000, 96).then_some(last),
         local(6),
         local(7),

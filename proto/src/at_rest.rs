@@ -1,10 +1,10 @@
-//! Key pairs as a host stores them on disk: certificate chains in clear, private keys encrypted
+//! Key pairs as a host stores them on disk: certificate chains unencrypted, private keys encrypted
 //! with a key of the host.
 //!
 //! Each private key is encrypted separately and bound to its name and chain. The cipher is
 //! ChaCha20-Poly1305; HKDF-SHA256 derives its key from the host's key and a random salt. So
-//! certificates can be listed, and a key removed, without the host's key. Must never print a
-//! private key, nor accept a key sealed for another name.
+//! certificates can be listed, and keys removed, without the host's key. Never print a private key,
+//! and never accept a key sealed for another name.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -22,28 +22,28 @@ use crate::keys::{KeyPair, MAX_DECODED_BYTES, hex};
 /// Context of every encryption, and prefix of all encrypted data.
 const DOMAIN: &[u8] = b"sesame at rest v1\n";
 const PREFIX: &str = "SESAME-SEALING-KEY-";
-/// Length of the digest that detects typing errors, in bytes.
+/// Length in bytes of the checksum that detects typing errors.
 const CHECKSUM: usize = 4;
 const ID: usize = 8;
 const SALT: usize = 32;
 
-/// Host's key for encrypting other keys.
+/// A host's key for encrypting private keys.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SealingKey([u8; 32]);
 
-/// Reason why encrypted data cannot be read.
+/// Error from reading encrypted data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AtRestError {
     /// The text is not a sealing key.
     #[error("holds no sealing key, or a damaged one")]
     NoKey,
-    /// It was encrypted with another key.
+    /// The data was encrypted with another key.
     #[error("is sealed with key {id}, which this host does not have")]
     OtherKey {
         /// Identifier of the required key.
         id: String,
     },
-    /// It is damaged, or was encrypted for another place.
+    /// The data is damaged, or was encrypted for another place.
     #[error("is sealed with a key of this host, but is damaged or belongs elsewhere")]
     Damaged,
 }
@@ -66,14 +66,14 @@ impl SealingKey {
         Ok(Self(*key))
     }
 
-    /// Returns the text to store. The caller must protect it.
+    /// Returns the string to store. The caller must protect it.
     pub fn stored(&self) -> String {
         let checksum = Sha256::digest(self.0);
         let encoded = URL_SAFE_NO_PAD.encode([&self.0[..], &checksum[..CHECKSUM]].concat());
         format!("{PREFIX}{encoded}\n")
     }
 
-    /// Returns an identifier that reveals nothing about the key.
+    /// Returns an identifier that does not reveal anything about the key.
     pub fn id(&self) -> String {
         hex(&self.id_bytes())
     }
@@ -126,7 +126,7 @@ pub fn is_sealed_with(stored: &[u8], key: &SealingKey) -> bool {
     rest.is_some_and(|rest| rest.starts_with(&key.id_bytes()))
 }
 
-/// Decrypts bytes with the matching one of these keys.
+/// Decrypts bytes with the matching key.
 pub fn open<'k>(
     stored: &[u8],
     place: &[u8],
@@ -154,7 +154,7 @@ fn nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
 
-/// Key pair in its stored form.
+/// Stored form of a key pair.
 #[derive(Clone, PartialEq, Eq, Message)]
 #[prost(skip_debug)]
 pub struct StoredPair {
@@ -164,16 +164,16 @@ pub struct StoredPair {
     /// Certificates as PEM, leaf first.
     #[prost(bytes = "vec", tag = "2")]
     pub certificate_chain: Vec<u8>,
-    /// Private key as PEM, if stored in clear.
+    /// Private key as PEM, if stored unencrypted.
     #[prost(bytes = "vec", tag = "3")]
     private_key: Vec<u8>,
-    /// Private key as PEM, encrypted.
+    /// Encrypted private key (PEM).
     #[prost(bytes = "vec", tag = "4")]
     sealed: Vec<u8>,
-    /// [`KeyPair::digest`]; empty if the key is stored in clear.
+    /// [`KeyPair::digest`]; empty if the key is stored unencrypted.
     #[prost(string, tag = "5")]
     digest: String,
-    /// OCSP response, in clear.
+    /// OCSP response, unencrypted.
     #[prost(bytes = "vec", tag = "6")]
     ocsp_staple: Vec<u8>,
 }
@@ -201,7 +201,7 @@ impl fmt::Debug for StoredPair {
 }
 
 impl StoredPair {
-    /// Stores a pair in clear.
+    /// Creates an unencrypted stored pair.
     pub fn clear(pair: KeyPair) -> Self {
         let KeyPair {
             name,
@@ -219,7 +219,7 @@ impl StoredPair {
         }
     }
 
-    /// Encrypts a pair. `salt` must be random.
+    /// Creates an encrypted stored pair. `salt` must be random.
     pub fn sealed(pair: &KeyPair, key: &SealingKey, salt: [u8; SALT]) -> Result<Self, AtRestError> {
         let place = place(&pair.name, &pair.certificate_chain);
         Ok(Self {
@@ -241,8 +241,8 @@ impl StoredPair {
         }
     }
 
-    /// Returns true if the private key is encrypted with `key`, or with `None`, if it is stored in
-    /// clear.
+    /// Returns true if the private key is encrypted with `key`, or, if `key` is `None`, is stored
+    /// unencrypted.
     pub fn is_sealed_with(&self, key: Option<&SealingKey>) -> bool {
         match key {
             Some(key) => is_sealed_with(&self.sealed, key),
@@ -250,7 +250,7 @@ impl StoredPair {
         }
     }
 
-    /// Returns the pair, decrypted with one of these keys if needed.
+    /// Returns the pair, decrypting it with one of these keys if needed.
     pub fn open<'k>(
         &self,
         keys: impl IntoIterator<Item = &'k SealingKey>,
@@ -272,7 +272,7 @@ impl StoredPair {
         Ok(pair)
     }
 
-    /// Returns the pair without decrypting it. An encrypted private key is left out.
+    /// Returns the pair without decrypting it. An encrypted private key is omitted.
     pub fn in_clear(&self) -> KeyPair {
         KeyPair {
             name: self.name.clone(),
@@ -300,7 +300,7 @@ pub fn encode(pairs: Vec<StoredPair>) -> Vec<u8> {
     bytes
 }
 
-/// Decodes stored pairs. Pairs encoded with [`crate::keys::encode`] are in clear.
+/// Decodes stored pairs. Also accepts the output of [`crate::keys::encode`], which is unencrypted.
 pub fn decode(bytes: &[u8]) -> Result<Vec<StoredPair>, BoundsError> {
     let bytes = bytes.strip_prefix(DOMAIN).unwrap_or(bytes);
     let (stored, _) = bounds::decode::<StoredPairs>(&SHAPE, bytes, 2 * MAX_DECODED_BYTES)?;

@@ -1,14 +1,13 @@
-//! Computes the memory that a message takes once decoded from its encoded bytes. A message that
-//! takes too much is rejected before any value is built.
+//! Computes from the encoded bytes how much memory a message will take once decoded. Messages that
+//! would take too much are rejected before any value is built.
 //!
-//! An encoded list element may take two bytes, but a hundred times as much as a value, and repeated
-//! bytes compress a thousandfold. So a limit on bytes does not limit memory. The walk follows the
-//! schema, builds nothing, and stops at the first byte that exceeds the limit. It checks nothing
-//! else: an accepted message may still be malformed.
+//! An encoded list element can be two bytes long but take a hundred times as much memory once
+//! decoded, and repeated bytes compress a thousandfold. So a limit on bytes does not limit memory.
+//! The walk follows the schema, builds no values, and stops at the first byte that exceeds the
+//! limit. It does not check anything else: an accepted message may still be malformed.
 //!
-//! The walk also rejects snapshots with fields or values outside this schema. A decoder skips
-//! unknown fields, so a reader older than its writer would serve a route without the part that
-//! protects it.
+//! The walk also rejects snapshots with fields or values outside this schema. Decoders skip unknown
+//! fields, so a reader older than the writer would serve a route without the part that protects it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
@@ -22,26 +21,27 @@ use crate::schema::{BundleHeader, DESCRIPTORS, Manifest, SIZES, SealedKeys, Snap
 
 /// Bytes of overhead per allocation.
 const ALLOCATION: u64 = 16;
-/// Ratio of a list's capacity to its length, since lists grow by doubling.
+/// Maximum ratio of a list's capacity to its length, because lists grow by doubling.
 const GROWTH: u64 = 2;
 /// Bytes assumed for a message of unknown size.
 const UNKNOWN_SIZE: usize = 4096;
-/// Limit of a manifest in bytes: twice the size of a manifest with the maximum number of shards.
+/// Memory limit of a manifest in bytes: twice the size of a manifest with the maximum number of
+/// shards.
 const MAX_MANIFEST: u64 = 2 * 1024 * 1024;
-/// Limits of a bundle's header and of its sealed keys in bytes.
+/// Memory limits of a bundle's header and sealed keys in bytes.
 const MAX_BUNDLE_HEADER: u64 = 2 * 1024 * 1024;
 const MAX_SEALED_KEYS: u64 = 32 * 1024 * 1024;
 
-/// Reason why bytes are not decoded.
+/// Error from decoding within limits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BoundsError {
-    /// The values would take too much memory.
+    /// The decoded values would take too much memory.
     #[error("would exceed the limit of {limit} bytes of memory once decoded")]
     TooMuch {
         /// The limit in bytes.
         limit: u64,
     },
-    /// A newer writer used a field or value outside this schema.
+    /// A newer writer used a field or value that is not in this schema.
     #[error(
         "{message} has {what}, which this version of Sesame does not support and must not ignore; \
         use a version as new as the writer's"
@@ -49,7 +49,7 @@ pub enum BoundsError {
     Unknown {
         /// Name of the message.
         message: String,
-        /// The field, or the value of a field.
+        /// The field or value.
         what: String,
     },
     /// The bytes are not a message of the schema.
@@ -57,30 +57,30 @@ pub enum BoundsError {
     Malformed(#[from] DecodeError),
 }
 
-/// Decodes a snapshot or a part of one. Fails if it takes more than `limit` bytes or has fields or
-/// values outside the schema. Also returns its size in memory.
+/// Decodes a snapshot or part of a snapshot, and returns it with its size in memory. Returns an
+/// error if it takes more than `limit` bytes, or has fields or values outside the schema.
 pub fn snapshot(bytes: &[u8], limit: u64) -> Result<(Snapshot, u64), BoundsError> {
     let size = size_of_snapshot(bytes, limit)?;
     Ok((Snapshot::decode(bytes)?, size))
 }
 
-/// Decodes a manifest within its limit.
+/// Decodes a manifest within its memory limit.
 pub fn manifest(bytes: &[u8]) -> Result<Manifest, BoundsError> {
     Ok(decode(&SHAPES.manifest, bytes, MAX_MANIFEST)?.0)
 }
 
-/// Decodes the header of a bundle within its limit.
+/// Decodes the header of a bundle within its memory limit.
 pub(crate) fn bundle_header(bytes: &[u8]) -> Result<BundleHeader, BoundsError> {
     Ok(decode(&SHAPES.bundle_header, bytes, MAX_BUNDLE_HEADER)?.0)
 }
 
-/// Decodes sealed keys within their limit.
+/// Decodes sealed keys within their memory limit.
 pub(crate) fn sealed_keys(bytes: &[u8]) -> Result<SealedKeys, BoundsError> {
     Ok(decode(&SHAPES.sealed_keys, bytes, MAX_SEALED_KEYS)?.0)
 }
 
-/// Returns the bytes that a snapshot, or a part of one, takes in memory. Fails if they exceed
-/// `limit`, or if it has a field outside the schema.
+/// Returns the size in memory of a snapshot or part of a snapshot. Returns an error if it exceeds
+/// `limit` bytes, or if a field is not in the schema.
 pub(crate) fn size_of_snapshot(bytes: &[u8], limit: u64) -> Result<u64, BoundsError> {
     SHAPES.snapshot.measure(bytes, limit, Unknown::Refused)
 }
@@ -106,7 +106,7 @@ enum Unknown {
 pub(crate) struct Shape {
     /// Name of the message.
     name: String,
-    /// Size of a value in bytes, without heap allocations.
+    /// Size of a decoded value in bytes, without heap allocations.
     size: u64,
     /// The fields by number.
     fields: BTreeMap<u32, Field>,
@@ -142,7 +142,7 @@ static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
     let pool = DescriptorPool::decode(DESCRIPTORS).unwrap_or_default();
     let shape = |name: &str| {
         let message = pool.get_message_by_name(&format!("sesame.snapshot.v1alpha1.{name}"));
-        // Without a schema, reject everything.
+        // If the schema is missing, reject everything.
         Arc::new(message.map_or(Shape::new(name, usize::MAX, []), |message| {
             Shape::of(&message)
         }))
@@ -168,7 +168,7 @@ impl Shape {
         }
     }
 
-    /// Builds the shape of a message. Terminates because no message of the schema can contain
+    /// Builds the shape of a message. Terminates because no message in the schema can contain
     /// itself.
     fn of(message: &MessageDescriptor) -> Self {
         let size = SIZES.iter().find(|(name, _)| *name == message.name());
@@ -252,7 +252,7 @@ impl Walk {
                 let element = if *repeated { size_of::<String>() } else { 0 } as u64;
                 self.take(GROWTH * element + ALLOCATION + content.len() as u64)
             }
-            // Each byte encodes one number at most.
+            // Each byte encodes at most one number.
             Of::Numbers => self.take(GROWTH * content.len() as u64 * size_of::<u64>() as u64),
             // The wire type is wrong, so the decoder will reject it.
             Of::Number | Of::Value(_) => Ok(()),
@@ -301,7 +301,7 @@ impl Walk {
     }
 }
 
-/// Returns the decoder's own error, for input that it would reject too.
+/// Returns the decoder's own error, for input that the decoder would also reject.
 fn malformed() -> BoundsError {
     #[allow(clippy::unwrap_used, reason = "an empty buffer holds no number")]
     BoundsError::Malformed(decode_varint(&mut [].as_slice()).unwrap_err())

@@ -1,15 +1,15 @@
 //! Canonicalizes request paths as Envoy does before matching routes. Pure.
 //!
 //! Envoy uses Chromium's code (`url_canon_path.cc`), so `/%2e%2E/`, `\` and broken escapes are
-//! handled as in Chromium. The hex digits of other escapes keep the client's case, so routes are
-//! matched in both cases (RFC 3986 6.2.2.1).
+//! handled as in Chromium. Other escapes keep the client's upper or lower case, so routes match
+//! both (RFC 3986 6.2.2.1).
 
 use std::borrow::Cow;
 
 use crate::expressions::quote;
 
-/// Resolves `.` and `..`, unescapes characters that need no escape, and escapes the others. Returns
-/// `None` for an escaped NUL.
+/// Resolves `.` and `..`, unescapes characters that need no escape, and escapes all other
+/// characters. Returns `None` for an escaped NUL.
 pub fn collapse_dots(path: &str) -> Option<String> {
     let bytes = path.as_bytes();
     let mut out: Vec<u8> = Vec::with_capacity(bytes.len());
@@ -17,7 +17,7 @@ pub fn collapse_dots(path: &str) -> Option<String> {
         out.push(b'/');
     }
     let mut at = 0;
-    // Position of the last `%` that started no escape.
+    // Position of the last `%` that did not start an escape.
     let mut stray = None;
     while let Some(&byte) = bytes.get(at) {
         let dot = dot_length(bytes, at);
@@ -60,7 +60,7 @@ pub fn collapse_dots(path: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// Escapes a stray `%` if unescaping the characters after it would turn it into an escape. `next`
+/// Escapes a stray `%` if unescaping the characters behind it would turn it into an escape. `next`
 /// is the next byte of the path.
 fn escape_stray(out: &mut Vec<u8>, stray: usize, next: Option<u8>) {
     let mut behind = out.get(stray + 1..).unwrap_or_default().to_vec();
@@ -81,8 +81,8 @@ fn dot_length(bytes: &[u8], at: usize) -> usize {
     }
 }
 
-/// Returns how many bytes after a dot belong to the segment, and true if it is `..`. Returns `None`
-/// if it is an ordinary segment.
+/// Returns how many bytes after a dot belong to the segment, and true if the segment is `..`.
+/// Returns `None` if the segment is neither `.` nor `..`.
 fn after_dot(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     let ends = |at: usize| match bytes.get(at) {
         None => Some(0),
@@ -96,7 +96,7 @@ fn after_dot(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     Some((second + slash, true))
 }
 
-/// Removes the last segment, but never the first slash.
+/// Removes the last segment, but not the first slash.
 fn back_up(out: &mut Vec<u8>) {
     if out.len() > 1 {
         out.pop();
@@ -151,12 +151,12 @@ pub fn upper_escapes(path: &str) -> Cow<'_, str> {
     Cow::Owned(upper)
 }
 
-/// Length in bytes beyond which a path is matched as it is, because the expression would be too
+/// Length in bytes beyond which a path is matched literally, because the expression would be too
 /// long.
 const LONGEST: usize = 4096;
 
-/// Returns a regular expression that matches the path with escapes in either case, or `None` if no
-/// escape contains a letter.
+/// Returns a regular expression that matches the path with escapes in upper or lower case, or
+/// `None` if no escape contains a letter.
 pub fn in_either_case(path: &str) -> Option<String> {
     if path.len() > LONGEST {
         return None;
@@ -186,8 +186,8 @@ pub fn in_either_case(path: &str) -> Option<String> {
     has_letter.then_some(pattern)
 }
 
-/// Returns an escape in the text that no canonical path contains, because Envoy unescapes it or
-/// rejects the request.
+/// Returns an escape in the text that cannot occur in a canonical path, because Envoy unescapes it
+/// or rejects the request.
 pub fn never_escaped(text: &str) -> Option<&str> {
     let escapes = text.match_indices('%');
     let mut escapes = escapes.filter_map(|(at, _)| text.get(at..at + 3));

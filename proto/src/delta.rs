@@ -1,14 +1,14 @@
-//! The difference between two versions of a Gateway that differ only in virtual hosts and in added
-//! or removed backends. Pure.
+//! The difference between two versions of a Gateway that differ only in the content of virtual
+//! hosts and in added or removed backends. Pure.
 //!
-//! Created by incremental resolution, and by comparing two versions of a shard. Shards and the
-//! encoded snapshot apply it without a rebuild. Never apply it in part: if one virtual host does
-//! not match, change nothing.
+//! A delta is created by incremental resolution or by comparing two versions of a shard. It can be
+//! applied to shards and encoded snapshots without a rebuild. Never apply a delta in part: if one
+//! virtual host does not match, change nothing.
 
 use crate::digest::domain_order;
 use crate::schema::{Backend, EndpointSet, RouteTable, VirtualHost};
 
-/// All changes of a Gateway.
+/// All changes to a Gateway.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GatewayDelta {
     /// Changed virtual hosts.
@@ -19,13 +19,13 @@ pub struct GatewayDelta {
     pub endpoints: EndpointDelta,
 }
 
-/// Changed virtual hosts. None is added, removed or moved.
+/// Changed virtual hosts. No virtual host is added, removed or moved.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RouteTableDelta {
     hosts: Vec<ChangedHost>,
 }
 
-/// Two versions of a virtual host with the same domain.
+/// Old and new version of a virtual host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChangedHost {
     /// Name of the route table.
@@ -68,7 +68,7 @@ impl BackendDelta {
     }
 
     /// Returns the difference between two lists of backends. Returns `None` if a backend in both
-    /// has changed, or the lists are not sorted by name.
+    /// lists has changed, or if the lists are not sorted by name.
     pub fn between(before: Vec<Backend>, after: Vec<Backend>) -> Option<Self> {
         let is_by_name = |list: &[Backend]| list.is_sorted_by(|one, next| one.name < next.name);
         if !is_by_name(&before) || !is_by_name(&after) {
@@ -97,8 +97,8 @@ impl BackendDelta {
         self.removed.extend(removed);
     }
 
-    /// Applies the difference to a list sorted by name. Returns `None` if an added backend exists
-    /// or a removed one does not; the list must then be discarded.
+    /// Applies the difference to a list sorted by name. Returns `None` if an added backend already
+    /// exists or a removed backend does not; the list must then be discarded.
     #[must_use]
     pub fn apply(&self, backends: &mut Vec<Backend>) -> Option<()> {
         let place = |list: &[Backend], name: &str| {
@@ -124,7 +124,7 @@ impl EndpointDelta {
 
 impl RouteTableDelta {
     /// Returns the difference between two versions of route tables, in order. Returns `None` if the
-    /// tables or their domains differ.
+    /// sets of tables or domains differ.
     pub fn between(before: Vec<RouteTable>, after: Vec<RouteTable>) -> Option<Self> {
         if before.len() != after.len() {
             return None;
@@ -164,13 +164,13 @@ impl RouteTableDelta {
         &self.hosts
     }
 
-    /// Adds the changes of other virtual hosts.
+    /// Adds the changes to other virtual hosts.
     pub fn extend(&mut self, more: Self) {
         self.hosts.extend(more.hosts);
     }
 
-    /// Replaces the virtual hosts in canonical tables. Returns `None` if one does not match its
-    /// previous version; the tables must then be discarded.
+    /// Replaces the virtual hosts in canonical tables. Returns `None` if a virtual host does not
+    /// match its previous version; the tables must then be discarded.
     #[must_use]
     pub fn apply(&self, tables: &mut [RouteTable]) -> Option<()> {
         for ChangedHost {

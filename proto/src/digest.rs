@@ -1,8 +1,8 @@
-//! Canonical order and digests, which identify equal snapshots.
+//! Canonical order and digests of snapshots.
 //!
-//! Lists without a meaningful order are sorted by the keys given in `snapshot.proto`. Lists with
-//! one (routes, backends of a rule, headers) keep it. The schema has no maps, which could encode in
-//! random order, so equal canonical snapshots are equal bytes.
+//! Lists without a meaningful order are sorted by the keys given in `snapshot.proto`. Lists with a
+//! meaningful order (routes, backends of a rule, headers) keep it. The schema has no maps, whose
+//! encoding order could be random, so the same canonical snapshot always has the same bytes.
 
 use std::cmp::Reverse;
 
@@ -12,10 +12,10 @@ use sha2::{Digest as _, Sha256};
 use crate::keys::hex;
 use crate::schema::{Backend, EndpointSet, Snapshot};
 
-/// Number of digits of a revision or digest that people and reports see.
+/// Number of digits of a revision or digest in reports and messages.
 const SHORT: usize = 12;
 
-/// Returns the first digits of a revision or digest, as people and reports see it.
+/// Returns the first digits of a revision or digest, as used in reports and messages.
 pub fn short(digest: &str) -> &str {
     digest.get(..SHORT).unwrap_or(digest)
 }
@@ -34,8 +34,8 @@ pub fn sha256_of_all(parts: &[&[u8]]) -> String {
     hex(&hash.finalize())
 }
 
-/// Returns the digest that distinguishes the Backends of one Service port: 16 hex digits over
-/// everything except the name.
+/// Returns the digest that distinguishes the Backends of one Service port: 16 hex digits over all
+/// fields except the name.
 pub fn backend(backend: &Backend) -> String {
     let nameless = Backend {
         name: String::new(),
@@ -88,14 +88,14 @@ pub fn canonicalize(snapshot: &mut Snapshot) {
     trust_bundles.sort_by(|a, b| a.name.cmp(&b.name));
 }
 
-/// Sorts the endpoints of a set, and removes duplicates.
+/// Sorts the endpoints of a set and removes duplicates.
 pub fn canonicalize_endpoints(set: &mut EndpointSet) {
     set.endpoints
         .sort_by(|a, b| (&a.address, a.port).cmp(&(&b.address, b.port)));
     set.endpoints.dedup();
 }
 
-/// Returns the sort key for the domains of a table: exact ones by name, then wildcards from the
+/// Returns the sort key for the domains of a table: exact domains by name, then wildcards from the
 /// most specific, then `*` (or the empty hostname of a listener).
 pub fn domain_order(domain: &str) -> (u8, Reverse<usize>, &str) {
     match domain {

@@ -2,10 +2,11 @@
 //! this measure.
 //!
 //! RE2 runs in time linear in its input, times the size of its program if it cannot cache all
-//! states. For example, `[ab]*a[ab]{900}c` looks at each byte of a long header 900 times, which
-//! blocks a worker thread. So the size of each program is limited, as are the sums per route and
-//! per virtual host, whose expressions a single request may all reach. The size is computed from
-//! the syntax, and is never below RE2's own count: a test compares it with the real Envoy.
+//! states. For example, `[ab]*a[ab]{900}c` examines each byte of a long header 900 times, which
+//! blocks a worker thread. So the size of each program is limited. The sums per route and per
+//! virtual host are also limited, because a single request may reach all of their expressions. The
+//! size is computed from the syntax and is never below RE2's own count; a test compares it with a
+//! real Envoy.
 
 use regex_syntax::ast::parse::Parser;
 use regex_syntax::ast::{
@@ -17,29 +18,30 @@ use crate::schema::{
     CorsOrigin, Route, StringMatch, cors_origin, path_match, route::Action, string_match,
 };
 
-/// Limit of instructions for one expression.
+/// Maximum number of instructions of one expression.
 pub const MOST_INSTRUCTIONS: u64 = 1_500;
-/// Limit of instructions for all expressions of one route, including all its rules and matches.
+/// Maximum number of instructions of all expressions of one route, including all its rules and
+/// matches.
 pub const MOST_OF_ROUTE: u64 = 3_000;
-/// Limit of instructions for all expressions that a request to one virtual host may reach.
+/// Maximum number of instructions of all expressions that a request to one virtual host may reach.
 pub const MOST_OF_VIRTUAL_HOST: u64 = 6_000;
 
-/// Limit of instructions for all origins of a route, which may become a single expression: 64 of
-/// 253 characters.
+/// Maximum number of instructions of all origins of a route, which may become a single expression:
+/// 64 origins of 253 characters.
 pub const MOST_OF_ORIGINS: u64 = 17_500;
 
-/// Instructions that RE2 adds to every program.
+/// Number of instructions that RE2 adds to every program.
 const ALWAYS: u64 = 5;
-/// Byte ranges of any Unicode category or script. The proxy passes bytes to RE2, so a class has 256
-/// members at most.
+/// Maximum number of byte ranges of a Unicode category or script. The proxy passes bytes to RE2, so
+/// a class has at most 256 members.
 const UNICODE_CLASS: u64 = 20;
-/// Byte ranges of `\w`, `\s`, `[:punct:]` and similar classes.
+/// Maximum number of byte ranges of `\w`, `\s`, `[:punct:]` and similar classes.
 const NAMED_CLASS: u64 = 4;
-/// Length limit in bytes for parsing an expression.
+/// Maximum length of an expression in bytes.
 const MOST_BYTES: usize = 16 * 1024;
 
 /// Returns the size of an expression's program, which is never below RE2's count. Returns `None` if
-/// the expression is invalid or far too long.
+/// the expression is invalid or too long.
 pub fn instructions(pattern: &str) -> Option<u64> {
     if pattern.len() > MOST_BYTES {
         return None;
@@ -51,7 +53,7 @@ pub fn instructions(pattern: &str) -> Option<u64> {
     Some(counter.of(&ast).saturating_add(ALWAYS))
 }
 
-/// Returns true if some part of the expression may be case-insensitive.
+/// Returns true if part of the expression may be case-insensitive.
 fn folds(pattern: &str) -> bool {
     pattern.split("(?").skip(1).any(|group| {
         group
@@ -90,7 +92,7 @@ impl Counter {
         }
     }
 
-    /// Counts a repetition, for which RE2 repeats the program of the inner expression.
+    /// Counts a repetition. RE2 repeats the program of the inner expression.
     fn repetition(&self, it: &Repetition) -> u64 {
         let one = self.of(&it.ast);
         let loops = |times: u32| {
@@ -129,7 +131,7 @@ fn literal(it: &Literal) -> u64 {
     if it.c.is_ascii() {
         1
     } else {
-        // Each byte, in both cases.
+        // Each byte, in upper and lower case.
         2 * count(it.c.len_utf8())
     }
 }
@@ -150,7 +152,7 @@ fn ranges(set: &ClassSet) -> u64 {
     named.saturating_add(apart).max(1)
 }
 
-/// Collects the literal characters of a class, and counts the ranges of its named classes.
+/// Collects the literal characters of a class. Returns the number of ranges in its named classes.
 fn collect(set: &ClassSet, written: &mut Vec<(u32, u32)>) -> u64 {
     match set {
         ClassSet::Item(item) => collect_item(item, written),
@@ -189,10 +191,10 @@ fn count(length: usize) -> u64 {
 }
 
 /// Returns a literal prefix of all paths that the expression matches, in whole path segments; empty
-/// if there is none. If an expression costs too much, requests below this prefix are refused, so
+/// if there is none. If an expression is too expensive, requests with this prefix are rejected, so
 /// that they do not match another route.
 pub fn fixed_path(pattern: &str) -> &str {
-    // An alternative may have another prefix, and a flag may ignore case.
+    // An alternative can have another prefix, and a flag can ignore case.
     if pattern.contains('|') || pattern.contains("(?") {
         return "";
     }
@@ -211,12 +213,12 @@ pub fn fixed_path(pattern: &str) -> &str {
         .unwrap_or_default()
 }
 
-/// Kinds of answers to a request, distinguished by how often its match is evaluated.
+/// Kinds of responses to a request, distinguished by how often the match is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Response of a backend.
     Forwarded,
-    /// Redirect. Requests with and without a port need separate routes.
+    /// Redirect, for which requests with and without a port need separate routes.
     Redirected,
     /// Response of the proxy itself.
     Direct,
@@ -235,8 +237,8 @@ impl Answer {
     }
 }
 
-/// Returns true for an expression that allows origins: literal text with at most one repetition.
-/// RE2 caches all states of such expressions, so they do not count in a sum.
+/// Returns true for an expression that can be an allowed origin: literal text with at most one
+/// repetition. RE2 caches all states of such expressions, so sums exclude them.
 pub fn is_of_origins(pattern: &str) -> bool {
     let open = pattern
         .bytes()
@@ -245,7 +247,7 @@ pub fn is_of_origins(pattern: &str) -> bool {
     open <= 1 && !pattern.contains(['(', ')', '{', '?', '|'])
 }
 
-/// Returns the size of an expression's program, or the maximum if it cannot be counted.
+/// Returns the size of an expression's program, or `u64::MAX` if it cannot be computed.
 fn cost(pattern: &str) -> u64 {
     instructions(pattern).unwrap_or(u64::MAX)
 }
@@ -272,7 +274,7 @@ pub fn quote(literal: &str) -> String {
     quoted
 }
 
-/// Returns the cost of all expressions of a route, or the maximum if one of them cannot be counted.
+/// Returns the total size of a route's expressions, or `u64::MAX` if one cannot be computed.
 pub fn of_route(route: &Route) -> u64 {
     let path = match route.path.as_ref().and_then(|path| path.kind.as_ref()) {
         Some(path_match::Kind::Regex(pattern)) => cost(pattern),

@@ -1,21 +1,21 @@
-//! HTTP fields that no route may write. Resolution and rendering share this table.
+//! HTTP header fields that routes may not write. Resolution and rendering share this table.
 //!
-//! Fields that delimit a message or control a connection belong to the two ends of that connection.
-//! If a filter writes one, the proxy and a backend may disagree on where a request ends. The rest
-//! of its body then becomes the next request on a connection shared by several clients (request
-//! smuggling). Keep this a closed list of dangerous names: all other names are up to the route's
-//! author.
+//! Fields that delimit a message or control a connection are the business of the two ends of that
+//! connection. If a filter writes such a field, the proxy and a backend may disagree on where a
+//! request ends. The rest of the body then becomes the next request on a connection shared by
+//! several clients (request smuggling). Keep this a closed list of dangerous names: all other names
+//! are up to the route's author.
 
 use std::fmt;
 
-/// Reason why a field must not be written.
+/// Reason why a field may not be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserved {
     /// The field selects the host of a request.
     Host,
-    /// The name begins with `:`, so the field is a part of the request or status line.
+    /// The name begins with `:`, so the field is part of the request or status line.
     Pseudo,
-    /// The field delimits a message, or applies to a single connection (RFC 9110, 7.6.1; RFC 9112,
+    /// The field delimits a message or applies to a single connection (RFC 9110, 7.6.1; RFC 9112,
     /// 6).
     Connection,
 }
@@ -32,7 +32,7 @@ impl fmt::Display for Reserved {
     }
 }
 
-/// Framing and hop-by-hop fields, in lower case.
+/// Lower-case names of framing and hop-by-hop fields.
 const OF_CONNECTIONS: &[&str] = &[
     "connection",
     "content-length",
@@ -45,10 +45,9 @@ const OF_CONNECTIONS: &[&str] = &[
     "upgrade",
 ];
 
-/// Returns the reason why the field of this name, in any case, must not be written, or `None` if it
-/// may be.
+/// Returns why the field with this case-insensitive name may not be written, or `None` if it may.
 ///
-/// `_` counts as `-`, because some backends do not distinguish them.
+/// `_` is treated as `-`, because some backends do not distinguish them.
 pub fn reserved(name: &str) -> Option<Reserved> {
     if name.starts_with(':') {
         return Some(Reserved::Pseudo);
@@ -69,8 +68,7 @@ pub fn reserved(name: &str) -> Option<Reserved> {
         .then_some(Reserved::Connection)
 }
 
-/// Returns true for a valid path of a cookie: no character ends the attribute or is special to a
-/// proxy.
+/// Returns true for a valid cookie path: no character ends the attribute or is special to a proxy.
 pub fn is_cookie_path(path: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-/._~!$&*+,=:@".contains(&byte);
     path.starts_with('/') && path.bytes().all(plain)

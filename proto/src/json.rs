@@ -1,6 +1,6 @@
-//! Snapshots as JSON, for people.
+//! Snapshots as JSON, for human readers.
 //!
-//! Field names follow the schema, enum values are names, defaults are omitted, keys are sorted.
+//! Field names follow the schema, enum values are names, defaults are omitted, and keys are sorted.
 
 use std::sync::LazyLock;
 

@@ -1,7 +1,7 @@
-//! Key pairs on their way to a proxy.
+//! Key pairs and their encoding.
 //!
-//! They accompany a snapshot, which references them by digest. Private keys never reach a log or an
-//! error: `Debug` prints only the name and the digest.
+//! Key pairs accompany a snapshot, which references them by digest. Private keys never appear in a
+//! log or an error: `Debug` prints only the name and digest.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -15,7 +15,7 @@ use crate::wire;
 /// Maximum memory of decoded key pairs in bytes, for all Secrets of one Gateway.
 pub(crate) const MAX_DECODED_BYTES: u64 = 32 * 1024 * 1024;
 
-/// Certificate chain with its private key; or session ticket keys, which have no chain.
+/// A certificate chain with its private key, or session ticket keys, which have no chain.
 #[derive(Clone, PartialEq, Eq, Message)]
 #[prost(skip_debug)]
 pub struct KeyPair {
@@ -25,11 +25,11 @@ pub struct KeyPair {
     /// Certificates as PEM, leaf first.
     #[prost(bytes = "vec", tag = "2")]
     pub certificate_chain: Vec<u8>,
-    /// Private key as PEM; or concatenated session ticket keys, of which the first encrypts.
+    /// Private key as PEM, or concatenated session ticket keys, the first of which encrypts.
     #[prost(bytes = "vec", tag = "3")]
     pub private_key: Vec<u8>,
-    /// OCSP response in DER, presented with the leaf; empty without one. The field number matches
-    /// pairs at rest.
+    /// OCSP response in DER, presented with the leaf; empty if there is none. The field number is
+    /// the same as for stored pairs.
     #[prost(bytes = "vec", tag = "6")]
     pub ocsp_staple: Vec<u8>,
 }
@@ -49,8 +49,8 @@ impl fmt::Debug for StoredKeys {
 }
 
 impl KeyPair {
-    /// Returns the hex SHA-256 over all parts with their lengths; equals `KeyRef.digest`. Omits a
-    /// missing staple.
+    /// Returns the hex SHA-256 over all parts with their lengths; equals `KeyRef.digest`. A missing
+    /// staple is omitted.
     pub fn digest(&self) -> String {
         let Self {
             name: _,
@@ -85,7 +85,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Encodes key pairs for a file of mode 0600 or a Secret. The caller must protect the bytes.
+/// Encodes key pairs for a file with mode 0600 or a Secret. The caller must protect the bytes.
 pub fn encode(keys: &[KeyPair]) -> Vec<u8> {
     let mut bytes = Vec::new();
     wire::append_messages(PAIRS, keys, &mut bytes);

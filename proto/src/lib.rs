@@ -1,10 +1,11 @@
-//! The snapshot: the resolved configuration of one Gateway, and every form in which it is stored or
-//! sent.
+//! The snapshot: the resolved configuration of one Gateway, in all its stored and transmitted
+//! forms.
 //!
 //! Resolution turns Gateway API objects into a snapshot, and an agent renders it as Envoy
-//! resources. A snapshot is a protobuf message in a canonical order, so equal configurations have
-//! equal bytes and the same digest, the revision. It is published as shards that fit into ConfigMaps,
-//! or as one signed file. Private keys accompany it, and are never a part of it.
+//! resources. A snapshot is a protobuf message in a canonical order, so the same configuration
+//! always has the same bytes and the same digest, the revision. It is published as shards that fit
+//! into ConfigMaps, or as one signed file. Private keys accompany a snapshot but are never part of
+//! it.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -33,21 +34,19 @@
 //! # }
 //! ```
 //!
-//! - `schema` holds the types generated from `proto/snapshot.proto`; `wire` encodes by hand what
-//!   would cost too much as values.
-//! - `provenance` parses and formats the names in a snapshot; `dns_name` checks the names of
-//!   objects.
-//! - `digest` identifies equal snapshots; `delta` is the difference between two versions of a
+//! - `schema` contains the types generated from `proto/snapshot.proto`; `wire` handles encoded
+//!   messages that would cost too much to decode.
+//! - `provenance` parses and formats names in a snapshot; `dns_name` checks object names.
+//! - `digest` computes digests of snapshots; `delta` is the difference between two versions of a
 //!   Gateway.
-//! - `shard` splits a snapshot into pieces for storage; `encoded` keeps one in memory; `json`
-//!   prints one.
-//! - `keys` carries private keys alongside a snapshot, never in it; `signature` signs published
-//!   content.
+//! - `shard` splits a snapshot into pieces for storage; `encoded` keeps a snapshot in memory;
+//!   `json` prints it.
+//! - `keys` encodes private keys, which accompany a snapshot; `signature` signs published content.
 //! - `at_rest` defines how a host stores private keys on disk.
-//! - `bundle` combines all of it in one signed file, for hosts without network access.
+//! - `bundle` combines all of these in one signed file, for hosts without network access.
 //! - `canonical_path` normalizes paths as Envoy does before matching routes.
 //! - `pem` reads certificates and keys in text form.
-//! - `bounds` rejects messages that would take too much memory, before they are decoded.
+//! - `bounds` rejects messages that would take too much memory before they are decoded.
 //! - `field_names`, `log_facts`, `expressions`, `sizes`, `addresses` and `tls_parameters` limit the
 //!   content of a snapshot. Resolution enforces the limits, and rendering checks them again.
 //!

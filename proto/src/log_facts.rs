@@ -1,15 +1,15 @@
-//! Facts that an access log line may contain, and headers that it must not. Resolution and
+//! Facts that an access log line may contain, and headers that it may not contain. Resolution and
 //! rendering share this table.
 //!
-//! Never classify a value as plain if a client can write a tab into it, and never allow a header
-//! that carries credentials.
+//! Never classify a value as plain if a client can put a tab into it, and never allow a header that
+//! contains credentials.
 
 use crate::schema::line_form::Fact;
 
-/// Longest name of a configured field, in bytes.
+/// Maximum length of the name of a configured field, in bytes.
 pub const MAX_FIELD_NAME: usize = 64;
 
-/// Longest name of a logged header, in bytes.
+/// Maximum length of the name of a logged header, in bytes.
 pub const MAX_HEADER_NAME: usize = 256;
 
 /// Returns all facts by number.
@@ -17,7 +17,7 @@ pub fn all() -> impl Iterator<Item = Fact> {
     (1..).map_while(|number| Fact::try_from(number).ok())
 }
 
-/// Returns the name of a fact, which is also the name of its field, such as `client_address`.
+/// Returns the name of a fact, which is also its field name, such as `client_address`.
 pub fn name(fact: Fact) -> String {
     fact.as_str_name().to_ascii_lowercase()
 }
@@ -47,17 +47,17 @@ pub fn is_always_said(fact: Fact) -> bool {
     )
 }
 
-/// Returns true for a fact that cannot contain a tab, a newline or another control character, so
-/// that it is safe in text. Envoy does not escape text. It rejects requests with such characters in
-/// the method, host or path, but header values, TLS peers and errors that quote them may contain
-/// tabs and quotes.
+/// Returns true for a fact that cannot contain tabs, newlines or other control characters. Only
+/// such facts are safe in text format, which Envoy does not escape. Envoy rejects requests with
+/// such characters in the method, host or path. But header values, names from TLS peers, and errors
+/// that quote them can contain tabs and quotes.
 pub fn is_plain(fact: Fact) -> bool {
     match fact {
         Fact::Unknown
         | Fact::Details
         | Fact::TerminationDetails
         | Fact::UserAgent
-        // Requests that are rejected early keep the client's value.
+        // Requests that are rejected early keep the value from the client.
         | Fact::RequestId
         | Fact::Traceparent
         | Fact::BackendFailure
@@ -97,16 +97,15 @@ pub fn is_plain(fact: Fact) -> bool {
     }
 }
 
-/// Returns true for an allowed name of a configured field. It differs from every fact, so no field
-/// can be forged.
+/// Returns true for an allowed name of a configured field. It must differ from all facts, so that
+/// no fact can be forged.
 pub fn is_free_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.-".contains(c);
     let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
     begins && name.len() <= MAX_FIELD_NAME && name.chars().all(fits) && named(name).is_none()
 }
 
-/// Parts of the names of headers that carry credentials, or whose values may contain some in a
-/// query.
+/// Substrings of the names of headers that contain credentials, possibly in the query of a URL.
 const SECRET: &[&str] = &[
     "auth",
     "cert",
@@ -130,8 +129,8 @@ const SECRET: &[&str] = &[
     "xsrf",
 ];
 
-/// Returns the part of a header's name that forbids logging it, or `None` if it may be logged.
-/// Pseudo headers are never logged.
+/// Returns the substring of a header name that forbids logging the header, or `None` if it may be
+/// logged. Pseudo-headers are never logged.
 pub fn secret(header: &str) -> Option<&'static str> {
     let plain = header.to_ascii_lowercase().replace('_', "-");
     if plain.starts_with(':') {
@@ -144,8 +143,8 @@ pub fn secret(header: &str) -> Option<&'static str> {
     found.copied()
 }
 
-/// Returns true for a header that may be logged: it carries no credentials, and its name is safe in
-/// a log format.
+/// Returns true for a header that may be logged: it does not contain credentials, and its name is
+/// safe in a log format.
 pub fn is_loggable(header: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     let length = 1..=MAX_HEADER_NAME;

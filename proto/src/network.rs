@@ -1,4 +1,4 @@
-//! A network of addresses, as `192.0.2.0/24`.
+//! IP networks, such as `192.0.2.0/24`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ pub struct Network {
 }
 
 impl From<IpAddr> for Network {
-    /// Returns the network of the address alone.
+    /// Returns the network that consists of only this address.
     fn from(address: IpAddr) -> Self {
         let bits = if address.is_ipv4() { 32 } else { 128 };
         Self { address, bits }
@@ -42,12 +42,12 @@ impl fmt::Display for Network {
 }
 
 impl Network {
-    /// Returns the address, whose bits behind the prefix may be set.
+    /// Returns the address. Bits after the prefix may be set.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// Returns the length of the prefix.
+    /// Returns the prefix length.
     pub fn bits(&self) -> u8 {
         self.bits
     }

@@ -1,14 +1,14 @@
 //! Names in a snapshot, which identify the origin of each part:
 //! `HTTPRoute/namespace/name/rules/0/matches/1`.
 //!
-//! This is the only parser of such names. Reports of untrusted writers also contain names, so a
-//! name is accepted only if it formats to exactly the same text.
+//! This is the only parser of such names. Untrusted reports also contain names, so a name is
+//! accepted only if it formats to exactly the same text.
 
 use std::fmt;
 
 use crate::dns_name::{is_dns_label, is_dns_subdomain};
 
-/// Origin of a part of a snapshot: a namespaced object, and a part of it.
+/// Origin of a part of a snapshot: a part of a namespaced object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Provenance<'a> {
     /// Kind of the object, as in the API.
@@ -26,29 +26,28 @@ pub struct Provenance<'a> {
 pub enum ObjectPart<'a> {
     /// The object itself.
     Whole,
-    /// `listeners/NAME` of a Gateway or ListenerSet, or of a `TLSHost`: a host of HTTPProxies and
-    /// Ingresses on the Gateway of this name.
+    /// `listeners/NAME` of a Gateway or ListenerSet, or of a `TLSHost`, i.e. a host of HTTPProxies
+    /// and Ingresses on the Gateway with this name.
     Listener(&'a str),
     /// `rules/RULE` of a TLS, TCP or UDP route.
     Rule(usize),
     /// `rules/RULE/matches/INDEX` of an HTTP or gRPC route.
     Match {
-        /// Index of the rule, from 0.
+        /// Index of the rule, starting at 0.
         rule: usize,
-        /// Index of the match in its rule, from 0.
+        /// Index of the match in its rule, starting at 0.
         index: usize,
     },
     /// `PORT` of a Service.
     Port {
         /// Port number.
         number: u16,
-        /// Distinguishes different backends of the same port: `UDP`, or the digest of a backend's
-        /// settings.
+        /// Distinguishes backends of the same port: `UDP`, or the digest of the backend's settings.
         variant: Option<&'a str>,
     },
 }
 
-/// The text is not a name of a snapshot.
+/// The text is not a name in a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a name in a snapshot; expected Kind/namespace/name, which may be followed by \
@@ -62,7 +61,7 @@ impl<'a> Provenance<'a> {
         Self::read(text).ok_or_else(|| NotProvenance(text.to_owned()))
     }
 
-    /// Returns the object without its part.
+    /// Returns the whole object that contains this part.
     #[must_use]
     pub fn object(self) -> Self {
         Self {
@@ -152,7 +151,7 @@ impl fmt::Display for Provenance<'_> {
     }
 }
 
-/// Formats the part after the object's name and a slash; empty for the whole object.
+/// Formats the part, without the object name and a slash; empty for the whole object.
 impl fmt::Display for ObjectPart<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

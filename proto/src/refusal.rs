@@ -4,12 +4,12 @@
 /// Status for HTTP requests.
 pub const HTTP: u32 = 500;
 
-/// Status for requests on a connection of another listener. It makes the client open a new
+/// Status for requests on a connection of another listener, which makes the client open a new
 /// connection.
 pub const MISDIRECTED: u32 = 421;
 
-/// Status for gRPC requests: Envoy maps 503 to UNAVAILABLE, but 500 to UNKNOWN.
+/// Status for gRPC requests, because Envoy maps 503 to UNAVAILABLE but 500 to UNKNOWN.
 pub const GRPC: u32 = 503;
 
-/// Status for the share of a Service that cannot get it, of an HTTPProxy.
+/// Status for requests of an HTTPProxy whose share belongs to an unavailable Service.
 pub const UNAVAILABLE: u32 = 503;

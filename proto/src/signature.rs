@@ -1,11 +1,11 @@
-//! Signatures of published content: write access to a host's source must not suffice to decide what
-//! the host serves.
+//! Signatures of published content, so that write access to a host's source is not enough to change
+//! what the host serves.
 //!
-//! Signed are manifests, whose digests cover a whole revision, and endpoint shards, which change
-//! independently. A signature covers the Gateway and the kind of content, so that no content can
-//! pass for another; and an increasing stamp, so that old content cannot be replayed after newer
-//! content. There may be several signing and several trusted keys, which allows replacing a key. A
-//! private key must never leave this module.
+//! Manifests are signed, whose digests cover a whole revision, and endpoint shards, which change
+//! independently. A signature covers the Gateway and the kind of content, so that content cannot be
+//! used in another place. It also covers an increasing stamp, so that old content cannot be
+//! replayed after newer content. Several signing keys and several trusted keys are supported, so
+//! that keys can be replaced. A private key must never leave this module.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,13 +23,13 @@ mod threshold;
 
 pub use self::threshold::{GoodSignatures, signers};
 
-/// Context of a signature, so that signatures of other programs cannot be mistaken for ours.
+/// Context of a signature, so that signatures from other programs cannot be mistaken for ours.
 const DOMAIN: &[u8] = b"sesame snapshot signature v1\n";
 /// Version of the stored format.
 const VERSION: u8 = 1;
-/// Largest number of signing keys, and of trusted keys.
+/// Maximum number of signing keys, and of trusted keys.
 pub const MAX_KEYS: usize = 8;
-/// Length of a public key's identifying digest in bytes.
+/// Length in bytes of the digest that identifies a public key.
 const ID: usize = 8;
 const SIGNATURE: usize = 64;
 /// First bytes of a DER-encoded Ed25519 public key (RFC 8410).
@@ -37,7 +37,7 @@ const PREFIX: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];
 
-/// Statement to sign.
+/// Statement that a signature covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statement<'a> {
     /// Gateway as `Gateway/namespace/name`.
@@ -48,7 +48,7 @@ pub struct Statement<'a> {
     pub content: &'a [u8],
 }
 
-/// Signed piece, with all facts besides its content that the signature vouches for.
+/// Signed piece, with all facts except the content that the signature covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignedPiece<'a> {
     /// A manifest.
@@ -63,12 +63,12 @@ pub enum SignedPiece<'a> {
         /// Name of the object or file.
         name: &'a str,
     },
-    /// Signed part of a bundle, which contains the digests of everything else.
+    /// Signed part of a bundle, which contains the digests of all other parts.
     Bundle,
 }
 
 impl Statement<'_> {
-    /// Returns the bytes to sign, which are unique to the statement.
+    /// Returns the bytes to sign, which are unique for each statement and stamp.
     fn message(&self, stamp: u64) -> Vec<u8> {
         let Self {
             gateway,
@@ -93,7 +93,7 @@ impl Statement<'_> {
     }
 }
 
-/// Reason why keys cannot be read.
+/// Error from reading keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The text contains no keys of the expected kind.
@@ -101,15 +101,15 @@ pub enum KeyError {
     None {
         /// The expected content.
         expected: &'static str,
-        /// Command that creates one.
+        /// Command that creates a key.
         how: &'static str,
     },
     /// A key is not an Ed25519 key.
     #[error("its key {number} is not an Ed25519 key; {how}")]
     NotEd25519 {
-        /// Position of the key, from 1.
+        /// Position of the key, starting at 1.
         number: usize,
-        /// Command that creates one.
+        /// Command that creates a key.
         how: &'static str,
     },
     /// There are too many keys.
@@ -117,7 +117,7 @@ pub enum KeyError {
     TooMany,
 }
 
-/// Reason why content is not trusted.
+/// Error for content that is not trusted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
     /// The content is not signed.
@@ -126,7 +126,7 @@ pub enum SignatureError {
     /// The signature is malformed.
     #[error("its signature is malformed ({length} bytes)")]
     Malformed {
-        /// Its length in bytes.
+        /// Length of the signature in bytes.
         length: usize,
     },
     /// No trusted key has signed.
@@ -151,12 +151,12 @@ pub enum SignatureError {
     TooFew {
         /// Number of trusted keys that have signed.
         found: usize,
-        /// Their identifiers.
+        /// Identifiers of these keys.
         signers: String,
-        /// Required number.
+        /// Required number of keys.
         required: usize,
     },
-    /// Content with a later stamp is already known.
+    /// Content with a later stamp was accepted before.
     #[error("is older than the version accepted before (stamp {found}, accepted {known})")]
     Older {
         /// Stamp of this content.
@@ -179,7 +179,7 @@ const HOW_PRIVATE: &str = "create one with `openssl genpkey -algorithm ed25519`"
 const HOW_PUBLIC: &str = "take it from the private key with `openssl pkey -in KEY -pubout`";
 
 impl SigningKeys {
-    /// Parses all private keys in a PEM text (PKCS#8).
+    /// Parses all private keys in PEM text (PKCS#8).
     pub fn from_pem(pem: &[u8]) -> Result<Self, KeyError> {
         let mut keys = Vec::new();
         for (index, der) in pem::read::<PrivatePkcs8KeyDer<'_>>(pem)
@@ -217,7 +217,7 @@ impl SigningKeys {
         TrustedKeys(keys.collect())
     }
 
-    /// Signs with each key. Returns the stored format of the signatures.
+    /// Signs with each key. Returns the signatures in stored format.
     pub fn sign(&self, statement: &Statement<'_>, stamp: u64) -> Vec<u8> {
         let message = statement.message(stamp);
         let mut stored = vec![VERSION];
@@ -229,8 +229,8 @@ impl SigningKeys {
         stored
     }
 
-    /// Adds signatures by keys that have not signed yet. The existing signatures must cover the
-    /// same statement and stamp.
+    /// Adds signatures with keys that have not signed yet. Existing signatures must cover the same
+    /// statement and stamp.
     pub fn add_to(
         &self,
         statement: &Statement<'_>,
@@ -250,7 +250,7 @@ impl SigningKeys {
         Ok(all)
     }
 
-    /// Returns the stamp if the signatures are valid and made by exactly these keys, or `None`
+    /// Returns the stamp if the signatures are valid and made with exactly these keys, or `None`
     /// otherwise.
     pub fn verify_all(&self, statement: &Statement<'_>, stored: &[u8]) -> Option<u64> {
         let (stamp, signatures) = parse(stored).ok()?;
@@ -264,7 +264,7 @@ impl SigningKeys {
 pub struct TrustedKeys(Vec<[u8; 32]>);
 
 impl TrustedKeys {
-    /// Adds all public keys in a PEM text.
+    /// Adds all public keys in PEM text.
     pub fn add_pem(&mut self, pem: &[u8]) -> Result<(), KeyError> {
         let keys = pem::read::<SubjectPublicKeyInfoDer<'_>>(pem);
         let none = keys.is_empty();
@@ -292,7 +292,7 @@ impl TrustedKeys {
         Ok(())
     }
 
-    /// Returns the keys by identifier, each in the PEM format of [`TrustedKeys::add_pem`].
+    /// Returns the keys by identifier, in the PEM format of [`TrustedKeys::add_pem`].
     pub fn to_pem(&self) -> BTreeMap<String, String> {
         let pem = |key: &[u8; 32]| {
             let body = STANDARD.encode([&PREFIX[..], key].concat());
@@ -312,7 +312,7 @@ impl TrustedKeys {
         list(self.0.iter().map(|key| hex(&id(key))))
     }
 
-    /// Verifies a signature by any trusted key, and returns its stamp.
+    /// Verifies that a trusted key has signed, and returns the stamp.
     pub fn verify(
         &self,
         statement: &Statement<'_>,
@@ -322,7 +322,7 @@ impl TrustedKeys {
     }
 }
 
-/// Checks that this stamp is not older than the known one.
+/// Checks that this stamp is not older than the known stamp.
 pub fn follows(found: u64, known: Option<u64>) -> Result<(), SignatureError> {
     match known {
         Some(known) if found < known => Err(SignatureError::Older { found, known }),
@@ -330,7 +330,7 @@ pub fn follows(found: u64, known: Option<u64>) -> Result<(), SignatureError> {
     }
 }
 
-/// Parsed signatures: the stamp, and a signature by each key.
+/// Parsed signatures: the stamp, and the signatures with their key identifiers.
 type Parsed<'a> = (u64, Vec<([u8; ID], &'a [u8])>);
 
 fn parse(stored: &[u8]) -> Result<Parsed<'_>, SignatureError> {
@@ -367,7 +367,8 @@ fn list(names: impl Iterator<Item = String>) -> String {
 mod tests {
     use super::*;
 
-    /// Made with `openssl genpkey -algorithm ed25519`, and its public key with `openssl pkey -pubout`.
+    /// Created with `openssl genpkey -algorithm ed25519`; the public key with `openssl pkey
+    /// -pubout`.
     const PRIVATE: &str = "-----BEGIN PRIVATE KEY-----\n\
         MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n\
         -----END PRIVATE KEY-----\n";
@@ -378,7 +379,7 @@ mod tests {
         MC4CAQAwBQYDK2VwBCIEIEzNCJsoXb2Wlk8vptbPp2xE6nuXazJ27Jqmp6w4pvW4\n\
         -----END PRIVATE KEY-----\n";
 
-    /// Signature of the same message by `openssl pkeyutl -sign -rawin`.
+    /// Signature of the same message, created with `openssl pkeyutl -sign -rawin`.
     const GOLDEN: &str = "01000000000102030421fe31dfa154a261d4adddaa5518887537f14bebc225f37c37621a315d8f3b1af20cd0322fa198\
         a92a9546f7ee6caa30ce5dbd1270b5b94716148ebb71d3c0523cc31d94df41b101";
     const GOLDEN_MESSAGE: &str = "736573616d6520736e617073686f74207369676e61747572652076310a010000000000000014476174657761792f6465\
@@ -476,9 +477,9 @@ mod tests {
         let both = keys(&[PRIVATE, OTHER]);
         let verify = |by: &TrustedKeys, stored: &[u8]| by.verify(&MANIFEST, Some(stored)).is_ok();
         let stored = both.sign(&MANIFEST, 1);
-        // A signature by both keys satisfies readers that trust either.
+        // Signatures with both keys satisfy readers that trust either key.
         assert!(verify(&old.trusted(), &stored) && verify(&new.trusted(), &stored));
-        // A reader that trusts both keys accepts either.
+        // A reader that trusts both keys accepts a signature with either key.
         assert!(verify(&both.trusted(), &old.sign(&MANIFEST, 1)));
         assert!(verify(&both.trusted(), &new.sign(&MANIFEST, 1)));
         assert!(!verify(&new.trusted(), &old.sign(&MANIFEST, 1)));

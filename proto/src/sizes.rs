@@ -1,10 +1,10 @@
-//! Size of the configuration that a route expands to, and its limits. Resolution and rendering
+//! Size of the configuration to which a route expands, and its limits. Resolution and rendering
 //! share this measure.
 //!
-//! A rule's filters and backends are copied for each match and hostname, and some answers need
+//! The filters and backends of a rule are copied for each match and hostname, and some answers need
 //! several proxy routes per match. So an object of 256 KiB can expand to hundreds of MiB. The size
-//! is computed before anything is copied. It approximates the rendered bytes, and is never below
-//! the encoded snapshot's size; a proxy takes about five times as much.
+//! is computed before anything is copied. It approximates the rendered bytes and is never below the
+//! size of the encoded snapshot; a proxy uses about five times as much memory.
 
 mod messages;
 
@@ -21,40 +21,42 @@ use crate::schema::{
     external_auth, string_match,
 };
 
-/// Limit of one match for one hostname, in bytes. A smaller route fits into a shard even if it does
-/// not compress.
+/// Maximum size of one match for one hostname in bytes. A smaller route fits into a shard even if
+/// it does not compress.
 pub const MOST_OF_MATCH: u64 = 768 * 1024;
-/// Limit of all matches of a route for all its hostnames, in bytes.
+/// Maximum size of all matches of a route for all its hostnames, in bytes.
 pub const MOST_OF_ROUTE: u64 = 8 * 1024 * 1024;
-/// Limit of all routes of a virtual host, in bytes.
+/// Maximum size of all routes of a virtual host, in bytes.
 pub const MOST_OF_VIRTUAL_HOST: u64 = 16 * 1024 * 1024;
-/// Limit of all virtual hosts of a Gateway, in bytes.
+/// Maximum size of all virtual hosts of a Gateway, in bytes.
 pub const MOST_OF_GATEWAY: u64 = 96 * 1024 * 1024;
 
-/// Bytes of a trust bundle with its revocation lists, as PEM. It fits into a shard, since Base64 compresses to three quarters.
+/// Maximum size of a trust bundle with its revocation lists as PEM, in bytes. It fits into a shard,
+/// since Base64 compresses to three quarters.
 pub const MOST_OF_TRUST_BUNDLE: usize = 1024 * 1024;
-/// Bytes of the different trust bundles that the policies of one namespace may use.
+/// Maximum total size of the different trust bundles that the policies of one namespace use, in
+/// bytes.
 pub const MOST_OF_NAMESPACE_BUNDLES: usize = 8 * 1024 * 1024;
 
-/// Bytes of a proxy route without its parts.
+/// Size of a proxy route without its parts, in bytes.
 const ROUTE: u64 = 512;
 /// Overhead of each string in bytes.
 const TEXT: u64 = 64;
-/// Overhead in bytes of each header to set or add, which the proxy parses as a format.
+/// Overhead in bytes of each header to set or add, which the proxy parses as a format string.
 const HEADER: u64 = 128;
-/// Bytes of a regular expression, and of each of its characters.
+/// Size in bytes of a regular expression, and of each of its characters.
 const EXPRESSION: u64 = 512;
 const EXPRESSION_CHARACTER: u64 = 16;
-/// Bytes of an authorization and of session persistence, without their strings.
+/// Sizes in bytes of external authorization and session persistence, without strings.
 const AUTHORIZATION: u64 = 1024;
 const SESSION: u64 = 2048;
-/// Bytes of a policy about redirects.
+/// Size of an internal redirect policy in bytes.
 const INTERNAL_REDIRECT: u64 = 512;
-/// Bytes of a limit of requests in a route.
+/// Size of a route's rate limit in bytes.
 const RATE_LIMIT: u64 = 2048;
-/// Bytes of the filters of requests and responses, without their headers.
+/// Size of the request and response filters without headers, in bytes.
 const REQUEST_FILTERS: u64 = 4096;
-/// Number of times that a session's configuration repeats its name.
+/// Number of times that the session name occurs in the session configuration.
 const SESSION_NAMES: u64 = 8;
 
 /// Parts of a rule that are copied for each match and hostname.
@@ -64,15 +66,15 @@ pub struct RuleParts<'r> {
     pub name: &'r str,
     /// Answer to requests.
     pub answer: RuleAnswer<'r>,
-    /// Changes of request headers.
+    /// Changes to request headers.
     pub request_headers: Option<&'r HeaderModifier>,
-    /// Changes of response headers.
+    /// Changes to response headers.
     pub response_headers: Option<&'r HeaderModifier>,
     /// CORS policy.
     pub cors: Option<&'r Cors>,
-    /// Authorization.
+    /// External authorization.
     pub external_auth: Option<&'r ExternalAuth>,
-    /// Number of limits of requests.
+    /// Number of rate limits.
     pub rate_limits: usize,
     /// Filters of requests and responses.
     pub filters: Option<&'r RequestFilters>,
@@ -94,12 +96,12 @@ pub enum RuleAnswer<'r> {
 pub struct RuleSize {
     /// Number of proxy routes per match.
     copies: u64,
-    /// Bytes of one match without its conditions.
+    /// Size of one match without its conditions, in bytes.
     each: u64,
 }
 
 impl RuleSize {
-    /// Sums up a rule's parts.
+    /// Computes the size from a rule's parts.
     pub fn new(parts: &RuleParts<'_>) -> Self {
         let RuleParts {
             name,
@@ -141,7 +143,7 @@ impl RuleSize {
         Self { copies, each }
     }
 
-    /// Returns the size of a match with `conditions` bytes of conditions.
+    /// Returns the size of a match whose conditions take `conditions` bytes.
     pub fn with_match(self, conditions: u64) -> u64 {
         self.each
             .saturating_add(self.copies.saturating_mul(conditions))
@@ -176,7 +178,7 @@ pub fn of_match(
     sum(values.chain([path, text(method)]))
 }
 
-/// Returns the size of an authorization in bytes.
+/// Returns the size of external authorization in bytes.
 pub fn of_external_auth(auth: &ExternalAuth) -> u64 {
     let ExternalAuth {
         backend,
@@ -201,7 +203,7 @@ pub fn of_external_auth(auth: &ExternalAuth) -> u64 {
     sum([AUTHORIZATION, text(backend), protocol])
 }
 
-/// Returns the size of a snapshot's route in bytes.
+/// Returns the size of a route in a snapshot, in bytes.
 pub fn of_route(route: &Route) -> u64 {
     let Route {
         name,
@@ -237,13 +239,13 @@ pub fn of_route(route: &Route) -> u64 {
     RuleSize::new(&parts).with_match(of_match(path, method, headers, query_params))
 }
 
-/// Formats a size for messages.
+/// Formats a size for use in messages.
 pub fn in_words(bytes: u64) -> String {
     format!("{} KiB", bytes.div_ceil(1024))
 }
 
-/// Returns the number of parts that a rule's requests are split into, the bytes of each part, and
-/// the bytes they share.
+/// Returns the number of parts into which a rule's requests are split. Also returns the size of
+/// each part, and of their common parts, in bytes.
 fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
     let Forward {
         backends,

@@ -1,5 +1,5 @@
-//! Replacement of paths by regular expressions, checked so that Envoy accepts it and every result is
-//! a path.
+//! Path rewrites with regular expressions, checked so that Envoy accepts them and every result is a
+//! path.
 
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Capture, Hir, HirKind, Look};
@@ -8,15 +8,14 @@ use crate::expressions::{self, MOST_INSTRUCTIONS};
 use crate::schema::RegexSubstitution;
 
 impl RegexSubstitution {
-    /// Maximum length of the pattern, and of the substitution, in bytes.
+    /// Maximum length in bytes of the pattern, and of the substitution.
     pub const MOST_BYTES: usize = 1024;
 
-    /// Checks both parts, and returns the substitution without its references to groups. The error
-    /// starts with the name of a part.
+    /// Checks both parts, and returns the substitution without its group references. The error
+    /// starts with the name of the invalid part.
     ///
-    /// A pattern matches only at the start of a path, and its replacement starts with `/` as the
-    /// path does. Otherwise, a redirect could lead to another host: `https://a.test` and
-    /// `.evil.test`.
+    /// The pattern must match only at the start of a path, and the replacement must start with `/`.
+    /// Otherwise, a redirect could lead to another host: `https://a.test` and `.evil.test`.
     pub fn literal(&self) -> Result<String, String> {
         let Self {
             pattern,
@@ -60,7 +59,8 @@ impl RegexSubstitution {
 }
 
 fn parse(pattern: &str) -> Option<Hir> {
-    // As RE2, whose \d and \w are ASCII; an expression with other characters needs Unicode.
+    // In RE2, \d and \w are ASCII, so try ASCII mode first. Expressions with other characters need
+    // Unicode mode.
     let parse = |unicode| {
         let mut builder = ParserBuilder::new();
         let mut parser = builder.unicode(unicode).utf8(false).build();
@@ -69,7 +69,7 @@ fn parse(pattern: &str) -> Option<Hir> {
     parse(false).or_else(|| parse(true))
 }
 
-/// Returns the text without references to groups, and the group that it starts with.
+/// Returns the text without group references, and the group with which it starts.
 fn without_groups(text: &str, groups: usize) -> Result<(String, Option<usize>), String> {
     let mut literal = String::with_capacity(text.len());
     let mut first = None;
@@ -97,8 +97,8 @@ fn without_groups(text: &str, groups: usize) -> Result<(String, Option<usize>), 
     Ok((literal, first))
 }
 
-/// Returns true if the expression is the start of the path, and then a first group that starts with
-/// `/`.
+/// Returns true if the expression consists of the start of the path, followed by a first group that
+/// starts with `/`.
 fn first_group_starts_with_slash(expression: &Hir) -> bool {
     let HirKind::Concat(parts) = expression.kind() else {
         return false;

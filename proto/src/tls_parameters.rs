@@ -1,10 +1,10 @@
 //! TLS parameters that a listener may set. Resolution and rendering share this table.
 //!
-//! Keep this a closed list of safe choices: without forward secrecy, a leaked key decrypts every
-//! recorded connection.
+//! Keep this a closed list of safe choices: without forward secrecy, a leaked key could decrypt
+//! every recorded connection.
 
-/// Allowed cipher suites of TLS 1.2 by OpenSSL name. The last four are for old clients only. The
-/// suites of TLS 1.3 are fixed.
+/// Allowed TLS 1.2 cipher suites by OpenSSL name. The last four are only for old clients. The TLS
+/// 1.3 suites are fixed.
 pub const CIPHER_SUITES: [&str; 10] = [
     "ECDHE-ECDSA-AES128-GCM-SHA256",
     "ECDHE-ECDSA-AES256-GCM-SHA384",
@@ -21,7 +21,7 @@ pub const CIPHER_SUITES: [&str; 10] = [
 /// Length of a session ticket key in bytes.
 pub const TICKET_KEY_BYTES: usize = 80;
 
-/// Longest name of an application protocol, in bytes.
+/// Maximum length of the name of an application protocol, in bytes.
 const MAX_PROTOCOL: usize = 255;
 
 /// Returns true for an allowed cipher suite.

@@ -1,13 +1,13 @@
-//! Splits and assembles protobuf messages in wire format without decoding them.
+//! Splits and assembles encoded protobuf messages without decoding them.
 //!
-//! An update changes one or two of thousands of routes, and decoding and encoding the rest would be
-//! most of the work. All manual encoding is in this module, and field numbers are generated from
-//! the schema. Never vouch for content: a message with an unexpected encoding gives `None`.
+//! A typical update changes one or two of thousands of routes, and decoding and encoding the rest
+//! would be most of the work. All manual encoding is in this module, and field numbers are
+//! generated from the schema. Content is not validated; an unexpected encoding returns `None`.
 
 use prost::Message;
 use prost::encoding::{self, WireType, decode_key, decode_varint, encode_key, encode_varint};
 
-/// Field numbers of `snapshot.proto`, in a module per message.
+/// Field numbers in `snapshot.proto`, in one module per message.
 #[allow(
     dead_code,
     reason = "generated for all fields; few are encoded by hand"
@@ -16,7 +16,7 @@ pub(crate) mod numbers {
     include!(concat!(env!("OUT_DIR"), "/numbers.rs"));
 }
 
-/// Appends a field with text or an encoded message.
+/// Appends a field that contains a string or an encoded message.
 pub fn append(field: u32, content: &[u8], bytes: &mut Vec<u8>) {
     encode_key(field, WireType::LengthDelimited, bytes);
     encode_varint(content.len() as u64, bytes);
@@ -28,13 +28,13 @@ pub(crate) fn appended_len(field: u32, length: usize) -> usize {
     encoding::key_len(field) + encoding::encoded_len_varint(length as u64) + length
 }
 
-/// Appends a field with this message.
+/// Appends a field that contains this message.
 pub(crate) fn append_message(field: u32, message: &impl Message, bytes: &mut Vec<u8>) {
     encoding::message::encode(field, message, bytes);
 }
 
 /// Appends a field for each message. Reserves exactly the required capacity, because these are the
-/// largest buffers of all.
+/// largest buffers.
 pub(crate) fn append_messages<'m, M: Message + 'm>(
     field: u32,
     messages: impl IntoIterator<Item = &'m M, IntoIter: Clone>,
@@ -50,8 +50,7 @@ pub(crate) fn append_messages<'m, M: Message + 'm>(
     }
 }
 
-/// Returns the contents of a message with only this repeated field, or `None` if it has any other
-/// field.
+/// Returns the values of this repeated field, or `None` if the message contains any other field.
 pub fn contents(message: &[u8], expected: u32) -> Option<Vec<&[u8]>> {
     let mut found = Vec::new();
     each(message, |field, content| {
@@ -74,7 +73,7 @@ pub(crate) fn each<'m>(
     Some(())
 }
 
-/// Returns the number and content of a message's first field, and the remaining bytes. Returns
+/// Returns the number and content of the first field of a message, and the remaining bytes. Returns
 /// `None` if the field is not length-delimited.
 pub(crate) fn first(mut message: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     let (field, wire) = decode_key(&mut message).ok()?;

@@ -1,4 +1,4 @@
-//! A few hundred stored bytes never expand beyond the memory limits.
+//! Tests that a few hundred stored bytes never expand beyond the memory limits.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(
@@ -13,7 +13,7 @@ use sesame_proto::schema::{Manifest, ShardRef};
 use sesame_proto::shard::{FORMAT, MAX_SHARD_BYTES, ShardError, endpoint_sets, join_config};
 use sesame_proto::{bounds, keys};
 
-/// Returns the peak memory of this process.
+/// Returns the peak memory usage of this process.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("status");
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));
@@ -34,7 +34,7 @@ fn within(number: u8, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-// A single test, because it measures the whole process.
+// There is only one test in this file, because it measures the whole process.
 #[test]
 fn a_bomb_is_refused_before_it_becomes_values() {
     let room = MAX_SHARD_BYTES - 64;
@@ -84,6 +84,6 @@ fn a_bomb_is_refused_before_it_becomes_values() {
     }
     assert!(keys::decode(&list(1, 8 << 20)).is_err());
     let grown = peak() - before;
-    // Room for one decompressed shard and its source.
+    // Allow for one decompressed shard and its source.
     assert!(grown < 96 << 20, "{grown} bytes");
 }

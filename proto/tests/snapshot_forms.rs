@@ -1,4 +1,5 @@
-//! Every form of a snapshot converts back to the same snapshot, in whatever order it was assembled.
+//! Tests that every form of a snapshot converts back to the same snapshot, regardless of the order
+//! of assembly.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -115,7 +116,7 @@ proptest! {
         }
     }
 
-    /// A splitter with a history gives the same result as a new one.
+    /// A used splitter gives the same result as a new splitter.
     #[test]
     fn what_a_splitter_remembers_changes_nothing(
         steps in prop::collection::vec((0_usize..600, any::<u16>(), 0_usize..40), 1..6)
@@ -129,7 +130,7 @@ proptest! {
             let mut published = splitter.split(&mut next.clone()).unwrap();
             prop_assert_eq!(&published, &split(&next).unwrap());
 
-            // Change only endpoints: some sets, one of which belongs to no backend here.
+            // Change only the endpoints of some sets, one of which does not belong to any backend.
             let changed: Vec<EndpointSet> = (0..=endpoints)
                 .map(|n| EndpointSet {
                     name: format!("Service/default/s{}/80", usize::from(edit) % 7 + n * 13),
@@ -154,8 +155,8 @@ proptest! {
             }
             prop_assert_eq!(&published, &split(&next).unwrap());
 
-            // Change virtual hosts, sometimes so much that more shards are needed, and add and
-            // remove backends.
+            // Add and remove backends, and change virtual hosts, sometimes so much that more shards
+            // are needed.
             let longer = usize::from(edit % 5) * endpoints * 100;
             let hosts = next.route_tables[0].virtual_hosts.iter_mut();
             let route_tables: RouteTableDelta = hosts
@@ -199,7 +200,7 @@ proptest! {
     }
 }
 
-/// Adds and removes the given numbers of backends.
+/// Adds and removes these numbers of backends.
 fn come_and_go(
     snapshot: &mut Snapshot,
     added: usize,

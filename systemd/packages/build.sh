@@ -1,8 +1,9 @@
 #!/bin/sh
 # Builds the packages of a gateway host: build.sh AGENT ENVOY DIRECTORY. Needs dpkg-dev and binutils.
 #
-# The packages are reproducible: owners, modes, order and times are set ($SOURCE_DATE_EPOCH, else the time of the last
-# commit). dpkg-deb suffices, and is on every Debian, so no other tool has to be pinned.
+# The packages are reproducible: owners, modes and order are fixed, and times are $SOURCE_DATE_EPOCH
+# or the time of the last commit. dpkg-deb is sufficient and part of every Debian, so no other tool
+# has to be pinned.
 #
 # $PACKAGE_REVISION is appended to both versions; $PACKAGE_LEVEL is the compression level, 0 to 9.
 set -eu
@@ -36,7 +37,7 @@ pack() {
   file 644 "$here/packages/$1/lintian-overrides" "usr/share/lintian/overrides/$1"
   find "$tree" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 
-  # The tree alone, for systems without dpkg.
+  # Pack the tree alone, for systems without dpkg.
   tar -C "$tree" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --exclude=./DEBIAN \
     -c . | gzip -n -"$((level ? level : 1))" >"$out/$1_$2_$arch.tar.gz"
 
@@ -54,7 +55,7 @@ pack() {
   echo "$out/$1_$2_$arch.deb"
 }
 
-# The libraries that the tree's program needs, as a Depends field.
+# Prints the libraries that the program in the tree needs, as a Depends field.
 depends() {
   mkdir -p "$work/debian"
   : >"$work/debian/control"

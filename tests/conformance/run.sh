@@ -3,8 +3,8 @@
 # in target/debug. run.sh --keep-report copies the report of the last run to the documentation.
 #
 # $CONFORMANCE is the release of the suite: v1.7, which go.mod pins, or v1.6, which v1.6.mod pins.
-# Both are built with the toolchain of go.mod, which Go fetches like a module. $CONFORMANCE_CHANNEL
-# is the channel of the definitions.
+# Both are built with the toolchain in go.mod, which Go fetches like a module. $CONFORMANCE_CHANNEL
+# is the channel of the CRDs.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 top=${here%/tests/conformance}

@@ -31,11 +31,11 @@ pub use disks::shared_memory;
 pub use orders::{arguments, words};
 pub use setup::Setup;
 
-/// Parent of the agents' temporary directories. It is short because a Unix socket's path is limited
-/// to 107 bytes.
+/// Parent of the agents' temporary directories. Keep it short, because the path of a Unix socket is
+/// limited to 107 bytes.
 const ROOT: &str = "/tmp";
 
-/// Limit for any expected event, even on a busy machine.
+/// Timeout for any expected event, even on a busy machine.
 pub const SOON: Duration = Duration::from_secs(60);
 
 /// Returns the agent's binary.
@@ -46,8 +46,8 @@ pub fn agent_binary() -> PathBuf {
     }
 }
 
-/// Returns the path of this program next to the test, where `cargo build` with the same profile
-/// puts it.
+/// Returns the path of the program `name`, which `cargo build` with the same profile puts next to
+/// the test.
 pub fn beside_test(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this test has a path");
     let mut candidates = test
@@ -63,40 +63,40 @@ pub fn beside_test(name: &str) -> PathBuf {
         })
 }
 
-/// Installs the agent at this path.
+/// Installs the agent binary at this path.
 pub fn install(at: &Path) {
     install_program(&agent_binary(), at);
 }
 
-/// Installs a program by renaming, as packages do, so that the old file may still be running.
+/// Installs a program by renaming, as packages do, because the old file may still be running.
 pub fn install_program(program: &Path, at: &Path) {
     let new = at.with_extension("new");
     std::fs::copy(program, &new).expect("copy the program");
     std::fs::rename(new, at).expect("rename the program");
 }
 
-/// An agent and its Envoy, which are killed when this is dropped.
+/// A running agent and its Envoy. Both are killed on drop.
 pub struct AgentUnderTest {
     setup: Setup,
     directory: TempDir,
-    /// Pairs of Gateway port and mapped local port.
+    /// Pairs of a Gateway port and the local port it is mapped to.
     ports: Vec<(u16, u16)>,
     child: Option<Child>,
     _turn: Option<Turn>,
 }
 
 impl AgentUnderTest {
-    /// Returns the directory of manifests that the agent watches.
+    /// Returns the manifest directory that the agent watches.
     pub fn manifests(&self) -> PathBuf {
         self.directory.path().join("m")
     }
 
-    /// Returns the directory of sockets and of Envoy's configuration files.
+    /// Returns the directory with the sockets and Envoy's configuration files.
     pub fn runtime(&self) -> PathBuf {
         self.directory.path().join("r")
     }
 
-    /// Returns the directory of state that survives a reboot.
+    /// Returns the directory with the state that survives a reboot.
     pub fn state(&self) -> PathBuf {
         self.directory.path().join("s")
     }
@@ -109,18 +109,18 @@ impl AgentUnderTest {
         (Ipv4Addr::LOCALHOST, *port).into()
     }
 
-    /// Creates a GET to a Gateway's port.
+    /// Creates a GET request to a Gateway's port.
     pub fn get(&self, port: u16, host: &str, path: &str) -> Request {
         Request::get(self.address(port), host, path)
     }
 
-    /// Adds arguments of `run`, which apply from the next start.
+    /// Adds arguments of `run`. They take effect at the next start.
     pub fn add_flags(&mut self, flags: &[&str]) {
         let flags = flags.iter().map(ToString::to_string);
         self.setup.flags.extend(flags);
     }
 
-    /// Writes a manifest as tools do, to a temporary file that is then renamed.
+    /// Writes a manifest to a temporary file and renames it, as tools do.
     pub fn write(&self, name: &str, yaml: &str) {
         let hidden = self.manifests().join(format!(".{name}.tmp"));
         std::fs::write(&hidden, yaml).expect("write a manifest");
@@ -141,7 +141,7 @@ impl AgentUnderTest {
         std::fs::remove_file(self.manifests().join(name)).expect("remove a manifest");
     }
 
-    /// Kills the agent if it runs, and starts it. Its Envoy is left alone.
+    /// Kills the agent if it is running, and starts it. Does not touch its Envoy.
     pub fn restart(&mut self) {
         self.kill9();
         let mut line: Vec<String> = self.setup.wrapper.clone();
@@ -170,7 +170,7 @@ impl AgentUnderTest {
                 Some(network) => vec!["--address-pool", network],
             })
             .args(&self.setup.flags)
-            // A Ctrl-C at the test's terminal must not reach the agent.
+            // Ctrl-C at the test's terminal must not reach the agent.
             .process_group(0);
         log_to(&mut command, &self.log_path());
         let drains = |flag: &String| flag.starts_with("--drain-seconds");
@@ -191,7 +191,7 @@ impl AgentUnderTest {
         self.child = Some(child);
     }
 
-    /// Replaces an argument of `run` from the next start.
+    /// Replaces an argument of `run`. This takes effect at the next start.
     pub fn change_flag(&mut self, from: &str, to: &str) {
         let flag = self.setup.flags.iter_mut().find(|flag| *flag == from);
         to.clone_into(flag.expect("the flag is there"));
@@ -209,7 +209,7 @@ impl AgentUnderTest {
     }
 
     /// Sends SIGSTOP to the agent, which then does nothing until [`AgentUnderTest::thaw`]. Its
-    /// Envoy runs on.
+    /// Envoy keeps running.
     pub fn freeze(&self) {
         self.signal(Signal::SIGSTOP);
     }
@@ -225,7 +225,8 @@ impl AgentUnderTest {
         }
     }
 
-    /// Returns the agent's exit code if it has ended, or its signal as a negative number.
+    /// Returns the agent's exit code, or the signal that killed it as a negative number. `None` if
+    /// it has not exited.
     pub fn ended(&mut self) -> Option<i32> {
         let status = self
             .child
@@ -239,7 +240,7 @@ impl AgentUnderTest {
         )
     }
 
-    /// Returns the agent's Envoys.
+    /// Returns the Envoys that the agent serves with.
     pub fn envoys(&self) -> Vec<Process> {
         let mut found = processes::below(&self.runtime());
         // Exclude Envoys that only validate.
@@ -259,7 +260,7 @@ impl AgentUnderTest {
         found
     }
 
-    /// Sends SIGKILL to every Envoy of this agent and returns their number.
+    /// Sends SIGKILL to every Envoy of this agent, and returns how many there were.
     pub fn kill9_envoy(&self) -> usize {
         let envoys = self.envoys();
         for envoy in &envoys {
@@ -281,13 +282,13 @@ impl AgentUnderTest {
         self.command(&arguments(&line))
     }
 
-    /// Runs another command of the agent's binary to its end.
+    /// Runs another command of the agent's binary until it exits.
     pub fn command(&self, arguments: &[&str]) -> Output {
         Command::new(agent_binary())
             .args(arguments)
             .env("ENVOY", envoy_binary())
-            // Backends in tests are on the loopback. Commands that do not resolve routes lack the
-            // equivalent flag, so use the variable.
+            // Backends in tests are on the loopback. Some commands lack the equivalent flag,
+            // because they do not resolve routes, so set the variable.
             .env("SESAME_ALLOW_LOCAL_ENDPOINTS", "true")
             .stdin(Stdio::null())
             .output()

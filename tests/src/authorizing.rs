@@ -1,7 +1,8 @@
 //! An authorization service in this process that speaks HTTP and Envoy's gRPC protocol on one port.
 //!
-//! It allows requests with `authorization: NAME`, where NAME is its own name or `everybody`, and
-//! sets headers on them, both permitted and forbidden ones. It remembers every check.
+//! It allows requests with `authorization: NAME`, where NAME is the service's own name or
+//! `everybody`. It sets headers on allowed requests: some that the Gateway permits, and some that
+//! it does not. It remembers every check.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -25,8 +26,8 @@ use prost::Message as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// Headers that it sets on allowed requests, besides `x-NAME`, which is the size of the body it
-/// received.
+/// Headers that the service sets on allowed requests. It also sets `x-NAME` to the size of the
+/// received body.
 pub const WRITTEN: [(&str, &str); 4] = [
     ("x-user", "alice"),
     ("x-tier", "gold"),
@@ -87,12 +88,12 @@ impl Authorizing {
         }
     }
 
-    /// Returns its name.
+    /// Returns the service's name.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Returns the address it listens on.
+    /// Returns the address that the service listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -112,7 +113,7 @@ impl Drop for Authorizing {
 type Memory = Arc<Mutex<Vec<Asked>>>;
 
 async fn accept(listener: TcpListener, name: &'static str, asked: Memory) {
-    // Dropping the set closes all connections with the service.
+    // Dropping the set closes all connections when the service stops.
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         connections.spawn(serve(stream, name, Arc::clone(&asked)));
@@ -186,7 +187,7 @@ async fn answer(
 }
 
 fn of_grpc(body: &Bytes) -> Asked {
-    // A gRPC message starts with a flag byte and four bytes of length.
+    // A gRPC message starts with a flag byte and a four-byte length.
     let check = CheckRequest::decode(body.slice(5..)).expect("a question of Envoy's");
     let request = check.attributes.and_then(|it| it.request);
     let http = request.and_then(|it| it.http).expect("a request");

@@ -6,7 +6,7 @@ use crate::agent::words;
 use crate::envoy::workspace;
 use crate::generated;
 
-/// Default browser, unless a variable names another.
+/// Browser to use unless the environment variable is set.
 const BROWSER: &str = "chromium-headless-shell";
 
 /// Returns the DOM of a page after its scripts have run.
@@ -14,8 +14,8 @@ pub async fn document(url: &str) -> String {
     browser(vec!["--dump-dom".to_owned(), url.to_owned()]).await
 }
 
-/// Takes a screenshot of a page with this size in pixels. If generated files are to be written, it
-/// replaces the one in `docs/pictures`.
+/// Takes a screenshot of a page in a window of this size in pixels. Replaces the picture in
+/// `docs/pictures` if tests write generated files.
 pub async fn take_picture(url: &str, name: &str, (width, height): (u32, u32)) {
     let directory = tempfile::tempdir().expect("a directory");
     let picture = directory.path().join(name);
@@ -37,8 +37,7 @@ async fn browser(arguments: Vec<String>) -> String {
     let run = move || {
         let program = std::env::var("SESAME_BROWSER").unwrap_or_else(|_| BROWSER.to_owned());
         let output = Command::new(&program)
-            // The sandbox does not work as root in a container. The browser only opens this one
-            // page.
+            // The sandbox does not work as root in a container. The browser opens only this page.
             .args(["--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
             .args(arguments)
             .output()

@@ -1,4 +1,4 @@
-//! Many checks on one running agent, whose failures are reported together.
+//! Collects many checks of one running agent, and reports their failures together.
 
 use crate::client::{Reply, Request};
 
@@ -20,13 +20,13 @@ impl Checks {
         self.same(&request, got.as_deref(), Some(expected));
     }
 
-    /// Checks the status of the answer, from any backend.
+    /// Checks the status of the response, whichever backend sent it.
     pub async fn status(&mut self, request: Request, expected: u16) {
         let reply = self.reply(&request).await;
         self.same(&request, reply.map(|reply| reply.status), Some(expected));
     }
 
-    /// Sends the request; a missing answer is a failure.
+    /// Sends the request and returns the response. Records a failure if there is none.
     pub async fn reply(&mut self, request: &Request) -> Option<Reply> {
         match request.send().await {
             Ok(reply) => Some(reply),
@@ -59,7 +59,7 @@ impl Checks {
         }
     }
 
-    /// Panics with all failures.
+    /// Panics with a list of all failures, if there are any.
     pub fn finish(self) {
         assert!(self.made > 0, "nothing was checked");
         assert!(

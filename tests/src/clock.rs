@@ -8,7 +8,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// The library's source.
+/// Source of the preloaded library.
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/clock/clock.c");
 
 /// The clock of all processes started with [`Clock::variables`].
@@ -18,8 +18,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Creates a clock that is right until it is moved. Needs a C compiler, which Rust also needs
-    /// for linking.
+    /// Creates a clock that shows the correct time until it is set. Needs a C compiler, which Rust
+    /// also needs for linking.
     pub fn new() -> Self {
         let directory = tempfile::Builder::new()
             .prefix("sesame-clock-")
@@ -43,7 +43,7 @@ impl Clock {
         clock
     }
 
-    /// Sets the clock ahead of the right time by this many seconds.
+    /// Sets the clock ahead of the correct time by this many seconds.
     pub fn set(&self, seconds: i64) {
         // Write in place, because the file is mapped.
         let bytes = seconds.to_ne_bytes();

@@ -1,4 +1,4 @@
-//! A stand-in for a cloud: it gives every LoadBalancer Service the ingresses that the test chooses.
+//! A fake cloud: it assigns every LoadBalancer Service the ingresses that the test chooses.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ const SERVICES: &str = "/api/v1/services";
 /// Pause between two polls of the Services.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// A stand-in cloud, which stops when dropped.
+/// A fake cloud, which stops when dropped.
 pub struct StandInCloud {
     ingresses: watch::Sender<Value>,
     task: JoinHandle<()>,
 }
 
 impl StandInCloud {
-    /// Starts a cloud that gives no ingresses yet.
+    /// Starts a cloud that assigns no ingresses yet.
     pub async fn start(cluster: &TestCluster) -> Self {
         Self::of(cluster.client(&User::Admin).await)
     }
 
-    /// Starts a cloud that uses this client and gives no ingresses yet.
+    /// Starts a cloud that uses this client and assigns no ingresses yet.
     pub fn of(client: Client) -> Self {
         let (ingresses, wanted) = watch::channel(json!([]));
         let task = tokio::spawn(async move {
@@ -72,7 +72,7 @@ async fn give(client: &Client, wanted: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns true if these are the wanted ingresses, ignoring fields that the API server has added.
+/// Returns true if `given` equals `wanted`, ignoring fields that the API server has added.
 fn has(given: &Value, wanted: &Value) -> bool {
     let entries = |of: &Value| of.as_array().cloned().unwrap_or_default();
     let (given, wanted) = (entries(given), entries(wanted));

@@ -1,8 +1,8 @@
 //! A cluster without containers: the real `etcd` and `kube-apiserver` on free loopback ports, with
 //! RBAC.
 //!
-//! There are no controllers and no nodes: Deployments get no Pods, Services get no endpoints, and
-//! no default `ServiceAccounts` are created. A test creates what it needs.
+//! There are no controllers and no nodes: Deployments do not get Pods, Services do not get
+//! endpoints, and default `ServiceAccounts` are not created. A test creates what it needs.
 
 mod assets;
 mod client;
@@ -27,7 +27,7 @@ use self::servers::Servers;
 use crate::agent::SOON;
 use crate::wait::{eventually, holds};
 
-/// Lifetime of a `ServiceAccount`'s token, longer than any test and the conformance suite.
+/// Lifetime of a `ServiceAccount` token. It must outlast every test and the conformance suite.
 const TOKEN_SECONDS: u64 = 6 * 3600;
 
 /// The identity of an API client.
@@ -35,21 +35,21 @@ const TOKEN_SECONDS: u64 = 6 * 3600;
 pub enum User {
     /// A member of `system:masters`, authenticated by a client certificate.
     Admin,
-    /// A `ServiceAccount`, authenticated by its token. It is created if missing.
+    /// A `ServiceAccount`, authenticated by its token. Created if it does not exist.
     ServiceAccount {
-        /// Its namespace, which must exist.
+        /// The namespace of the `ServiceAccount`, which must exist.
         namespace: String,
-        /// Its name.
+        /// The name of the `ServiceAccount`.
         name: String,
     },
-    /// A Pod of a `ServiceAccount` on a node, authenticated by a token bound to it. All three are
-    /// created if missing.
+    /// A Pod of a `ServiceAccount` on a node, authenticated by a token bound to the Pod. All three
+    /// are created if they do not exist.
     OnNode {
         /// The namespace of the `ServiceAccount`, which must exist.
         namespace: String,
-        /// Its name.
+        /// The name of the `ServiceAccount`.
         name: String,
-        /// The node.
+        /// The name of the node.
         node: String,
     },
 }
@@ -72,7 +72,7 @@ impl User {
         }
     }
 
-    /// Unique, and valid as a file name, because both parts are DNS names.
+    /// Returns a unique string. It is valid as a file name, because all parts are DNS names.
     fn file_stem(&self) -> String {
         match self {
             Self::Admin => "admin".to_owned(),
@@ -86,7 +86,7 @@ impl User {
     }
 }
 
-/// An API server and its etcd, which end when this is dropped, and even if the test is killed.
+/// An API server and its etcd. Both are killed on drop, or when the test process dies.
 pub struct TestCluster {
     servers: Servers,
     identity: Identity,
@@ -94,15 +94,16 @@ pub struct TestCluster {
 }
 
 impl TestCluster {
-    /// Starts both, and waits until the API server is ready and the namespace `default` exists.
+    /// Starts etcd and the API server. Waits until the API server is ready and the namespace
+    /// `default` exists.
     ///
-    /// Panics with the end of the log if that fails, or if the binaries are missing.
+    /// Panics with the end of the log if startup fails, or if the binaries are missing.
     pub async fn start() -> Self {
         Self::start_at(Ipv4Addr::LOCALHOST).await
     }
 
-    /// Starts both, with the API server on this address of the machine, so that others can reach
-    /// it.
+    /// Like [`Self::start`], but with the API server on this address of the machine, so that others
+    /// can reach it.
     pub async fn start_at(address: Ipv4Addr) -> Self {
         let identity = Identity::new(address);
         let servers = Servers::start(&identity, address).await;
@@ -119,8 +120,8 @@ impl TestCluster {
         cluster
     }
 
-    /// Returns `https://127.0.0.1:port`, or with the chosen address; it stays the same after
-    /// [`TestCluster::start_apiserver`].
+    /// Returns the API server's URL, which does not change on [`TestCluster::start_apiserver`]. The
+    /// host is 127.0.0.1 unless another address was chosen.
     pub fn url(&self) -> String {
         format!("https://{}", self.servers.address())
     }
@@ -130,7 +131,7 @@ impl TestCluster {
         self.servers.pids()
     }
 
-    /// Returns a client with all rights.
+    /// Returns a client with all permissions.
     pub fn admin(&self) -> &Client {
         &self.admin
     }
@@ -147,7 +148,7 @@ impl TestCluster {
         Client::new(self.servers.address(), &self.identity, credentials)
     }
 
-    /// Writes a kubeconfig for `user`, with mode 0600, which is deleted with the cluster.
+    /// Writes a kubeconfig for `user` with mode 0600. It is deleted with the cluster.
     pub async fn kubeconfig(&self, user: &User) -> PathBuf {
         let credentials = self.credentials(user).await;
         let text = self.identity.kubeconfig(&self.url(), &credentials);
@@ -167,10 +168,10 @@ impl TestCluster {
         path
     }
 
-    /// Installs the Gateway API of this channel, and waits until all its kinds are served.
+    /// Installs the Gateway API's CRDs of this channel, and waits until all kinds are served.
     ///
-    /// The standard channel includes the admission policy that refuses the experimental one
-    /// afterwards.
+    /// The standard channel includes the admission policy that later rejects the experimental
+    /// channel.
     pub async fn install_crds(&self, channel: Channel) {
         self.install_release(gateway_api_version(), channel).await;
     }
@@ -201,26 +202,26 @@ impl TestCluster {
         self.admin.apply(yaml).await
     }
 
-    /// Applies objects as an administrator; panics if one is refused.
+    /// Applies objects as an administrator. Panics if the API server rejects one.
     pub async fn apply_all(&self, objects: &[Value]) {
         for object in objects {
             self.make(object).await;
         }
     }
 
-    /// Returns the object or list at a path; panics if it does not exist.
+    /// Returns the object or list at a path. Panics if it does not exist.
     pub async fn get(&self, path: &str) -> Value {
         let got = self.admin.get(path).await;
         got.unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Applies a merge patch to the object at a path; panics if it is refused.
+    /// Applies a merge patch to the object at a path. Panics if the API server rejects it.
     pub async fn merge(&self, path: &str, change: &Value) {
         let merged = self.admin.merge(path, change).await;
         merged.unwrap_or_else(|error| panic!("{path}: {error}"));
     }
 
-    /// Deletes the object at a path; panics if it does not exist.
+    /// Deletes the object at a path. Panics if it does not exist.
     pub async fn delete(&self, path: &str) {
         let deleted = self.admin.delete(path).await;
         deleted.unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -236,13 +237,13 @@ impl TestCluster {
         .await
     }
 
-    /// Sends SIGKILL to the API server, so that connections to it are refused. etcd runs on.
+    /// Sends SIGKILL to the API server, so that connections to it are refused. etcd keeps running.
     pub fn stop_apiserver(&mut self) {
         self.servers.stop_apiserver();
     }
 
-    /// Sends SIGSTOP to the API server: it accepts connections but does not answer until it is
-    /// stopped or thawed.
+    /// Sends SIGSTOP to the API server. The kernel still accepts connections, but nothing answers
+    /// until the server is thawed.
     pub fn freeze_apiserver(&self) {
         self.servers.freeze_apiserver();
     }
@@ -259,8 +260,8 @@ impl TestCluster {
         self.wait_ready().await;
     }
 
-    /// Replaces the authorities, the certificate and the key for tokens, so that all issued
-    /// credentials become invalid. Restarts the API server with the same address and data.
+    /// Replaces the CAs, the server certificate and the token key, so all issued credentials become
+    /// invalid. Restarts the API server with the same address and data.
     pub async fn rotate(&mut self) {
         self.stop_apiserver();
         let address = self.servers.address();
@@ -333,7 +334,7 @@ impl TestCluster {
         .await;
     }
 
-    /// Waits until the definition's resource answers in each served version.
+    /// Waits until the API server serves the CRD's resource in each served version.
     async fn wait_kind_served(&self, crd: &Value) {
         let text = |value: &Value| value.as_str().expect("a definition's field").to_owned();
         let group = text(&crd["spec"]["group"]);

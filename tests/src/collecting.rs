@@ -1,5 +1,6 @@
 //! A collector in this process that accepts spans and access logs as OTLP over gRPC and HTTP on one
-//! port, and access logs by Envoy's own protocol. It remembers everything.
+//! port. It also accepts access logs from Envoy's access log service (ALS), and remembers
+//! everything.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -26,27 +27,27 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::collecting_logs::{self, LogStream, Record};
 
-/// Limit for spans to arrive.
+/// Timeout for spans to arrive.
 const WAIT: Duration = Duration::from_secs(60);
 
 /// A span.
 #[derive(Clone, Debug)]
 pub struct Span {
-    /// The trace, in hexadecimal digits.
+    /// The trace ID, in hexadecimal.
     pub trace: String,
-    /// The span, in hexadecimal digits.
+    /// The span ID, in hexadecimal.
     pub id: String,
-    /// The parent span, in hexadecimal digits, or empty if there is none.
+    /// The parent span's ID, in hexadecimal, or empty if there is none.
     pub parent: String,
     /// The name.
     pub name: String,
-    /// `service.name` of its resource.
+    /// `service.name` of the span's resource.
     pub service: String,
-    /// Start and end in nanoseconds since 1970.
+    /// Start and end, in nanoseconds since the Unix epoch.
     pub time: (u64, u64),
-    /// Attributes, as text.
+    /// Attributes, with their values as strings.
     pub attributes: Vec<(String, String)>,
-    /// Headers of the message that contained the span, with its path as `:path`.
+    /// Headers of the request that contained the span, including its path as `:path`.
     pub headers: Vec<(String, String)>,
 }
 
@@ -56,7 +57,7 @@ impl Span {
         find(&self.attributes, name)
     }
 
-    /// Returns the value of a header of the message.
+    /// Returns the value of a request header.
     pub fn header(&self, name: &str) -> Option<&str> {
         find(&self.headers, name)
     }
@@ -114,7 +115,7 @@ impl Collecting {
         }
     }
 
-    /// Returns the address it listens on.
+    /// Returns the address that the collector listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -132,7 +133,7 @@ impl Collecting {
         memory.records.clone()
     }
 
-    /// Waits for a record with this attribute, in a message whose path ends with `path`.
+    /// Waits for a record with this attribute, from a request whose path ends with `path`.
     pub async fn record(&self, path: &str, name: &str, value: &str) -> Record {
         let what = format!("a line at {path} whose {name} is {value}");
         eventually(&what, WAIT, async || {
@@ -185,7 +186,7 @@ impl Drop for Collecting {
 }
 
 async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, memory: Memory) {
-    // Dropping the set closes all connections with the collector.
+    // Dropping the set closes all connections when the collector stops.
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let (tls, memory) = (tls.clone(), Arc::clone(&memory));
@@ -233,7 +234,7 @@ async fn answer(
             .map(http_body_util::Collected::to_bytes);
         let mut body = body.unwrap_or_default();
         if is_grpc {
-            // A gRPC message starts with a flag byte and four bytes of length.
+            // A gRPC message starts with a flag byte and a four-byte length.
             body = body.slice(5.min(body.len())..);
         }
         let mut memory = memory.lock().expect("no panic under this lock");
@@ -317,8 +318,8 @@ fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// `opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest`. This and the messages below
-/// contain only the fields of OTLP that tests read.
+/// `opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest`. This message and the ones
+/// below contain only the OTLP fields that tests read.
 #[derive(Clone, PartialEq, Message)]
 struct ExportTraces {
     #[prost(message, repeated, tag = "1")]

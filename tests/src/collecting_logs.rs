@@ -1,5 +1,5 @@
 //! Access logs as a collector receives them: OTLP records, and messages of Envoy's access log
-//! service.
+//! service (ALS).
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use envoy_types::pb::envoy::data::accesslog::v3::{AccessLogCommon, HttpAccessLogEntry};
@@ -13,11 +13,11 @@ use crate::collecting::{KeyValue, Resource, attributes, find};
 /// A log record.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
-    /// `service.name` of the resource, or the log's name with Envoy's service.
+    /// `service.name` of the resource, or the log's name if sent by ALS.
     pub service: String,
-    /// Attributes as text. With Envoy's service, only the fields that tests read.
+    /// Attributes, with their values as strings. For ALS, only the fields that tests read.
     pub attributes: Vec<(String, String)>,
-    /// Headers of the message that contained the record, with its path as `:path`.
+    /// Headers of the request that contained the record, including its path as `:path`.
     pub headers: Vec<(String, String)>,
 }
 
@@ -27,7 +27,7 @@ impl Record {
         find(&self.attributes, name)
     }
 
-    /// Returns the value of a header of the message.
+    /// Returns the value of a request header.
     pub fn header(&self, name: &str) -> Option<&str> {
         find(&self.headers, name)
     }
@@ -53,7 +53,7 @@ pub(crate) fn read(
     Ok(found)
 }
 
-/// A stream of Envoy's access log service with its consecutive messages.
+/// An ALS stream, whose messages are read as their bytes arrive.
 #[derive(Default)]
 pub(crate) struct LogStream {
     unread: BytesMut,
@@ -62,7 +62,7 @@ pub(crate) struct LogStream {
 }
 
 impl LogStream {
-    /// Reads the messages that these bytes complete.
+    /// Appends these bytes and reads all complete messages.
     pub(crate) fn read(
         &mut self,
         bytes: &[u8],
@@ -70,7 +70,7 @@ impl LogStream {
     ) -> Result<Vec<Record>, prost::DecodeError> {
         self.unread.extend_from_slice(bytes);
         let mut found = Vec::new();
-        // A gRPC message starts with a flag byte and four bytes of length.
+        // A gRPC message starts with a flag byte and a four-byte length.
         while let Some(length) = self.unread.get(1..5) {
             let length = length
                 .iter()
@@ -126,8 +126,8 @@ fn of_place(place: AccessLogCommon) -> Vec<(String, String)> {
     found
 }
 
-/// `opentelemetry.proto.collector.logs.v1.ExportLogsServiceRequest`. This and the messages below
-/// contain only the fields of OTLP that tests read.
+/// `opentelemetry.proto.collector.logs.v1.ExportLogsServiceRequest`. This message and the ones
+/// below contain only the OTLP fields that tests read.
 #[derive(Clone, PartialEq, Message)]
 struct ExportLogs {
     #[prost(message, repeated, tag = "1")]

@@ -1,5 +1,5 @@
-//! A real `sesame-controller run` against the test cluster, as the ServiceAccount of
-//! `controller/deploy` with its rights.
+//! A real `sesame-controller run` against the test cluster, with the ServiceAccount and permissions
+//! of `controller/deploy`.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -31,11 +31,11 @@ use crate::logs::{log_to, tail};
 use crate::ports::free_port;
 use crate::wait::{eventually, holds};
 
-/// Namespace that the controller publishes in.
+/// Namespace that the controller publishes to.
 pub const NAMESPACE: &str = names::DEFAULT_NAMESPACE;
 
-/// Applies all of `controller/deploy` in the order of its kustomization, and waits until it takes
-/// effect.
+/// Applies everything in `controller/deploy` in the order of its kustomization, and waits until it
+/// takes effect.
 pub async fn deploy(cluster: &TestCluster) {
     let directory = workspace().join("controller/deploy");
     let read = |name: &str| {
@@ -63,7 +63,7 @@ pub async fn deploy(cluster: &TestCluster) {
     }
 }
 
-/// Starts a cluster with a channel of the Gateway API and all of `controller/deploy`.
+/// Starts a cluster with this channel of the Gateway API and everything in `controller/deploy`.
 pub async fn deployed(channel: Channel) -> TestCluster {
     let cluster = TestCluster::start().await;
     cluster.install_crds(channel).await;
@@ -71,7 +71,7 @@ pub async fn deployed(channel: Channel) -> TestCluster {
     cluster
 }
 
-/// Applies a file of `controller/deploy`.
+/// Applies one file of `controller/deploy`.
 pub async fn give_rights(cluster: &TestCluster, file: &str) {
     let path = workspace().join("controller/deploy").join(file);
     let text = std::fs::read_to_string(path).expect(file);
@@ -125,7 +125,7 @@ impl ControllerUnderTest {
         controller
     }
 
-    /// Kills the controller if it runs, and starts it.
+    /// Kills the controller if it is running, and starts it.
     pub fn restart(&mut self) {
         self.kill9();
         let given = |name: &str| self.flags.iter().any(|flag| flag == name);
@@ -140,12 +140,12 @@ impl ControllerUnderTest {
             .args(&self.flags)
             .envs(deployed_environment())
             .envs(self.variables.iter().cloned())
-            // A Ctrl-C at the test's terminal must not reach the controller.
+            // Ctrl-C at the test's terminal must not reach the controller.
             .process_group(0);
         if !given("--lease-seconds") {
             command.args(["--lease-seconds", "6"]);
         }
-        // Most tests have no nodes.
+        // Most test clusters have no nodes.
         if !given("--host-addresses") {
             command.args(["--host-addresses", "0.0.0.0/0,::/0"]);
         }
@@ -153,13 +153,13 @@ impl ControllerUnderTest {
         self.child = Some(command.spawn().expect("start the controller"));
     }
 
-    /// Replaces it with another program.
+    /// Replaces the controller with another binary.
     pub fn replace(&mut self, program: &Path) {
         program.clone_into(&mut self.program);
         self.restart();
     }
 
-    /// Sends SIGKILL.
+    /// Sends SIGKILL to the controller.
     pub fn kill9(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -167,7 +167,7 @@ impl ControllerUnderTest {
         }
     }
 
-    /// Sends SIGTERM and returns the exit status.
+    /// Sends SIGTERM to the controller and returns its exit status.
     pub async fn stop(&mut self) -> ExitStatus {
         let mut child = self.child.take().expect("the controller runs");
         let pid = i32::try_from(child.id()).expect("a process id");
@@ -179,7 +179,7 @@ impl ControllerUnderTest {
         .await
     }
 
-    /// Waits until it has resolved all objects once, and returns the time that took.
+    /// Waits until the controller has resolved all objects once, and returns how long that took.
     pub async fn wait_ready(&self) -> Duration {
         let start = Instant::now();
         eventually("the controller is ready", SOON, async || {
@@ -192,12 +192,12 @@ impl ControllerUnderTest {
         start.elapsed()
     }
 
-    /// Returns the address of its HTTP pages.
+    /// Returns the address of the controller's HTTP pages.
     pub fn address(&self) -> SocketAddr {
         self.listen
     }
 
-    /// Returns the status and body of one of its pages.
+    /// Returns the status and body of the page at `path`.
     pub async fn get(&self, path: &str) -> Result<(u16, String), String> {
         let request = Request::get(self.listen, "localhost", path);
         let reply = request.send().await.map_err(|error| format!("{error:#}"))?;
@@ -205,7 +205,7 @@ impl ControllerUnderTest {
         Ok((reply.status, body))
     }
 
-    /// Returns the sum of a metric's values whose labels contain `with`, or 0 if there are none
+    /// Returns the sum of the metric's series whose labels contain `with`, or 0 if there are none
     /// yet.
     pub async fn metric(&self, name: &str, with: &str) -> f64 {
         let (_, text) = self.get("/metrics").await.expect("metrics");
@@ -219,7 +219,7 @@ impl ControllerUnderTest {
             .sum()
     }
 
-    /// Waits until it is the leader.
+    /// Waits until the controller is the leader.
     pub async fn wait_leads(&self) {
         eventually("the controller leads", SOON, async || {
             holds(self.metric("leader", "").await > 0.5, || self.log_tail())
@@ -227,12 +227,12 @@ impl ControllerUnderTest {
         .await;
     }
 
-    /// Returns its process ID.
+    /// Returns the controller's process ID.
     pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("the controller runs").id()
     }
 
-    /// Returns its resident memory in bytes.
+    /// Returns the controller's resident memory in bytes.
     pub fn resident_bytes(&self) -> u64 {
         let pid = self.pid();
         let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
@@ -244,12 +244,12 @@ impl ControllerUnderTest {
             * 1024
     }
 
-    /// Returns the end of its log.
+    /// Returns the end of the controller's log.
     pub fn log_tail(&self) -> String {
         tail(&self.log_path(), 30)
     }
 
-    /// Returns its whole log.
+    /// Returns the controller's complete log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.log_path()).unwrap_or_default()
     }
@@ -289,9 +289,9 @@ pub struct Publication {
     pub manifest_object: Value,
     /// The manifest.
     pub manifest: Manifest,
-    /// All ConfigMaps by name.
+    /// All published ConfigMaps, by name.
     pub config_maps: BTreeMap<String, Value>,
-    /// Joined from the shards, whose digests were verified.
+    /// The snapshot, joined from the shards after verifying their digests.
     pub snapshot: Snapshot,
 }
 
@@ -302,7 +302,7 @@ impl Publication {
         version.as_str().expect("a version")
     }
 
-    /// Returns all addresses of all endpoints.
+    /// Returns the addresses of all endpoints.
     pub fn endpoints(&self) -> Vec<String> {
         let sets = self.snapshot.endpoints.iter();
         sets.flat_map(|set| &set.endpoints)
@@ -320,7 +320,7 @@ pub async fn objects(admin: &Client, plural: &str, gateway: &NamespacedName) -> 
     list["items"].as_array().cloned().unwrap_or_default()
 }
 
-/// Returns the Gateway's current publication, or an error that names the missing objects.
+/// Returns the Gateway's current publication, or an error that lists the missing objects.
 pub async fn publication(admin: &Client, gateway: &NamespacedName) -> Result<Publication, String> {
     let config_maps: BTreeMap<String, Value> = objects(admin, "configmaps", gateway)
         .await
@@ -379,7 +379,7 @@ pub fn entry(object: &Value, field: &str, name: &str) -> Vec<u8> {
     STANDARD.decode(text).expect("base64")
 }
 
-/// Returns the condition with this type from a list, or null.
+/// Returns the condition of this type from a list, or null.
 pub fn condition<'a>(conditions: &'a Value, type_: &str) -> &'a Value {
     let all = conditions.as_array().map(Vec::as_slice).unwrap_or_default();
     let found = all.iter().find(|condition| condition["type"] == type_);

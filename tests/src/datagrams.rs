@@ -1,5 +1,5 @@
-//! A datagram backend in this process that sends each datagram back, prefixed with its name, and a
-//! client.
+//! A datagram backend in this process, and a client. The backend sends each datagram back, prefixed
+//! with the backend's name.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 
-/// Size of the longest datagram that UDP over IPv4 can carry.
+/// Maximum size of a UDP datagram over IPv4.
 pub const LONGEST: usize = 65_507;
 
 /// A running backend, which stops when dropped.
@@ -27,7 +27,7 @@ impl DatagramBackend {
         let name = name.to_owned();
         let task = tokio::spawn(async move {
             let mut buffer = vec![0; LONGEST];
-            // An error of one datagram must not end the loop.
+            // An error with one datagram must not end the loop.
             loop {
                 if let Ok((length, from)) = socket.recv_from(&mut buffer).await {
                     let mut answer = format!("{name}: ").into_bytes();
@@ -39,7 +39,7 @@ impl DatagramBackend {
         Self { address, task }
     }
 
-    /// Returns the address it listens on.
+    /// Returns the address that the backend listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -51,7 +51,7 @@ impl Drop for DatagramBackend {
     }
 }
 
-/// Sends one datagram from a new port, and returns the answer.
+/// Sends one datagram from a new port, and returns the response.
 pub async fn ask(address: SocketAddr, message: &str, timeout: Duration) -> Result<String> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     socket.connect(address).await?;

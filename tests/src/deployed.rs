@@ -1,5 +1,5 @@
-//! The deployed objects as Helm and kustomize render them. Both programs are built from the modules
-//! pinned in `tests/helm/go.mod`, for tests only.
+//! The objects to deploy, as rendered by Helm and kustomize. Both programs are built for tests
+//! only, from the modules pinned in `tests/helm/go.mod`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const LABELS_OF_HELM: [&str; 3] = [
     "helm.sh/chart",
 ];
 
-/// Objects by kind, and by namespace and name.
+/// Objects by kind and by qualified name.
 pub type Objects = BTreeMap<(String, String), Value>;
 
 /// Returns the chart's directory.
@@ -27,7 +27,7 @@ pub fn chart() -> PathBuf {
     workspace().join("controller/deploy/chart")
 }
 
-/// Runs Helm with an empty home and without a cluster.
+/// Runs Helm with an empty home directory and without a cluster.
 pub fn helm(arguments: &[&str]) -> Output {
     let home = tempfile::tempdir().expect("a directory");
     let mut command = Command::new(program("helm"));
@@ -39,8 +39,8 @@ pub fn helm(arguments: &[&str]) -> Output {
     command.output().expect("start helm")
 }
 
-/// Renders the chart for a release in this namespace, in the order in which Helm installs, with
-/// definitions first.
+/// Renders the chart for a release in this namespace. Objects are in the order in which Helm
+/// installs them, CRDs first.
 pub fn rendered_by_helm(namespace: &str, values: &Value) -> Vec<Value> {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("values.json");
@@ -103,7 +103,7 @@ pub fn by_name(objects: Vec<Value>) -> Objects {
     named
 }
 
-/// Collects the paths at which two values differ, with both values. 0.0 and 0 are equal.
+/// Collects the paths at which two values differ, with both values. Treats 0.0 and 0 as equal.
 pub fn differences(at: &str, one: &Value, other: &Value, found: &mut Vec<String>) {
     let number = |value: &Value| value.as_f64().map(f64::to_bits);
     match (one, other) {
@@ -139,8 +139,8 @@ fn objects_of(output: &Output) -> Vec<Value> {
     objects.into_iter().filter(Value::is_object).collect()
 }
 
-/// Returns the path of `helm` or `kustomize`, from `$HELM_TOOLS` or from `.tools`, where `make`
-/// builds them.
+/// Returns the path of `helm` or `kustomize` in `$HELM_TOOLS`, or in `.tools`, where `make` builds
+/// them.
 fn program(name: &str) -> PathBuf {
     let directory = format!("helm-{}", pinned::version(PINS, "helm.sh/helm/v4"));
     pinned::program("HELM_TOOLS", &directory, name, "let `make helm` build it")

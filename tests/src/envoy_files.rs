@@ -32,11 +32,11 @@ use crate::wait::eventually;
 pub struct Host {
     /// Parent of the other directories.
     pub directory: tempfile::TempDir,
-    /// Files that Envoy watches.
+    /// Paths of the files that Envoy watches.
     pub layout: XdsLayout,
 }
 
-/// Kills the Envoy, which outlives its supervisor but must not outlive its test.
+/// Kills the Envoy: it outlives its supervisor, but must not outlive the test.
 impl Drop for Host {
     fn drop(&mut self) {
         let run = self.directory.path().join("run");
@@ -56,7 +56,7 @@ impl Default for Host {
 }
 
 impl Host {
-    /// Variable with the directory to use, for an agent in another process.
+    /// Environment variable with the directory to use, for an agent in another process.
     pub const DIRECTORY: &str = "SESAME_TEST_DIRECTORY";
 
     /// Creates new directories.
@@ -82,7 +82,7 @@ impl Host {
         );
         config.concurrency = Some(1);
         config.drain_time = Duration::from_secs(2);
-        // Long enough to be observable on a busy machine.
+        // These delays must be long enough to be observable on a busy machine.
         config.backoff.at_once = Duration::from_millis(500);
         config.backoff.first = Duration::from_millis(500);
         config
@@ -132,9 +132,9 @@ pub fn live_pid(state: &State) -> u32 {
     }
 }
 
-/// Returns an unused port on an address that only this process uses. A released port of 127.0.0.1
-/// could be taken by another connection at once, and listening sockets are inherited by every
-/// process that is being started.
+/// Returns an unused port on an address that only this process uses. On 127.0.0.1, another
+/// connection could immediately take a released port, and a process being started could inherit a
+/// listening socket.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(10_000);
     let [_, a, b, c] = std::process::id().to_be_bytes();
@@ -151,26 +151,26 @@ pub async fn backend(name: &str) -> SocketAddr {
     address
 }
 
-/// Returns a GET of this path.
+/// Returns a GET request for this path.
 pub fn request(address: SocketAddr, path: &str) -> Request {
     Request::get(address, "example.com", path)
 }
 
-/// Sends one request on a new connection; returns the status, and the backend's name or else the
-/// body.
+/// Sends one request on a new connection. Returns the status, and the backend's name, or the body
+/// if no backend answered.
 pub async fn get(address: SocketAddr, path: &str) -> anyhow::Result<(u16, String)> {
     let reply = request(address, path).send().await?;
     let body = || String::from_utf8_lossy(&reply.body).into_owned();
     Ok((reply.status, reply.backend().unwrap_or_else(body)))
 }
 
-/// Waits for this answer, because Envoy's workers apply an update slightly after Envoy has reported
-/// it as accepted.
+/// Waits for this response, because Envoy's workers apply an update shortly after Envoy reports it
+/// as accepted.
 pub async fn until_answered(address: SocketAddr, path: &str, expected: (u16, &str)) {
     until_answer(address, path, |status, body| (status, body) == expected).await;
 }
 
-/// Waits until the answer has this status.
+/// Waits until the response has this status.
 pub async fn until_status(address: SocketAddr, path: &str, expected: u16) {
     until_answer(address, path, |status, _| status == expected).await;
 }
@@ -183,7 +183,7 @@ async fn until_answer(address: SocketAddr, path: &str, good: impl Fn(u16, &str) 
     .await;
 }
 
-/// Starts clients that each keep a connection and request the paths in turn.
+/// Starts clients that each keep one connection open and request the paths in turn.
 pub fn load_of(address: SocketAddr, clients: usize, paths: &[String]) -> Load {
     let requests = paths.iter().map(|path| request(address, path)).collect();
     Load::start(&Plan {
@@ -199,7 +199,7 @@ pub fn load(address: SocketAddr, clients: usize) -> Load {
     load_of(address, clients, &["/".to_owned()])
 }
 
-/// Waits for a condition, and fails the test after a deadline.
+/// Waits for a condition, and panics after a deadline.
 pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     eventually(what, SOON, async || {
         condition().then_some(()).ok_or_else(String::new)

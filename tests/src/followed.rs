@@ -1,12 +1,12 @@
-//! A cluster with a controller, and an agent that follows it.
+//! A cluster with a controller, and an agent that follows the cluster.
 
 use crate::agent::{AgentUnderTest, Setup};
 use crate::cluster::{Channel, TestCluster, User};
 use crate::controller::{ControllerUnderTest, NAMESPACE, deployed, give_rights};
 use crate::reports::allow_hosts;
 
-/// Starts all three. The agent is the host `host-1` with its ServiceAccount's rights and these
-/// additional flags.
+/// Starts a cluster, a controller and an agent. The agent is the host `host-1` with its
+/// ServiceAccount's permissions, and gets these additional flags.
 pub async fn followed(
     ports: &[u16],
     flags: &[&str],
@@ -27,7 +27,8 @@ pub async fn followed_with(
     (cluster, controller, agent)
 }
 
-/// Starts an agent that follows the cluster as the host `host-1` with its ServiceAccount's rights.
+/// Starts an agent that follows the cluster as the host `host-1` with its ServiceAccount's
+/// permissions.
 pub async fn follow(cluster: &TestCluster, ports: &[u16], flags: &[&str]) -> AgentUnderTest {
     give_rights(cluster, "agent/rbac.yaml").await;
     allow_hosts(cluster, &["host-1"]).await;

@@ -1,9 +1,10 @@
-//! Golden cases: Gateway API YAML in; statuses and Envoy resources out.
+//! Golden cases: Gateway API YAML as input; statuses and Envoy resources as output.
 //!
-//! A case is a directory below `tests/golden`. Its `input.yaml` is written by hand and names the
-//! rule it follows; `_defaults/input.yaml` has the objects that most cases share. Outputs are
-//! compared byte for byte, and contain only the difference from `_defaults`. Only people can judge
-//! whether an output is right, by reviewing its diff; nothing here may decide that.
+//! A case is a directory under `tests/golden`. Its `input.yaml` is written by hand and states the
+//! rule that the case demonstrates. `_defaults/input.yaml` contains the objects that most cases
+//! share. Outputs are compared byte for byte, and contain only the difference from `_defaults`.
+//! This code must not decide whether an output is correct. Only people can judge that, by reviewing
+//! its diff.
 
 mod defaults;
 mod difference;
@@ -37,29 +38,29 @@ pub const INPUT: &str = "input.yaml";
 pub const OUTPUTS: [&str; 2] = ["conditions.yaml", "envoy.yaml"];
 /// Directory of the shared defaults.
 const DEFAULTS: &str = "_defaults";
-/// Line that excludes a default object from a case.
+/// Prefix of a line that excludes a default object from a case.
 const WITHOUT: &str = "# Without: ";
 
-/// Line that names the destination of a case's access logs.
+/// Prefix of a line that specifies the destination of a case's access logs.
 const ACCESS_LOG: &str = "# Access log: ";
 
 /// Line that enables support for Gateways outside the cluster.
 const EXTRA_MINIMAL_OCG: &str = "# Extra minimal OCG: on";
 
-/// The only case that contains `supportedFeatures`, so that a new feature changes one file.
+/// The only case that includes `supportedFeatures`, so that a new feature changes only one file.
 const SHOWS_FEATURES: &str = "gatewayclass-ours";
 
 /// A golden case.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Name of its directory.
+    /// Name of the case's directory.
     pub name: String,
     directory: PathBuf,
 }
 
 /// The result of a case.
 pub struct Outcome {
-    /// The complete values of [`OUTPUTS`], by file name.
+    /// The complete outputs, before removing defaults, by file name from [`OUTPUTS`].
     pub files: BTreeMap<&'static str, Value>,
     /// Bootstraps for Envoy to validate, by Gateway. They contain private keys.
     pub bootstraps: BTreeMap<String, Bytes>,
@@ -92,7 +93,7 @@ pub fn cases() -> Result<Vec<Case>> {
 }
 
 impl Case {
-    /// Returns the committed text of a file, or `None` if it does not exist.
+    /// Returns the committed content of a file, or `None` if it does not exist.
     pub fn committed(&self, file: &str) -> Option<String> {
         fs::read_to_string(self.directory.join(file)).ok()
     }
@@ -103,7 +104,7 @@ impl Case {
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Returns the case's own objects, and the default objects whose names it does not use.
+    /// Returns the case's own objects, and all default objects not replaced or excluded.
     pub fn input(&self) -> Result<String> {
         let own = self.committed(INPUT).context("no input.yaml")?;
         ensure!(
@@ -211,7 +212,7 @@ impl Case {
     }
 }
 
-/// Fails unless the snapshot is the same after it was encoded or written as JSON, and has no
+/// Fails if the snapshot changes when encoded and decoded, also as JSON, or if it contains a
 /// private key.
 fn survives_encoding(snapshot: &Snapshot, encoded: &EncodedSnapshot) -> Result<()> {
     ensure!(
@@ -244,7 +245,7 @@ fn keys(text: &str) -> impl Iterator<Item = String> {
 }
 
 /// Returns the options of a host without access logs. It listens on the addresses that the Gateway
-/// requests, or else on all.
+/// requests, or on all addresses if it requests none.
 fn host(gateway: &ResolvedGateway) -> RenderOptions {
     let mut addresses: Vec<IpAddr> = gateway
         .snapshot
@@ -258,7 +259,7 @@ fn host(gateway: &ResolvedGateway) -> RenderOptions {
     options(addresses)
 }
 
-/// Returns the input's objects, and messages about rejected ones.
+/// Returns the input's objects, and messages about rejected objects and unknown fields.
 fn read(input: &str) -> (World, Vec<String>) {
     let mut world = World::default();
     let mut refused = Vec::new();

@@ -1,4 +1,4 @@
-//! Files that guard a metrics address: a certificate, the callers' authority, and a token.
+//! Files that protect a metrics address: a certificate, the CA of the clients, and a token.
 
 use std::path::{Path, PathBuf};
 
@@ -6,17 +6,17 @@ use tempfile::TempDir;
 
 use crate::certs::Authority;
 
-/// A directory with these files, which is deleted when this is dropped.
+/// A directory with these files, which is deleted on drop.
 pub struct GuardDirectory {
     files: TempDir,
-    /// The authority of the address's certificate.
+    /// The CA that signed the server certificate.
     pub servers: Authority,
-    /// The authority of the callers' certificates.
+    /// The CA that signs client certificates.
     pub clients: Authority,
 }
 
 impl GuardDirectory {
-    /// Writes the files of an address with this name.
+    /// Writes the files for a server with this name.
     pub fn new(name: &str, token: &str) -> Self {
         let directory = Self {
             files: tempfile::tempdir().expect("a directory"),
@@ -43,7 +43,7 @@ impl GuardDirectory {
         std::fs::remove_file(self.path().join(name)).expect("removed");
     }
 
-    /// Returns the options for these files, which both programs have, each with its file.
+    /// Returns pairs of an option and its file. Both programs have these options.
     pub fn options(&self) -> [(&'static str, PathBuf); 4] {
         [
             ("--metrics-certificate", "tls.crt"),

@@ -1,4 +1,4 @@
-//! TLS handshakes of restricted clients, with given versions, cipher suites, signatures and
+//! TLS handshakes of clients that are restricted to given versions, cipher suites, signatures and
 //! protocols.
 
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ pub struct Agreed {
     pub suite: CipherSuite,
     /// The application protocol.
     pub alpn: Option<String>,
-    /// The leaf certificate that the server showed.
+    /// The leaf certificate that the server presented.
     pub certificate: CertificateDer<'static>,
     /// The stapled OCSP response, or empty if there was none.
     pub staple: Vec<u8>,
@@ -72,7 +72,7 @@ impl Handshake {
     }
 
     /// Limits the server's handshake signature to these schemes. Signatures in certificates may use
-    /// any.
+    /// any scheme.
     #[must_use]
     pub fn signatures(mut self, schemes: &[SignatureScheme]) -> Self {
         let known = &mut self.provider.signature_verification_algorithms;
@@ -82,7 +82,8 @@ impl Handshake {
             .filter(|(scheme, _)| schemes.contains(scheme))
             .copied()
             .collect();
-        // The type requires a static lifetime. Leaking is fine, because a test creates only a few.
+        // The type requires a static lifetime. Leaking is fine, because a test creates only a few
+        // clients.
         known.mapping = Box::leak(taken.into_boxed_slice());
         self
     }
@@ -142,7 +143,7 @@ impl Handshake {
     }
 }
 
-/// Verifies normally, and keeps the OCSP response.
+/// A certificate verifier that verifies normally and keeps the OCSP response.
 #[derive(Debug)]
 struct StapleSeen {
     verifier: Arc<WebPkiServerVerifier>,

@@ -1,5 +1,5 @@
-//! A hand-written HTTP/2 client that can send what no library would: unfinished requests whose
-//! headers repeat one entry of the header table, and requests whose paths contain arbitrary bytes.
+//! A hand-written HTTP/2 client that can send what no library would. It opens unfinished requests
+//! whose headers repeat one entry of the header table, and sends paths with arbitrary bytes.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ const RST_STREAM: u8 = 3;
 const GOAWAY: u8 = 7;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// Size of an entry that, together with the host's, fills the 4,096-byte table.
+/// Size of a header value that, together with the host's entry, fills the 4,096-byte table.
 const VALUE: usize = 3_800;
 
 /// A connection that stays open until this is dropped.
@@ -24,8 +24,8 @@ pub struct Repeater {
 }
 
 impl Repeater {
-    /// Opens this number of requests for `host` on one connection, each with the same long header
-    /// `times` times.
+    /// Opens this number of requests for `host` on one connection. Each repeats the same long
+    /// header `times` times.
     pub async fn open(
         address: SocketAddr,
         host: &str,
@@ -49,7 +49,7 @@ impl Repeater {
         Ok(Self { stream })
     }
 
-    /// Returns the number of bytes received, up to a buffer's size, or `None` if the connection was
+    /// Reads once, and returns the number of bytes received, or `None` if the connection was
     /// closed.
     pub async fn answered(&mut self) -> Option<usize> {
         let mut buffer = [0; 4096];
@@ -61,9 +61,9 @@ impl Repeater {
 }
 
 /// Sends one request with exactly this path and user agent, and waits until it is answered or
-/// refused.
+/// rejected.
 pub async fn ask(address: SocketAddr, host: &str, path: &[u8], user_agent: &[u8]) -> Result<()> {
-    // GET, http; then path, host and user agent with their table indexes.
+    // GET, http; then path, host and user agent, named by their table indexes.
     let mut block = vec![0x82, 0x86];
     for (name, value) in [(0x44, path), (0x41, host.as_bytes()), (0x7a, user_agent)] {
         block.push(name);

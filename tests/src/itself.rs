@@ -1,5 +1,4 @@
-//! Lets a test run another test of its executable in a new process, to isolate it in namespaces or
-//! to kill it.
+//! Lets a test run a test of its own executable in a new process, in order to isolate or kill it.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,8 +8,8 @@ pub fn executable() -> PathBuf {
     std::env::current_exe().expect("a test has a path")
 }
 
-/// Returns arguments that make [`executable`] run only this test, ignored or not. `test` is the end
-/// of its path.
+/// Returns arguments that make [`executable`] run only this test, even if it is ignored. `test` is
+/// the end of the test's path.
 ///
 /// Panics unless exactly one test has that name, because an executable without a matching test
 /// reports success.

@@ -14,7 +14,7 @@ use crate::cluster::{Channel, Client, TestCluster, User};
 use crate::controller::{NAMESPACE, deploy};
 use crate::manifests::yaml;
 
-/// Runs a program to its end with this standard input.
+/// Runs a program with this standard input until it exits.
 fn run(program: &Path, arguments: &[&str], input: &str, variables: &[(&str, PathBuf)]) -> Output {
     let mut child = Command::new(program)
         .args(arguments)
@@ -25,13 +25,13 @@ fn run(program: &Path, arguments: &[&str], input: &str, variables: &[(&str, Path
         .spawn()
         .expect("the binary runs");
     let mut stdin = child.stdin.take().expect("piped");
-    // It may exit without reading its input.
+    // The program may exit without reading its input.
     let _ = std::io::Write::write_all(&mut stdin, input.as_bytes());
     drop(stdin);
     child.wait_with_output().expect("the binary ends")
 }
 
-/// Returns a command's output as text.
+/// Returns a command's output as a string.
 pub fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("text")
 }
@@ -44,12 +44,12 @@ pub struct Site {
 }
 
 impl Site {
-    /// Starts the cluster with all of `controller/deploy`.
+    /// Starts the cluster with everything in `controller/deploy`.
     pub async fn start() -> Self {
         Self::start_at(Ipv4Addr::LOCALHOST).await
     }
 
-    /// Like [`Self::start`], with the API server at this address of the machine.
+    /// Like [`Self::start`], but with the API server at this address of the machine.
     pub async fn start_at(address: Ipv4Addr) -> Self {
         let cluster = TestCluster::start_at(address).await;
         cluster.install_crds(Channel::Standard).await;
@@ -61,7 +61,7 @@ impl Site {
         }
     }
 
-    /// Returns a client with all rights.
+    /// Returns a client with all permissions.
     pub fn admin(&self) -> &Client {
         self.cluster.admin()
     }
@@ -207,7 +207,7 @@ pub fn leave(state: &Path, config: &Path, runtime: &Path) -> Output {
     run(&agent_binary(), &arguments, "", &[])
 }
 
-/// Returns the credential in a state directory, and asserts that it is sealed there.
+/// Returns the credential in a state directory, and asserts that it is sealed on disk.
 pub async fn credential(state: &Path) -> String {
     let stored = std::fs::read(credential_path(state)).expect("a credential");
     assert!(at_rest::is_sealed(&stored), "the credential is in clear");
@@ -240,7 +240,7 @@ pub fn options(config: &Path) -> Vec<String> {
     options
 }
 
-/// Asserts that the command failed with this word in its message.
+/// Asserts that the command failed with a message that contains this word.
 pub fn refused(output: &Output, word: &str) {
     assert!(!output.status.success(), "{}", words(output));
     assert!(text(&output.stderr).contains(word), "{}", words(output));

@@ -1,9 +1,9 @@
-//! Generates load during changes, and counts failures.
+//! Generates load while the configuration changes, and counts failures.
 //!
 //! Each worker is a closed loop: it sends the next request when the previous one is answered. Some
-//! keep their connections, others open a new one for each request. If the server has closed a
-//! connection before a request could be written, the request was never sent, so it is retried on a
-//! new connection. Any other unexpected answer is a failure, with its time and cause.
+//! workers keep their connections, and others open a new one for each request. If the server closed
+//! a connection before the request was written, the worker retries on a new connection, because
+//! nothing was sent. Any other unexpected result is a failure, recorded with its time and cause.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,29 +18,29 @@ use tokio::task::JoinSet;
 use crate::client::{Connection, Reply, Request};
 use crate::wait::holds;
 
-/// Maximum number of failures kept with their cause; later ones are only counted.
+/// Maximum number of failures kept with their cause. Later failures are only counted.
 const KEPT: usize = 200;
 
-/// The load ends by itself after this time.
+/// Maximum duration of a load, after which it stops on its own.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Minimum interval between a worker's connections to another machine. The kernel keeps each local
-/// port for a minute after such a connection, and has 28,000 of them. Ports of connections to this
-/// machine are free after a second.
+/// Minimum interval between a worker's connections to another machine. The kernel has 28,000 local
+/// ports, and reserves each for a minute after such a connection. For connections within this
+/// machine, it frees the port after a second.
 const BETWEEN_CONNECTIONS: Duration = Duration::from_millis(5);
 
-/// The requests of a load and the number of its workers.
+/// The requests to send, and the number of workers.
 #[derive(Clone)]
 pub struct Plan {
-    /// Sent in turn, repeatedly.
+    /// Requests to send in turn, repeatedly.
     pub requests: Vec<Request>,
-    /// Number of workers that keep connections, one for each request, or a single shared one.
+    /// Number of workers that keep connections: one for each request, or a single shared one.
     pub keep_alive: usize,
-    /// True if all requests use the same address and protocol, so that one connection suffices.
+    /// True if all requests use the same address and protocol, and can share a connection.
     pub share: bool,
-    /// Number of workers that open a connection for each request.
+    /// Number of workers that open a new connection for each request.
     pub fresh: usize,
-    /// Returns true if an answer is as expected.
+    /// Returns true if a response is as expected.
     pub good: fn(&Reply) -> bool,
 }
 
@@ -83,9 +83,9 @@ pub struct LoadReport {
     pub requests: u64,
     /// Number of requests that failed.
     pub failed: usize,
-    /// The first failures, by time.
+    /// The first failures, ordered by time.
     pub failures: Vec<Failure>,
-    /// The longest time between two good answers to the same worker.
+    /// The longest time between two good responses to the same worker.
     pub longest_gap: Duration,
 }
 
@@ -126,7 +126,7 @@ impl Load {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Returns the time since the start, which failures refer to.
+    /// Returns the time since the start of the load, like [`Failure::at`].
     pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
@@ -164,7 +164,7 @@ impl Load {
 }
 
 impl LoadReport {
-    /// Prints the results, and appends them as a table row to the file `$SESAME_FIGURES`, if set.
+    /// Prints the results, and appends a table row to the file `$SESAME_FIGURES`, if set.
     pub fn tell(&self, scenario: &str) {
         let mut causes: BTreeMap<&str, usize> = BTreeMap::new();
         for Failure { cause, .. } in &self.failures {
@@ -232,7 +232,7 @@ impl Worker {
         let worker = if self.keep { "keep-alive" } else { "fresh" };
         let mut seen = Worked::default();
         let mut last_good = Instant::now();
-        // One per request, because requests may differ in server name and protocol.
+        // Keep one connection per request, because requests may differ in server name and protocol.
         let Plan {
             requests, share, ..
         } = &self.plan;
@@ -270,7 +270,7 @@ impl Worker {
                 worker,
                 cause,
             });
-            // A refused connection fails immediately, so do not spin.
+            // A refused connection fails immediately, so pause to avoid a busy loop.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         seen

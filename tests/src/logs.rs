@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Gives a process no input, and appends its output to a file.
+/// Connects a process to an empty input, and appends its output to a file.
 pub(crate) fn log_to(command: &mut Command, path: &Path) {
     let log = OpenOptions::new().create(true).append(true).open(path);
     let log = log.expect("open the log");
@@ -14,7 +14,7 @@ pub(crate) fn log_to(command: &mut Command, path: &Path) {
         .stderr(log);
 }
 
-/// Returns the last lines of a log, or an empty string if it does not exist.
+/// Returns the last lines of a log, or an empty string if the file does not exist.
 pub(crate) fn tail(path: &Path, count: usize) -> String {
     let log = std::fs::read(path).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
 
-/// Namespace of all test objects, unless they name another.
+/// Default namespace of all test objects.
 pub const NAMESPACE: &str = "default";
 
 /// The controller name in test classes.
@@ -15,7 +15,7 @@ pub const CONTROLLER: &str = "projectsesame.io/gateway-controller";
 /// The class and Gateway of tests that need only one.
 pub const GATEWAY: &str = "edge";
 
-/// Returns several objects as one YAML text.
+/// Returns the objects as one YAML stream.
 pub fn yaml(objects: &[Value]) -> String {
     let mut text = String::new();
     for object in objects {
@@ -36,7 +36,7 @@ pub fn gateway_class(name: &str) -> Value {
     })
 }
 
-/// Returns a Gateway whose class has the same name.
+/// Returns a Gateway whose class has the same name as the Gateway.
 pub fn gateway(name: &str, listeners: &[Value]) -> Value {
     json!({
         "apiVersion": "gateway.networking.k8s.io/v1",
@@ -51,8 +51,7 @@ pub fn edge_name() -> NamespacedName {
     NamespacedName::new(NAMESPACE, GATEWAY)
 }
 
-/// Returns [`GATEWAY`] on port 80 with one route, whose paths are `/always` and this version's
-/// number.
+/// Returns [`GATEWAY`] on port 80 with one route. Its paths are `/always` and `/{number}`.
 pub fn numbered(host: &str, number: usize, backend: SocketAddr) -> String {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("app", &[backend]));
@@ -66,8 +65,8 @@ pub fn edge(listeners: &[Value]) -> Vec<Value> {
     vec![gateway_class(GATEWAY), gateway(GATEWAY, listeners)]
 }
 
-/// Returns [`GATEWAY`] with one HTTP listener and its class, preceded by a SesameConfiguration with
-/// this `spec` as the class's parameters.
+/// Returns [`GATEWAY`] with one HTTP listener and its class. The class's parameters are a
+/// SesameConfiguration with this `spec`, which comes first.
 pub fn edge_with_parameters(spec: &Value) -> Vec<Value> {
     let [parameters, class] = class_with_parameters(GATEWAY, "template", spec);
     let gateway = gateway(GATEWAY, &[http_listener("http", 80, "")]);
@@ -120,7 +119,7 @@ pub fn tls_listener(name: &str, port: u16, hostname: &str, secret: Option<&str>)
     listener
 }
 
-/// Changes Services and slices from TCP to UDP.
+/// Changes the protocol of Services and EndpointSlices from TCP to UDP.
 pub fn over_udp(mut objects: Vec<Value>) -> Vec<Value> {
     for object in &mut objects {
         for at in ["/spec/ports/0/protocol", "/ports/0/protocol"] {
@@ -145,7 +144,7 @@ pub fn service(name: &str, app_protocol: &str) -> Value {
 }
 
 /// Returns the `EndpointSlices` of a Service, one for each port, because all addresses of a slice
-/// share its ports. Without endpoints, returns an empty slice.
+/// share its ports. Without endpoints, returns a single slice that is empty.
 pub fn endpoint_slices(service: &str, endpoints: &[SocketAddr]) -> Vec<Value> {
     let mut by_port: BTreeMap<u16, Vec<Value>> = BTreeMap::new();
     for endpoint in endpoints {
@@ -295,7 +294,7 @@ pub fn verified_by(config_map: &str, hostname: &str) -> Value {
     })
 }
 
-/// Returns a rule that routes requests matching any of `matches` to one Service.
+/// Returns a rule that routes requests that match any of `matches` to one Service.
 pub fn rule_to(service: &str, matches: &[Value]) -> Value {
     json!({"matches": matches, "backendRefs": [backend_ref(service)]})
 }
@@ -321,7 +320,7 @@ fn set_unless_empty(object: &mut Value, field: &str, value: &str) {
     }
 }
 
-/// Returns the IngressClass `edge`, which names the Gateway of [`edge`].
+/// Returns the IngressClass `edge`, which refers to the Gateway of [`edge`].
 pub fn ingress_class() -> Value {
     json!({"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": {"name": "edge"},
     "spec": {
@@ -352,7 +351,7 @@ pub fn ingress_backend(service: &str) -> Value {
     json!({"service": {"name": service, "port": {"number": 80}}})
 }
 
-/// Returns a rule of an Ingress with paths: value, type and Service.
+/// Returns an Ingress rule with these paths, each given as value, type and Service.
 pub fn ingress_rule(host: &str, paths: &[(&str, &str, &str)]) -> Value {
     let paths = paths.iter().map(|(path, kind, service)| {
         json!({"path": path, "pathType": kind, "backend": ingress_backend(service)})

@@ -1,4 +1,4 @@
-//! A Gateway with all kinds of traffic (HTTP, gRPC, WebSocket, TCP, TLS passthrough), and load of
+//! A Gateway with all kinds of traffic (HTTP, gRPC, WebSocket, TCP, TLS passthrough), and a load of
 //! each kind.
 
 use std::time::{Duration, Instant};
@@ -41,10 +41,10 @@ pub struct Traffic {
 }
 
 impl Mixed {
-    /// The ports it needs.
+    /// The ports that the Gateway needs.
     pub const PORTS: [u16; 3] = [80, TCP_PORT, TLS_PORT];
 
-    /// Starts the Gateway, with `more` additional Services and routes.
+    /// Starts the agent with the Gateway and `more` additional Services and routes.
     pub async fn start(setup: Setup, more: usize) -> Self {
         let backend = Backend::start("a").await;
         let authority = Authority::new("streams");
@@ -99,7 +99,7 @@ impl Mixed {
         }
     }
 
-    /// Starts requests, including gRPC calls, over kept and new connections, and a stream of each
+    /// Starts requests over kept and new connections, including gRPC calls, and a stream of each
     /// kind.
     pub fn traffic(&self) -> Traffic {
         let agent = &self.agent;
@@ -133,7 +133,7 @@ impl Traffic {
         self.restarts.push((begin, Instant::now()));
     }
 
-    /// Stops all traffic, and asserts that no request failed and that streams lived until the end
+    /// Stops all traffic. Asserts that no request failed and that every stream lasted until the end
     /// of the drain.
     pub async fn end(self, scenario: &str, drain: Duration) {
         let Self {

@@ -1,4 +1,4 @@
-//! A test's own network namespace. The API server refuses loopback endpoints, so backends need
+//! A network namespace for a test. The API server rejects loopback endpoints, so backends need
 //! another address that nothing else uses.
 
 use std::net::Ipv4Addr;
@@ -7,13 +7,13 @@ use std::process::Command;
 
 use crate::itself;
 
-/// The backends' address, on the loopback device of the test's network namespace.
+/// Address of the backends, on the loopback device of the test's network namespace.
 pub const BACKENDS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
 
 const INSIDE: &str = "SESAME_TEST_OWN_NETWORK";
 
 /// Returns true if this test (see [`itself::only`]) already runs in its own network namespace.
-/// Otherwise reruns it there in a new process, asserts that it passed, and returns false.
+/// Otherwise, runs it in a new process and namespace, asserts that it passed, and returns false.
 pub fn inside_own(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -26,7 +26,7 @@ pub fn inside_own(test: &str) -> bool {
     false
 }
 
-/// Like [`inside_own`] for a program, which re-executes itself in a new network namespace.
+/// Like [`inside_own`], but for a program: re-executes it in a new network namespace.
 pub fn enter_own() -> std::io::Result<()> {
     use std::os::unix::process::CommandExt as _;
 

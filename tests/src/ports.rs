@@ -1,7 +1,7 @@
 //! Ports that no other test uses.
 //!
-//! Binding port 0 and closing the socket would leave the port to any other process. Instead, take a
-//! port below the range of outgoing connections, and reserve it for the life of this process with
+//! After binding port 0 and closing the socket, any other process could take the port. Instead,
+//! take a port below the range for outgoing connections. Reserve it until this process exits with
 //! an abstract Unix socket, which all test processes can see.
 
 use std::net::{Ipv4Addr, TcpListener};
@@ -9,16 +9,16 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::Mutex;
 
-/// Range of the ports; the kernel's outgoing ports start at 32768.
+/// Range of the ports. The kernel's range for outgoing connections starts at 32768.
 const FIRST: u16 = 12_000;
 const LAST: u16 = 32_000;
 
 static TAKEN: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
 
-/// Returns a TCP port without a listener, reserved until this process ends.
+/// Returns a TCP port without a listener, reserved until this process exits.
 pub fn free_port() -> u16 {
     let mut taken = TAKEN.lock().expect("nobody panics while holding this lock");
-    // Each process starts at a different port, to avoid collisions.
+    // Each process starts its search at a different port, to avoid collisions.
     let span = u32::from(LAST - FIRST);
     let start = std::process::id().wrapping_mul(97) % span;
     for step in 0..span {
@@ -37,7 +37,7 @@ pub fn free_port() -> u16 {
     panic!("no free port between {FIRST} and {LAST}");
 }
 
-/// Returns several ports.
+/// Returns several ports like [`free_port`].
 pub fn free_ports<const N: usize>() -> [u16; N] {
     std::array::from_fn(|_| free_port())
 }

@@ -1,5 +1,5 @@
-//! Publications as a controller would write them, made by the real resolution, for tests of agents
-//! without a controller.
+//! Publications as a controller would write them, created by the real resolution. They are for
+//! testing agents without a controller.
 
 use std::net::SocketAddr;
 
@@ -32,7 +32,7 @@ pub const NAMESPACE: &str = DEFAULT_NAMESPACE;
 /// The host name that test agents use.
 pub const HOST: &str = "host-1";
 
-/// Returns the Gateways that these objects resolve to; endpoints on the loopback are allowed.
+/// Resolves these objects and returns the Gateways. Endpoints on the loopback are allowed.
 pub fn resolved(objects: &[Value]) -> Vec<ResolvedGateway> {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("all.yaml"), crate::manifests::yaml(objects)).expect("write");
@@ -46,22 +46,22 @@ pub fn resolved(objects: &[Value]) -> Vec<ResolvedGateway> {
     resolve(manifests.world(), &options).gateways
 }
 
-/// Returns the only Gateway that these objects resolve to.
+/// Resolves these objects and returns the only Gateway.
 pub fn one(objects: &[Value]) -> ResolvedGateway {
     let mut all = resolved(objects);
     assert_eq!(all.len(), 1, "one Gateway: {all:#?}");
     all.remove(0)
 }
 
-/// The published objects of one Gateway.
+/// All published objects of one Gateway.
 pub struct Published {
     /// The manifest's revision.
     pub revision: String,
-    /// ConfigMaps of the configuration, which are immutable.
+    /// ConfigMaps with the configuration. They are immutable.
     pub config: Vec<Value>,
-    /// ConfigMaps of endpoints.
+    /// ConfigMaps with the endpoints.
     pub endpoints: Vec<Value>,
-    /// Secrets of keys.
+    /// Secrets with the private keys.
     pub keys: Vec<Value>,
     /// The ConfigMap of the manifest, which lists the shards.
     pub manifest: Value,
@@ -136,7 +136,7 @@ impl Published {
             .find(|reference| reference.sha256 == sha256(&stored))
             .expect("the shard is in the manifest");
         let mut plain = zstd::decode_all(&*stored).expect("a shard");
-        // Field 500 with a one-letter text.
+        // Field 500 with a one-letter string.
         plain.extend([0xa2, 0x1f, 1, b'a']);
         let stored = zstd::encode_all(&*plain, 3).expect("it is in memory");
         reference.sha256 = sha256(&stored);
@@ -154,12 +154,13 @@ impl Published {
         apply(client, &self.manifest).await;
     }
 
-    /// Returns the first digits of the revision, as agents report it.
+    /// Returns the first digits of the revision, in the form that agents report.
     pub fn short(&self) -> &str {
         &self.revision[..12]
     }
 
-    /// Returns a check that an agent's status reports this version as wanted and served.
+    /// Returns a predicate that is true if an agent's status reports this version as wanted and
+    /// served.
     pub fn is_served(&self) -> impl Fn(&Value) -> bool + use<> {
         let revision = self.short().to_owned();
         move |status| {
@@ -176,8 +177,8 @@ pub async fn apply(client: &Client, object: &Value) -> Value {
     applied.unwrap_or_else(|error| panic!("{error}: {object}"))
 }
 
-/// Creates everything that a cluster needs before an agent starts: the namespace, the definition of
-/// GatewayAgent, and a ServiceAccount for agents that may only read the key Secrets of these
+/// Creates everything that a cluster needs before an agent starts: the namespace, the GatewayAgent
+/// CRD, and a ServiceAccount for agents. The account may only read the key Secrets of these
 /// Gateways. Returns that user.
 pub async fn prepare(cluster: &TestCluster, gateways: &[&NamespacedName]) -> User {
     let namespace = json!({
@@ -202,8 +203,8 @@ pub async fn prepare(cluster: &TestCluster, gateways: &[&NamespacedName]) -> Use
     user
 }
 
-/// Returns [`crate::manifests::GATEWAY`] with one route for `kube.test`, whose path identifies the
-/// version.
+/// Publishes [`crate::manifests::GATEWAY`] with one route for `kube.test`. The route's path
+/// identifies the version.
 pub fn version(endpoint: SocketAddr, prefix: &str, listeners: &[Value]) -> Published {
     let mut objects = edge(listeners);
     objects.extend(served("app", &[endpoint]));
@@ -218,18 +219,19 @@ pub fn at_port_80(endpoint: SocketAddr, prefix: &str) -> Published {
     version(endpoint, prefix, &[http_listener("http", 80, "")])
 }
 
-/// Returns the path of a published object.
+/// Returns the API path of a published ConfigMap.
 pub fn config_map_path(name: &str) -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}")
 }
 
-/// Returns the path of the report of [`HOST`] about a Gateway.
+/// Returns the API path of the report from [`HOST`] about a Gateway.
 pub fn agent_path(gateway: &NamespacedName) -> String {
     let name = agent_name(gateway, HOST);
     format!("/apis/projectsesame.io/v1alpha1/namespaces/{NAMESPACE}/gatewayagents/{name}")
 }
 
-/// Waits until `good` accepts the report of [`HOST`] about a Gateway, and returns its status.
+/// Waits until `good` accepts the report from [`HOST`] about a Gateway, and returns the report's
+/// status.
 pub async fn wait_told(
     cluster: &TestCluster,
     gateway: &NamespacedName,

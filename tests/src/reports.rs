@@ -1,4 +1,4 @@
-//! Reports, written as hosts write them, and the right to do so.
+//! Reports as hosts write them, and the permission to write them.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
@@ -8,10 +8,10 @@ use crate::cluster::{Client, Failure, TestCluster};
 use crate::controller::{NAMESPACE, SOON, publication};
 use crate::wait::eventually;
 
-/// The path of all reports.
+/// The API path of all reports.
 pub const REPORTS: &str = "/apis/projectsesame.io/v1alpha1/namespaces/sesame-system/gatewayagents";
 
-/// Returns the path of a host's report about a Gateway.
+/// Returns the API path of a host's report about a Gateway.
 pub fn report_path(gateway: &NamespacedName, host: &str) -> String {
     format!("{REPORTS}/{}", agent_name(gateway, host))
 }
@@ -64,8 +64,8 @@ pub async fn serve_on_node(cluster: &TestCluster, gateway: &NamespacedName, addr
     say_serving(cluster.admin(), gateway, "node-a", address).await;
 }
 
-/// Lets the agents' ServiceAccount of `controller/deploy/agent` report for these hosts, which are
-/// not nodes.
+/// Allows the agents' ServiceAccount of `controller/deploy/agent` to report for these hosts,
+/// although they are not nodes.
 pub async fn allow_hosts(cluster: &TestCluster, hosts: &[&str]) {
     let rules = json!([{
         "apiGroups": ["projectsesame.io"], "resources": ["hosts"], "resourceNames": hosts, "verbs": ["report"],

@@ -1,7 +1,7 @@
-//! The length of randomized tests, and the random numbers they use.
+//! The length of randomized tests, and the random numbers that they use.
 
-/// Returns the value of the variable `name`, or else `full` if `$SESAME_SOAK` is set, or else
-/// `short`.
+/// Returns the value of the environment variable `name`. If it is unset, returns `full` if
+/// `$SESAME_SOAK` is set, or otherwise `short`.
 pub fn count(name: &str, short: usize, full: usize) -> usize {
     let given = std::env::var(name).ok().and_then(|text| text.parse().ok());
     let usual = if std::env::var_os("SESAME_SOAK").is_some() {
@@ -12,11 +12,11 @@ pub fn count(name: &str, short: usize, full: usize) -> usize {
     given.unwrap_or(usual)
 }
 
-/// A generator good enough to choose random moments: `SplitMix64`.
+/// A `SplitMix64` generator, which is good enough to choose random moments.
 pub struct Moments(u64);
 
 impl Moments {
-    /// Seeds the generator with `$SESAME_SEED`, or a constant.
+    /// Seeds the generator with `$SESAME_SEED`, or with a constant if it is unset.
     #[allow(clippy::new_without_default, reason = "it prints the seed")]
     pub fn new() -> Self {
         let seed = std::env::var("SESAME_SEED")

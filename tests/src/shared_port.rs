@@ -1,4 +1,4 @@
-//! Sockets of another process on Envoy's port, as if a second proxy ran on the same host.
+//! Sockets of another process on Envoy's port, as if a second proxy were running on the host.
 
 use std::net::SocketAddr;
 
@@ -11,10 +11,10 @@ use tokio::task::JoinSet;
 
 use crate::certs::Leaf;
 
-/// Enough sockets to take nearly all connections to the port.
+/// Number of sockets, enough to receive nearly all connections to the port.
 const SOCKETS: usize = 200;
 
-/// Opens additional sockets on Envoy's port, which show another certificate.
+/// Opens additional sockets on Envoy's port that present another certificate.
 pub fn stand_beside(address: SocketAddr, leaf: &Leaf) -> JoinSet<()> {
     let mut all = JoinSet::new();
     for _ in 0..SOCKETS {
@@ -35,7 +35,7 @@ pub fn stand_beside(address: SocketAddr, leaf: &Leaf) -> JoinSet<()> {
         let acceptor = leaf.acceptor();
         all.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                // Show the certificate and ignore whether the client accepts it.
+                // Present the certificate, and ignore whether the client accepts it.
                 let _ = acceptor.accept(stream).await;
             }
         });

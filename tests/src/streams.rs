@@ -1,5 +1,5 @@
-//! Long-lived streams over TCP, TLS passthrough, WebSocket and gRPC. Each one exchanges messages
-//! over one connection. If that is cut, the time is recorded and a new one is opened.
+//! Long-lived streams over TCP, TLS passthrough, WebSocket and gRPC. Each stream exchanges messages
+//! over one connection. If the connection is cut, the stream records the time and opens a new one.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -23,17 +23,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// No live stream is silent for this long.
+/// Timeout for an echo. A stream that is silent for longer counts as cut.
 const SILENT: Duration = Duration::from_secs(30);
 /// Pause between two exchanges.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A kind of stream, and the parameters to open it.
+/// A kind of stream, with the parameters for opening it.
 #[derive(Clone)]
 pub enum Kind {
     /// Plain bytes.
     Tcp,
-    /// TLS that terminates at the backend, with this server name, trusting these authorities.
+    /// TLS that is terminated at the backend, with this server name and these trusted authorities.
     PassThrough(String, Arc<RootCertStore>),
     /// HTTP/1.1 with this host, upgraded.
     WebSocket(String),
@@ -158,7 +158,7 @@ impl Open {
 
     /// Sends a message and reads its echo.
     async fn ask(&mut self) -> Result<()> {
-        // Framed with flags and length, as in gRPC.
+        // The message is framed with flags and a length, as in gRPC.
         const QUESTION: [u8; 9] = *b"\0\0\0\0\x04ping";
         match self {
             Self::Bytes(stream) => {
@@ -211,7 +211,7 @@ pub struct LongStream {
 pub struct StreamReport {
     /// The kind of stream.
     pub kind: String,
-    /// Times at which each connection was opened and cut.
+    /// Times at which each connection was opened and closed.
     pub lives: Vec<(Instant, Instant)>,
     /// Failed attempts to open the stream, with the reason.
     pub failures: Vec<(Instant, String)>,
@@ -271,7 +271,7 @@ impl LongStream {
 }
 
 impl StreamReport {
-    /// Panics unless every stream could be opened and was only cut after its Envoy had drained for
+    /// Panics if a stream could not be opened, or was cut before its Envoy had been draining for
     /// this long. `restarts` are the start and end times of the replacements.
     pub fn assert_announced(&self, restarts: &[(Instant, Instant)], drain: Duration) {
         assert!(

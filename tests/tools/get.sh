@@ -1,6 +1,6 @@
 #!/bin/sh
-# get.sh TOOL...: fetches or builds tools, unless they are there. get.sh --missing TOOL... only
-# prints which are missing, one in a line, and what getting them costs.
+# get.sh TOOL...: fetches or builds tools, unless they already exist. get.sh --missing TOOL...: only
+# prints the missing tools, one per line, with the cost of getting each.
 set -eu
 here=$(dirname "$0")
 if [ "$1" = --missing ]; then

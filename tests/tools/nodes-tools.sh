@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the programs of a node, and the programs in the images of tests.
+# Builds the programs of a node, and the programs in test images.
 set -eu
 # shellcheck source=tests/tools/common.sh
 . "$(dirname "$0")/common.sh"
@@ -15,7 +15,7 @@ done
 # shellcheck disable=SC2086 # One argument each.
 go_build "$tests/cluster" "$new/out/" -ldflags "$kube_flags" $packages
 
-# Kubernetes' pause program, from the pinned sources.
+# Build Kubernetes' pause program from the pinned sources.
 sources=$(cd "$tests/cluster" && "$GO" list -m -f '{{.Dir}}' k8s.io/kubernetes)
 "${CC:-cc}" -static -Os -s -DVERSION="$kube_version" -o "$new/out/pause" "$sources/build/pause/linux/pause.c"
 

@@ -1,14 +1,14 @@
-//! The subscription budget, which limits the files that Envoy watches.
+//! The subscription budget, which limits the number of files that Envoy watches.
 //!
-//! Each file subscription is one inotify instance, and Envoy aborts if the kernel has none left
+//! Each file subscription needs one inotify instance, and Envoy aborts if the kernel has none left
 //! (the default is 128 per user). Each subscription is therefore granted here before it is written
 //! into a resource: LDS, CDS, RTDS and ECDS (four filters), then route tables, session ticket
 //! keys, secrets and endpoints. A resource without a subscription is inlined: the endpoints of a
 //! cluster, the route table or the keys of a listener. It is served all the same; only its changes
 //! cost more.
 //!
-//! The kernel takes 10 ms to release each watch of a killed process, and the next Envoy starts only
-//! after that. So few endpoint sets have files, even with a large budget.
+//! When an Envoy is killed, the kernel takes 10 ms to release each watch, and the next Envoy starts
+//! only after that. So only a few endpoint sets have files, even with a large budget.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::rendered::{Resource, find};
 /// Maximum number of endpoint subscriptions, so that a killed Envoy is gone within 0.3 s.
 pub const MOST_ENDPOINT_FILES: usize = 24;
 
-/// The number of subscriptions available, and the host's preferences.
+/// The number of available subscriptions, and the host's preferences.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SubscriptionBudget<'a> {
     pub(crate) files: usize,
@@ -36,7 +36,7 @@ pub(crate) struct SubscriptionBudget<'a> {
 pub(crate) struct Subscriptions<'a> {
     pub(crate) route_tables: Granted<'a>,
     pub(crate) secrets: Granted<'a>,
-    /// Names of clusters, not of endpoint sets: two clusters that share a file are two subscriptions.
+    /// Names of clusters, not endpoint sets: two clusters with the same file are two subscriptions.
     pub(crate) endpoints: BTreeSet<&'a str>,
     /// True if the session ticket keys, which all listeners share, have a subscription.
     pub(crate) tickets: bool,
@@ -51,7 +51,7 @@ impl Subscriptions<'_> {
         Arc::new(names.collect())
     }
 
-    /// Returns the number of these backends whose endpoints are inline.
+    /// Returns how many of these backends have inline endpoints.
     pub(crate) fn inline_of(&self, backends: &[&Backend]) -> usize {
         let is_inline = |backend: &&&Backend| {
             !backend.endpoints.is_empty() && !self.endpoints.contains(backend.name.as_str())
@@ -68,7 +68,7 @@ pub(crate) struct Granted<'a> {
 }
 
 impl<'a> Granted<'a> {
-    /// Returns true if a resource must be inlined at its point of use.
+    /// Returns true if a resource must be inlined where it is used.
     pub(crate) fn is_inline(&self, name: &str) -> bool {
         self.inline.contains(name)
     }
@@ -105,7 +105,8 @@ pub(crate) fn plan<'a>(
             granted.route_tables.ask(route_table, &mut left);
         }
     }
-    // Without a file Envoy makes these keys itself, and clients resume no session after a restart.
+    // Without a file, Envoy generates these keys itself, and clients cannot resume sessions after a
+    // restart.
     let resumes = |listener: &Listener| listener.tls.as_ref().is_some_and(resumes);
     if budget.tickets && left > 0 && listeners().any(resumes) {
         granted.tickets = true;
@@ -126,9 +127,9 @@ pub(crate) fn plan<'a>(
         granted.endpoints = backends.iter().map(|b| b.name.as_str()).collect();
         return granted;
     }
-    // The host chooses which sets go first: those that change most. The others are ordered by hash.
-    // Whether a cluster is within the budget then depends on few others, and one new Service moves
-    // at most one other cluster across the limit.
+    // The host gives priority to the sets that change most. The others are ordered by hash. So few
+    // others influence whether a cluster is within the budget, and a new Service moves at most one
+    // other cluster across the limit.
     let mut in_order: Vec<_> = backends
         .iter()
         .map(|backend| {
@@ -154,8 +155,8 @@ pub(crate) fn plan<'a>(
     granted
 }
 
-/// Returns true if clients may resume sessions, which is disabled if the listener asks for
-/// certificates.
+/// Returns true if clients may resume sessions. Resumption is disabled if the listener requests
+/// client certificates.
 fn resumes(tls: &TlsTermination) -> bool {
     !tls.asks_for_certificate()
 }
@@ -233,7 +234,7 @@ mod tests {
         assert!(outside.iter().all(|name| after.contains(name)));
         assert_eq!(after.len(), before.len());
         assert_eq!(before.difference(&after).count(), 3);
-        // More sets with priority than subscriptions do no harm.
+        // Having more sets with priority than subscriptions does no harm.
         let first = all.iter().map(|b| file_name(&b.name)).collect();
         assert_eq!(plan(&[], &all, &[], files(14, &first)).endpoints, before);
     }

@@ -11,7 +11,7 @@ use sesame_proto::schema::Header;
 
 use crate::{header_checks, wrappers};
 
-/// Milliseconds that a collector has to accept a message.
+/// How many milliseconds a collector has to accept a message.
 const TIMEOUT_MS: u64 = 5_000;
 
 /// Returns the gRPC client configuration for a collector's Backend.
@@ -35,7 +35,7 @@ pub(crate) fn grpc_service(backend: &str, headers: &[Header]) -> GrpcService {
     }
 }
 
-/// Returns the HTTP client configuration for a collector's Backend, at a path.
+/// Returns the HTTP client configuration for a path at a collector's Backend.
 pub(crate) fn http_service(backend: &str, path: &str, headers: &[Header]) -> HttpService {
     let action = HeaderAppendAction::OverwriteIfExistsOrAdd;
     let added = usable(headers)
@@ -51,10 +51,10 @@ pub(crate) fn http_service(backend: &str, path: &str, headers: &[Header]) -> Htt
     }
 }
 
-/// Returns the headers that Envoy accepts; for others it would reject the listener.
+/// Returns the headers that Envoy accepts. With any other header, it would reject the listener.
 fn usable(headers: &[Header]) -> impl Iterator<Item = &Header> {
     headers.iter().filter(|Header { name, value, parts }| {
-        // Over gRPC, an escaped value would stay escaped, and an unescaped one may be rejected.
+        // Over gRPC, an escaped value would remain escaped, and an unescaped one may be rejected.
         let is_plain = !value.contains('%') && parts.is_empty();
         is_plain
             && header_checks::check_writable(name).is_ok()

@@ -6,8 +6,8 @@ use envoy_types::pb::envoy::config::core::v3::{
     ApiVersion, ConfigSource, PathConfigSource, config_source::ConfigSourceSpecifier,
 };
 
-/// A file source. It has no `watched_directory`, so Envoy reloads when exactly this name is renamed
-/// into place.
+/// Returns a file source. It has no `watched_directory`, so Envoy reloads when a file is renamed to
+/// exactly this path.
 pub(crate) fn file(path: &Path) -> ConfigSource {
     ConfigSource {
         resource_api_version: ApiVersion::V3.into(),

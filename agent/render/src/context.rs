@@ -1,5 +1,5 @@
-//! The host's options, and the rendering context: the facts that one translator may use from
-//! others.
+//! The host's options, and the rendering context: the facts that one translator may use from other
+//! translators.
 //!
 //! Never translate anything here.
 
@@ -35,7 +35,7 @@ pub struct RenderOptions {
     pub layout: XdsLayout,
     /// The admin socket.
     pub admin_socket: PathBuf,
-    /// Number of proxies in front of Envoy with trusted forwarding headers.
+    /// Number of proxies in front of Envoy whose forwarding headers are trusted.
     pub trusted_hops: u32,
     /// The system's certificate authorities in one PEM file, with the path as Envoy sees it.
     pub system_ca: PathBuf,
@@ -43,11 +43,11 @@ pub struct RenderOptions {
     pub endpoints: EndpointRules,
     /// True if the layout has a file for session ticket keys.
     pub session_tickets: bool,
-    /// The host's session ticket keys, used if a listener names keys that are not on this host.
+    /// The host's session ticket keys, used if a listener refers to keys that are not on this host.
     pub stand_in_tickets: Option<StandInTickets>,
     /// The destination of access logs, or `None` to disable them.
     pub access_log: Option<AccessLogSink>,
-    /// Authorities trusted in addition to the snapshot's, by the name of the trust bundle.
+    /// Authorities trusted in addition to those of the snapshot, by the name of the trust bundle.
     pub retained: BTreeMap<String, RetainedAuthorities>,
 }
 
@@ -59,7 +59,7 @@ impl RenderOptions {
     }
 }
 
-/// Session ticket keys that replace missing ones of a Secret, concatenated; the first one encrypts.
+/// Session ticket keys that replace missing keys of a Secret, concatenated; the first one encrypts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StandInTickets(pub Arc<[u8]>);
 
@@ -70,12 +70,12 @@ impl fmt::Debug for StandInTickets {
     }
 }
 
-/// Authorities removed from a trust bundle by a rotation, and still trusted.
+/// Authorities that a rotation removed from a trust bundle but that are still trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetainedAuthorities {
-    /// Their certificates.
+    /// The authorities' certificates.
     pub pem: String,
-    /// Their certificate revocation lists.
+    /// The authorities' certificate revocation lists.
     pub crl: String,
 }
 
@@ -96,27 +96,28 @@ pub struct EndpointRules {
     pub local: bool,
     /// Sockets on which Envoy and the agent listen; requests to them would loop.
     pub own: BTreeSet<SocketAddr>,
-    /// Addresses of this host that no endpoint may have, on any port.
+    /// Addresses of this host that endpoints must not have, on any port.
     pub host: BTreeSet<IpAddr>,
 }
 
 /// Maximum number of a Gateway's routes with separate statistics.
 pub(crate) const MOST_MEASURED: usize = 32;
 
-/// The filters of the snapshot itself, and those that virtual hosts and routes name.
+/// The filters of the snapshot itself, and the shared filters that virtual hosts and routes
+/// reference.
 pub(crate) struct SnapshotFilters<'a> {
-    /// The filters of virtual hosts that have none. They stand once in each route table.
+    /// The filters for virtual hosts that set none. Each route table contains them once.
     pub(crate) default: Option<&'a RequestFilters>,
-    /// The default filters by their places, or the reason why Envoy would refuse one.
+    /// The default filters by place, or why Envoy would reject one of them.
     pub(crate) rendered: Result<Vec<(&'static str, Any)>, String>,
     pub(crate) shared: SharedPlaces<'a>,
 }
 
-/// The places of shared filters by name, or the reason why Envoy would refuse one.
+/// The places of shared filters by name, or why Envoy would reject the filter.
 pub(crate) type SharedPlaces<'a> = BTreeMap<&'a str, Result<&'static str, String>>;
 
-/// The parts of the snapshot that any translator may use, already rendered if they are resources.
-/// Lists are sorted by name.
+/// The parts of the snapshot that any translator may use; resources are already rendered. Lists are
+/// sorted by name.
 pub(crate) struct RenderContext<'a> {
     pub(crate) options: &'a RenderOptions,
     /// The name of the Gateway, for access logs.
@@ -128,7 +129,7 @@ pub(crate) struct RenderContext<'a> {
     pub(crate) log_output: Option<&'a LogOutput>,
     /// The names of routes with separate statistics.
     pub(crate) measured_routes: &'a [String],
-    /// The usable limits of requests, sorted by name.
+    /// The usable rate limits, sorted by name.
     pub(crate) rate_limits: &'a [RateLimit],
     pub(crate) filters: SnapshotFilters<'a>,
     pub(crate) subscriptions: Subscriptions<'a>,
@@ -172,8 +173,9 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// Returns the statistics name of a route, which is its object's name, or `None` if it has no
-    /// separate statistics. Envoy limits such names only by memory, so the snapshot's count is not
+    /// Returns the statistics name of a route, which is its object's name, or `None` if the route
+    /// has no separate statistics. In Envoy only memory limits such names, so the snapshot's count
+    /// is not trusted.
     /// trusted.
     pub(crate) fn measured_as(&self, route: &str) -> Option<String> {
         let measured = self.measured_routes.get(..MOST_MEASURED);

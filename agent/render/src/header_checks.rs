@@ -1,11 +1,11 @@
-//! Checks of headers: which ones a snapshot may set, and which ones Envoy accepts.
+//! Header checks: which headers a snapshot may set, and which ones Envoy accepts.
 //!
-//! Never rely on resolution having checked a header: a snapshot may come from anyone.
+//! Never assume that resolution has checked a header, because a snapshot may come from anyone.
 
 use sesame_proto::field_names;
 
-/// Checks that a route may write a field. A snapshot is not trusted to leave out fields that frame
-/// a message.
+/// Checks that a route may write a field. The snapshot may contain fields that frame a message, so
+/// it is not trusted.
 pub(crate) fn check_writable(name: &str) -> Result<(), String> {
     if let Some(why) = field_names::reserved(name) {
         return Err(format!("it {why}"));
@@ -13,7 +13,7 @@ pub(crate) fn check_writable(name: &str) -> Result<(), String> {
     Ok(check_name(name)?)
 }
 
-/// Checks that a name is a token of RFC 9110.
+/// Checks that a name is a token according to RFC 9110.
 pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     let token = |c: u8| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c);
     if name.is_empty() || name.len() > 16_384 || !name.bytes().all(token) {
@@ -22,7 +22,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks that Envoy accepts a value: no line break, no NUL, and a bounded length.
+/// Checks that Envoy accepts a value: no line break, no NUL, and a limited length.
 pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
     if value.len() > 16_384 {
         return Err("the value is longer than 16384 bytes");
@@ -33,8 +33,8 @@ pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks a value that a route writes into a request line or `Host`. It must not be able to end the
-/// line.
+/// Checks a value that a route writes into a request line or `Host`. The value must not be able to
+/// end the line.
 pub(crate) fn check_target(value: &str) -> Result<(), &'static str> {
     check_value(value)?;
     if value.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {

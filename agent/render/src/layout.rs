@@ -1,8 +1,9 @@
-//! Paths of the files of one Envoy.
+//! File paths of one Envoy.
 //!
-//! Each subscription has a directory, because Envoy wakes every watcher of a directory on each
-//! event in it. File names are hashes, because an object's name is never a path. A staging
-//! directory on the same file system lets every file be moved into place by `rename(2)`.
+//! Each subscription has its own directory, because each event in a directory makes Envoy wake
+//! every watcher of that directory. File names are hashes, because an object's name is never used
+//! as a path. A staging directory on the same file system allows moving every file into place with
+//! `rename(2)`.
 
 use std::path::{Path, PathBuf};
 
@@ -21,57 +22,57 @@ pub struct XdsLayout {
 }
 
 impl XdsLayout {
-    /// Returns a layout below `root`, without creating anything.
+    /// Returns a layout under `root`, without creating anything.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// The directory of everything.
+    /// Root directory of all files.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// All listeners.
+    /// File of all listeners.
     pub fn lds(&self) -> PathBuf {
         self.root.join("lds/lds.pb")
     }
 
-    /// All clusters.
+    /// File of all clusters.
     pub fn cds(&self) -> PathBuf {
         self.root.join("cds/cds.pb")
     }
 
-    /// The shares of listeners and backends.
+    /// File of the shares of listeners and backends.
     pub fn rtds(&self) -> PathBuf {
         self.root.join("rtds/rtds.pb")
     }
 
-    /// The keys of session tickets.
+    /// File of the session ticket keys.
     pub fn tickets(&self) -> PathBuf {
         self.root.join("tickets/tickets.pb")
     }
 
-    /// One route table.
+    /// File of one route table.
     pub fn rds(&self, name: &str) -> PathBuf {
         self.leaf("rds", name)
     }
 
-    /// The endpoints of one cluster.
+    /// File of one cluster's endpoints.
     pub fn eds(&self, name: &str) -> PathBuf {
         self.leaf("eds", name)
     }
 
-    /// One secret.
+    /// File of one secret.
     pub fn sds(&self, name: &str) -> PathBuf {
         self.leaf("sds", name)
     }
 
-    /// One filter.
+    /// File of one filter.
     pub fn ecds(&self, name: &str) -> PathBuf {
         self.leaf("ecds", name)
     }
 
-    /// The directory in which files are written before they are renamed into place.
+    /// Directory in which files are written before they are renamed into place.
     pub fn staging(&self) -> PathBuf {
         self.root.join("tmp")
     }

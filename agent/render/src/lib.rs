@@ -2,9 +2,9 @@
 //! endpoints and secrets.
 //!
 //! Rendering is a pure function of a snapshot, its private keys and the host's options, such as the
-//! addresses to listen on. The result holds encoded resources by name, ready to be written to the
-//! files that Envoy watches. Parts of a snapshot that Envoy cannot express are left out with a
-//! [`RenderProblem`]; all others are rendered.
+//! addresses to listen on. The result contains encoded resources by name, ready to be written to
+//! the files that Envoy watches. Parts of a snapshot that Envoy cannot express are left out with a
+//! [`RenderProblem`]; all other parts are rendered.
 //!
 //! ```
 //! use sesame_proto::schema::{Listener, Port, RouteTable, Snapshot};
@@ -48,10 +48,10 @@
 //! }
 //! ```
 //!
-//! The same snapshot gives the same bytes in every process. Each resource is encoded as soon as it
-//! is built, because the unencoded form of five thousand clusters is many times as large.
+//! The same snapshot produces the same bytes in every process. Each resource is encoded as soon as
+//! it is built, because the unencoded form of five thousand clusters is many times as large.
 //!
-//! Never read a file, a clock or the environment here, and never fail as a whole.
+//! Never read a file, a clock or the environment here. Rendering as a whole must never fail.
 
 mod access_log;
 mod bootstrap;

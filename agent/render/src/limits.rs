@@ -1,27 +1,29 @@
 //! Limits of one Envoy, computed from the limits of its process.
 //!
-//! An Envoy that runs out of descriptors crashes, because a TCP or UDP proxy without a socket for
-//! its backend aborts the process. Everything that clients can make it open is therefore limited,
-//! and the sum stays below the limit of the process. Namespaces share connections first, then the
-//! listeners or backends of each, so that a tenant with many of them takes nothing from the others.
+//! An Envoy that runs out of descriptors crashes, because a TCP or UDP proxy aborts the process if
+//! it cannot open a socket for its backend. Everything that clients can make Envoy open is
+//! therefore limited, and the sum remains below the limit of the process. Connections are divided
+//! among namespaces first, then among the listeners or backends of each namespace. So a tenant with
+//! many of them takes nothing from other tenants.
 
 use std::collections::BTreeMap;
 
-/// Bytes that Envoy buffers per connection. Its default of 1 MiB is for trusted clients.
+/// Bytes that Envoy buffers per connection. Its default of 1 MiB is meant for trusted clients.
 pub(crate) const CONNECTION_BUFFER: u32 = 32 * 1024;
 
-/// Maximum and minimum bytes of a request body that Envoy keeps for a retry. At 1 Gbit/s they take
-/// 2 ms and 1 ms.
+/// Maximum and minimum number of bytes of a request body that Envoy keeps for a retry. At 1 Gbit/s,
+/// they take 2 ms and 1 ms.
 const MOST_BODY: u64 = 256 << 10;
 const LEAST_BODY: u64 = 128 << 10;
-/// Part of the heap that one body may use.
+/// Divisor for the heap: one body may use the result.
 const BODIES: u64 = 8_192;
 
-/// Descriptors above this are not used, because a host does not serve a million connections.
+/// Maximum number of descriptors used, because a host does not serve a million connections.
 const MOST_FILES: u64 = 1 << 20;
-/// Minimum for an Envoy that can serve.
+/// Minimum number of descriptors for an Envoy that can serve.
 const FEWEST_FILES: u64 = 512;
-/// For watched files, listening sockets, logs, workers, the admin socket, and a hot restart.
+/// Descriptors for watched files, listening sockets, logs, workers, the admin socket, and a hot
+/// restart.
 const LEAST_RESERVE: u64 = 192;
 /// Bytes of heap for one connection, including its buffers in both directions.
 const HEAP_OF_A_CONNECTION: u64 = 64 << 10;
@@ -31,25 +33,25 @@ pub fn heap_of(memory: u64) -> u64 {
     memory / 4 * 3
 }
 
-/// Bytes of heap for a request that waits for a connection to its backend, mainly its headers.
+/// Bytes of heap for a request that is waiting for a connection to its backend, mainly its headers.
 const HEAP_OF_A_REQUEST: u64 = 64 << 10;
-/// More than enough for every healthy backend.
+/// Maximum number of waiting requests, more than enough for every healthy backend.
 const MOST_WAITING: u32 = 100_000;
-/// With fewer connections a backend is hardly usable.
+/// Number of connections below which a backend is hardly usable.
 pub(crate) const FEW: u32 = 16;
 
 /// Limits of one Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Client connections of all TCP listeners together.
+    /// Maximum number of client connections of all TCP listeners together.
     pub from_clients: u32,
-    /// Connections to all TCP backends together.
+    /// Maximum number of connections to all TCP backends together.
     pub to_backends: u32,
-    /// Sessions of UDP clients to all backends together; each holds a socket.
+    /// Maximum number of UDP client sessions to all backends together; each holds a socket.
     pub udp_sessions: u32,
-    /// Number of files that may be watched.
+    /// Maximum number of files that may be watched.
     pub watched: usize,
-    /// Bytes of heap.
+    /// Maximum heap in bytes.
     pub heap: u64,
 }
 
@@ -63,10 +65,10 @@ pub struct TooFewFiles {
 }
 
 impl Limits {
-    /// Divides this many descriptors. After the reserve, three eighths are for client connections
-    /// and as many for backend connections, because most client connections need one. One eighth is
-    /// for sessions of UDP clients. One eighth is for first connections to an endpoint, which each
-    /// of Envoy's workers may open beyond any limit.
+    /// Divides `files` descriptors. After the reserve, three eighths are for client connections.
+    /// Another three eighths are for backend connections, because most client connections need one.
+    /// One eighth is for UDP client sessions. The last eighth is for first connections to an
+    /// endpoint, which each of Envoy's workers may open beyond any limit.
     pub fn new(files: u64, heap: u64) -> Result<Self, TooFewFiles> {
         if files < FEWEST_FILES {
             return Err(TooFewFiles { files });
@@ -84,9 +86,9 @@ impl Limits {
         })
     }
 
-    /// Returns the client connections for `own` ports of Gateways and `added` ports that only
-    /// ListenerSets have. Gateways get a share by number, and at least half, but leave one
-    /// connection for each of the other ports.
+    /// Returns the connection limit of Gateways' ports, given `own` such ports and `added` ports
+    /// that only ListenerSets declare. Gateways get a share proportional to their ports, and at
+    /// least half, but leave one connection for each added port.
     pub(crate) fn of_gateways(&self, own: u32, added: u32) -> u32 {
         if own == 0 || added == 0 {
             return if own == 0 { 0 } else { self.from_clients };
@@ -97,8 +99,8 @@ impl Limits {
         count(part.min(all.saturating_sub(added)))
     }
 
-    /// Returns the bytes of a request body that Envoy keeps for a retry. It cannot retry a longer
-    /// body, but only once this much has arrived. Refused connections are known earlier.
+    /// Returns how many bytes of a request body Envoy keeps for a retry. It cannot retry a longer
+    /// body once more than this has arrived. Refused connections are known earlier.
     pub fn body(&self) -> u64 {
         (self.heap / BODIES).clamp(LEAST_BODY, MOST_BODY)
     }
@@ -123,9 +125,9 @@ impl Default for Limits {
     }
 }
 
-/// Divides connections among users, given the namespaces of each. Namespaces get equal parts, and
-/// so do the users of one. A user of several namespaces gets a part from each. Every user gets at
-/// least one connection, so the shares exceed `all` if there are more users than connections.
+/// Divides connections among users, given the namespaces of each user. Each namespace gets the same
+/// part, which its users share equally. A user with several namespaces gets a part from each. Every
+/// user gets at least one, so the shares exceed `all` if there are more users than connections.
 pub(crate) fn shares<'n>(all: u32, namespaces_of: &[Vec<&'n str>]) -> Vec<u32> {
     let mut users: BTreeMap<&'n str, u32> = BTreeMap::new();
     for &namespace in namespaces_of.iter().flatten() {
@@ -143,8 +145,8 @@ pub(crate) fn shares<'n>(all: u32, namespaces_of: &[Vec<&'n str>]) -> Vec<u32> {
     namespaces_of.iter().map(share).collect()
 }
 
-/// Divides connections evenly among parties, given their numbers of users. A party gets at least
-/// one per user.
+/// Divides connections evenly among namespaces, given the number of users of each. Each namespace
+/// gets at least one connection per user.
 fn divide(all: u32, users: &[u32]) -> Vec<u32> {
     let mut most_first = users.to_vec();
     most_first.sort_unstable_by_key(|&users| std::cmp::Reverse(users));
@@ -173,8 +175,8 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// Returns the namespaces of users: `mix` gives the number of users per namespace, followed by
-    /// `shared` users of the first two.
+    /// Returns the namespaces of users: `mix` contains the number of users per namespace, followed
+    /// by `shared` users of the first two.
     fn users(mix: &[usize], shared: usize) -> Vec<Vec<&'static str>> {
         const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
         let of_one = NAMES.iter().zip(mix);
@@ -241,9 +243,9 @@ mod tests {
         assert_eq!(limits.of_gateways(0, 8), 0);
         // Each on two addresses.
         assert_eq!(limits.of_gateways(2, 2 * 1_024), 3_280);
-        // With few foreign ports, the share is by number.
+        // With few added ports, the share is proportional to the ports.
         assert_eq!(limits.of_gateways(20, 2), 5_964);
-        // Half is not enough here for one connection each.
+        // Half is not enough here to leave one connection for each port.
         assert_eq!(limits.of_gateways(2, 6_000), 561);
         assert_eq!(limits.of_gateways(2, 60_000), 0);
     }

@@ -18,7 +18,7 @@ pub struct Resource {
     pub bytes: Bytes,
 }
 
-// Written by hand, because the bytes of a secret hold a private key.
+// Written by hand, because the bytes of a secret contain a private key.
 impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Resource")
@@ -28,7 +28,7 @@ impl fmt::Debug for Resource {
     }
 }
 
-/// All of Envoy's resources, each list sorted by name. Renderings share equal lists.
+/// All of Envoy's resources, each list sorted by name. Renderings share identical lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rendered {
     /// LDS, one file.
@@ -37,27 +37,27 @@ pub struct Rendered {
     pub route_tables: Arc<[Resource]>,
     /// CDS, one file.
     pub clusters: Arc<[Resource]>,
-    /// EDS, one file each, but only for clusters with a file in the subscription budget.
+    /// EDS, one file each, but only for clusters whose endpoints have a subscription.
     pub endpoints: Arc<[Resource]>,
     /// SDS, one file each, mode 0600: key pairs and trust bundles.
     pub secrets: Arc<[Resource]>,
-    /// ECDS, one file: the filter with the limits of requests, if there are HTTP listeners.
+    /// ECDS, one file each: rate limits and shared filters, if there are HTTP listeners.
     pub filters: Arc<[Resource]>,
     /// RTDS, one file: the connection limit of each listener and backend, as a `Runtime`.
     pub shares: Bytes,
     /// The parts that Envoy cannot express, in the snapshot's order.
     pub problems: Vec<RenderProblem>,
-    /// Number of backends whose endpoints are inlined in the list of clusters, because the watch
-    /// budget is used up.
+    /// Number of backends whose endpoints are inlined in the cluster list, because the watch budget
+    /// is used up.
     pub inline: usize,
     /// Names of the backends whose endpoints are in files.
     pub in_files: Arc<BTreeSet<String>>,
-    /// Number of files that Envoy watches for all of this.
+    /// Number of files that Envoy watches for all these resources.
     pub subscriptions: usize,
 }
 
 impl Rendered {
-    /// Shares equal lists with another rendering, so that they use memory once.
+    /// Shares identical lists with another rendering, so that they use memory only once.
     pub fn share_with(&mut self, other: &Self) {
         for (list, same) in [
             (&mut self.listeners, &other.listeners),
@@ -101,7 +101,7 @@ impl RenderProblems {
         });
     }
 
-    /// Returns the value. On an error, returns `None` and adds a problem with the reason and the
+    /// Returns the value. On error, returns `None` and adds a problem with the reason and the
     /// consequence.
     pub(crate) fn value<T>(
         &mut self,
@@ -122,7 +122,8 @@ impl RenderProblems {
         self.0.is_empty()
     }
 
-    /// Returns each problem once, because a route may be in several tables, and invalid in each.
+    /// Returns each problem once, because a route may be in several tables, and invalid in each of
+    /// them.
     pub(crate) fn distinct(mut self) -> Vec<RenderProblem> {
         let mut seen = BTreeSet::new();
         self.0.retain(|problem| seen.insert(problem.clone()));
@@ -130,7 +131,7 @@ impl RenderProblems {
     }
 }
 
-/// Sorts resources by name, and keeps the first of equal names.
+/// Sorts resources by name. Keeps only the first of several resources with the same name.
 pub(crate) fn by_name(
     mut resources: Vec<Resource>,
     problems: &mut RenderProblems,

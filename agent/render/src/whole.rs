@@ -1,6 +1,6 @@
-//! Renders a whole snapshot, in dependency order: secrets, clusters, route tables, listeners.
+//! Renders a complete snapshot, in dependency order: secrets, clusters, route tables, listeners.
 //!
-//! Never give different bytes for the same snapshot.
+//! The same snapshot must always produce the same bytes.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -33,8 +33,9 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) ->
     rendered
 }
 
-/// Renders an encoded snapshot, with the same outcome as [`render`]. The virtual hosts, which are
-/// most of it, are decoded one at a time, because decoded values take seven times the memory.
+/// Renders an encoded snapshot, with the same outcome as [`render`]. Virtual hosts, which make up
+/// most of a snapshot, are decoded one at a time, because decoded values take seven times the
+/// memory.
 pub fn render_encoded(encoded: &EncodedSnapshot, options: &RenderOptions) -> Rendered {
     // A snapshot with an unexpected encoding is decoded as a whole.
     by_hosts(encoded, options)
@@ -55,16 +56,16 @@ fn by_hosts(encoded: &EncodedSnapshot, options: &RenderOptions) -> Option<Render
     render_around(tables, &snapshot, encoded.keys(), options).ok()
 }
 
-/// Renders everything but the route tables, which `tables` returns for the given context, sorted by
-/// name.
+/// Renders everything except the route tables. `tables` returns those for the given context, sorted
+/// by name.
 pub(crate) fn render_around<E>(
     tables: impl FnOnce(&RenderContext<'_>, &mut RenderProblems) -> Result<Vec<Resource>, E>,
     snapshot: &Snapshot,
     keys: &[KeyPair],
     options: &RenderOptions,
 ) -> Result<Rendered, E> {
-    // `addresses` are only requested; in `options` the host sets the addresses it listens on, and
-    // the certificates it trusts longer than declared. `edge`, `tracing`, `log_output` and
+    // `addresses` are only requested: `options` contains the addresses that the host listens on,
+    // and the certificates that it trusts longer than declared. `edge`, `tracing`, `log_output` and
     // `measured_routes` are in the context.
     let Snapshot {
         gateway: _,
@@ -73,7 +74,7 @@ pub(crate) fn render_around<E>(
         route_tables: _,
         backends,
         endpoints,
-        // Secrets are rendered from the whole snapshot.
+        // Secrets are rendered from the complete snapshot.
         keys: _,
         trust_bundles: _,
         edge: _,
@@ -124,7 +125,7 @@ pub(crate) fn render_around<E>(
     })
 }
 
-/// Returns the resources that are in files, not inlined at their point of use.
+/// Returns the resources that are in files rather than inlined where they are used.
 fn in_files(resources: &[Resource], granted: &Granted<'_>) -> Arc<[Resource]> {
     let in_files = resources.iter().filter(|it| !granted.is_inline(&it.name));
     in_files.cloned().collect()

@@ -35,7 +35,7 @@ pub(crate) fn percent(percent: u32) -> Option<FractionalPercent> {
     })
 }
 
-/// 100 years, close to the longest duration that Envoy can represent in nanoseconds.
+/// 100 years, close to the maximum duration that Envoy can represent in nanoseconds.
 const MAX_SECONDS: i64 = 100 * 365 * 24 * 3600;
 
 pub(crate) fn milliseconds(milliseconds: u64) -> Option<Duration> {
@@ -45,7 +45,7 @@ pub(crate) fn milliseconds(milliseconds: u64) -> Option<Duration> {
 }
 
 pub(crate) fn regex(regex: impl Into<String>) -> RegexMatcher {
-    // `engine_type` is not set, because RE2 is the only one, and setting it is deprecated.
+    // `engine_type` is not set, because RE2 is the only engine, and setting it is deprecated.
     RegexMatcher {
         regex: regex.into(),
         engine_type: None,
@@ -67,12 +67,12 @@ pub(crate) fn string(pattern: string_matcher::MatchPattern) -> StringMatcher {
     }
 }
 
-/// Returns a matcher for every text except the given words (in lower case), regardless of case.
+/// Returns a case-insensitive matcher for every string except the given words (in lower case).
 pub(crate) fn matching_none_of(words: &[&str]) -> StringMatcher {
     matching(format!("(?i:{})", none_of(words)))
 }
 
-/// Returns an expression for every text except the given words. RE2 has no negative lookahead, so
+/// Returns an expression for every string except the given words. RE2 has no negative lookahead, so
 /// the expression branches at each character.
 fn none_of(words: &[&str]) -> String {
     let mut rests: BTreeMap<char, Vec<&str>> = BTreeMap::new();
@@ -97,7 +97,7 @@ fn none_of(words: &[&str]) -> String {
     branches.join("|")
 }
 
-/// Returns an Envoy format that yields the literal text.
+/// Returns an Envoy format that produces the literal text.
 pub(crate) fn literal(text: &str) -> String {
     text.replace('%', "%%")
 }
@@ -115,7 +115,7 @@ pub(crate) fn header(name: &str, value: String, action: HeaderAppendAction) -> H
     }
 }
 
-/// Returns an address for binding or connecting.
+/// Returns an address to bind or connect to.
 pub(crate) fn socket(address: IpAddr, port: u32, protocol: socket_address::Protocol) -> Address {
     Address {
         address: Some(address::Address::SocketAddress(SocketAddress {

@@ -1,10 +1,10 @@
 //! Derives `data/envoy-api.binpb.zst`, the descriptors for printing Envoy resources, and compares
-//! them.
+//! it with the stored file.
 //!
-//! The crate `envoy-types` ships the descriptors of the whole Envoy API with every comment. This
-//! file keeps only the files needed by rendered messages, without comments, options, services and
-//! unused imports. After an update of that crate, or after adding a message to `ROOTS`, run `make
-//! regenerate`.
+//! The `envoy-types` crate ships the descriptors of the whole Envoy API, including all comments.
+//! The derived file contains only what rendered messages need, without comments, options, services
+//! and unused imports. After an update of that crate, or after adding a message to `ROOTS`, run
+//! `make regenerate`.
 
 #![allow(
     clippy::disallowed_methods,
@@ -163,7 +163,7 @@ fn derive() -> Result<Vec<u8>, Box<dyn Error>> {
     Ok(FileDescriptorSet { file }.encode_to_vec())
 }
 
-/// Returns the path of `types.bin` in the `envoy-types` that this build uses.
+/// Returns the path of `types.bin` in the `envoy-types` crate that this build uses.
 fn source() -> Result<PathBuf, Box<dyn Error>> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         // Crates for other systems may not be downloaded yet, so `--offline` could fail.

@@ -1,5 +1,5 @@
-//! Files of one Gateway's log (`access.log`, and older files with a number appended), and the link
-//! that Envoy opens.
+//! Files of one Gateway's log (`access.log`, and older files with a number appended), and the
+//! symbolic link that Envoy opens.
 //!
 //! Never follow another user's link, and never let users outside the group read a log.
 
@@ -17,9 +17,9 @@ use crate::host::{create_directory, entries, remove_if_there};
 
 /// Target of the link while nothing is logged.
 pub(super) const NOWHERE: &str = "/dev/null";
-/// Mode of a log: log collectors read it through the group.
+/// Mode of a log file: log collectors read it through the group.
 const LOG_MODE: u32 = 0o640;
-/// Mode of the directory of logs.
+/// Mode of the log directory.
 const DIRECTORY_MODE: u32 = 0o750;
 
 /// Files of one Gateway's log.
@@ -41,7 +41,8 @@ impl LogDirectory {
         self.directory.join(ACCESS_LOG)
     }
 
-    /// Creates the directory and the file if missing. Fails if this user cannot append to it.
+    /// Creates the directory and the file if missing. Returns an error if this user cannot append
+    /// to the file.
     pub(super) fn prepare(&self) -> io::Result<()> {
         for directory in self
             .directory
@@ -89,7 +90,7 @@ impl LogDirectory {
         fs::read_link(&self.link).is_ok_and(|target| target == self.current())
     }
 
-    /// Returns the facts about the files and their disk.
+    /// Returns facts about the files and their disk.
     pub(super) fn facts(&self) -> io::Result<LogFacts> {
         let current = fs::symlink_metadata(self.current())?;
         // Not every file system records the creation time.
@@ -107,7 +108,7 @@ impl LogDirectory {
         })
     }
 
-    /// Returns number and size in bytes of the older files, oldest first.
+    /// Returns number and size in bytes of each older file, oldest first.
     fn older(&self) -> io::Result<Vec<(u64, u64)>> {
         let mut older = Vec::new();
         for path in entries(&self.directory)? {
@@ -136,7 +137,7 @@ impl LogDirectory {
         self.directory.join(format!("{ACCESS_LOG}.{number}"))
     }
 
-    /// Returns the files of the log with this current file, oldest first.
+    /// Returns all files of the log that `current` belongs to, oldest first.
     pub(super) fn files_beside(current: &Path) -> io::Result<Vec<PathBuf>> {
         let directory = current.parent().unwrap_or(Path::new("/"));
         let mut older: Vec<(u64, PathBuf)> = entries(directory)?
@@ -191,7 +192,7 @@ mod tests {
             let mode = fs::metadata(file).unwrap().permissions().mode();
             assert_eq!(mode & 0o7777 & !LOG_MODE, 0, "{mode:o}");
         }
-        // A removed file's number is not reused while a later file exists.
+        // The number of a removed file is not reused while a later file exists.
         log.remove(1).unwrap();
         log.rotate().unwrap();
         assert_eq!(log.facts().unwrap().older, [(2, 6), (3, 0)]);

@@ -19,7 +19,7 @@ pub(crate) struct LogEntry {
     pub(crate) upload_ms: Option<u64>,
     pub(crate) backend_ms: Option<u64>,
     pub(crate) download_ms: Option<u64>,
-    /// Parts of the time before the backend: what authorization services took.
+    /// Time spent in authorization services, which is part of the time before the backend.
     #[serde(deserialize_with = "number_as_text")]
     pub(crate) authorization_us: Option<u64>,
     #[serde(deserialize_with = "number_as_text")]
@@ -35,12 +35,12 @@ pub(crate) struct LogEntry {
 }
 
 impl LogEntry {
-    /// Parses a line. Returns `None` if it is invalid, for instance truncated.
+    /// Parses a line. Returns `None` if the line is invalid, for instance truncated.
     pub(crate) fn read(line: &str) -> Option<Self> {
         serde_json::from_str(line).ok()
     }
 
-    /// Returns the end time of the request or connection, which is when Envoy logged it.
+    /// Returns when the request or connection ended, which is when Envoy logged it.
     pub(crate) fn ended(&self) -> Option<Timestamp> {
         let took = i64::try_from(self.duration_ms.unwrap_or(0)).ok()?;
         self.time?
@@ -76,7 +76,7 @@ pub(crate) struct LogFilter {
     pub(crate) host: Option<String>,
     /// Earliest end time.
     pub(crate) since: Option<Timestamp>,
-    /// Shortest duration.
+    /// Minimum duration.
     pub(crate) slow: Option<SignedDuration>,
 }
 
@@ -138,7 +138,7 @@ impl LogFilter {
 /// A status (`404`) or a class of statuses (`5xx`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatusPattern {
-    /// Single status. 0 means that the client disconnected before the response.
+    /// Single status; 0 means that the client disconnected before the response.
     Exactly(u16),
     /// All statuses with this first digit.
     Class(u16),

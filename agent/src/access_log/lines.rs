@@ -10,9 +10,9 @@ use std::time::{Duration, Instant, SystemTime};
 use super::ACCESS_LOG;
 use super::directory::{LogDirectory, NOWHERE, open_log};
 
-/// Longest line to read, in bytes. Envoy limits the parts that clients choose to far less.
+/// Maximum length of a line in bytes. Envoy limits the parts that clients choose to far less.
 const MOST_BYTES: u64 = 1 << 20;
-/// Time for which Envoy may still write to a rotated file.
+/// How long Envoy may keep writing to a rotated file.
 const LATE: Duration = Duration::from_secs(3);
 
 /// Returns the file that an Envoy with this runtime directory writes to, if any.
@@ -37,12 +37,12 @@ struct OpenLog {
     id: (u64, u64),
     /// Start of a line that is not complete yet.
     begun: Vec<u8>,
-    /// Time at which the reader noticed the rotation of this file.
+    /// When the reader noticed that this file was rotated.
     aside: Option<Instant>,
 }
 
 impl LogReader {
-    /// Starts with the oldest file of the log whose current file is `current`.
+    /// Starts with the oldest file of the log that `current` belongs to.
     pub(crate) fn open(current: &Path) -> io::Result<Self> {
         Ok(Self {
             current: current.to_owned(),
@@ -115,7 +115,7 @@ impl OpenLog {
         Ok(Some(String::from_utf8_lossy(&line).trim_end().to_owned()))
     }
 
-    /// Returns true if the file was rotated long enough ago that Envoy no longer writes to it.
+    /// Returns true if the file was rotated so long ago that Envoy no longer writes to it.
     fn is_over(&mut self, current: &Path) -> bool {
         let same = fs::symlink_metadata(current).is_ok_and(|now| (now.dev(), now.ino()) == self.id);
         if same {

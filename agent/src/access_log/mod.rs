@@ -1,10 +1,11 @@
-//! Access logs in files: keeps the logs of the Envoys within bounds, and reads them.
+//! Access log files: keeps the logs of the Envoys within bounds, and reads them.
 //!
-//! Envoy opens a link in its runtime directory. The link points to a file in the log directory, or
-//! to `/dev/null` if Envoy cannot write to that file, because Envoy rejects a whole listener whose
-//! log cannot be opened. So the target may change at any time without a change of any listener.
+//! Envoy opens a symbolic link in its runtime directory. The link points to a file in the log
+//! directory, or to `/dev/null` if Envoy cannot write to that file: Envoy would reject a whole
+//! listener if it could not open the log. The target may change at any time without a change to any
+//! listener.
 //!
-//! Access logs must never prevent Envoy from serving, nor fill the disk that Envoy and the agent
+//! Access logs must never prevent Envoy from serving, or fill the disk that Envoy and the agent
 //! need.
 
 mod directory;
@@ -47,11 +48,11 @@ pub struct AccessLogSettings {
     pub to: AccessLogTo,
     /// Directory of the log files.
     pub directory: PathBuf,
-    /// Bounds of the files of each Gateway.
+    /// Limits for the files of each Gateway.
     pub bounds: LogBounds,
 }
 
-/// Bounds of the files of one Gateway.
+/// Limits for the files of one Gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogBounds {
     /// Size in bytes at which the file is rotated.
@@ -60,6 +61,6 @@ pub struct LogBounds {
     pub files: usize,
     /// Age at which the file is rotated.
     pub period: Duration,
-    /// Bytes of the disk to keep free, unless a tenth of it is less.
+    /// Bytes of the disk to keep free, unless a tenth of the disk is less.
     pub free_bytes: u64,
 }

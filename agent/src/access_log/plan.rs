@@ -42,7 +42,7 @@ pub(super) fn plan(facts: &LogFacts, bounds: LogBounds) -> LogPlan {
         free_bytes,
     } = bounds;
     let reserve = free_bytes.min(all / 10);
-    // On a small disk, logs may use a quarter at most.
+    // On a small disk, logs may use at most a quarter.
     let file_bytes = file_bytes.min(all / 4 / files.max(1) as u64);
     let rotate = *bytes > 0 && (*bytes >= file_bytes || *age >= period);
     let mut kept: Vec<(Option<u64>, u64)> = older
@@ -50,7 +50,7 @@ pub(super) fn plan(facts: &LogFacts, bounds: LogBounds) -> LogPlan {
         .map(|(number, bytes)| (Some(*number), *bytes))
         .collect();
     if rotate {
-        // The file to be rotated has no number yet. It is kept this time.
+        // The file to be rotated has no number yet, so it is kept this time.
         kept.push((None, *bytes));
     }
     let most = files.saturating_sub(1).max(1);
@@ -121,7 +121,7 @@ mod tests {
         let two = [(7, 10), (8, 10)];
         assert_eq!(planned(&facts(3, &two, 1000)), (false, vec![], true));
         assert_eq!(planned(&facts(10, &two, 1000)), (true, vec![7], true));
-        // The log grew while no agent ran.
+        // The log grew while no agent was running.
         let grown = [(7, 10), (8, 500)];
         assert_eq!(planned(&facts(3, &grown, 1000)), (false, vec![7, 8], true));
         assert_eq!(planned(&facts(500, &two, 1000)), (true, vec![7, 8], true));

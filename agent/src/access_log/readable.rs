@@ -1,7 +1,7 @@
-//! Detects whether a log has lines of JSON, or a text format of its author that cannot be parsed.
-//! Pure.
+//! Detects whether a log contains JSON lines, or lines in a custom text format that cannot be
+//! parsed. Pure.
 //!
-//! Never mistake a single line that a power failure has truncated for a log in text format.
+//! A single line that a power failure truncated must not make a log count as text.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::LogEntry;
 /// Number of consecutive non-JSON lines after which a log counts as text.
 const FOREIGN: u64 = 3;
 
-/// Statistics of the lines of one log.
+/// Statistics about the lines of one log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Readability {
     /// Number of lines since the last JSON object.
@@ -20,7 +20,7 @@ pub(crate) struct Readability {
 }
 
 impl Readability {
-    /// Counts a line, with the entry parsed from it.
+    /// Counts a line. `entry` is the result of parsing it.
     pub(crate) fn note(&mut self, line: &str, entry: Option<&LogEntry>) {
         if entry.is_some() {
             self.foreign = 0;

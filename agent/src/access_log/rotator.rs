@@ -1,4 +1,4 @@
-//! Maintains the log of one Gateway while its Envoy runs.
+//! Maintains the log of one Gateway while its Envoy is running.
 
 use std::convert::Infallible;
 use std::io;
@@ -13,21 +13,21 @@ use crate::envoy::Admin;
 use crate::envoy::process::launch::Launcher;
 use crate::envoy::process::launcher;
 
-/// Time between two checks of the file. Envoy may exceed the size limit until the next check.
+/// Interval between checks of the file. Envoy may exceed the size limit until the next check.
 const LOOK: Duration = Duration::from_secs(1);
-/// Time before trying again a file that Envoy cannot write to.
+/// Pause before retrying a file that Envoy cannot write to.
 const RETRY: Duration = Duration::from_secs(5);
 /// Timeout for Envoy's answer.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Rotator of the log of one Gateway.
+/// Rotator of one Gateway's log.
 #[derive(Debug)]
 pub(crate) struct LogRotator {
     log: LogDirectory,
     bounds: LogBounds,
-    /// True if the log goes to files.
+    /// True if the log is written to files.
     wanted: bool,
-    /// Launcher of the Envoy, whose view of the file system may differ from the agent's.
+    /// Launcher of the Envoy. It may see a different file system than the agent.
     launcher: Launcher,
     /// Why Envoy cannot write to the file, and when that was found.
     unwritable: Option<(String, Instant)>,
@@ -44,8 +44,8 @@ pub(crate) struct LogRotator {
 }
 
 impl LogRotator {
-    /// Creates a rotator for the log in the subdirectory `name` of the log directory, which `link`
-    /// points to.
+    /// Creates a rotator for the log in the subdirectory `name` of the log directory. `link` points
+    /// to that log.
     pub(crate) fn new(
         settings: &AccessLogSettings,
         name: &str,
@@ -59,7 +59,7 @@ impl LogRotator {
             launcher,
             unwritable: None,
             asked: false,
-            // A killed agent may have rotated the file without asking Envoy to reopen it.
+            // A killed agent may have rotated the file without telling Envoy to reopen it.
             untold: true,
             written: None,
             deleted: None,
@@ -67,18 +67,18 @@ impl LogRotator {
         }
     }
 
-    /// Returns true if the log goes to files, which need maintenance.
+    /// Returns true if the log is written to files, which need maintenance.
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted
     }
 
-    /// Points the link to a file that Envoy can open. Call it before Envoy starts.
+    /// Points the link to a file that Envoy can open. Call this before Envoy starts.
     pub(crate) fn prepare(&mut self) {
         self.look_and_say();
     }
 
-    /// Keeps the log within its bounds for ever. Calls `tell` with the reason why nothing is logged
-    /// whenever that changes.
+    /// Keeps the log within its bounds forever. Calls `tell` whenever the reason for not logging
+    /// changes.
     pub(crate) async fn run(mut self, admin: Admin, tell: impl Fn(Option<String>)) -> Infallible {
         let admin = admin.with_timeout(ANSWER);
         tell(self.told.clone());
@@ -93,13 +93,14 @@ impl LogRotator {
                 // Retried at the next check if Envoy does not answer or is about to start.
                 self.untold = admin.post("/reopen_logs").await.is_err();
             } else if let Some(deleted) = self.deleted.take() {
-                // One check later the old file is complete, because Envoy flushes within a second.
+                // By the next check the old file is complete, because Envoy flushes within a
+                // second.
                 self.rescue(deleted);
             }
         }
     }
 
-    /// Runs one check. Returns true if the reason why nothing is logged has changed.
+    /// Runs one check. Returns true if the reason for not logging has changed.
     fn look_and_say(&mut self) -> bool {
         let trouble = self.look();
         if trouble == self.told {
@@ -135,8 +136,8 @@ impl LogRotator {
         })
     }
 
-    /// Returns why Envoy cannot write to the file, if so. Tries that only if the link points
-    /// elsewhere, and no more often than `RETRY` after a failure.
+    /// Returns why Envoy cannot write to the file, or `None` if it can. The launcher is tested only
+    /// if the link points elsewhere, and no more often than `RETRY` after a failure.
     fn why_unwritable(&mut self) -> Option<String> {
         let known = self.unwritable.as_ref();
         if let Some((why, _)) = known.filter(|(_, found)| found.elapsed() < RETRY) {
@@ -183,7 +184,7 @@ impl LogRotator {
         Ok(write)
     }
 
-    /// Detects whether Envoy still has another file open than the current one.
+    /// Detects whether Envoy still has a file open that is not the current one.
     fn follow(&mut self) -> io::Result<()> {
         let now = WrittenFile::open(&self.log.current())?;
         let before = self.written.take();

@@ -1,5 +1,5 @@
-//! The file that Envoy writes to, kept open: if another program renames or deletes it, Envoy keeps
-//! writing to it.
+//! The file that Envoy writes to, kept open. If another program renames or deletes the file, Envoy
+//! keeps writing to it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -38,7 +38,7 @@ impl WrittenFile {
         self.file.metadata().is_ok_and(|meta| meta.nlink() == 0)
     }
 
-    /// Appends the bytes written since the last check, at most `most`, to the file at `path`.
+    /// Appends the bytes written since the last check, but at most `most`, to the file at `path`.
     pub(super) fn rescue(mut self, path: &Path, most: u64) -> io::Result<u64> {
         let (mut into, _) = open::open_with(OpenOptions::new().append(true), path, Rule::Own)?;
         self.file.seek(SeekFrom::Start(self.bytes))?;

@@ -1,8 +1,8 @@
-//! Finds the parts of a change that wait, and the parts that may be applied before the rest:
+//! Splits a change into the parts that have to wait and the parts that may be applied first:
 //! endpoints of unchanged clusters, and route tables if nothing else changes but inline endpoints.
 //!
-//! Pure. Must never give a cluster endpoints that belong to another version of it, nor routes that
-//! lead to another version of a cluster.
+//! Pure. Never combines a cluster with endpoints of another version of it, or routes with another
+//! version of a cluster.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use super::plan::merge;
 use super::removal::is_encrypted;
 use crate::xds::XdsKind;
 
-/// Number of the field `load_assignment` of a cluster.
+/// Number of the `load_assignment` field of a cluster.
 const LOAD_ASSIGNMENT: u32 = 33;
 
-/// Most clusters that may be added before their shares are: until then, each may open as much as
-/// Envoy allows by default.
+/// Maximum number of clusters that may be added before the shares file is written. Until then, each
+/// of them may open as many connections as Envoy allows by default.
 const MOST_BEFORE_SHARES: usize = 4;
 
 /// Parts of a change that Envoy does not have yet.
@@ -37,9 +37,9 @@ pub struct Waiting {
     pub endpoints: bool,
     /// Route tables in files.
     pub route_tables: bool,
-    /// Endpoints in the list of clusters.
+    /// Endpoints inside the cluster list.
     pub inline_endpoints: bool,
-    /// Anything else: other clusters, listeners, keys. Route tables are never applied before it.
+    /// Anything else: other cluster changes, listeners, keys. Route tables never go ahead of it.
     pub rest: bool,
 }
 
@@ -65,16 +65,16 @@ impl Waiting {
         }
     }
 
-    /// Returns whether route tables may be applied before the rest: only inline endpoints may
-    /// change besides them.
+    /// Returns true if route tables may be applied before the rest: nothing else may change except
+    /// inline endpoints.
     pub fn route_tables_go_ahead(self) -> bool {
         self.route_tables && !self.rest
     }
 }
 
-/// Returns whether Envoy may have to warm some of these clusters: new ones, and those that differ
-/// from the disk in more than inline endpoints. Asking Envoy costs it milliseconds with thousands
-/// of clusters.
+/// Returns true if Envoy may have to warm some of these clusters: new ones, and those that differ
+/// from the disk in more than inline endpoints. With thousands of clusters, querying Envoy costs it
+/// milliseconds.
 pub(super) fn may_warm(old: &OnDisk, wanted: &[Resource]) -> bool {
     let waits = |pair: EitherOrBoth<&Resource, &Resource>| match pair {
         EitherOrBoth::Both(before, after) => {
@@ -86,8 +86,8 @@ pub(super) fn may_warm(old: &OnDisk, wanted: &[Resource]) -> bool {
     !old.has_clusters || merge(&old.content.clusters, wanted).any(waits)
 }
 
-/// Returns false for a cluster that Envoy uses as soon as it has read it, because it contains all
-/// of its endpoints and waits for neither keys nor health checks.
+/// Returns false if Envoy uses the cluster as soon as it has read it: the cluster contains all its
+/// endpoints, and waits for neither keys nor health checks.
 fn waits_for_something(cluster: &Resource) -> bool {
     let Ok(cluster) = Cluster::decode(&*cluster.bytes) else {
         return true;
@@ -104,7 +104,7 @@ fn waits_for_something(cluster: &Resource) -> bool {
         || !cluster.health_checks.is_empty()
 }
 
-/// Returns whether files of a kind differ in content, and whether any were added or removed.
+/// Returns whether any files of a kind differ in content, and whether any were added or removed.
 fn changed_files(old: &OnDisk, new: &Rendered, kind: XdsKind) -> (bool, bool) {
     let (before, after) = (resources(&old.content, kind), resources(new, kind));
     if Arc::ptr_eq(before, after) {
@@ -120,10 +120,10 @@ fn changed_files(old: &OnDisk, new: &Rendered, kind: XdsKind) -> (bool, bool) {
     (content, names)
 }
 
-/// Returns whether clusters differ in inline endpoints, and whether any differ in another way, were
+/// Returns whether any clusters differ in inline endpoints, and whether any differ otherwise, were
 /// added or were removed. Removed clusters that were already unused do not count.
 fn changed_clusters(old: &OnDisk, wanted: &[Resource]) -> (bool, bool) {
-    // Avoids comparing thousands of clusters that a change leaves alone.
+    // Avoids comparing thousands of clusters if the list is unchanged.
     if std::ptr::eq(old.content.clusters.as_ref(), wanted) {
         return (false, false);
     }
@@ -146,7 +146,7 @@ fn changed_clusters(old: &OnDisk, wanted: &[Resource]) -> (bool, bool) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChangedCluster {
     Nowhere,
-    /// Only in the endpoints that the cluster itself contains.
+    /// Only the endpoints that the cluster itself contains.
     InlineEndpoints,
     Form,
 }
@@ -165,7 +165,8 @@ fn changed_cluster(before: &Resource, after: &Resource) -> ChangedCluster {
     }
 }
 
-/// Returns the encoded fields of a message except this one; `None` if it cannot be parsed.
+/// Returns the encoded fields of a message except field `left_out`, or `None` if the message is
+/// malformed.
 fn without(mut message: &[u8], left_out: u32) -> Option<Vec<&[u8]>> {
     let mut fields = Vec::new();
     while !message.is_empty() {
@@ -179,18 +180,18 @@ fn without(mut message: &[u8], left_out: u32) -> Option<Vec<&[u8]>> {
     Some(fields)
 }
 
-/// Returns whether a change may be applied before the shares of listeners and backends: it adds no
-/// listeners, and few clusters.
+/// Returns true if a change may be applied before the shares of listeners and backends: it adds no
+/// listeners and only a few clusters.
 pub(super) fn goes_ahead_of_shares(old: &OnDisk, new: &Rendered) -> bool {
     let (before, now) = (&old.content.clusters, &new.clusters);
     let come = || merge(before, &**now).filter(|pair| matches!(pair, EitherOrBoth::Right(_)));
     let few_come = || come().take(MOST_BEFORE_SHARES + 1).count() <= MOST_BEFORE_SHARES;
-    // Avoids comparing thousands of clusters that a change leaves alone.
+    // Avoids comparing thousands of clusters if the list is unchanged.
     old.content.listeners == new.listeners && (Arc::ptr_eq(before, now) || few_come())
 }
 
-/// Returns the content on disk with the newer endpoints of unchanged clusters; `None` without such
-/// endpoints.
+/// Returns the content on disk with the newer endpoints of unchanged clusters, or `None` if no such
+/// endpoints changed.
 pub fn endpoints_ahead(old: &OnDisk, new: &Rendered) -> Option<Rendered> {
     if Arc::ptr_eq(&old.content.endpoints, &new.endpoints) {
         return None;
@@ -216,8 +217,8 @@ pub fn endpoints_ahead(old: &OnDisk, new: &Rendered) -> Option<Rendered> {
     })
 }
 
-/// Returns the content on disk with the newer route tables; `None` if they have to wait for the
-/// rest, or have not changed.
+/// Returns the content on disk with the newer route tables, or `None` if they are unchanged or have
+/// to wait for the rest.
 pub fn route_tables_ahead(old: &OnDisk, new: &Rendered, waiting: Waiting) -> Option<Rendered> {
     waiting.route_tables_go_ahead().then(|| Rendered {
         route_tables: Arc::clone(&new.route_tables),
@@ -226,7 +227,7 @@ pub fn route_tables_ahead(old: &OnDisk, new: &Rendered, waiting: Waiting) -> Opt
     })
 }
 
-/// Returns the names of endpoint files whose clusters change.
+/// Returns the names of the endpoint files of changed clusters.
 fn reformed(old: &Arc<[Resource]>, new: &Arc<[Resource]>) -> BTreeSet<String> {
     if Arc::ptr_eq(old, new) {
         return BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Compares the files on disk with the configuration that the running Envoy uses.
+//! Compares the files on disk with the configuration in use by the running Envoy.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::xds::response;
 use crate::xds::{Subscription, XdsKind};
 
 impl Applier {
-    /// Records the files that the running Envoy has not taken in their present version.
+    /// Records the files whose current version the running Envoy has not accepted.
     pub(super) async fn confirm(&mut self, envoy: &Admin) {
         let Ok(versions) = envoy.version_texts().await else {
-            // The transaction itself will show.
+            // The transaction itself will report the error.
             return;
         };
         let mut unconfirmed = BTreeSet::new();
@@ -36,8 +36,8 @@ impl Applier {
             }
         }
         self.on_disk.unconfirmed = unconfirmed;
-        // An Envoy without any accepted version of a list serves at most a part of it; a union with
-        // the rest would be refused again.
+        // An Envoy that never accepted a version of a list serves at most parts of it. It would
+        // reject a union of that list and the new one again.
         for kind in XdsKind::LISTS {
             if versions.of(&Subscription::new(kind, ""), "") == Some("") {
                 *resources_mut(&mut self.on_disk.content, kind) = Arc::default();

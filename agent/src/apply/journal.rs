@@ -1,13 +1,13 @@
-//! Files for Envoy on disk: each arrives by rename, and can be put back.
+//! Envoy's files on disk, replaced by rename and restorable.
 //!
-//! A transaction keeps each previous file in a journal until it is accepted as a whole. If the
-//! agent is killed halfway, the journal stays, and the next agent undoes the unaccepted changes.
-//! Directories are created once and never removed while Envoy may watch them: a watch stays on the
-//! inode.
+//! A transaction keeps each previous file in a journal until Envoy has accepted the whole
+//! transaction. If the agent is killed halfway, the next agent uses the journal to undo the
+//! unaccepted changes. Directories are created once and never removed while Envoy may watch them,
+//! because a watch is bound to the inode.
 //!
-//! A half-written file is not an error to Envoy 1.40: it parses a `.pb` as far as possible, reports
-//! success and removes all other resources, so a zero-byte file removes everything. Only a rename
-//! is safe.
+//! Envoy 1.40 does not treat a half-written file as an error. It parses as much of a `.pb` as it
+//! can, reports success and removes all other resources: a zero-byte file removes everything. Only
+//! a rename is safe.
 
 use std::fs;
 use std::io;
@@ -45,7 +45,7 @@ pub(crate) struct JournalEntry {
     pub(crate) kind: XdsKind,
     /// Path of the file that was changed.
     pub(crate) path: PathBuf,
-    /// Path of the previous file, or of the marker that there was none.
+    /// Path of the saved file, or of the marker that no file existed.
     saved: PathBuf,
     /// True if the file existed before.
     pub(crate) existed: bool,
@@ -66,11 +66,11 @@ impl Files {
             next: 0,
             shares: None,
         };
-        // An Envoy does not start if a watched file is missing.
+        // Envoy does not start if a watched file is missing.
         if !files.layout.rtds().exists() {
             files.share_out(&no_shares())?;
         }
-        // These were staged but never renamed, so Envoy never saw them.
+        // Staged files were never renamed, so Envoy has not seen them.
         for path in entries(&files.layout.staging())? {
             if !path.is_dir() {
                 fs::remove_file(path)?;
@@ -96,7 +96,7 @@ impl Files {
         &self.entries
     }
 
-    /// Writes one file, keeping the previous one in the journal.
+    /// Writes one file and saves the previous one in the journal.
     pub(crate) fn write(&mut self, subscription: &Subscription, bytes: &[u8]) -> io::Result<()> {
         let path = subscription.path(&self.layout);
         if let Some(parent) = path.parent() {
@@ -106,13 +106,13 @@ impl Files {
         self.place(&path, bytes)
     }
 
-    /// Renames the bytes onto a path without a journal entry, for a file that exists already but
-    /// that Envoy has not seen.
+    /// Replaces a file by rename, without a journal entry. For files that exist but that Envoy has
+    /// not seen yet.
     pub(crate) fn place(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         replace_file(path, &self.layout.staging().join("new"), bytes)
     }
 
-    /// Renames a file onto itself, so that Envoy reads it again; does nothing if the file is
+    /// Renames a file onto itself, so that Envoy reads it again. Does nothing if the file is
     /// missing.
     pub(crate) fn place_again(&self, subscription: &Subscription) -> io::Result<()> {
         let path = subscription.path(&self.layout);
@@ -133,21 +133,21 @@ impl Files {
         Ok(())
     }
 
-    /// Forgets the content of the shares file, which another program may have changed, so that it
-    /// is rewritten.
+    /// Forgets the content of the shares file, so that it is rewritten. Another program may have
+    /// changed the file.
     pub(crate) fn forget_shares(&mut self) {
         self.shares = None;
     }
 
-    /// Removes one file, keeping it in the journal. Its directory stays: a draining listener may
-    /// watch it.
+    /// Removes one file and saves it in the journal. Keeps its directory, because a draining
+    /// listener may be watching it.
     pub(crate) fn remove(&mut self, subscription: &Subscription) -> io::Result<()> {
         let path = subscription.path(&self.layout);
         self.save(subscription, &path)?;
         remove_if_there(&path)
     }
 
-    /// Puts the last changed file back as it was; `None` when the journal is empty.
+    /// Restores the file that was changed last. Returns `None` if the journal is empty.
     pub(crate) fn undo(&mut self) -> io::Result<Option<JournalEntry>> {
         let Some(entry) = self.entries.last() else {
             return Ok(None);
@@ -160,19 +160,19 @@ impl Files {
         } else {
             remove_if_there(&entry.path)?;
         }
-        // Left behind by a rename onto itself: saved, but killed before the change.
+        // Saved, but the agent was killed before it changed the file.
         remove_if_there(&entry.saved)?;
         Ok(self.entries.pop())
     }
 
-    /// Drops the journal after Envoy has accepted everything: by one rename, because half a journal
-    /// would undo half a transaction.
+    /// Drops the journal after Envoy has accepted everything. A single rename drops it, because
+    /// half a journal would undo half a transaction.
     pub(crate) fn commit(&mut self) -> io::Result<()> {
         if self.entries.is_empty() {
             return Ok(());
         }
         let dropped = self.layout.staging().join("dropped");
-        // Left by a commit on a full disk.
+        // Left behind by a commit on a full disk.
         remove_directory_if_there(&dropped)?;
         fs::rename(self.journal(), &dropped)?;
         self.entries.clear();
@@ -180,7 +180,8 @@ impl Files {
         fs::remove_dir_all(dropped)
     }
 
-    /// Removes directories without a file. No Envoy may run: a removed directory loses its watch.
+    /// Removes directories that contain no file. Envoy must not be running, because it would lose
+    /// its watch on a removed directory.
     pub(crate) fn remove_empty_directories(&self) -> io::Result<()> {
         for kind in XdsKind::LEAVES {
             for directory in entries(&self.layout.root().join(kind.directory()))? {
@@ -201,7 +202,7 @@ impl Files {
 
     fn save(&mut self, subscription: &Subscription, path: &Path) -> io::Result<()> {
         let kind = subscription.kind;
-        // A full disk may have kept the last commit from creating it.
+        // The last commit may have failed to create the directory on a full disk.
         create_directory(&self.journal())?;
         let existed = path.try_exists()?;
         let leaf = if kind.is_list() {
@@ -230,7 +231,7 @@ impl Files {
         Ok(())
     }
 
-    /// Reads the name of a journal entry; `None` if it is not one.
+    /// Parses the name of a journal entry. Returns `None` for other files.
     fn parse(&self, saved: &Path) -> Option<(u64, JournalEntry)> {
         let name = saved.file_name()?.to_str()?;
         let mut parts = name.split('.');

@@ -1,12 +1,12 @@
-//! Transactions that bring rendered resources to Envoy: files by rename, in an order that drops
-//! nothing, verified and undone when Envoy refuses.
+//! Transactions that deliver rendered resources to Envoy as files. Files are renamed into place in
+//! an order that drops no traffic; each step is verified, and undone if Envoy rejects it.
 //!
 //! `plan` computes the steps, `removal` decides when unused resources are removed, and `ahead`
-//! picks the parts that need not wait; all three are pure. `journal` writes files and remembers the
-//! previous ones. `transaction` executes the plan and verifies each step by Envoy's reports.
+//! picks the parts that need not wait; all three are pure. `journal` writes files and saves the
+//! previous ones. `transaction` executes the plan and verifies each step against Envoy's reports.
 //! `state` keeps the accepted generation for an offline start.
 //!
-//! Never leave a file on disk that Envoy rejected, and never write an Envoy file except by rename.
+//! Never leave a file on disk that Envoy rejected. Never write an Envoy file except by rename.
 
 mod ahead;
 mod confirm;

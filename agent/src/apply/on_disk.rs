@@ -1,9 +1,8 @@
-//! Content of the files on disk: the `old` of the next plan.
+//! Content of the files on disk, used as `old` by the next plan.
 //!
-//! A process may have died at any moment, so any file may be junk. A file counts only if it is
-//! whole: its version is the digest of its content, its type matches its directory and its name
-//! hashes to its path. Everything else is treated as absent and removed or overwritten by the next
-//! plan.
+//! A process may have died at any moment, so any file may be damaged. A file counts only if it is
+//! intact: its version is the digest of its content, its type matches its directory, and its name
+//! hashes to its path. Any other file is treated as absent; the next plan removes or overwrites it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,45 +21,46 @@ use crate::xds::{Subscription, XdsKind};
 use sesame_render::layout::{XdsLayout, file_name};
 use sesame_render::{Rendered, Resource};
 
-/// Size beyond which a file was not written by this agent, in bytes.
+/// Maximum size of a file written by this agent, in bytes.
 pub(super) const MAX_FILE: u64 = 256 << 20;
 
-/// Accepted content of the files, each list by name.
+/// Accepted content of the files; each list is sorted by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OnDisk {
-    /// Resources that the whole files hold.
+    /// Resources in the intact files.
     pub content: Rendered,
-    /// True if the LDS file exists and is whole; Envoy does not start without it.
+    /// True if the LDS file exists and is intact; Envoy does not start without it.
     pub has_listeners: bool,
-    /// True if the CDS file exists and is whole; Envoy does not start without it.
+    /// True if the CDS file exists and is intact; Envoy does not start without it.
     pub has_clusters: bool,
-    /// Files that the running Envoy has not taken: written again even if their bytes do not change.
+    /// Files that the running Envoy has not accepted; rewritten even if their bytes do not change.
     pub unconfirmed: BTreeSet<Subscription>,
-    /// Clusters in it that nothing on disk uses, as far as the agent has seen them become unused.
+    /// Clusters in `content` that nothing on disk uses, as far as the agent saw them become unused.
     pub unused: BTreeSet<String>,
 }
 
 /// Result of reading the files.
 pub(crate) struct FoundFiles {
     pub(crate) on_disk: OnDisk,
-    /// Version of every whole file, for comparison with Envoy's.
+    /// Version of every intact file, for comparison with the versions that Envoy reports.
     pub(crate) versions: BTreeMap<Subscription, String>,
-    /// Files that are not ours or not whole.
+    /// Files that are damaged or were not written by the agent.
     pub(crate) junk: Vec<PathBuf>,
 }
 
 impl OnDisk {
-    /// Reads the files below `layout`; a missing directory is an empty one.
+    /// Reads the files under `layout`. A missing directory counts as empty.
     pub fn load(layout: &XdsLayout) -> io::Result<Self> {
         find(layout).map(|found| found.on_disk)
     }
 
-    /// Returns whether it has clusters beyond `rendered`, all of whose clusters Envoy has taken.
+    /// Returns true if the files have clusters beyond those of `rendered`, which must all be on
+    /// disk.
     pub fn has_more_clusters_than(&self, rendered: &Rendered) -> bool {
         self.content.clusters.len() > rendered.clusters.len()
     }
 
-    /// Returns true if it has route tables that `rendered` lacks.
+    /// Returns true if the files have route tables that `rendered` lacks.
     pub(super) fn has_more_tables_than(&self, rendered: &Rendered) -> bool {
         let both = merge(
             self.of(XdsKind::RouteTable),
@@ -70,14 +70,15 @@ impl OnDisk {
             .any(|pair| matches!(pair, EitherOrBoth::Left(_)))
     }
 
-    /// Returns an upper bound of the files that an Envoy watches if it reads these.
+    /// Returns an upper bound for the number of files that Envoy watches if it reads these.
     pub fn subscriptions(&self) -> usize {
         let leaves = XdsKind::LEAVES.map(|kind| self.of(kind).len());
-        // Listeners, clusters, shares, and the keys of session tickets.
+        // Listeners, clusters, shares and session ticket keys.
         4 + leaves.iter().sum::<usize>()
     }
 
-    /// Returns the content without the clusters, and the files that they name, of which `rendered` has none of the name.
+    /// Returns the content without the clusters, endpoints and secrets whose names `rendered`
+    /// lacks.
     pub fn only(&self, rendered: &Rendered) -> Rendered {
         let mut content = self.content.clone();
         for kind in [XdsKind::Clusters, XdsKind::Endpoints, XdsKind::Secret] {
@@ -97,7 +98,7 @@ impl OnDisk {
         resources(&self.content, kind)
     }
 
-    /// Returns whether the running Envoy has not taken a file.
+    /// Returns true if the running Envoy has not accepted the file.
     pub(super) fn is_unconfirmed(&self, kind: XdsKind, name: &str) -> bool {
         !self.unconfirmed.is_empty() && self.unconfirmed.contains(&Subscription::new(kind, name))
     }
@@ -128,7 +129,7 @@ pub(crate) fn resources(rendered: &Rendered, kind: XdsKind) -> &Arc<[Resource]> 
     }
 }
 
-/// Returns the list of the resources of a kind.
+/// Returns the resources of a kind, for modification.
 pub(crate) fn resources_mut(rendered: &mut Rendered, kind: XdsKind) -> &mut Arc<[Resource]> {
     match kind {
         XdsKind::Listeners => &mut rendered.listeners,
@@ -140,7 +141,7 @@ pub(crate) fn resources_mut(rendered: &mut Rendered, kind: XdsKind) -> &mut Arc<
     }
 }
 
-/// Reads all files below `layout`.
+/// Reads all files under `layout`.
 pub(crate) fn find(layout: &XdsLayout) -> io::Result<FoundFiles> {
     let mut found = FoundFiles {
         on_disk: OnDisk::default(),
@@ -212,7 +213,7 @@ fn sorted(mut resources: Vec<Resource>) -> Arc<[Resource]> {
     resources.into()
 }
 
-/// Reads a whole file; `None` if it is absent, not a file or damaged.
+/// Reads an intact file. Returns `None` if it is absent, damaged or not a regular file.
 pub(crate) fn whole(kind: XdsKind, path: &Path) -> io::Result<Option<response::DecodedFile>> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,

@@ -11,10 +11,11 @@ use sesame_render::layout::file_name;
 use super::super::*;
 use super::{listener, resource};
 
-/// A consistent configuration: it has every table, cluster and endpoint file that it refers to.
+/// A consistent configuration: it contains every table, cluster and endpoint file that it
+/// references.
 pub(super) fn config() -> impl Strategy<Value = Rendered> {
-    // A table refers to clusters, a listener to tables; each has a variant, so that it can change
-    // alone.
+    // Tables refer to clusters, and listeners to tables. Each has variants, so that it can change
+    // on its own.
     let tables = proptest::collection::btree_map(
         0..4_u32,
         proptest::collection::btree_set(0..6_u32, 0..4),
@@ -36,7 +37,7 @@ pub(super) fn config() -> impl Strategy<Value = Rendered> {
             Rendered {
                 listeners: listeners
                     .iter()
-                    // Names change with `naming`, addresses do not: so an address is handed over to
+                    // Names depend on `naming` but addresses do not, so an address can move to
                     // another name.
                     .map(|(port, (table, form))| {
                         let name = format!("{}:{port}", naming * u32::from(*form == 0));
@@ -50,7 +51,7 @@ pub(super) fn config() -> impl Strategy<Value = Rendered> {
                 clusters: clusters
                     .iter()
                     .map(|c| {
-                        // An odd cluster has its endpoints inline in some variants.
+                        // In some variants, clusters with odd numbers have inline endpoints.
                         let eds = if c % 2 == 0 || variant == 0 {
                             "eds"
                         } else {
@@ -127,7 +128,8 @@ impl Files {
         }
     }
 
-    /// Checks that every reference that Envoy has loaded resolves, and no address is bound twice.
+    /// Checks that every reference in the loaded files resolves, and that no address is bound
+    /// twice.
     pub(super) fn check(&self) -> Result<(), String> {
         let clusters = &self.lists[&XdsKind::Clusters];
         for cluster in clusters {

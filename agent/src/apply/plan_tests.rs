@@ -19,7 +19,7 @@ fn resource(name: &str, content: &str) -> Resource {
     }
 }
 
-/// A listener at a port, whose statistics prefix carries `content`.
+/// Returns a listener on a port; its statistics prefix is `content`.
 fn listener(name: &str, port: u32, content: &str) -> Resource {
     let message = Listener {
         name: name.to_owned(),
@@ -39,7 +39,7 @@ fn listener(name: &str, port: u32, content: &str) -> Resource {
     }
 }
 
-/// Returns a list with one more resource.
+/// Returns the list with one more resource.
 fn with(list: &[Resource], more: Resource) -> Arc<[Resource]> {
     list.iter().cloned().chain([more]).collect()
 }
@@ -65,7 +65,7 @@ fn base() -> Rendered {
     }
 }
 
-/// Returns `phase: file [its resources]`, one line per write.
+/// Returns one line per write: `phase: file [its resources]`.
 fn text(plan: &Plan) -> Vec<String> {
     let mut lines = Vec::new();
     for step in &plan.steps {
@@ -232,7 +232,7 @@ proptest! {
         for step in &plan.steps {
             for write in &step.writes {
                 files.write(write);
-                // Envoy may take any write of a step before the others.
+                // Envoy may read the writes of a step in any order.
                 prop_assert_eq!(files.check(), Ok(()), "{:?} of {:?}", write, text(&plan));
             }
             for gone in &step.removals {
@@ -246,12 +246,12 @@ proptest! {
     }
 }
 
-/// A cluster with a file of endpoints.
+/// Returns a cluster whose endpoints are in a file.
 fn with_file(name: &str) -> Resource {
     resource(name, &format!("eds {}", file_name(name)))
 }
 
-/// The base, whose table now refers to a cluster of this name.
+/// Returns the base configuration, with its table pointing to the cluster of this name.
 fn moved_to(name: &str) -> Rendered {
     Rendered {
         route_tables: [resource("t1", name)].into(),
@@ -288,7 +288,7 @@ fn unused_clusters_go_with_next_cluster_write() {
             r"Orphans: -eds c1",
         ]
     );
-    // Connections of a removed listener drain: they may use any of these.
+    // Connections of the removed listener are draining and may use any of these.
     let held = plan(&disk, &third, Removal::Hold).unwrap();
     assert_eq!(
         text(&held),
@@ -307,7 +307,7 @@ fn unused_clusters_go_with_next_cluster_write() {
         back.outcome(&moved_to("c1")).unused,
         ["c2".to_owned()].into()
     );
-    // Without another change, it is removed alone.
+    // Without another change, the cluster is removed on its own.
     let clean = plan(&disk, &second, Removal::AtOnce).unwrap();
     assert_eq!(
         text(&clean),

@@ -1,8 +1,8 @@
-//! Removal of clusters that nothing uses any more: at once, or later, so that the next change does
+//! Removal of clusters that are no longer used: immediately, or later, so that the next change does
 //! not wait for it.
 //!
-//! Pure. Must never remove a cluster that a route table on disk may use, nor a file that a cluster
-//! on disk names; nor keep connections that were made with keys or trust bundles.
+//! Pure. Never removes a cluster that a route table on disk may use, or a file that a cluster on
+//! disk references. Never keeps connections that were made with keys or trust bundles.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,31 +17,31 @@ use super::on_disk::{OnDisk, resources, resources_mut};
 use super::plan::{Write, merge};
 use crate::xds::{Subscription, XdsKind};
 
-/// Most unused clusters that are left for later: each may hold an inotify instance.
+/// Maximum number of unused clusters that are kept for later. Each may hold an inotify instance.
 const MOST_UNUSED: usize = 16;
 
-/// Time at which a transaction removes unused resources.
+/// When a transaction removes unused resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Removal {
-    /// As its last step.
+    /// In its last step.
     #[default]
     AtOnce,
-    /// With a later transaction, if few resources are left over. Earlier leftovers are removed as
-    /// soon as the clusters are written anyway.
+    /// In a later transaction, if only a few resources are left over. Earlier leftovers are removed
+    /// as soon as the cluster list is written for another reason.
     Later,
-    /// Not now, if few resources are left over: connections of removed listeners drain, and their
-    /// route tables, which Envoy keeps until then, may use any of these.
+    /// Not now, if only a few resources are left over. Connections of removed listeners are
+    /// draining, and Envoy keeps their route tables, which may use any of these resources.
     Hold,
 }
 
-/// Unused clusters that stay after a transaction, and the files that they name.
+/// Unused clusters that are kept after a transaction, and the files that they reference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeftOver {
     clusters: Vec<Resource>,
     leaves: Vec<(XdsKind, Resource)>,
 }
 
-/// Writes of the clusters: at most one before and one after the route tables switch.
+/// Writes of the cluster list: at most one before and one after the route tables switch.
 #[derive(Default)]
 pub(super) struct ClusterWrites {
     pub(super) union: Option<Vec<Resource>>,
@@ -49,8 +49,8 @@ pub(super) struct ClusterWrites {
     pub(super) left_over: LeftOver,
 }
 
-/// Plans the writes of the clusters from the disk to `wanted`, which is sorted by name. `again`
-/// means that the file must be written, even if unchanged.
+/// Plans how to get from the clusters on disk to `wanted`, which is sorted by name. With `again`,
+/// the file is written even if it is unchanged.
 pub(super) fn clusters(
     old: &OnDisk,
     wanted: &[&Resource],
@@ -98,13 +98,13 @@ pub(super) fn clusters(
     }
 }
 
-/// Returns whether a cluster may have connections made with a key or trust bundle. Such a cluster
-/// is removed at once, so that a later user of it finds no old connections.
+/// Returns true if the cluster may have connections made with a key or trust bundle. Such a cluster
+/// is removed immediately, so that a later cluster of the same name cannot reuse old connections.
 pub(super) fn is_encrypted(cluster: &Cluster) -> bool {
     cluster.transport_socket.is_some() || !cluster.transport_socket_matches.is_empty()
 }
 
-/// Merges two lists, sorted by name.
+/// Merges two lists and sorts them by name.
 fn together(unused: &[&Resource], wanted: &[&Resource]) -> Vec<Resource> {
     let all = together_all(unused, wanted);
     all.into_iter().cloned().collect()
@@ -117,8 +117,8 @@ fn together_all<'r>(some: &[&'r Resource], others: &[&'r Resource]) -> Vec<&'r R
 }
 
 impl LeftOver {
-    /// Keeps a file that no wanted resource uses, if one of the clusters names it. Returns whether
-    /// it was kept.
+    /// Keeps a file that no wanted resource uses if one of the leftover clusters references it.
+    /// Returns true if the file was kept.
     pub(super) fn keeps(&mut self, kind: XdsKind, leaf: &Resource) -> bool {
         let may_name = matches!(kind, XdsKind::Endpoints | XdsKind::Secret);
         if !may_name || self.clusters.is_empty() {
@@ -159,7 +159,7 @@ impl LeftOver {
     }
 }
 
-/// Returns the write of the clusters' file.
+/// Returns the write of the cluster list.
 pub(super) fn write(resources: Option<Vec<Resource>>, new: bool) -> Vec<Write> {
     let write = |resources| Write {
         subscription: Subscription::new(XdsKind::Clusters, ""),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::plan::Phase;
 use crate::xds::Subscription;
 
-/// Outcome of a transaction. Except for `Applied` and `NotRunning` the files are as they were
+/// Outcome of a transaction. Except after `Applied` and `NotRunning`, the files are the same as
 /// before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Outcome {
@@ -14,9 +14,9 @@ pub enum Outcome {
     Unchanged,
     /// Envoy reports every file as accepted.
     Applied,
-    /// No Envoy runs: the files are final, but unverified.
+    /// No Envoy is running: the files are final, but unverified.
     NotRunning,
-    /// Envoy refused a file.
+    /// Envoy rejected a file.
     Refused(Refusal),
     /// Envoy did not react to a file, not even to a second rename.
     Unseen {
@@ -34,14 +34,14 @@ pub enum Outcome {
     },
 }
 
-/// Refusal of a file by Envoy.
+/// Rejection of a file by Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Phase of the refused step.
+    /// Phase of the rejected step.
     pub phase: Phase,
     /// Subscriptions of the files that were not accepted.
     pub subscriptions: Vec<Subscription>,
-    /// Messages of Envoy's log, oldest first: one entry for each refused resource or file.
+    /// Messages from Envoy's log, oldest first: one for each rejected resource or file.
     pub envoy_words: Vec<String>,
 }
 
@@ -52,9 +52,9 @@ pub struct StepReport {
     pub phase: Phase,
     /// Number of files written.
     pub writes: usize,
-    /// When it began.
+    /// When the step began.
     pub began: Instant,
-    /// Time until the last rename, which only depends on the agent.
+    /// Time until the last rename, which depends only on the agent.
     pub until_renamed: Duration,
     /// Time until Envoy had accepted everything.
     pub until_accepted: Duration,
@@ -67,11 +67,12 @@ pub struct ApplyReport {
     pub outcome: Outcome,
     /// Accepted steps, in order.
     pub steps: Vec<StepReport>,
-    /// Subscriptions that were accepted without the usual proof: secrets whose serial number
-    /// `/certs` does not list, and new files whose version Envoy did not report.
+    /// Subscriptions accepted without the usual proof: secrets whose serial number `/certs` does
+    /// not list, and new files whose version Envoy did not report.
     pub unverified: Vec<Subscription>,
     /// Clusters that were still warming when the transaction continued.
     pub still_warming: Vec<String>,
-    /// Files that Envoy only saw after a second rename, because its queue of file events overflows.
+    /// Files that Envoy saw only after a second rename, because its queue of file events
+    /// overflowed.
     pub renamed_again: Vec<Subscription>,
 }

@@ -1,4 +1,4 @@
-//! Input of a transaction, and the reasons why it could not run.
+//! Input of a transaction, and errors that prevent it from running.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,50 +8,50 @@ use super::plan::PlanError;
 use crate::host::reserve::LackingInstances;
 use sesame_render::Rendered;
 
-/// Reason why a transaction could not be tried, or its files could not be written. The files are as
-/// before, unless the error is about putting them back.
+/// Error that prevented a transaction, or the writing of its files. The files are unchanged, unless
+/// restoring them failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// Desired state that contradicts itself.
+    /// The desired state contradicts itself.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// Unconfirmed removal of all listeners: an empty file means "remove everything" to Envoy.
+    /// Unconfirmed removal of all listeners: to Envoy, an empty file means "remove everything".
     #[error("refusing to remove all {count} listeners at once; confirm that this is intended")]
     Empties {
-        /// Number of listeners that are served.
+        /// Number of listeners that are currently served.
         count: usize,
     },
-    /// Files to watch without inotify instances left for them: Envoy would abort.
+    /// Not enough inotify instances for the new files: Envoy would abort.
     #[error("Envoy cannot watch the new files: {0}")]
     Watches(#[from] LackingInstances),
-    /// File that could not be written, read or put back.
+    /// A file could not be written, read or restored.
     #[error("{action} below {root}: {source}", root = .root.display())]
     Io {
         /// Action that failed.
         action: &'static str,
         /// Directory of the files.
         root: PathBuf,
-        /// Error of the system.
+        /// Error reported by the operating system.
         source: io::Error,
     },
 }
 
-/// State that a transaction should bring about.
+/// State that a transaction should establish.
 #[derive(Clone, Copy)]
 pub struct Desired<'a> {
     /// All resources to serve.
     pub rendered: &'a Rendered,
-    /// Secret name → serial number of the leaf certificate that Envoy must serve (hexadecimal).
+    /// Secret name → hexadecimal serial number of the leaf certificate that Envoy must serve.
     pub serials: &'a BTreeMap<String, String>,
     /// True if the transaction may remove all listeners.
     pub may_empty: bool,
 }
 
-/// Leftovers of an earlier agent, found on opening.
+/// Leftovers of an earlier agent, found when the files were opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// Number of changes of an interrupted transaction that were put back.
+    /// Number of changes of an interrupted transaction that were undone.
     pub undone: usize,
-    /// Files that were not this agent's or not whole, and were removed.
+    /// Files that were removed because they were damaged or not written by the agent.
     pub junk: Vec<PathBuf>,
 }

@@ -1,4 +1,5 @@
-//! Rollback of files, newest first, so that the way back drops no more requests than the way there.
+//! Rolls files back, newest first, so that undoing a change drops no more requests than applying
+//! it.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -9,11 +10,11 @@ use super::wait::{Rhythm, sum_by_subscription};
 use crate::envoy::admin::Admin;
 use crate::xds::Subscription;
 
-/// Time that Envoy gets to take one file back. It has accepted these bytes before, so this is
-/// rarely used up; continuing is then better than leaving newer files in place.
+/// How long Envoy may take to accept one restored file. It has accepted these bytes before, so the
+/// limit is rarely reached. After it, continuing is better than leaving newer files in place.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Undoes the whole journal; returns the number of changes.
+/// Undoes the whole journal and returns the number of undone changes.
 pub(crate) async fn all(files: &mut Files, envoy: Option<&Admin>) -> io::Result<usize> {
     let mut undone = 0;
     while let Some(last) = files.entries().last().cloned() {
@@ -22,7 +23,7 @@ pub(crate) async fn all(files: &mut Files, envoy: Option<&Admin>) -> io::Result<
             None => None,
         };
         let mut restored = Vec::new();
-        // Listeners and clusters one at a time; neighbouring leaves together.
+        // Lists one at a time; adjacent leaves together.
         while let Some(entry) = files.entries().last() {
             let together =
                 entry.kind == last.kind || !(entry.kind.is_list() || last.kind.is_list());
@@ -47,8 +48,8 @@ async fn attempts(envoy: &Admin) -> Option<Attempts> {
     envoy.counters(r"\.update_attempt$").await.ok()
 }
 
-/// Waits until Envoy has read the restored files again. The version alone is not enough: a
-/// rejection leaves it unchanged, while parts of the rejected file are in use.
+/// Waits until Envoy has reread the restored files. The version alone is not enough: a rejection
+/// leaves it unchanged, while parts of the rejected file are in use.
 async fn taken(
     envoy: &Admin,
     restored: &[JournalEntry],
@@ -85,7 +86,7 @@ async fn taken(
             let is_read = |subscription: &Subscription| {
                 versions.of(subscription, "").is_none()
                     || now.get(subscription) != before.get(subscription)
-                    // Without such a counter, only the version can be compared.
+                    // Without this counter, only the version can be compared.
                     || now.get(subscription) == Some(&0)
             };
             if subscriptions.iter().all(is_read) {

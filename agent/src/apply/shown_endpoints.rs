@@ -1,8 +1,8 @@
-//! The cheaper proof of a few changed endpoint sets: the endpoints that Envoy shows.
+//! A cheaper proof for a few changed endpoint sets: the endpoints that Envoy reports.
 //!
-//! A query for statistics makes Envoy's main thread walk through all of them: 10 ms at 5,000
-//! clusters, whatever the filter. Clusters by name cost it 0.7 ms there, plus 0.05 ms per endpoint.
-//! Pure. Must never take an old state for the new one.
+//! A statistics query makes Envoy's main thread walk all statistics: 10 ms with 5,000 clusters,
+//! whatever the filter. Querying clusters by name takes 0.7 ms there, plus 0.05 ms per endpoint.
+//! Pure. Must never mistake an old state for the new one.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -17,10 +17,10 @@ use prost::Message as _;
 use super::wait::Expectation;
 use crate::envoy::admin::ClusterEndpoints;
 
-/// Number of endpoints, old and new, from which on statistics are as cheap.
+/// Number of endpoints, old and new, from which statistics are as cheap.
 const MOST_ENDPOINTS: usize = 100;
 
-/// The endpoints that prove a changed set, and the number of earlier ones.
+/// The endpoints that prove a changed set, and the number of previous endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ShownEndpoints {
     after: BTreeSet<SocketAddr>,
@@ -28,8 +28,8 @@ pub(crate) struct ShownEndpoints {
 }
 
 impl ShownEndpoints {
-    /// Compares two encoded versions of a set; `None` if they differ in something that Envoy does
-    /// not show.
+    /// Compares two encoded versions of a set. Returns `None` unless they differ in their
+    /// addresses.
     pub(crate) fn of(before: &[u8], after: &[u8]) -> Option<Self> {
         let (before, after) = (addresses(before)?, addresses(after)?);
         (before != after).then_some(Self {
@@ -39,7 +39,7 @@ impl ShownEndpoints {
     }
 }
 
-/// Returns the addresses in an encoded set; `None` if one of them is of another sort.
+/// Returns the addresses in an encoded set, or `None` if an endpoint has no IP address and port.
 fn addresses(assignment: &[u8]) -> Option<BTreeSet<SocketAddr>> {
     let assignment = ClusterLoadAssignment::decode(assignment).ok()?;
     let endpoints = assignment.endpoints.into_iter();
@@ -61,8 +61,8 @@ fn address(endpoint: LbEndpoint) -> Option<SocketAddr> {
     Some(SocketAddr::new(address, u16::try_from(port).ok()?))
 }
 
-/// Returns the regular expression for the clusters of these sets, which have the same names; `None`
-/// if endpoints cannot prove all of them, or there are too many endpoints.
+/// Returns a regular expression for the clusters of these sets, which have the same names. Returns
+/// `None` if there are too many endpoints or they cannot prove every set.
 pub(crate) fn filter(expected: &[Expectation]) -> Option<String> {
     let shown = |expected: &Expectation| {
         let shown = expected.shown.as_ref()?;
@@ -77,7 +77,7 @@ pub(crate) fn filter(expected: &[Expectation]) -> Option<String> {
     Some(format!("^({})$", names.join("|")))
 }
 
-/// Returns the sets that Envoy does not show yet; `None` if a set has no cluster of its name.
+/// Returns the sets that Envoy does not report yet, or `None` if a set has no cluster of its name.
 pub(crate) fn pending<'a>(
     expected: &'a [Expectation],
     clusters: &[ClusterEndpoints],
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn what_does_not_show_is_proven_by_statistics() {
-        // The same endpoints in another encoding.
+        // The same endpoints, encoded differently.
         let same = expectation("a", &["10.0.0.1:80"], &["10.0.0.1:80"]);
         assert_eq!(same.shown, None);
         let other = expectation("b", &["10.0.0.1:80"], &[]);

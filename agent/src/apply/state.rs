@@ -1,13 +1,13 @@
-//! Last accepted generations on persistent disk: everything that a cold start needs.
+//! The last accepted generations on persistent disk: everything that a cold start needs.
 //!
 //! ```text
 //! <directory>/generations/<number>/{meta.json,snapshot,keys}   <directory>/accepted
 //! ```
 //!
-//! A generation is complete before it gets its name: written aside, synced, renamed. `accepted`
-//! names the generation to start from. Whichever write a power cut interrupts, the last accepted
-//! generation or its predecessor is found whole, and damage is reported. Snapshots and keys are
-//! opaque here.
+//! A generation gets its name only when it is complete: it is written to a temporary path, synced
+//! and renamed. `accepted` contains the number of the generation to start from. Whichever write a
+//! power cut interrupts, the last accepted generation or its predecessor is intact, and damage is
+//! reported. Snapshots and keys are opaque to this module.
 
 mod keys;
 
@@ -25,8 +25,8 @@ use sesame_proto::digest::sha256;
 
 use crate::host::{PathError, durable, entries, written_by_agent};
 
-/// Sizes beyond which a file is not this agent's, in bytes. The largest snapshot that fits into a
-/// cluster is far smaller.
+/// Maximum sizes of the agent's files, in bytes. The largest snapshot that fits into a cluster is
+/// far smaller.
 const MAX_SNAPSHOT: u64 = 256 << 20;
 const MAX_KEYS: u64 = 64 << 20;
 const MAX_META: u64 = 64 << 10;
@@ -35,29 +35,29 @@ const SNAPSHOT: &str = "snapshot";
 const KEYS: &str = "keys";
 const ACCEPTED: &str = "accepted";
 
-/// Generation to keep.
+/// Generation to store.
 #[derive(Clone, Copy)]
 pub struct Accepted<'a> {
     /// Digest of the revision.
     pub revision: &'a str,
     /// Digest of the revision without its endpoints.
     pub config: &'a str,
-    /// Cause of the change: a source's name, `rollback`, …
+    /// Cause of the change: the name of a source, `rollback`, …
     pub cause: &'a str,
-    /// Time at which Envoy accepted it.
+    /// When Envoy accepted the generation.
     pub time: Timestamp,
     /// Snapshot, in the caller's encoding.
     pub snapshot: &'a [u8],
     /// Keys, in the caller's encoding.
     pub keys: &'a [u8],
-    /// Addresses it is served on.
+    /// Addresses that the generation is served on.
     pub addresses: &'a [IpAddr],
 }
 
 /// Description of a generation, without its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
-    /// Number of the generation; it counts up and is never reused.
+    /// Number of the generation. Numbers increase and are never reused.
     pub number: u64,
     /// See [`Accepted`].
     pub revision: String,
@@ -77,7 +77,7 @@ pub struct Meta {
     pub addresses: Vec<IpAddr>,
 }
 
-/// Generation that was read and is whole.
+/// Generation that was read and is intact.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Generation {
     /// Description of the generation.
@@ -88,29 +88,29 @@ pub struct Generation {
     pub keys: Bytes,
 }
 
-/// Prints no keys.
+/// Omits the keys.
 impl std::fmt::Debug for Generation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Generation").field(&self.meta).finish()
     }
 }
 
-/// Generation to start from, and damage that was found on the way.
+/// Generation to start from, and damage found while loading it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// Last accepted generation, or the newest whole one; `None` if there is none.
+    /// Last accepted generation, or the newest intact one; `None` if there is none.
     pub generation: Option<Generation>,
-    /// Damaged or missing parts, as messages for people; empty in the usual case.
+    /// Messages about damaged or missing parts; normally empty.
     pub damage: Vec<String>,
 }
 
-/// Reason why a generation could not be kept or read.
+/// Error while storing or reading a generation.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// A file or directory.
+    /// Error of a file or directory.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// Content that is too large to be read back.
+    /// Content is too large to be read back.
     #[error("{what}: {len} bytes are too large for the state directory, maximum {max}")]
     TooLarge {
         /// Name of the part: snapshot or keys.
@@ -120,12 +120,12 @@ pub enum StateError {
         /// Limit in bytes.
         max: u64,
     },
-    /// Generation that exists but cannot be used.
+    /// Generation exists but cannot be used.
     #[error("generation {number}: {reason}")]
     Damaged {
         /// Number of the generation.
         number: u64,
-        /// Reason why it cannot be used.
+        /// Why the generation cannot be used.
         reason: String,
     },
 }
@@ -140,12 +140,12 @@ pub struct StateDir {
 impl StateDir {
     /// Number of generations that are kept by default.
     pub const KEEP: usize = 20;
-    /// Size of all generations in bytes beyond which only the generations needed for a start are
-    /// kept.
+    /// Maximum total size of the generations, in bytes. Beyond it, only the generations needed for
+    /// a start are kept.
     const MAX_BYTES: u64 = 256 << 20;
 
     /// Opens or creates the directory for writing, and removes leftovers of an interrupted write.
-    /// Keeps `keep` generations, at least two.
+    /// Keeps `keep` generations, but at least two.
     pub fn open(directory: impl Into<PathBuf>, keep: usize) -> Result<Self, StateError> {
         let state = Self {
             directory: directory.into(),
@@ -161,7 +161,7 @@ impl StateDir {
         Ok(state)
     }
 
-    /// Opens a directory that another process may be writing to: changes nothing, and it need not
+    /// Opens a directory for reading only. Another process may be writing to it, and it need not
     /// exist.
     pub fn view(directory: impl Into<PathBuf>) -> Self {
         Self {
@@ -170,9 +170,9 @@ impl StateDir {
         }
     }
 
-    /// Stores a generation and makes it the accepted one. Drops the oldest generations, and those
-    /// that differ from the next only in endpoints, because a busy cluster would soon have no
-    /// others. Returns the number of the new generation.
+    /// Stores a generation, makes it the accepted one and returns its number. Drops the oldest
+    /// generations, and those that differ from the next only in endpoints. Otherwise, a busy
+    /// cluster would soon have only generations that differ in endpoints.
     pub fn accept(&self, accepted: Accepted<'_>) -> Result<u64, StateError> {
         let Accepted {
             revision,
@@ -235,8 +235,8 @@ impl StateDir {
                 pointer.display()
             ));
         }
-        // First the accepted generation, then older ones from the newest, then newer ones, which
-        // are complete although the agent was interrupted before it could accept them.
+        // The accepted generation first, then older ones, then newer ones, each from the newest.
+        // Newer ones are complete: the agent was interrupted before it could mark them as accepted.
         let limit = accepted.unwrap_or(u64::MAX);
         let older = numbers.range(..=limit).rev();
         let newer = numbers.range(limit.saturating_add(1)..).rev();
@@ -282,7 +282,7 @@ impl StateDir {
         })
     }
 
-    /// Returns the kept generations, oldest first; one that cannot be read is left out.
+    /// Returns the stored generations, oldest first. Skips generations that cannot be read.
     pub fn list(&self) -> Result<Vec<Meta>, StateError> {
         let numbers = self.numbers()?;
         Ok(numbers.iter().filter_map(|n| self.meta(*n).ok()).collect())
@@ -291,7 +291,7 @@ impl StateDir {
     /// Returns the number of the accepted generation.
     pub fn accepted(&self) -> Option<u64> {
         let bytes = read_bounded(&self.directory.join(ACCEPTED), 32).ok()?;
-        // The line end is required: a truncated number would be another number.
+        // The newline is required, because a truncated number would be a different number.
         let text = std::str::from_utf8(&bytes).ok()?.strip_suffix('\n')?;
         text.parse().ok()
     }
@@ -318,7 +318,7 @@ impl StateDir {
     }
 
     /// Removes the oldest generations beyond the limits of number and size, and generations that
-    /// differ from the next one only in endpoints. The newest two and the accepted one stay.
+    /// differ from the next one only in endpoints. Keeps the newest two and the accepted one.
     fn drop_oldest(&self, accepted: u64) -> Result<(), StateError> {
         let (mut bytes, mut kept) = (0, 0);
         let mut next = String::new();
@@ -344,7 +344,7 @@ impl StateDir {
         self.directory.join("generations")
     }
 
-    /// Returns the numbers of the kept generations.
+    /// Returns the numbers of the stored generations.
     pub fn numbers(&self) -> Result<BTreeSet<u64>, StateError> {
         let generations = self.generations();
         let paths = entries(&generations).map_err(PathError::at(&generations))?;

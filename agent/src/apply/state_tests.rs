@@ -61,16 +61,16 @@ fn endpoint_only_changes_do_not_crowd_out_history() {
     for config in ["a", "b", "b", "b", "c", "c", "c", "c"] {
         state.accept(of(config)).unwrap();
     }
-    // The two newest always stay.
+    // The two newest generations are always kept.
     assert_eq!(kept(), ["a", "b", "c", "c"]);
-    // Generations without a digest are never equal.
+    // Generations without a digest never count as equal.
     for config in ["", "", "", "d"] {
         state.accept(of(config)).unwrap();
     }
     assert_eq!(kept(), ["c", "", "", "", "d"]);
 }
 
-/// Returns every file below a directory, relative to it.
+/// Returns every file in a directory, relative to it.
 fn files(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut pending = vec![root.to_owned()];
@@ -104,7 +104,7 @@ fn interrupted_write_keeps_new_or_previous_generation() {
     let state = StateDir::open(&after, 2).unwrap();
     state.accept(accepted("new", b"new")).unwrap();
 
-    // The order of the writes: three files aside, the rename, the pointer aside, the pointer.
+    // Order of the writes: three staged files, the rename, the staged pointer, the pointer.
     let copied = |cut: usize| {
         let root = directory.path().join(format!("cut{cut}"));
         copy(&before, &root);
@@ -127,12 +127,12 @@ fn interrupted_write_keeps_new_or_previous_generation() {
             let state = StateDir::open(&root, 2).unwrap();
             assert_eq!(revision(&state).as_deref(), Some("old"));
             assert!(!staged.exists(), "what was cut is removed");
-            // The next write works, too.
+            // The next write succeeds, too.
             state.accept(accepted("next", b"next")).unwrap();
             assert_eq!(revision(&state).as_deref(), Some("next"));
         }
     }
-    // Renamed, but not pointed to yet; the pointer aside, complete and cut off.
+    // The generation is renamed, but the pointer is not: it is missing, empty or complete.
     for (cut, pointer) in [(20, None), (21, Some("")), (22, Some("2\n"))] {
         let root = copied(cut);
         copy(&generation(&after, "2"), &generation(&root, "2"));
@@ -205,8 +205,8 @@ fn keys_are_for_this_user_only() {
     }
 }
 
-/// Brings `disk` to a possible state after a power cut behind these steps: everything synced, and a
-/// random part of the rest.
+/// Brings `disk` to a possible state after a power cut behind these steps: everything that was
+/// synced, and a random part of the rest.
 fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut() -> bool) {
     let there = |path: &Path| disk.join(path.strip_prefix(root).unwrap());
     let synced_after = |index: usize, step: DiskStep| steps[index..].contains(&step);
@@ -216,14 +216,14 @@ fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut
     };
     let mut halves = Vec::new();
     for (index, step) in steps.iter().enumerate() {
-        // A step that needs a lost one is lost, too.
+        // A step that depends on a lost step is lost, too.
         match step {
             DiskStep::MakeDirectory(path) if kept(index, path) => {
                 let _ = fs::create_dir(there(path));
             }
             DiskStep::Write(path, bytes) => {
                 let whole = synced_after(index, DiskStep::SyncFile(path.clone()));
-                // If the file existed, only its content may be lost.
+                // If the file existed before, only its content may be lost.
                 if there(path).exists() || kept(index, path) {
                     let _ = fs::write(there(path), bytes);
                     halves.extend((!whole).then(|| there(path)));
@@ -248,7 +248,7 @@ fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut
     }
 }
 
-/// Repeats random cuts in a sequence of writes that starts with the very first.
+/// Repeats random power cuts in a sequence of writes that begins in an empty directory.
 #[test]
 fn power_cut_keeps_new_or_previous_generation() {
     let seed = std::env::var("SESAME_SEED").ok();
@@ -264,7 +264,7 @@ fn power_cut_keeps_new_or_previous_generation() {
     fs::create_dir(&root).unwrap();
     let own = root.join("gateways/0123");
     STEPS.take();
-    // Number of steps when each was accepted.
+    // Number of steps at which each revision was accepted.
     let mut accepted_at = Vec::new();
     let state = StateDir::open(&own, 3).unwrap();
     for revision in ["a", "b", "c", "d", "e", "f"] {
@@ -289,8 +289,8 @@ fn power_cut_keeps_new_or_previous_generation() {
         let found = StateDir::open(disk.join("gateways/0123"), 3).unwrap();
         let got = revision(&found);
         let done = accepted_at.iter().filter(|(end, _)| *end <= at).count();
-        // The last generation that the agent knew to be stored, its predecessor, or the one being
-        // stored.
+        // The last generation that the agent knew to be stored, its predecessor, or the generation
+        // being stored.
         let last = done.checked_sub(1);
         let allowed: Vec<Option<&str>> = [last.and_then(|l| l.checked_sub(1)), last, Some(done)]
             .into_iter()
@@ -301,7 +301,7 @@ fn power_cut_keeps_new_or_previous_generation() {
             })
             .collect();
         let expected = match got.as_deref() {
-            // Before the first was stored there may be none.
+            // Until the first generation is stored, there may be none.
             None => done == 0,
             found => allowed.contains(&found),
         };
@@ -309,7 +309,7 @@ fn power_cut_keeps_new_or_previous_generation() {
             expected,
             "cut {cut} behind step {at}, {done} accepted: {got:?}"
         );
-        // The next start continues from there.
+        // The next start continues from the found state.
         found.accept(accepted("next", b"next")).unwrap();
         assert_eq!(revision(&found).as_deref(), Some("next"));
     }

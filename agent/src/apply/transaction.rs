@@ -1,6 +1,6 @@
 //! Executes a plan against a running Envoy: writes, waits for the proof, continues or rolls back.
 //!
-//! Only accepted files remain: a refused file would turn the next start into an outage.
+//! Only accepted files remain on disk: a rejected file would turn the next start into an outage.
 
 use std::io;
 use std::path::PathBuf;
@@ -48,8 +48,8 @@ pub struct Applier {
 }
 
 impl Applier {
-    /// Takes over the files below the layout, and undoes an interrupted transaction. `envoy` is the
-    /// one that runs on these files, if any.
+    /// Takes over the files under the layout, and undoes an interrupted transaction. `envoy` is the
+    /// process running on these files, if any.
     pub async fn open(
         layout: XdsLayout,
         log: EnvoyLog,
@@ -85,30 +85,30 @@ impl Applier {
         Self { patience, ..self }
     }
 
-    /// Replaces the reserve from which Envoy gets instances for new files.
+    /// Replaces the reserve that provides inotify instances for Envoy's new files.
     #[must_use]
     pub fn with_instances(self, instances: EnvoyInstances) -> Self {
         Self { instances, ..self }
     }
 
-    /// Leaves time between the steps, for an Envoy that reads the same files while it is replaced.
+    /// Sets the pause between steps, for an Envoy that reads the same files while it is replaced.
     pub fn set_pace(&mut self, pace: Duration) {
         self.pace = pace;
     }
 
-    /// Sets when the next transactions of a running Envoy remove unused resources.
+    /// Sets when future transactions of a running Envoy remove unused resources.
     pub fn set_removal(&mut self, removal: Removal) {
         self.removal = removal;
     }
 
-    /// Returns true if a transaction since the last call has removed route tables. Connections that
-    /// drain use them in their last version.
+    /// Returns true if a transaction has removed route tables since the last call. Draining
+    /// connections keep using the last version of such tables.
     pub fn take_retired(&mut self) -> bool {
         std::mem::take(&mut self.retired)
     }
 
-    /// Rereads the files that an Envoy has read by itself and that others may have touched.
-    /// Removes and returns those that are foreign or damaged.
+    /// Rereads the files after Envoy has read them on its own, because other programs may have
+    /// changed them. Removes and returns foreign or damaged files.
     pub fn reread(&mut self) -> Result<Vec<PathBuf>, ApplyError> {
         let found =
             find(self.files.layout()).map_err(|source| self.io("reading the files", source))?;
@@ -121,26 +121,27 @@ impl Applier {
         Ok(found.junk)
     }
 
-    /// Writes the shares file, unless it has the shares already. Not part of transactions, because
-    /// Envoy refuses nothing in it and outdated shares are harmless. It must exist before Envoy
-    /// starts, and before many backends are added.
+    /// Writes the shares file unless it is current. Not part of transactions: Envoy rejects nothing
+    /// in it, and outdated shares are harmless. The file must exist before Envoy starts, and must
+    /// be current before many backends are added.
     pub fn share_out(&mut self, shares: &Bytes) -> Result<(), ApplyError> {
         let written = self.files.share_out(shares);
         written.map_err(|source| self.io("writing the shares", source))
     }
 
-    /// Renames a file onto itself, so that Envoy sees it; does nothing if it is missing.
+    /// Renames a file onto itself, so that Envoy rereads it. Does nothing if the file is missing.
     pub fn place_again(&self, subscription: &Subscription) -> Result<(), ApplyError> {
         let placed = self.files.place_again(subscription);
         placed.map_err(|source| self.io("rewriting a file", source))
     }
 
-    /// Returns the content of the disk: after a transaction, the state that Envoy accepted last.
+    /// Returns the content of the disk. After a transaction, this is the state that Envoy last
+    /// accepted.
     pub fn on_disk(&self) -> &OnDisk {
         &self.on_disk
     }
 
-    /// Brings the files, and a running Envoy, to the desired state. Must not be cancelled halfway;
+    /// Brings the files, and a running Envoy, to the desired state. Must not be canceled halfway;
     /// if it is, the next `apply` or `open` undoes it.
     pub async fn apply(
         &mut self,
@@ -166,8 +167,8 @@ impl Applier {
         };
         let plan = plan(&self.on_disk, desired.rendered, removal)?;
         let shares = &desired.rendered.shares;
-        // With thousands of backends the shares file keeps Envoy busy for some milliseconds, which
-        // no request should wait for.
+        // With thousands of backends, the shares file keeps Envoy busy for some milliseconds. No
+        // request should wait for that.
         let goes_ahead = ahead::goes_ahead_of_shares(&self.on_disk, desired.rendered);
         let shares_follow = envoy.is_some() && !plan.is_empty() && goes_ahead;
         if !shares_follow {
@@ -177,7 +178,7 @@ impl Applier {
         if plan.is_empty() {
             return Ok(report);
         }
-        // Given up until Envoy has taken them.
+        // Borrowed until Envoy has accepted the files.
         let _loan = match envoy {
             Some(_) => Some(self.instances.borrow(plan.new_leaves())?),
             None => None,
@@ -201,7 +202,7 @@ impl Applier {
                 Ok(report)
             }
             Ok(Err(outcome)) => {
-                // Do not wait for a dead Envoy: it restarts from these very files.
+                // Do not wait for a dead Envoy: it restarts from these files.
                 let alive = envoy.filter(|_| !matches!(outcome, Outcome::Gone { .. }));
                 self.restore(alive).await?;
                 report.outcome = outcome;
@@ -215,7 +216,8 @@ impl Applier {
         }
     }
 
-    /// Writes all files. Without an Envoy, referenced files must exist first, but that is all.
+    /// Writes all files. Without an Envoy, the only order that matters is that referenced files
+    /// exist first.
     fn write_all(&mut self, plan: &Plan) -> io::Result<()> {
         for step in &plan.steps {
             self.write_step(step)?;
@@ -243,7 +245,7 @@ impl Applier {
         Ok(expected)
     }
 
-    /// Returns whether Envoy may have to wait for something before it uses the resources of a step.
+    /// Returns true if Envoy may have to wait for something before it uses the resources of a step.
     fn may_warm(&self, step: &PlanStep) -> bool {
         match step.phase {
             Phase::ListenersUnion => true,
@@ -260,7 +262,7 @@ impl Applier {
         }
     }
 
-    /// Returns the endpoints that prove a written set, if it replaces another one.
+    /// Returns the endpoints that prove a written set, if the set replaces an existing one.
     fn shown(&self, write: &Write) -> Option<ShownEndpoints> {
         if write.new || write.subscription.kind != XdsKind::Endpoints {
             return None;
@@ -278,7 +280,7 @@ impl Applier {
         envoy: &Admin,
         report: &mut ApplyReport,
     ) -> io::Result<Result<(), Outcome>> {
-        // New leaves are proven once a resource that refers to them was accepted.
+        // New leaves are proven once Envoy accepts a resource that refers to them.
         let mut fresh: Vec<Expectation> = Vec::new();
         for (index, step) in plan.steps.iter().enumerate() {
             if index > 0 && !self.pace.is_zero() {
@@ -350,7 +352,7 @@ impl Applier {
                 .map_err(|source| self.io("removing empty directories", source))?;
         }
         self.on_disk = plan.outcome(rendered);
-        // The same as after a reload from disk.
+        // The same state as after a reload from disk.
         self.on_disk.content.shares = Bytes::new();
         self.on_disk.content.inline = 0;
         self.on_disk.content.in_files = Arc::default();
@@ -359,7 +361,7 @@ impl Applier {
         Ok(())
     }
 
-    /// Puts everything back; if that fails, reloads the state from disk.
+    /// Restores all files. If that fails, reloads the state from disk.
     async fn restore(&mut self, envoy: Option<&Admin>) -> Result<(), ApplyError> {
         let result = rollback::all(&mut self.files, envoy).await;
         let result = result.map_err(|source| self.io("restoring files", source));

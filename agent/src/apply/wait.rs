@@ -1,10 +1,10 @@
-//! The proof that Envoy took the written files.
+//! Proof that Envoy accepted the written files.
 //!
-//! A file is accepted when Envoy reports the file's version, which is a digest of its content, as
-//! the subscription's `version_text`: Envoy leaves that untouched on any refusal, even a partial
-//! one. Envoy reads files, logs its complaints and answers admin requests on the same thread. So an
-//! answer without the version plus a complaint in the log is a refusal; without a complaint, the
-//! file has not been read yet.
+//! A file is accepted when Envoy reports its version, a digest of its content, as the
+//! subscription's `version_text`. Any rejection, even a partial one, leaves `version_text`
+//! unchanged. Envoy reads files, logs its complaints and answers admin requests on the same thread.
+//! If an answer lacks the version, a complaint in the log therefore means a rejection. Without a
+//! complaint, Envoy has not read the file yet.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -19,18 +19,17 @@ use crate::envoy::admin::{Admin, AdminError, ListenerCounts, Readiness};
 use crate::envoy::log::{EnvoyLog, Mark};
 use crate::xds::{Subscription, VersionTexts, XdsKind};
 
-/// Time limits of the waits for Envoy. The defaults suit production hosts; correctness does not
-/// depend on them.
+/// Limits for the time spent waiting for Envoy. The defaults suit production hosts; correctness
+/// does not depend on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     /// Limit for a whole step, as long as Envoy answers.
     pub step: Duration,
-    /// Limit for warming clusters and listeners, after which the transaction continues without
-    /// them.
+    /// Limit for warming clusters and listeners. After it, the transaction continues without them.
     pub warming: Duration,
     /// Time after which a file counts as unseen and is renamed again.
     pub unseen: Duration,
-    /// Time after which an Envoy whose admin socket refuses connections counts as dead.
+    /// Time after which Envoy counts as dead if its admin socket refuses connections.
     pub gone: Duration,
     /// Limit for a serial number to appear in `/certs`.
     pub serial: Duration,
@@ -51,13 +50,13 @@ impl Default for Patience {
     }
 }
 
-/// Shortest and longest pause between two queries to Envoy.
+/// Minimum and maximum pause between two queries to Envoy.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// Number of answers after which Envoy's main thread has surely had its turns; on a busy host, time
-/// alone proves little.
+/// Number of answers after which Envoy's main thread has certainly run its other events. On a busy
+/// host, elapsed time proves little.
 const ANSWERS: u32 = 10;
-/// Time that the other files of a step get after a complaint about one of them.
+/// How long the other files of a step may take after a complaint about one of them.
 const SETTLE: Duration = Duration::from_millis(50);
 
 /// Version that Envoy is expected to report for a subscription.
@@ -65,12 +64,11 @@ const SETTLE: Duration = Duration::from_millis(50);
 pub(crate) struct Expectation {
     pub(crate) subscription: Subscription,
     pub(crate) version: String,
-    /// True if Envoy must be subscribed; otherwise a file unknown to it is fine.
+    /// True if Envoy must be subscribed; otherwise it need not know the file.
     pub(crate) must_exist: bool,
-    /// True if a missing version is only worth a note: the file may belong to a subscription that
-    /// is about to end.
+    /// True if a missing version is only recorded: the subscription may be about to end.
     pub(crate) advisory: bool,
-    /// Endpoints that prove it as well, if it is a set whose endpoints change.
+    /// Endpoints that also prove the file, if it is a set whose endpoints change.
     pub(crate) shown: Option<ShownEndpoints>,
 }
 
@@ -83,7 +81,7 @@ pub(crate) struct Watcher<'a> {
 }
 
 impl Watcher<'_> {
-    /// Waits until all are accepted. The error is the outcome of the transaction.
+    /// Waits until all files are accepted. The error is the outcome of the transaction.
     pub(crate) async fn accepted(
         &self,
         phase: Phase,
@@ -152,8 +150,8 @@ impl Watcher<'_> {
         Ok(())
     }
 
-    /// Asks which files are not accepted yet: by their endpoints while there is a filter for them,
-    /// else by their versions.
+    /// Returns the files that are not accepted yet: judged by their endpoints if there is a filter
+    /// for them, otherwise by their versions.
     async fn pending<'a>(
         &self,
         expected: &'a [Expectation],
@@ -171,7 +169,7 @@ impl Watcher<'_> {
         Ok(pending(expected, &versions))
     }
 
-    /// Asks for the versions of all these files, in the way that costs Envoy least.
+    /// Queries the versions of all these files in the way that costs Envoy least.
     async fn versions(&self, expected: &[Expectation]) -> Result<VersionTexts, AdminError> {
         let has = |kind| expected.iter().any(|it| it.subscription.kind == kind);
         if has(XdsKind::Endpoints) {
@@ -183,13 +181,13 @@ impl Watcher<'_> {
             if expected.iter().all(is_told) {
                 return Ok(versions);
             }
-            // Some names are not valid labels, or the resource is unused: only the full statistics
-            // show them.
+            // Some names are not valid labels, or a resource is unused: only the full statistics
+            // list those versions.
         }
         self.envoy.version_texts_without_endpoints().await
     }
 
-    /// Handles files that Envoy neither took nor complained about; `Some` ends the wait.
+    /// Handles files that Envoy neither accepted nor complained about. `Some` ends the wait.
     async fn unseen(
         &self,
         phase: Phase,
@@ -201,7 +199,7 @@ impl Watcher<'_> {
             report.unverified.extend(names(pending));
             return Some(Ok(()));
         }
-        // Until it is live, Envoy subscribes to one kind after the other.
+        // Before Envoy is live, it subscribes to one kind after another.
         if !matches!(self.envoy.ready().await, Ok(Readiness::Live)) {
             return None;
         }
@@ -251,7 +249,8 @@ impl Watcher<'_> {
         sum_by_subscription(&names(pending), &counters)
     }
 
-    /// Waits until nothing is warming. After the time limit, records the clusters that still are.
+    /// Waits until nothing is warming. After the time limit, records the clusters that are still
+    /// warming.
     pub(crate) async fn warm(&self, phase: Phase, report: &mut ApplyReport) -> Result<(), Outcome> {
         let start = Instant::now();
         let mut rhythm = Rhythm::new();
@@ -275,12 +274,12 @@ impl Watcher<'_> {
         }
     }
 
-    /// Waits until the workers use the listeners that were changed since `before`. Envoy's main
-    /// thread accepts a list first; until then, a new connection gets the old filter chains. After
-    /// the time limit, the transaction continues.
+    /// Waits until the workers use the listeners that changed since `before`. Envoy's main thread
+    /// accepts a list first; until the workers follow, new connections get the old filter chains.
+    /// After the time limit, the transaction continues.
     ///
-    /// Returns the number of listeners that failed to listen since then: Envoy has removed them, in
-    /// old form and new.
+    /// Returns the number of listeners that failed to listen since then. Envoy has removed both
+    /// their old and their new versions.
     pub(super) async fn taken_by_workers(&self, before: Option<ListenerCounts>) -> u64 {
         let Some(before) = before else {
             return 0;
@@ -296,7 +295,7 @@ impl Watcher<'_> {
         }
     }
 
-    /// Waits for the wanted serial numbers to appear, and returns the subscriptions whose number is
+    /// Waits for the wanted serial numbers to appear. Returns the subscriptions whose number is
     /// still missing.
     pub(crate) async fn missing_serials(
         &self,
@@ -338,7 +337,7 @@ impl Rhythm {
     }
 }
 
-/// Since when Envoy has not answered.
+/// When Envoy stopped answering.
 #[derive(Default)]
 struct Silence(Option<Instant>);
 
@@ -369,7 +368,7 @@ fn gone(phase: Phase, error: &AdminError) -> Outcome {
     }
 }
 
-/// Adds up the counters of each subscription, whatever their last segment.
+/// Adds up the counters of each subscription, ignoring the last segment of their names.
 pub(crate) fn sum_by_subscription(
     subscriptions: &[Subscription],
     counters: &HashMap<String, u64>,
@@ -385,7 +384,7 @@ pub(crate) fn sum_by_subscription(
     sums
 }
 
-/// Returns Envoy's counts of listeners before a phase that writes listeners. `None` in other phases.
+/// Returns Envoy's listener counts if `phase` writes listeners, or `None` in other phases.
 pub(super) async fn listener_counts(phase: Phase, envoy: &Admin) -> Option<ListenerCounts> {
     match phase {
         Phase::ListenersUnion | Phase::Listeners => envoy.listener_counts().await.ok(),

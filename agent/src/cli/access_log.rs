@@ -1,4 +1,4 @@
-//! Options of access logs.
+//! Access log options.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::access_log::{AccessLogSettings, AccessLogTo, LogBounds};
 
-/// Environment variable with which systemd passes the unit's log directory.
+/// Environment variable in which systemd passes the unit's log directory.
 const LOGS_DIRECTORY: &str = "LOGS_DIRECTORY";
 
 #[derive(Debug, Args)]
@@ -86,7 +86,7 @@ impl AccessLogArgs {
             .unwrap_or_else(|| state_dir.join("access-logs"));
         AccessLogSettings {
             to: access_log,
-            // Absolute, because a link in another directory points there.
+            // The path must be absolute, because a link in another directory points there.
             directory: std::path::absolute(&directory).unwrap_or(directory),
             bounds: LogBounds {
                 file_bytes: access_log_mib << 20,

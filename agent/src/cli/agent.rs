@@ -32,8 +32,8 @@ const MAX_BYTES: usize = 256 << 20;
 /// Size limit of an error in bytes.
 const MAX_ERROR: usize = 64 << 10;
 
-/// The options of every command that talks to an agent; they may stand before or after the
-/// command's name.
+/// The options of every command that talks to an agent. They may come before or after the command's
+/// name.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Talking to a running agent")]
 pub(crate) struct AgentArgs {
@@ -46,7 +46,7 @@ pub(crate) struct AgentArgs {
     /// Format of the answer.
     #[arg(long, short, global = true, default_value = "table")]
     pub(super) output: Format,
-    /// True if the command line, rather than a variable, names the runtime directory.
+    /// True if the runtime directory is set on the command line rather than in a variable.
     #[arg(skip)]
     pub(super) runtime_dir_named: bool,
     /// State directory in the settings file.
@@ -71,13 +71,14 @@ impl AgentArgs {
     }
 }
 
-/// Sends a GET request for `path` to the agent at `socket`. Returns `None` if no agent runs there.
+/// Sends a GET request for `path` to the agent at `socket`. Returns `None` if no agent is running
+/// there.
 pub(crate) fn ask(socket: &Path, path: &str) -> anyhow::Result<Option<Vec<u8>>> {
     answer_to(socket, Request::get(path).body(Full::default())?)
 }
 
-/// Posts a value to the agent at `socket`, and returns its answer. Returns `None` if no agent runs
-/// there.
+/// Posts a value to the agent at `socket`, and returns its answer. Returns `None` if no agent is
+/// running there.
 pub(crate) fn ask_about(
     socket: &Path,
     path: &str,
@@ -122,7 +123,7 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
         .build()
 }
 
-/// Connects to the agent. Returns `None` if no agent runs there.
+/// Connects to the agent. Returns `None` if no agent is running there.
 async fn connect(socket: &Path) -> anyhow::Result<Option<UnixStream>> {
     match UnixStream::connect(socket).await {
         Ok(stream) => Ok(Some(stream)),
@@ -138,7 +139,7 @@ async fn connect(socket: &Path) -> anyhow::Result<Option<UnixStream>> {
     }
 }
 
-/// Returns true if an agent listens on its socket.
+/// Returns true if an agent is listening on the socket.
 pub(crate) async fn is_there(agent: &AgentArgs) -> bool {
     UnixStream::connect(agent.socket()).await.is_ok()
 }
@@ -148,7 +149,7 @@ pub(crate) async fn stop(agent: &AgentArgs, request: &StopRequest) -> anyhow::Re
     post(agent, "/stop", request).await.map(|_| ())
 }
 
-/// Posts a value to the agent. Fails if no agent runs.
+/// Posts a value to the agent. Returns an error if no agent is running.
 async fn post(agent: &AgentArgs, path: &str, value: &impl Serialize) -> anyhow::Result<Incoming> {
     let socket = agent.socket();
     let request = Request::post(path).body(Full::from(serde_json::to_vec(value)?))?;
@@ -156,8 +157,8 @@ async fn post(agent: &AgentArgs, path: &str, value: &impl Serialize) -> anyhow::
     answer.ok_or_else(|| not_running(&socket))
 }
 
-/// Sends a request to the agent, if one runs. Returns the response's body as soon as its head has
-/// arrived. On an error status, fails with the agent's message.
+/// Sends a request to the agent, if it is running. Returns the response body as soon as the head
+/// has arrived. Returns the agent's message as an error if the status is an error.
 async fn send(
     socket: &Path,
     mut request: Request<Full<Bytes>>,

@@ -23,7 +23,7 @@ use crate::source::update::gateway_of;
 
 /// Interval for polling the outcome.
 const LOOK: Duration = Duration::from_millis(50);
-/// Time for which a Gateway may be degraded while it applies the change.
+/// How long a Gateway may be degraded while it applies the change.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Prefix of the files that this command creates in the agent's directory.
 const APPLIED: &str = "applied.";
@@ -34,7 +34,7 @@ pub(crate) struct ApplyArgs {
     #[arg(value_name = "BUNDLE")]
     bundle: PathBuf,
     /// Apply the bundle even if it is older than the last applied one. The agent logs this, and
-    /// still takes newer bundles.
+    /// still accepts newer bundles.
     #[arg(long)]
     allow_older: bool,
     /// State directory of the agent.
@@ -45,7 +45,7 @@ pub(crate) struct ApplyArgs {
     timeout_seconds: u64,
 }
 
-/// Outcome for the bundle.
+/// Answer of the command.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ApplyAnswer {
@@ -129,8 +129,8 @@ struct AppliedName {
 }
 
 impl AppliedName {
-    /// Creates a unique name, so that an earlier verdict on another file cannot be mistaken for the
-    /// one on this file.
+    /// Creates a unique name, so that an earlier verdict on another file cannot be mistaken for a
+    /// verdict on this file.
     fn new(gateway: &NamespacedName) -> anyhow::Result<Self> {
         let mut nonce = [0; 8];
         random::fill(&mut nonce)?;
@@ -144,7 +144,7 @@ impl AppliedName {
     }
 }
 
-/// How the wait ended.
+/// The outcome of waiting.
 enum Outcome {
     Accepted,
     /// The agent rejected the bundle.
@@ -242,7 +242,7 @@ impl Waiting<'_> {
     }
 }
 
-/// Returns true if the Gateway's Envoy has accepted the wanted configuration.
+/// Returns true if the Gateway's Envoy has accepted the target configuration.
 fn is_served(gateway: &GatewayReport) -> bool {
     gateway.state == AgentState::Serving
         && gateway.envoy.serves

@@ -22,9 +22,9 @@ const SERIAL: usize = 16;
 const FEW: usize = 3;
 const DAY: i64 = 24 * 60 * 60;
 
-/// Lists them by expiry: the leaf and chain of each key pair, and each authority of trust bundles.
-/// Never shows private keys. With --check the exit code is 1 if something expires within that time,
-/// and 0 otherwise.
+/// Lists certificates by expiry: the leaf and chain of each key pair, and each CA certificate in
+/// trust bundles. Never shows private keys. With --check, the exit code is 1 if something expires
+/// within that time, and 0 otherwise.
 #[derive(Debug, Args)]
 pub(crate) struct CertsArgs {
     /// Show only certificates that have expired or will within this time, such as 14d, 36h or "2w
@@ -56,7 +56,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &CertsArgs) -> anyhow::Result<u8> {
     Ok(if wrong { EXIT_WRONG } else { 0 })
 }
 
-/// Asks the agent, or reads the last accepted configuration from a state directory.
+/// Queries the agent, or reads the last accepted configuration from a state directory.
 fn read(agent: &AgentArgs, state: &StateArgs) -> anyhow::Result<Vec<CertificateReport>> {
     let offline = |directory: &Path| {
         // A mistyped directory must not look as if nothing expired.
@@ -168,7 +168,7 @@ fn left(end: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// Joins the first items of a list, and adds the number of the others.
+/// Joins the first items of a list, and appends the number of omitted items.
 fn few(list: &[String]) -> String {
     let shown: Vec<&str> = list.iter().take(FEW).map(String::as_str).collect();
     match list.len().saturating_sub(FEW) {

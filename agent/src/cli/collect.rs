@@ -36,7 +36,7 @@ pub(crate) struct CollectArgs {
     output: Format,
 }
 
-/// The outcome.
+/// Result of the command.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Collected {

@@ -93,8 +93,9 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
     let options = match options {
         Ok(options) => Some(options),
         Err(why) => {
-            // Without a file, the service's command line is unknown. A running agent has accepted
-            // its options. Only its unit can resolve credentials of the service manager.
+            // Without a settings file, the command line of the service is unknown. A running agent
+            // has already accepted its options. Only the unit itself can resolve credentials of the
+            // service manager.
             let mut values = settings.iter().flat_map(|setting| &setting.values);
             let foreign = values.any(|value| value.starts_with("%d/"));
             if loaded.path.is_some() && facts.pid.is_none() && !foreign {
@@ -134,7 +135,7 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
     Ok(Examined { facts, settings })
 }
 
-/// Asks the agent for its state and its settings.
+/// Queries the agent for its state and its settings.
 fn ask(agent: &AgentArgs) -> (AgentFacts, Option<Vec<Setting>>) {
     let socket = agent.socket();
     let report = match agent::ask(&socket, "/gateways") {
@@ -189,7 +190,7 @@ fn ask(agent: &AgentArgs) -> (AgentFacts, Option<Vec<Setting>>) {
     }
 }
 
-/// Returns the agent that holds the lock of the runtime directory, if it is alive.
+/// Returns the PID of the agent that holds the lock of the runtime directory, if it is alive.
 fn holder(agent: &AgentArgs) -> Option<u32> {
     let text = std::fs::read_to_string(agent.runtime_dir.join("agent.lock")).ok()?;
     let pid = text.trim().parse().ok()?;
@@ -225,7 +226,7 @@ fn command_line(settings: &[Setting]) -> Vec<OsString> {
     line
 }
 
-/// Returns the accepted Gateways, as changed by the manifests if those are the source.
+/// Returns the accepted Gateways, updated from the manifests if these are the source.
 fn gateways(state_dir: &Path, options: Option<&RunOptions>) -> Vec<InspectedGateway> {
     let mut gateways = inspect::accepted(state_dir);
     let Some(RunOptions {
@@ -285,8 +286,8 @@ fn cluster(_: &tokio::runtime::Runtime, _: &RunOptions, _: &Path) -> Option<Clus
     None
 }
 
-/// Returns the owner of the state directory, as `sudo -u` takes it, if this process is root and
-/// that user is not. Root must not use a kubeconfig that another user can modify.
+/// Returns the owner of the state directory, in the syntax of `sudo -u`, if this process is root
+/// and the owner is not. Root must not use a kubeconfig that another user can modify.
 fn left_to(state_dir: &Path) -> Option<String> {
     let owner = std::fs::metadata(state_dir).ok()?.uid();
     (geteuid().is_root() && owner != 0).then(|| {

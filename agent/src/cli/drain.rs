@@ -23,11 +23,11 @@ pub(crate) struct DrainArgs {
     /// Number of connections, of all protocols, at which the host counts as drained.
     #[arg(long, default_value_t = 0, value_name = "N")]
     until_connections: u64,
-    /// Then end Envoy and the agent; also works without a running agent. Connections that remain at
-    /// the timeout are cut off.
+    /// Then stop Envoy and the agent; also works without a running agent. Connections that remain
+    /// at the timeout are closed.
     #[arg(long)]
     stop: bool,
-    /// Undo a drain: be ready again.
+    /// Undo a drain: become ready again.
     #[arg(long, conflicts_with_all = ["timeout", "lame_duck", "until_connections", "stop"])]
     undo: bool,
 }

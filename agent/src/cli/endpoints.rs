@@ -15,14 +15,14 @@ use crate::envoy::admin::{Admin, ClusterEndpoints, EndpointCounts};
 use crate::run::report::Report;
 
 /// Shows where requests to a backend go, and what delays them: open connections, requests waiting
-/// for one, failed connections. The exit code is 1 if an endpoint gets no requests, connections to
-/// it have failed, or requests are waiting.
+/// for one, failed connections. The exit code is 1 if an endpoint receives no requests, connections
+/// to it have failed, or requests are waiting.
 #[derive(Debug, Args)]
 pub(crate) struct EndpointsArgs {
     /// Backends, with or without their kind; all by default.
     #[arg(value_name = "NAMESPACE/NAME", value_parser = ObjectPattern::parse)]
     backends: Vec<ObjectPattern>,
-    /// Show only backends with such endpoints.
+    /// Show only backends with such problems.
     #[arg(long)]
     failing: bool,
 }

@@ -38,7 +38,7 @@ pub(crate) struct ExplainArgs {
     /// The client presents a valid certificate when asked for one.
     #[arg(long)]
     client_cert: bool,
-    /// Address of a directly connected client; without it, filters of addresses do not apply.
+    /// Address of a directly connected client; without it, address filters do not apply.
     #[arg(long, value_name = "ADDRESS")]
     client: Option<IpAddr>,
     /// Show all routes of the host, including other paths.
@@ -88,7 +88,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &ExplainArgs) -> anyhow::Result<u8> 
 }
 
 /// Returns the objects that Envoy rejects, and the problems of the source. Both are empty if no
-/// agent runs.
+/// agent is running.
 fn reported(agent: &AgentArgs) -> anyhow::Result<(Vec<RefusedReport>, Vec<SourceProblem>)> {
     let socket = agent.socket();
     let Some(answer) = agent::ask(&socket, "/gateways")? else {
@@ -101,7 +101,7 @@ fn reported(agent: &AgentArgs) -> anyhow::Result<(Vec<RefusedReport>, Vec<Source
     Ok((refused, report.source.problems))
 }
 
-/// Returns a note for each matching route that another route hides by matching first.
+/// Returns a note for each matching route that is hidden by another route.
 fn hidden(explanation: &Explanation, problems: &[SourceProblem]) -> Vec<String> {
     let matches = |route: &str| {
         let mut candidates = explanation.candidates.iter();
@@ -115,8 +115,8 @@ fn hidden(explanation: &Explanation, problems: &[SourceProblem]) -> Vec<String> 
     hidden.collect()
 }
 
-/// Returns a note for each part of the explanation that Envoy rejects, because the actual answer
-/// then differs.
+/// Returns a note for each part of the explanation that Envoy rejects. The actual answer then
+/// differs.
 fn notes(explanation: &Explanation, refused: &[RefusedReport]) -> Vec<String> {
     let parts = explanation.parts();
     let is_part = |it: &&RefusedReport| {

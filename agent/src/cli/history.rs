@@ -15,10 +15,11 @@ use super::{EXIT_WRONG, manifests_diff};
 use crate::run::commands::InstanceCommand;
 use crate::run::history::{AcceptedGeneration, Difference, History};
 
-/// The place where generations are read.
+/// Where generations are read from.
 #[derive(Debug, Args)]
 pub(crate) struct StateArgs {
-    /// Read this state directory instead of asking the agent; by default only if no agent runs.
+    /// Read this state directory instead of asking the agent; by default only if no agent is
+    /// running.
     #[arg(long, env = "SESAME_STATE_DIR", value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }

@@ -26,7 +26,7 @@ use crate::run::report::Report;
 use crate::seal::SealingKeys;
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Interval for polling an agent that starts.
+/// Interval for polling a starting agent.
 const EVERY: Duration = Duration::from_millis(250);
 
 /// Joins a cluster with a token from `sesame-controller hosts token`: gets credentials for this
@@ -55,7 +55,7 @@ pub(crate) struct JoinArgs {
     wait_seconds: u64,
 }
 
-/// Places where a host that has joined keeps what it needs.
+/// Paths that a joined host uses.
 #[derive(Debug, Args)]
 pub(super) struct Places {
     /// State directory of the agent.
@@ -86,7 +86,7 @@ struct Joined {
     /// True if the agent serves everything, or `None` if the command did not wait for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     serving: Option<bool>,
-    /// Why it does not.
+    /// Why the agent does not serve everything.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     reasons: Vec<String>,
 }
@@ -144,7 +144,7 @@ pub(crate) fn main(
     store.store(&stored)?;
     settings_file::write(config, &joined).with_context(at)?;
     if let Err(error) = runtime.block_on(exchange::end_invitation(client, &token)) {
-        // The invitation is useless now; the host list just shows it until it expires.
+        // The invitation can no longer be used. The host list shows it until it expires.
         tracing::warn!("{error}");
     }
 
@@ -195,7 +195,7 @@ impl Joined {
     }
 }
 
-/// Returns the canonical path of the state directory, which is created if `may_create`.
+/// Returns the canonical path of the state directory. Creates the directory if `may_create`.
 fn there(state_dir: &Path, may_create: bool) -> io::Result<PathBuf> {
     if may_create {
         crate::host::create_directory(state_dir)?;
@@ -203,7 +203,7 @@ fn there(state_dir: &Path, may_create: bool) -> io::Result<PathBuf> {
     state_dir.canonicalize()
 }
 
-/// Returns the given token. Fails if it has expired according to this host's clock.
+/// Returns the given token, or an error if it has expired according to this host's clock.
 fn usable_token(
     argument: Option<&str>,
     file: Option<&Path>,
@@ -219,7 +219,7 @@ fn usable_token(
     Ok(token)
 }
 
-/// Fails if this host has a valid credential, or one that cannot be read.
+/// Returns an error if this host has a valid credential, or an unreadable one.
 fn refuse_to_join_twice(
     state_dir: &Path,
     runtime_dir: &Path,

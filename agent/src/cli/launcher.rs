@@ -28,7 +28,7 @@ pub(crate) struct LauncherArgs {
     prepare: bool,
     /// Replace a launcher in another container on the same host, such as an older Pod's. The agent
     /// then moves to Envoys of this launcher, and the other launcher, which needs this option too,
-    /// exits when its own Envoys have ended.
+    /// exits when its own Envoys have exited.
     #[arg(long)]
     take_over: bool,
     /// For a startup probe: exit with 0 once this container's launcher and its Envoys have replaced

@@ -1,4 +1,4 @@
-//! Options that replace Secrets and ConfigMaps with files of this host.
+//! Options that replace Secrets and ConfigMaps with files on this host.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use crate::source::local::LocalFile;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Certificates of this host")]
 pub(crate) struct LocalFilesArgs {
-    /// Read the certificate and key of this Secret from files of this host, and reload them when
-    /// they change; repeatable. In the variable, `;` separates several.
+    /// Read the certificate and key of this Secret from files on this host, and reload them when
+    /// they change; repeatable. In the environment variable, separate entries with `;`.
     #[arg(
         long = "local-certificate",
         env = "SESAME_LOCAL_CERTIFICATES",
@@ -19,8 +19,8 @@ pub(crate) struct LocalFilesArgs {
         value_name = "secret=NAMESPACE/NAME,certFile=PATH,keyFile=PATH"
     )]
     certificates: Vec<LocalFile>,
-    /// Read the CA certificates of this ConfigMap from a file of this host, and its revocation
-    /// lists from crlFile; repeatable. In the variable, `;` separates several.
+    /// Read the CA certificates of this ConfigMap from a file on this host, and its revocation
+    /// lists from crlFile; repeatable. In the environment variable, separate entries with `;`.
     #[arg(
         long = "local-bundle",
         env = "SESAME_LOCAL_BUNDLES",
@@ -29,10 +29,11 @@ pub(crate) struct LocalFilesArgs {
         value_name = "configMap=NAMESPACE/NAME,caFile=PATH"
     )]
     bundles: Vec<LocalFile>,
-    /// Create a key on this host, and request a certificate for it, which stands for this Secret;
-    /// repeatable. Further parts: one commonName, dnsName and uri, usage=server for a listener, and
-    /// command=/PROGRAM ARGUMENTS or signerName=DOMAIN/NAME for the answer, which otherwise is a
-    /// file below the state directory. In the variable, `;` separates several.
+    /// Create a key on this host, and request a certificate for it, which replaces this Secret;
+    /// repeatable. Further fields: at least one commonName, dnsName or uri; usage=server for a
+    /// listener; and command=/PROGRAM ARGUMENTS or signerName=DOMAIN/NAME to get the answer, which
+    /// otherwise is a file in the state directory. In the environment variable, separate entries
+    /// with `;`.
     #[arg(
         long = "certificate-request",
         env = "SESAME_CERTIFICATE_REQUESTS",
@@ -44,8 +45,8 @@ pub(crate) struct LocalFilesArgs {
 }
 
 impl LocalFilesArgs {
-    /// Returns the files. Fails if an object has two. Files of certificate requests are in this
-    /// state directory.
+    /// Returns the local files. Rejects an object with several entries. Certificate requests keep
+    /// their files in this state directory.
     pub(super) fn files(self, state_dir: &Path) -> anyhow::Result<Vec<LocalFile>> {
         let Self {
             certificates,

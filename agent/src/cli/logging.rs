@@ -40,7 +40,7 @@ enum LogFormat {
     Json,
 }
 
-/// Changes the filter of the log.
+/// Changes the log filter.
 pub(crate) type SetLog = Box<dyn Fn(&str) -> anyhow::Result<()> + Send + Sync>;
 
 /// Destination of lines that pass the filter.
@@ -48,7 +48,7 @@ type Lines = Box<dyn Layer<Filtered> + Send + Sync>;
 type Filtered = tracing_subscriber::layer::Layered<reload::Layer<EnvFilter, Registry>, Registry>;
 
 impl Logging {
-    /// Starts the log. Returns a function that changes its filter.
+    /// Starts logging. Returns a function that changes the log filter.
     pub(crate) fn start(&self) -> anyhow::Result<SetLog> {
         let (filter, handle) = reload::Layer::new(parse(&self.log)?);
         tracing_subscriber::registry()

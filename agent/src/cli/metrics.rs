@@ -1,4 +1,4 @@
-//! Options for the `/metrics` listener. Must not read the files that they name.
+//! Options for the `/metrics` listener. This module must not read the files that the options name.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

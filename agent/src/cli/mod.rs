@@ -183,7 +183,7 @@ enum Command {
 }
 
 impl Command {
-    /// Returns true if the command cannot do its work with an invalid settings file.
+    /// Returns true if the command cannot run with an invalid settings file.
     fn needs_settings(&self, config: &ConfigArgs) -> bool {
         let serves = matches!(self, Self::Run(_) | Self::Launcher(_) | Self::Render(_));
         serves || (matches!(self, Self::Validate(_)) && !self.tells_settings(config))
@@ -211,7 +211,8 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
     let loaded = settings::load(&arguments);
     let parsed = options::parse_with(arguments.clone(), &loaded.accepted);
     let cli = parsed.unwrap_or_else(|error| {
-        // Settings may cause the error, because a required one is missing or two conflict.
+        // The settings file may be the cause: a required setting is missing, or two of them
+        // conflict.
         if error.use_stderr() {
             note_settings(&loaded);
         }
@@ -309,7 +310,7 @@ pub fn understands<'a>(arguments: impl Iterator<Item = &'a str>) -> bool {
     options::parse(arguments).is_ok()
 }
 
-/// Notes that a settings file contributed to the invalid command line.
+/// Reports that a settings file contributed to the invalid command line.
 fn note_settings(loaded: &LoadedSettings) {
     if let Err(error) = loaded.check() {
         output::error(&error.into());

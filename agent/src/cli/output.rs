@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// The format in which a command prints its answer.
+/// The format of a command's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// A table for people.
@@ -18,7 +18,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// Writes the value, or the text in its place.
+    /// Writes the value, or the text instead if the format is a table.
     pub(crate) fn write(
         self,
         value: &impl Serialize,
@@ -46,7 +46,7 @@ impl Format {
     }
 }
 
-/// Writes text to standard output, with colours only on a terminal. Ignores a closed pipe (`|
+/// Writes text to standard output, with colors only on a terminal. Ignores a closed pipe (`|
 /// head`).
 pub(crate) fn text(text: &str) -> anyhow::Result<()> {
     put(text).map(|_| ())
@@ -60,7 +60,7 @@ fn put(text: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// Writes bytes as they are.
+/// Writes bytes unchanged.
 pub(crate) fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     match io::stdout().lock().write_all(bytes) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

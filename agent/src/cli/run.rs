@@ -62,8 +62,8 @@ pub(crate) struct RunArgs {
         help_heading = "Host"
     )]
     host_endpoints: HostEndpoints,
-    /// Time between two reports to a cluster while nothing changes: 10 to 3600 seconds, plus or
-    /// minus a quarter.
+    /// Time between reports to a cluster while nothing changes: 10 to 3600 seconds, plus or minus
+    /// 25%.
     #[arg(
         long,
         env = "SESAME_REPORT_SECONDS",
@@ -100,8 +100,8 @@ pub(crate) struct RunArgs {
     /// the host.
     #[arg(long, env = "SESAME_ENVOY_HEAP_MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 24), value_name = "MIB")]
     envoy_heap_mib: Option<u64>,
-    /// Maximum percentage of its time that an Envoy's main thread spends on frequent changes, which
-    /// are delayed beyond it. A single change is applied at once. With 100 nothing is delayed.
+    /// Maximum percentage of time that an Envoy's main thread spends on frequent changes; changes
+    /// beyond it are delayed. A single change is applied immediately. With 100 nothing is delayed.
     #[arg(
         long,
         env = "SESAME_MAX_APPLY_SHARE",
@@ -129,8 +129,8 @@ pub(crate) struct RunArgs {
         value_name = "SECONDS"
     )]
     removal_hold_seconds: u64,
-    /// Time for which a CA certificate stays trusted after it was replaced in its bundle: 0 to
-    /// 2592000 seconds. By default rotation.bundleOverlap of the Gateway's configuration applies.
+    /// How long a CA certificate stays trusted after it was replaced in its bundle: 0 to 2592000
+    /// seconds. By default rotation.bundleOverlap of the Gateway's configuration applies.
     #[arg(
         long,
         env = "SESAME_BUNDLE_OVERLAP_SECONDS",
@@ -138,7 +138,7 @@ pub(crate) struct RunArgs {
         value_name = "SECONDS"
     )]
     bundle_overlap_seconds: Option<u64>,
-    /// Time between two rotations of the session ticket keys, by which clients resume TLS sessions;
+    /// Time between rotations of the session ticket keys, with which clients resume TLS sessions;
     /// tickets of the two previous keys are accepted, too. 0 leaves the keys to Envoy.
     #[arg(
         long,
@@ -176,7 +176,7 @@ pub(crate) struct RunArgs {
     incremental: bool,
 }
 
-/// Serves. A reload parses the arguments and settings again with `reader`.
+/// Runs the agent. A reload parses the arguments and settings again with `reader`.
 pub(crate) fn main(args: RunArgs, reader: SettingsReader) -> anyhow::Result<u8> {
     let loaded = settings::load(&reader.arguments);
     let reading = SettingsReading {
@@ -188,7 +188,7 @@ pub(crate) fn main(args: RunArgs, reader: SettingsReader) -> anyhow::Result<u8> 
 }
 
 /// Converts the arguments to options.
-// Long because it names every argument, so that none is forgotten.
+// This function is long because it names every argument, so that none is forgotten.
 pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
     let RunArgs {
         source,
@@ -257,7 +257,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
     })
 }
 
-/// Returns these addresses, plus this host's addresses in the networks.
+/// Returns these addresses, and this host's addresses in the networks.
 fn with_pools(addresses: &[IpAddr], pools: &[Network]) -> anyhow::Result<Vec<IpAddr>> {
     let mut addresses = addresses.to_vec();
     let found = run::in_networks(pools);

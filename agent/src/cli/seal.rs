@@ -32,7 +32,8 @@ impl SealArgs {
     }
 }
 
-/// The same for commands that store data for the agent. Unset options default to the settings file.
+/// Like [`SealArgs`], for commands that store data for the agent. Unset options default to the
+/// settings file.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Private keys at rest")]
 pub(crate) struct SealLikeAgentArgs {

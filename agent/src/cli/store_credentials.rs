@@ -1,5 +1,5 @@
 //! `sesame-agent store-credentials`, which `join` runs as the agent's user, so that this user owns
-//! the files and the sealing key. Must never print a credential, nor take one from the command
+//! the files and the sealing key. Never prints a credential, and never takes one from the command
 //! line.
 
 use std::io::Read as _;
@@ -17,7 +17,7 @@ use crate::join::owner;
 use crate::seal::{SealSettings, SealingKeys};
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Stores the credentials, in this process or one that runs as the agent's user.
+/// Stores the credentials, in this process or in a process of the agent's user.
 pub(super) struct CredentialStore<'a> {
     pub(super) owner: Option<owner::Owner>,
     pub(super) seal: SealSettings,
@@ -26,7 +26,7 @@ pub(super) struct CredentialStore<'a> {
 }
 
 impl CredentialStore<'_> {
-    /// Creates the sealing key if missing. Fails if nothing could be sealed with it.
+    /// Creates the sealing key if it is missing. Returns an error if the key cannot seal anything.
     pub(super) fn prepare(&self) -> anyhow::Result<()> {
         match self.owner {
             None => store_sealed(&self.seal, self.state, self.runtime_dir, None),
@@ -34,7 +34,7 @@ impl CredentialStore<'_> {
         }
     }
 
-    /// Stores the credentials, sealed with that key.
+    /// Stores the credentials, sealed with the sealing key.
     pub(super) fn store(&self, stored: &Stored) -> anyhow::Result<()> {
         match self.owner {
             None => store_sealed(&self.seal, self.state, self.runtime_dir, Some(stored)),
@@ -76,7 +76,7 @@ pub(crate) struct StoreArgs {
     state_dir: PathBuf,
     #[command(flatten)]
     seal: SealLikeAgentArgs,
-    /// Create the key that seals them, and store nothing.
+    /// Create only the sealing key, and store nothing.
     #[arg(long)]
     only_seal_key: bool,
 }

@@ -15,8 +15,8 @@ use crate::source::bundles::state::BundleState;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TrustCommand {
-    /// Also trust the public keys in these files (PEM, Ed25519). A running agent applies this at
-    /// once.
+    /// Also trust the public keys in these files (PEM, Ed25519). A running agent applies this
+    /// immediately.
     Add(AddArgs),
     /// List the trusted keys.
     List(ListArgs),
@@ -24,7 +24,7 @@ pub(crate) enum TrustCommand {
     Remove(RemoveArgs),
 }
 
-/// Options of all of them.
+/// Options of all `trust` commands.
 #[derive(Debug, Args)]
 struct TrustArgs {
     /// State directory of the agent.

@@ -1,4 +1,4 @@
-//! `sesame-agent validate`: reports all problems at once.
+//! `sesame-agent validate`: reports all problems in one run.
 //!
 //! It checks the files first, then the objects, then what Envoy's configuration cannot express, and
 //! finally asks Envoy about the rest. The exit code is 1 if there are problems, so that the command
@@ -59,7 +59,7 @@ struct Validation {
 struct Finding {
     #[serde(flatten)]
     problem: SourceProblem,
-    /// Condition that reports it, as `Type=Status`.
+    /// Condition that reports the problem, as `Type=Status`.
     #[serde(skip_serializing_if = "Option::is_none")]
     condition: Option<String>,
 }
@@ -80,8 +80,8 @@ struct EnvoyVerdict {
     message: String,
 }
 
-/// Validates manifests, or, if the command line names a settings file or no manifests, the
-/// settings.
+/// Validates manifests, or the settings if the command line contains a settings file or no
+/// manifests.
 pub(crate) fn main(
     args: &ValidateArgs,
     config: &ConfigArgs,
@@ -172,8 +172,8 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
     findings
 }
 
-/// Returns the False conditions that report a fault. Ignores those that are False only because
-/// nothing is programmed here.
+/// Returns the False conditions that report a problem. Ignores conditions that are False only
+/// because nothing is programmed here.
 fn faults(statuses: &Statuses, of_object: impl Fn(&Problem) -> SourceProblem) -> Vec<Finding> {
     let mut faults = Vec::new();
     for (kind, name, status) in statuses.objects() {

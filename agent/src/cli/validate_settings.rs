@@ -22,7 +22,7 @@ struct SettingsOutcome {
     valid: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<PathBuf>,
-    /// Problems, each with its place.
+    /// Problems, each with its location.
     errors: Vec<String>,
     /// Settings by name.
     settings: Vec<Effective>,
@@ -64,7 +64,7 @@ pub(crate) fn main(loaded: &LoadedSettings, output: Format) -> anyhow::Result<u8
     Ok(if outcome.valid { 0 } else { EXIT_WRONG })
 }
 
-/// Converts the settings like `run`.
+/// Checks that `run` would accept the settings.
 fn usable(line: Vec<OsString>, loaded: &LoadedSettings) -> Result<(), String> {
     let cli = options::parse_with(line, &loaded.accepted).map_err(|error| in_one_line(&error))?;
     match cli.command {

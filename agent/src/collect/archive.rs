@@ -1,5 +1,5 @@
-//! Writes the archive: sorted parts, each redacted and bounded, in a file that only this user can
-//! read.
+//! Writes the archive: sorted parts, each redacted and limited in size, in a file that only this
+//! user can read.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -11,11 +11,11 @@ use jiff::Timestamp;
 use super::redact::Secrets;
 use super::{ReportPart, ReportPartSummary};
 
-/// Size limit of a part in bytes. Of a longer part, the end is kept.
+/// Maximum size of a part in bytes. Of a larger part, only the end is kept.
 const MAX_PART: usize = 16 << 20;
-/// Size limit of all parts together in bytes.
+/// Maximum size of all parts together in bytes.
 const MAX_ALL: usize = 128 << 20;
-/// Directory in the archive.
+/// Top-level directory in the archive.
 const TOP: &str = "sesame";
 /// File that lists all parts.
 const CONTENTS: &str = "contents.json";
@@ -36,7 +36,7 @@ fn files(
         };
         match content {
             Ok(text) => {
-                // Redact before truncating: the search would miss a truncated secret.
+                // Redact before truncating, because the search would miss a truncated secret.
                 let text = secrets.redact(&text);
                 let kept = end(&text, MAX_PART.min(left));
                 left -= kept.len();
@@ -51,7 +51,7 @@ fn files(
     (files, contents)
 }
 
-/// Returns the end of a text, at most `most` bytes.
+/// Returns the end of a string, at most `most` bytes.
 fn end(text: &str, most: usize) -> &str {
     let mut from = text.len().saturating_sub(most);
     while !text.is_char_boundary(from) {
@@ -60,7 +60,7 @@ fn end(text: &str, most: usize) -> &str {
     text.get(from..).unwrap_or_default()
 }
 
-/// Writes a new archive, and never overwrites an existing file. Returns a summary of its parts.
+/// Writes a new archive; never overwrites an existing file. Returns a summary of its parts.
 pub(crate) fn write(
     path: &Path,
     parts: Vec<ReportPart>,
@@ -83,7 +83,7 @@ pub(crate) fn write(
         .open(path)?;
     let written = pack(file, &files, now);
     if let Err(error) = written {
-        // A partial archive is misleading. The caller reports the failure.
+        // A partial archive would be misleading. The caller reports the failure.
         let _ = fs::remove_file(path);
         return Err(error);
     }

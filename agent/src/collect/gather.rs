@@ -1,4 +1,4 @@
-//! Reads the content of the archive. Only this module reads the host on the archive's behalf.
+//! Reads the content of the archive. Only this module inspects the host for the archive.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -12,14 +12,14 @@ use crate::envoy::log::ENVOY_LOG;
 use crate::host::entries;
 use crate::run::inspect::InspectedGateway;
 
-/// Bytes to take from the end of a log.
+/// Number of bytes to read from the end of a log.
 const LOG_TAIL: u64 = 1 << 20;
-/// Size limit in bytes of files that may contain secrets.
+/// Maximum size in bytes of files that may contain secrets.
 const MAX_SECRET: u64 = 256 << 10;
 /// Timeout for each of Envoy's answers.
 const ANSWER: Duration = Duration::from_secs(20);
-/// Files in the archive, and the admin endpoints they come from. Envoy omits private keys itself;
-/// `header_values` and `redact` remove other secrets.
+/// Files in the archive, and the admin endpoints that they come from. Envoy itself omits private
+/// keys; `header_values` and `redact` remove other secrets.
 const ADMIN: [(&str, &str); 6] = [
     ("certs.json", "/certs"),
     ("clusters.txt", "/clusters"),
@@ -53,7 +53,7 @@ pub(crate) fn host() -> Vec<ReportPart> {
             content: fs::read_to_string(path).map_err(|error| error.to_string()),
         })
         .collect();
-    // Values may be secrets. Names are not.
+    // Values may be secrets, names are not.
     let mut names: Vec<String> = std::env::vars_os()
         .map(|(name, _)| name.to_string_lossy().into_owned())
         .collect();
@@ -206,7 +206,7 @@ pub(crate) fn secrets(
     secrets
 }
 
-/// Returns the values in a file of headers, one `name: value` on each line.
+/// Returns the values in a header file, which has one `name: value` per line.
 pub(crate) fn header_file(path: Option<&Path>) -> Vec<Vec<u8>> {
     let text = path.and_then(read).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

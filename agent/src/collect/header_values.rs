@@ -1,10 +1,9 @@
-//! Redacts values of headers and query parameters in JSON, before it becomes text: any of them may
+//! Redacts values of headers and query parameters in JSON, before it is formatted: any of them may
 //! be an API key. Pure.
 //!
-//! Snapshots and Envoy's dumps keep the name and the value of a header in two members of an object,
-//! so no pattern over text can associate them. Any object with a name and a value counts as a
-//! header: redacting too much is harmless.
-//! is: redacting too much is harmless.
+//! Snapshots and Envoy's dumps keep a header's name and value in two members of an object, so no
+//! text pattern can associate them. Any object with a name and a value counts as a header, because
+//! redacting too much is harmless.
 
 use std::path::Path;
 
@@ -13,9 +12,9 @@ use serde_json::{Map, Value};
 use super::ReportPart;
 use super::redact::REDACTED;
 
-/// Members that hold a name.
+/// Members that contain a name.
 const NAMES: [&str; 2] = ["name", "key"];
-/// Members that hold a value, or match one.
+/// Members that contain a value, or match one.
 const VALUES: [&str; 12] = [
     "value",
     "raw_value",
@@ -30,9 +29,9 @@ const VALUES: [&str; 12] = [
     "literal",
     "default_value",
 ];
-/// Members that hold a key in any object.
+/// Members that contain a key in any object.
 const KEYS: [&str; 1] = ["session_key"];
-/// Headers with harmless values, in lower case.
+/// Headers whose values are harmless, in lower case.
 const HARMLESS: [&str; 24] = [
     ":authority",
     ":method",
@@ -60,7 +59,7 @@ const HARMLESS: [&str; 24] = [
     "x-forwarded-proto",
 ];
 
-/// Redacts header values in every JSON part, and returns them, because they may also occur
+/// Redacts header values in every JSON part. Returns the values, because they may also occur
 /// elsewhere. Omits a part that should be JSON but does not parse.
 pub(crate) fn redact(parts: &mut [ReportPart]) -> Vec<Vec<u8>> {
     let mut values = Vec::new();
@@ -100,14 +99,14 @@ fn walk(value: &mut Value, values: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// Returns true if an object may hold the value of a secret header.
+/// Returns true if an object may contain the value of a secret header.
 fn is_header(members: &Map<String, Value>) -> bool {
     let names = NAMES.iter().filter_map(|name| members.get(*name)?.as_str());
     let mut names = names.map(str::to_ascii_lowercase).peekable();
     names.peek().is_some() && names.any(|name| !HARMLESS.contains(&name.as_str()))
 }
 
-/// Replaces every string in a value.
+/// Replaces every string in a value, and adds the strings to `values`.
 fn take(value: &mut Value, values: &mut Vec<Vec<u8>>) {
     match value {
         Value::String(text) => {

@@ -1,8 +1,8 @@
 //! Collects the data for a bug report in one file without secrets, which users can give to
 //! strangers.
 //!
-//! `gather` reads the host, `header_values` and `redact` remove secrets, and `archive` writes the
-//! file. An unavailable part is listed with the reason.
+//! `gather` inspects the host, `header_values` and `redact` remove secrets, and `archive` writes
+//! the file. Unavailable parts are listed with the reason.
 
 pub(crate) mod archive;
 pub(crate) mod gather;
@@ -20,7 +20,7 @@ pub(crate) struct ReportPart {
     pub(crate) content: Result<String, String>,
 }
 
-/// Description of a file of the archive.
+/// Description of a file in the archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReportPartSummary {
@@ -31,7 +31,7 @@ pub(crate) struct ReportPartSummary {
     /// Number of bytes cut from its beginning.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) left_out: usize,
-    /// Why it is missing, if so.
+    /// Why the file is missing, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) missing: Option<String>,
 }

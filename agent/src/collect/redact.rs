@@ -7,9 +7,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use regex::Regex;
 
-/// Replacement of a secret.
+/// Replacement for a secret.
 pub(super) const REDACTED: &str = "<redacted>";
-/// Length below which a text is too common to search for.
+/// Minimum length of a searched string; shorter strings are too common.
 const SHORTEST: usize = 8;
 
 /// Patterns of secrets, and their replacements.
@@ -36,7 +36,7 @@ const SHAPES: [(&str, &str); 5] = [
     (r#"://[^/\s@"']+@"#, "://<redacted>@"),
 ];
 
-/// Errors of building the search for secrets.
+/// Error while building the search for secrets.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SecretsError {
     /// Invalid regular expression.
@@ -50,13 +50,13 @@ pub(crate) enum SecretsError {
 /// Search for all secrets.
 #[derive(Debug)]
 pub(crate) struct Secrets {
-    /// Finds known texts, the longest first.
+    /// Finds known strings, the longest first.
     known: AhoCorasick,
     shapes: Vec<(Regex, &'static str)>,
 }
 
 impl Secrets {
-    /// Takes the raw secrets: keys in PEM, tokens, passwords.
+    /// Creates the search from the raw secrets: keys in PEM, tokens, passwords.
     pub(crate) fn new(secrets: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, SecretsError> {
         let known: BTreeSet<String> = secrets
             .into_iter()
@@ -76,7 +76,7 @@ impl Secrets {
 
     /// Returns the text without secrets.
     pub(crate) fn redact(&self, text: &str) -> String {
-        // Search for known secrets first: a pattern might redact only a part of one.
+        // Search for known secrets first, because a pattern might redact only a part of one.
         let count = self.known.patterns_len();
         let mut text = self.known.replace_all(text, &vec![REDACTED; count]);
         for (shape, instead) in &self.shapes {
@@ -114,7 +114,7 @@ fn forms(secret: &[u8]) -> BTreeSet<String> {
     }
     for bytes in binary {
         // Inside longer base64 data, the encoding depends on the offset modulo 3. The characters at
-        // both ends also depend on the neighbouring bytes, so leave them out.
+        // both ends also depend on the neighboring bytes, so omit them.
         for skip in 0..3 {
             let Some(rest) = bytes.get(skip..) else {
                 continue;

@@ -1,4 +1,4 @@
-//! Checks that the API server is reachable, and which rights this host has there.
+//! Checks that the API server is reachable, and which permissions this host has there.
 
 use std::time::Duration;
 
@@ -35,7 +35,8 @@ async fn questions(settings: &crate::source::cluster::ClusterSettings) -> Cluste
         version,
         ..ClusterFacts::default()
     };
-    // Leave out rights that a role may restrict to named objects: they would look denied here.
+    // Permissions that a role may restrict to named objects are omitted; they would look denied
+    // here.
     for (verb, group, resource) in [
         ("list", "", "configmaps"),
         ("watch", "", "configmaps"),

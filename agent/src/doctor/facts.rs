@@ -15,7 +15,7 @@ pub struct HostFacts {
     pub agent: AgentFacts,
     /// Limits on watched files.
     pub inotify: InotifyFacts,
-    /// Sockets that the configuration asks for.
+    /// Sockets that the configuration requires.
     pub ports: Vec<PortFacts>,
     /// First port that needs no capability.
     pub first_free_port: u16,
@@ -33,7 +33,7 @@ pub struct HostFacts {
     pub open_files: u64,
     /// The clock.
     pub clock: ClockFacts,
-    /// File systems of the state and of the runtime directory.
+    /// File systems of the state directory and the runtime directory.
     pub disks: Vec<DiskFacts>,
     /// Missing directories, and the user who should own each.
     pub missing: Vec<(PathBuf, u32)>,
@@ -43,29 +43,29 @@ pub struct HostFacts {
     pub envoy: Result<EnvoyFacts, String>,
     /// True if `net.ipv4.tcp_migrate_req` is set, or `None` if the kernel lacks it.
     pub migrates: Option<bool>,
-    /// Why new connections cannot be steered between two Envoys, if so.
+    /// Why new connections cannot be steered between two Envoys, if they cannot.
     pub steering: Result<(), String>,
-    /// The agent's user, if this process is root and that user has other rights. The cluster and
-    /// the steering of connections can then only be checked as that user.
+    /// The agent's user, if this process is root and that user has different permissions. Only that
+    /// user can then check the cluster and the steering of connections.
     pub left_to: Option<String>,
-    /// The cluster, if the settings name one.
+    /// The cluster, if one is configured.
     pub cluster: Option<ClusterFacts>,
-    /// Certificates that expire soon, as sentences; true for those that clients already refuse.
+    /// Certificates that expire soon, as sentences; true if clients already reject the certificate.
     pub certificates: Vec<(bool, String)>,
     /// Number of served certificates.
     pub certificate_count: usize,
     /// Description of the active mandatory access control: SELinux or AppArmor.
     pub confinement: Option<String>,
-    /// Units of systemd, or `None` unless systemd runs the host.
+    /// Systemd units, or `None` unless systemd runs the host.
     pub units: Option<Vec<UnitFacts>>,
 }
 
 /// The running agent.
 #[derive(Clone, Debug, Default)]
 pub struct AgentFacts {
-    /// Process number, or `None` if no agent runs.
+    /// Process id, or `None` if no agent is running.
     pub pid: Option<u32>,
-    /// Why the agent did not answer, if so.
+    /// Why the agent did not answer, if it did not.
     pub silent: Option<String>,
     /// Problems that the agent reports.
     pub reasons: Vec<String>,
@@ -76,24 +76,25 @@ pub struct AgentFacts {
 /// Limits on watched files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InotifyFacts {
-    /// Limit of instances of the user.
+    /// The user's limit of instances.
     pub instances: usize,
     /// Instances available to each of two Envoys.
     pub each: usize,
     /// Instances that an Envoy needs to watch each resource in a separate file.
     pub wanted: usize,
-    /// Instances that the running Envoys have.
+    /// Instances that the running Envoys use.
     pub used: usize,
-    /// Instances that the running agent holds for the next ones, or `None` if no agent runs.
+    /// Instances that the running agent holds for the next Envoys, or `None` if no agent is
+    /// running.
     pub held: Option<usize>,
     /// Files that the user may watch.
     pub watches: usize,
 }
 
-/// A socket that the configuration asks for.
+/// A socket that the configuration requires.
 #[derive(Clone, Debug)]
 pub struct PortFacts {
-    /// Gateway that has the listener.
+    /// Gateway that the listener belongs to.
     pub gateway: String,
     /// Protocol.
     pub transport: Transport,
@@ -114,16 +115,16 @@ pub struct PortFacts {
 pub struct ClockFacts {
     /// Current time.
     pub now: Timestamp,
-    /// True if it is synchronised, or `None` if unknown.
+    /// True if the clock is synchronized, or `None` if unknown.
     pub synchronized: Option<bool>,
-    /// Time at which a configuration was last accepted.
+    /// When a configuration was last accepted.
     pub last_accepted: Option<Timestamp>,
 }
 
 /// A file system.
 #[derive(Clone, Debug)]
 pub struct DiskFacts {
-    /// Option that names the directory.
+    /// Option that sets the directory.
     pub option: &'static str,
     /// Directory.
     pub path: PathBuf,
@@ -131,7 +132,7 @@ pub struct DiskFacts {
     pub free: u64,
     /// Free inodes, or `None` if the file system does not count them.
     pub inodes: Option<u64>,
-    /// True if it is in memory.
+    /// True if the file system is in memory.
     pub in_memory: bool,
 }
 
@@ -140,11 +141,11 @@ pub struct DiskFacts {
 pub struct PathFacts {
     /// Path.
     pub path: PathBuf,
-    /// Its owner.
+    /// Owner of the path.
     pub owner: u32,
     /// Expected owner.
     pub wanted_owner: u32,
-    /// Its mode.
+    /// Mode of the path.
     pub mode: u32,
     /// Most permissive mode allowed.
     pub wanted_mode: u32,
@@ -159,24 +160,24 @@ pub struct EnvoyFacts {
     pub version: String,
     /// Hot restart protocol version, or why it is unavailable.
     pub hot_restart: Result<String, String>,
-    /// Why hot restart lacks shared memory, if so.
+    /// Why hot restart lacks shared memory, if it does.
     pub shared_memory: Result<(), String>,
 }
 
 /// The API server, as this host sees it.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterFacts {
-    /// Why it is unreachable, if so.
+    /// Why the API server is unreachable, if it is.
     pub unreachable: Option<String>,
-    /// Version.
+    /// Version of the API server.
     pub version: String,
-    /// Missing rights, such as `list configmaps in sesame-system`.
+    /// Missing permissions, such as `list configmaps in sesame-system`.
     pub denied: Vec<String>,
-    /// Why the rights could not be determined, if so.
+    /// Why the permissions could not be determined, if they could not.
     pub unknown: Option<String>,
 }
 
-/// A unit of systemd.
+/// A systemd unit.
 #[derive(Clone, Debug)]
 pub struct UnitFacts {
     /// Name of the unit.

@@ -1,4 +1,4 @@
-//! Gathers the facts. Only this module, `cluster` and `paths` read the host on the doctor's behalf.
+//! Gathers the facts. Only this module, `cluster` and `paths` inspect the host for the doctor.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -174,7 +174,7 @@ fn open_files(process: &str) -> Option<u64> {
 }
 
 /// Returns the sockets that the Gateways need. `denied` returns true for ports that this process
-/// lacks the privilege to bind; their state is derived from `/proc` instead.
+/// may not bind; their state is derived from `/proc` instead.
 fn ports(
     gateways: &[InspectedGateway],
     port_map: &BTreeMap<u32, u32>,

@@ -1,4 +1,4 @@
-//! Checks whether a host is fit to serve, and names the command that repairs each problem.
+//! Checks whether a host is ready to serve, and suggests a command to fix each problem.
 //!
 //! `gather` collects the facts, and `checks` derives findings from them (pure). Never changes the
 //! host.
@@ -23,9 +23,9 @@ pub enum Weight {
     Ok,
     /// Unknown, or worth knowing.
     Note,
-    /// The host serves, but not as well as it could, or not for ever.
+    /// The host serves, but not as well as it could, or not indefinitely.
     Warning,
-    /// The host does not serve, or stops serving at the next restart.
+    /// The host does not serve, or will stop serving at the next restart.
     Error,
 }
 
@@ -42,7 +42,7 @@ pub struct HostFinding {
     /// Expected state.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub expected: String,
-    /// Command that fixes it, or advice.
+    /// Command that fixes the problem, or advice.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub remedy: String,
 }
@@ -69,7 +69,7 @@ impl HostFinding {
     }
 }
 
-/// Returns the findings of all checks, in their order. Pure.
+/// Returns the findings of all checks, in order. Pure.
 pub fn findings(facts: &HostFacts) -> Vec<HostFinding> {
     checks::all(facts)
 }

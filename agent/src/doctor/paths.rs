@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use super::facts::PathFacts;
 
-/// Largest number of entries that are checked.
+/// Maximum number of entries that are checked.
 const MAX_ENTRIES: usize = 100_000;
-/// Largest number of faults that are reported.
+/// Maximum number of problems that are reported.
 const MAX_FAULTS: usize = 1_000;
 /// Most permissive modes of directories and files.
 const DIRECTORY: u32 = 0o700;
@@ -20,11 +20,11 @@ const SOCKET: u32 = 0o770;
 /// read them.
 const LOG_DIRECTORY: u32 = 0o750;
 const LOG: u32 = 0o640;
-/// Most permissive mode of certificate requests and their answers: people copy them, and they
-/// contain no key.
+/// Most permissive mode of certificate requests and their answers. People copy them, and they do
+/// not contain keys.
 const CARRIED: u32 = 0o664;
 
-/// Returns the missing directories, and the problems of existing ones, which `user` should own.
+/// Returns the missing directories, and the problems of existing ones. `user` should own them all.
 pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, Vec<PathFacts>) {
     let (mut missing, mut misplaced) = (Vec::new(), Vec::new());
     let mut left = MAX_ENTRIES;
@@ -33,9 +33,9 @@ pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, V
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 missing.push(((*directory).to_owned(), user));
             }
-            // The check of the agent reports a directory that cannot be read.
+            // The agent check reports a directory that cannot be read.
             Err(_) => {}
-            // The directory may be a symbolic link on purpose.
+            // The directory may intentionally be a symbolic link.
             Ok(_) => walk(
                 &fs::canonicalize(directory).unwrap_or_else(|_| (*directory).to_owned()),
                 user,
@@ -54,7 +54,7 @@ fn is_carried(path: &Path) -> bool {
     matches!(name, Some("request.pem" | "certificate.pem")) && root == Some(OsStr::new("requests"))
 }
 
-/// Returns true for the default access log directory, inside a state directory, and its content.
+/// Returns true for the default access log directory in a state directory, and for its content.
 fn is_access_log(path: &Path) -> bool {
     path.ancestors()
         .take(3)
@@ -83,7 +83,7 @@ fn walk(path: &Path, user: u32, left: &mut usize, misplaced: &mut Vec<PathFacts>
         () => FILE,
     };
     let mode = meta.mode() & 0o7777;
-    // Root as an owner is fine: root can change everything anyway.
+    // Root may own the path, because root can change everything anyway.
     let foreign = meta.uid() != user && meta.uid() != 0;
     if foreign || mode & 0o777 & !wanted_mode & 0o077 != 0 {
         misplaced.push(PathFacts {

@@ -1,4 +1,4 @@
-//! Queries to systemd, if it runs the host. Without an answer they return `None`.
+//! Queries systemd, if it runs the host. Queries without an answer return `None`.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ const UNITS: [&str; 3] = [
     "sesame-envoy.service",
     "sesame.target",
 ];
-/// Directories of units, in order of precedence.
+/// Unit directories, in order of precedence.
 const DIRECTORIES: [&str; 4] = [
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -21,9 +21,9 @@ const DIRECTORIES: [&str; 4] = [
 
 /// Relevant settings of the agent's unit.
 pub(super) struct ServiceUnit {
-    /// User that it runs as.
+    /// User that the agent runs as.
     pub(super) user: Option<u32>,
-    /// True if it may open privileged ports.
+    /// True if the agent may open privileged ports.
     pub(super) binds_low: bool,
 }
 
@@ -75,7 +75,7 @@ pub(super) fn units() -> Option<Vec<UnitFacts>> {
     Some(units.collect())
 }
 
-/// Returns whether the clock is synchronised, if known. Only adjtimex(2) returns the kernel's flag
+/// Returns whether the clock is synchronized, if known. Only adjtimex(2) returns the kernel's flag
 /// and error bound; `rustix` and `nix` do not have it, and this workspace forbids unsafe code.
 pub(super) fn clock_is_synchronized() -> Option<bool> {
     if fs::metadata("/run/systemd/timesync/synchronized").is_ok() {
@@ -92,7 +92,7 @@ pub(super) fn clock_is_synchronized() -> Option<bool> {
     }
 }
 
-/// Runs a system program for at most five seconds. Returns its output.
+/// Runs a system program for at most five seconds, and returns its output.
 pub(crate) fn output(program: &str, arguments: &[&str]) -> Option<String> {
     let answer = Command::new("timeout")
         .args(["5", program])

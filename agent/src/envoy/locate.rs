@@ -10,16 +10,16 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Directory of the package's Envoy, which only the units have in their `PATH`.
+/// Directory of the package's Envoy. Only the systemd units have it in their `PATH`.
 const PACKAGED: &str = "/usr/lib/sesame";
 
-/// Reason why no Envoy binary is usable.
+/// Error while locating an Envoy binary.
 #[derive(Debug, thiserror::Error)]
 pub enum LocateError {
     /// The given path is not a program.
     #[error("{origin}: {path} is not an executable file; set it to the path of an Envoy binary", path = .path.display())]
     NotExecutable {
-        /// Option or variable with the path.
+        /// Option or variable that contains the path.
         origin: &'static str,
         /// The given path.
         path: PathBuf,
@@ -69,7 +69,7 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// Returns the binary: the given path, else `$ENVOY`, else `envoy` in `PATH`, else the package's.
+/// Returns the given path, `$ENVOY`, `envoy` in `PATH`, or the package's Envoy, in this order.
 pub fn locate(given: Option<&Path>) -> Result<PathBuf, LocateError> {
     let env = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let path = env("PATH").unwrap_or_default();
@@ -110,7 +110,7 @@ fn is_executable(path: &Path) -> bool {
         .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// Asks the binary for its version.
+/// Queries the version of the binary.
 pub async fn version(path: &Path) -> Result<Version, LocateError> {
     ask(path, "--version", "`version: commit/x.y.z/…`", |output| {
         parse_version(&String::from_utf8_lossy(&output.stdout))
@@ -118,8 +118,8 @@ pub async fn version(path: &Path) -> Result<Version, LocateError> {
     .await
 }
 
-/// Runs the binary with one argument and parses its output. Returns an error if the output is not
-/// as `expected`.
+/// Runs the binary with one argument and parses its output. Returns an error if the output does not
+/// match `expected`.
 pub(super) async fn ask<T>(
     path: &Path,
     argument: &'static str,

@@ -1,7 +1,7 @@
-//! Envoy's log, the only place with the reasons for its rejections.
+//! Envoy's log, the only place that explains why Envoy rejects something.
 //!
-//! A file and not a pipe, because an agent that crashes must not leave Envoy with a broken pipe.
-//! The next agent continues reading.
+//! The log is a file and not a pipe, because an agent that crashes must not leave Envoy with a
+//! broken pipe. The next agent continues reading the file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -14,11 +14,11 @@ use sesame_files::open::{self, Rule};
 pub const ENVOY_LOG: &str = "envoy.log";
 /// Format given to Envoy: `[2026-11-20T11:41:14.924][warning][config] text`.
 pub const FORMAT: &str = "[%Y-%m-%dT%T.%e][%l][%n] %v";
-/// Size in bytes beyond which the log is copied aside and truncated.
+/// Size in bytes beyond which the log is copied to `<log>.1` and truncated.
 const MAX_LOG: u64 = 16 << 20;
-/// Maximum bytes of the log that are read to explain one rejection.
+/// Maximum number of bytes of the log that are read to explain one rejection.
 const MAX_READ: u64 = 256 << 10;
-/// Maximum bytes of a log excerpt.
+/// Maximum number of characters of a log excerpt.
 const MAX_WORDS: usize = 2000;
 
 /// Log file of one Envoy.
@@ -34,9 +34,9 @@ pub struct Mark(u64);
 /// Envoy's message about a rejected resource or file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
-    /// Text with its continuation lines, truncated if long, and without private keys.
+    /// Message with its continuation lines, truncated if long, and without private keys.
     pub words: String,
-    /// True if it is about a whole file, not one of its resources.
+    /// True if the message is about a whole file rather than one of its resources.
     pub whole_file: bool,
 }
 
@@ -69,14 +69,14 @@ impl EnvoyLog {
         complaints(&self.text_since(mark))
     }
 
-    /// Returns the last lines, to explain a crash: critical and error lines if there are any, else
-    /// the end.
+    /// Returns log lines that explain a crash: critical and error lines if there are any, otherwise
+    /// the last lines.
     pub fn last_words(&self, mark: Mark) -> String {
         worst(&self.text_since(mark))
     }
 
-    /// Limits the size of the log. The old content is copied to `<log>.1`, and the file itself is
-    /// truncated, because Envoy has it open for appending.
+    /// Limits the size of the log. Copies the old content to `<log>.1` and truncates the file
+    /// itself, because Envoy has it open for appending.
     pub fn bound(&self) -> io::Result<()> {
         let len = match fs::metadata(&self.path) {
             Ok(meta) => meta.len(),
@@ -96,7 +96,7 @@ impl EnvoyLog {
     fn text_since(&self, Mark(mark): Mark) -> String {
         let read = || -> io::Result<Vec<u8>> {
             let len = fs::metadata(&self.path)?.len();
-            // A shorter log was truncated.
+            // The log was truncated if it is shorter than the mark.
             let from = if len < mark { 0 } else { mark };
             let from = from.max(len.saturating_sub(MAX_READ));
             if from == len {
@@ -116,7 +116,8 @@ impl EnvoyLog {
     }
 }
 
-/// Returns critical and error lines if there are any, else the last three. Omits time and logger.
+/// Returns critical and error lines if there are any, otherwise the last three. Omits time and
+/// logger.
 pub(crate) fn worst(text: &str) -> String {
     let records = records(text);
     let mut worst: Vec<&str> = records
@@ -135,7 +136,7 @@ pub(crate) fn worst(text: &str) -> String {
     presentable(&worst.join("\n"))
 }
 
-/// Splits a text into records. A record starts with `[2`, the year; other lines continue it.
+/// Splits the log into records. A record starts with `[2`, the year; other lines continue it.
 fn records(text: &str) -> Vec<String> {
     let mut records: Vec<String> = Vec::new();
     for line in text.lines() {
@@ -178,7 +179,7 @@ fn message(record: &str) -> &str {
     rest.trim()
 }
 
-/// Truncates a text, and withholds it completely if it contains a private key.
+/// Truncates a message. Withholds it completely if it contains a private key.
 fn presentable(text: &str) -> String {
     if text.contains("PRIVATE KEY") {
         return "(withheld: the message contains a private key)".to_owned();

@@ -1,8 +1,7 @@
-//! Everything about one Envoy: finding its binary, and starting, watching, replacing, stopping and
-//! querying it.
+//! One Envoy: locates its binary, and starts, watches, replaces, stops and queries the process.
 //!
 //! `process` ← `admin` ← `restart` ← `supervisor`, which owns the process. Nothing here knows about
-//! routes. An agent that crashes leaves its Envoy running, and the next one adopts it.
+//! routes. An agent that crashes leaves its Envoy running, and the next agent adopts it.
 
 pub mod admin;
 pub mod locate;

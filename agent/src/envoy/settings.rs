@@ -19,13 +19,13 @@ pub const DEFAULT_DRAIN_TIME: Duration = Duration::from_secs(30);
 /// Pauses before a crashed Envoy is restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartBackoff {
-    /// Pause after a first death, in which files are repaired.
+    /// Pause after the first death; files are repaired in that time.
     pub at_once: Duration,
-    /// Pause after a second death.
+    /// Pause after the second death.
     pub first: Duration,
-    /// Longest pause; the pause doubles up to this.
+    /// Maximum pause; the pause doubles up to this.
     pub longest: Duration,
-    /// Uptime after which a death counts as a first one.
+    /// Uptime after which the next death counts as the first.
     pub reset_after: Duration,
 }
 
@@ -41,7 +41,7 @@ impl Default for RestartBackoff {
 }
 
 impl RestartBackoff {
-    /// Returns the pause after this many consecutive deaths, at least one.
+    /// Returns the pause after this many consecutive deaths (at least one).
     pub(super) fn pause(self, deaths: u32) -> Duration {
         let Some(doublings) = deaths.checked_sub(2) else {
             return self.at_once;
@@ -61,23 +61,24 @@ pub struct SupervisorConfig {
     pub bootstrap: Bytes,
     /// Path of the admin socket, as in the bootstrap.
     pub admin_socket: PathBuf,
-    /// Number of worker threads; one for each core if absent.
+    /// Number of worker threads; one per core if absent.
     pub concurrency: Option<u32>,
-    /// Time for which a removed listener drains.
+    /// How long a removed listener drains.
     pub drain_time: Duration,
     /// Log level of Envoy.
     pub log_level: String,
     /// Pauses before a crashed Envoy is restarted.
     pub backoff: RestartBackoff,
-    /// Time for which an unresponsive Envoy of an earlier agent may drain before it is replaced.
+    /// How long an unresponsive Envoy of an earlier agent may drain before it is replaced.
     pub replace_grace: Duration,
     /// Time limit for a takeover.
     pub takeover: Duration,
     /// True if Envoy writes to the standard output of its launcher, or of this process.
     pub has_stdout: bool,
-    /// Launcher of Envoys. Without one, Envoy is a child of this process and cannot be hot-restarted.
+    /// Launcher of Envoys. Without one, Envoy is a child of this process and cannot be
+    /// hot-restarted.
     pub launcher: Option<Launcher>,
-    /// Inotify instances that Envoys find when they start.
+    /// Inotify instances reserved for starting Envoys.
     pub instances: EnvoyInstances,
 }
 
@@ -123,7 +124,7 @@ impl SupervisorConfig {
         }
     }
 
-    /// Returns the start of a new line, if Envoys can be hot-restarted.
+    /// Returns the start of a new lineage if Envoys can be hot-restarted.
     pub(super) fn new_lineage(&self) -> Option<Lineage> {
         self.launcher.as_ref()?;
         if self.runtime_dir.as_os_str().len() + LONGEST_SOCKET_NAME > MAX_SOCKET_PATH {
@@ -139,15 +140,15 @@ impl SupervisorConfig {
             .ok()
     }
 
-    /// Returns the launcher for an Envoy; one without a line can be a child.
+    /// Returns the launcher for an Envoy. An Envoy without a lineage can be a child.
     pub(super) fn launcher_for(&self, lineage: Option<Lineage>) -> Option<&Launcher> {
         let launcher = self.launcher.as_ref();
         launcher.filter(|launcher| lineage.is_some() || matches!(launcher, Launcher::Socket(_)))
     }
 
-    /// Returns true if the next Envoy would run another program than this one, whose file is no
-    /// longer at the agent's path. A long-lived launcher has a separate path, maybe in another
-    /// container; if it does not report its program, that does not justify a restart.
+    /// Returns true if the next Envoy would run a different program than this one, whose file is no
+    /// longer at the agent's path. A long-lived launcher has a separate path, possibly in another
+    /// container. If it does not report its program, that does not justify a restart.
     pub(super) fn starts_another(&self, identity: &Identity) -> bool {
         let Some(Launcher::Socket(socket)) = &self.launcher else {
             return true;
@@ -163,37 +164,37 @@ impl SupervisorConfig {
 pub enum State {
     /// Envoy was started, but is not live yet.
     Starting {
-        /// Process number; absent before the process exists.
+        /// Process id; absent before the process exists.
         pid: Option<u32>,
     },
-    /// Envoy serves.
+    /// Envoy is serving.
     Live {
-        /// Process number.
+        /// Process id.
         pid: u32,
         /// True if an earlier agent started it.
         adopted: bool,
-        /// True if it accepted listeners and clusters; if not, it serves nothing.
+        /// True if Envoy accepted listeners and clusters; otherwise it serves nothing.
         loaded: bool,
-        /// Reason why it must be replaced, if any.
+        /// Why Envoy must be replaced, if it must.
         outdated: Option<&'static str>,
         /// True if the previous Envoy still reads the same files.
         accompanied: bool,
-        /// True if it can be replaced by a hot restart.
+        /// True if Envoy can be replaced by a hot restart.
         hot_restart: bool,
     },
     /// Envoy died or cannot be started, and will be started again.
     Backoff {
-        /// Number of deaths in a row; zero if it was not started, because it would have died.
+        /// Number of consecutive deaths; zero if Envoy was not started, because it would have died.
         deaths: u32,
-        /// Reason of the death, including its last log lines, if any.
+        /// Cause of death, including the last log lines, if any.
         reason: String,
     },
-    /// Envoy drains, then ends.
+    /// Envoy is draining and will then exit.
     Stopping {
-        /// Process number.
+        /// Process id.
         pid: u32,
     },
-    /// Envoy ended on request.
+    /// Envoy exited on request.
     Stopped,
 }
 

@@ -1,9 +1,9 @@
 //! Validates a configuration with Envoy, without running it: `envoy --mode validate`.
 //!
-//! This mode reads no dynamic files, binds no ports and does not touch a running Envoy, so the
-//! configuration must consist of static resources. It stops at the first error. Pitfall: a
-//! malformed `.pb` file is silently read up to the error, so "valid" is meaningful only for bytes
-//! encoded from a message.
+//! This mode does not read dynamic files, bind ports or touch a running Envoy, so the configuration
+//! must consist of static resources. It stops at the first error. Pitfall: Envoy silently reads a
+//! malformed `.pb` file up to the error, so "valid" is meaningful only for bytes encoded from a
+//! message.
 
 use std::io;
 use std::path::Path;
@@ -23,16 +23,16 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// Envoy's verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Validity {
-    /// Envoy would start with it.
+    /// Envoy would start with this configuration.
     Valid,
-    /// Envoy would not start with it.
+    /// Envoy would not start with this configuration.
     Invalid {
-        /// Reason given by Envoy.
+        /// Error message from Envoy.
         envoy_words: String,
     },
 }
 
-/// Reason why no verdict was reached.
+/// Error that prevented a verdict.
 #[derive(Debug, thiserror::Error)]
 pub enum ValidateError {
     /// The program could not be run, or the temporary file could not be written.
@@ -40,13 +40,13 @@ pub enum ValidateError {
     Io {
         /// Path of the program.
         binary: String,
-        /// System error.
+        /// Error reported by the operating system.
         source: io::Error,
     },
     /// Validation timed out.
     #[error("`envoy --mode validate` did not finish within {} s", DEADLINE.as_secs())]
     Timeout,
-    /// Envoy was ended by a signal.
+    /// A signal killed Envoy.
     #[error("`envoy --mode validate` was killed by a signal: {envoy_words}")]
     Killed {
         /// Last log lines of Envoy.
@@ -66,7 +66,7 @@ pub async fn validate(
         source,
     };
     create_directory(directory).map_err(failed)?;
-    // `tempfile` creates it with mode 0600, and removes it on drop.
+    // `tempfile` creates the file with mode 0600, and removes it on drop.
     let mut file = tempfile::Builder::new()
         .prefix("validate")
         .suffix(".pb")

@@ -19,10 +19,10 @@ use super::{CertificateProof, ShownKind, Unproven};
 
 /// Timeout of one handshake.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Number of concurrent handshakes.
+/// Maximum number of concurrent handshakes.
 const AT_ONCE: usize = 8;
 
-/// Makes a handshake for each proof, and returns the failed ones.
+/// Performs a handshake for each proof, and returns the failed ones.
 pub(crate) async fn prove(proofs: Vec<CertificateProof>) -> Vec<Unproven> {
     let all = proofs.into_iter().map(async |proof| {
         let why = fault(&proof).await?;
@@ -34,7 +34,7 @@ pub(crate) async fn prove(proofs: Vec<CertificateProof>) -> Vec<Unproven> {
     unproven
 }
 
-/// Returns the mismatch between the presented and the expected certificate, if any.
+/// Returns how the presented certificate differs from the expected one, or `None` if they match.
 async fn fault(proof: &CertificateProof) -> Option<String> {
     let CertificateProof {
         listener: _,
@@ -48,7 +48,7 @@ async fn fault(proof: &CertificateProof) -> Option<String> {
     let shaken = tokio::time::timeout(PATIENCE, shake(proof, &verifier)).await;
     let with = format!("a handshake with {address} for {server_name}");
     match verifier.shown.get() {
-        // Ignore later errors: the listener may reject clients without a certificate.
+        // Ignore later errors, because the listener may reject clients without a certificate.
         Some(shown) if leaves.contains(shown) => None,
         Some(shown) => {
             let serial = serial_of(shown);
@@ -89,7 +89,7 @@ fn serial_of(certificate: &CertificateDer<'_>) -> String {
     CertificateFacts::of_der(certificate).map_or_else(|| "unknown".to_owned(), |it| it.serial)
 }
 
-/// Verifier that records the presented certificate, and accepts only the expected one.
+/// Verifier that records the presented certificate, and accepts only the expected ones.
 #[derive(Debug)]
 struct RecordingVerifier {
     leaves: Vec<CertificateDer<'static>>,
@@ -111,7 +111,7 @@ impl RecordingVerifier {
         let mut schemes = algorithms.supported_schemes();
         schemes.retain(of_kind);
         if proof.kind == ShownKind::Other {
-            // Envoy supports this scheme, but rustls does not. Offering it suffices, because the
+            // Envoy supports this scheme, but rustls does not. Offering it is enough, because the
             // server presents its certificate before it signs.
             schemes.push(SignatureScheme::ECDSA_NISTP521_SHA512);
             schemes.dedup();

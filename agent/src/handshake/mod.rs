@@ -1,8 +1,8 @@
-//! Handshakes with this host's own listeners, which prove that new connections get the accepted
+//! Handshakes with this host's own listeners, to prove that new connections get the accepted
 //! certificates.
 //!
-//! Never send a request, and never trust the peer: certificates are compared with the expected ones
-//! byte for byte.
+//! Never send a request, and never trust the peer: certificates are compared byte by byte with the
+//! expected ones.
 
 mod client;
 mod proofs;
@@ -16,8 +16,8 @@ use rustls_pki_types::CertificateDer;
 pub(crate) use self::client::prove;
 pub(crate) use self::proofs::{ChangedKeys, proofs};
 
-/// Kind of key that the client claims to support, so that the server presents a certificate of that
-/// kind.
+/// Key type that the client claims to support, so that the server presents a certificate of that
+/// type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ShownKind {
     /// RSA.
@@ -36,15 +36,15 @@ pub(crate) struct CertificateProof {
     address: SocketAddr,
     server_name: String,
     kind: ShownKind,
-    /// Leaf certificates of the listener's key pairs. Any of them is correct: Envoy chooses which
-    /// one to present.
+    /// Leaf certificates of the listener's key pairs. Any of them is correct, because Envoy chooses
+    /// which one to present.
     leaves: Vec<CertificateDer<'static>>,
 }
 
-/// Handshake that presented an unexpected certificate, or none.
+/// Handshake that presented an unexpected certificate, or none at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unproven {
     pub(crate) proof: CertificateProof,
-    /// Why it failed, as a sentence.
+    /// Why the handshake failed, as a sentence.
     pub(crate) why: String,
 }

@@ -1,5 +1,5 @@
-//! Plans the handshakes that prove a change of certificates: the address, the server name, and the
-//! expected certificates. Pure.
+//! Plans the handshakes that prove a certificate change: address, server name, and expected
+//! certificates. Pure.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,10 +14,10 @@ use sesame_render::RenderOptions;
 
 use super::{CertificateProof, ShownKind};
 
-/// Largest number of handshakes per change. The rest is proven by the serial numbers that Envoy
-/// reports.
+/// Maximum number of handshakes per change. The other certificates are proven by the serial numbers
+/// that Envoy reports.
 const MAX_PROOFS: usize = 256;
-/// Label of a hostname below a wildcard. No listener should use it.
+/// Label of a hostname that a wildcard covers. No listener should use it.
 const BELOW_WILDCARD: &str = "certificate-proof";
 /// Parts of the names of TLS 1.2 cipher suites that the client supports.
 const OFFERED: [&str; 2] = ["GCM", "CHACHA20"];
@@ -25,7 +25,7 @@ const OFFERED: [&str; 2] = ["GCM", "CHACHA20"];
 /// Names of key pairs to prove.
 pub(crate) type ChangedKeys = std::collections::BTreeSet<String>;
 
-/// Returns the handshakes for changed key pairs: one per HTTPS listener that uses one of them. For
+/// Returns the handshakes for changed key pairs: one per HTTPS listener that uses one of them. On
 /// TLS listeners, each handshake would open a connection to a backend, so the reported serial
 /// numbers are the proof.
 pub(crate) fn proofs(
@@ -115,7 +115,7 @@ fn of_listener<'a>(
 }
 
 /// Returns true if the client and the listener share a TLS version and cipher suite. The client
-/// lacks the old suites of TLS 1.2.
+/// does not support the old suites of TLS 1.2.
 fn can_speak(tls: &TlsTermination) -> bool {
     let is_known = |suite: &String| OFFERED.iter().any(|known| suite.contains(known));
     tls.max_version != i32::from(Version::Tls12)
@@ -124,7 +124,7 @@ fn can_speak(tls: &TlsTermination) -> bool {
 }
 
 /// Returns a server name that selects this listener, and this leaf if possible. Returns `None` if
-/// other listeners cover all names.
+/// other listeners cover all its names.
 fn server_name(listener: &Listener, port: &Port, leaf: &Leaf) -> Option<String> {
     let hostname = listener.hostname.as_str();
     let of_leaf = leaf.names.iter().map(|name| concrete(name));
@@ -134,7 +134,7 @@ fn server_name(listener: &Listener, port: &Port, leaf: &Leaf) -> Option<String> 
     candidates.find(|name| owner(name, port) == Some(hostname))
 }
 
-/// Returns the hostname itself, or a name below it if it is a wildcard.
+/// Returns the hostname itself, or a name that it covers if it is a wildcard.
 fn concrete(hostname: &str) -> String {
     let hostname = hostname.to_ascii_lowercase();
     match hostname.strip_prefix('*') {
@@ -162,7 +162,7 @@ fn owner<'p>(name: &str, port: &'p Port) -> Option<&'p str> {
         })
 }
 
-/// Returns the address itself, or the loopback address instead of the unspecified one.
+/// Returns the address itself, or the loopback address instead of the unspecified address.
 fn reachable(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use sesame_proto::schema::Transport;
 use socket2::{Domain, Socket, Type};
 
-/// Binds as Envoy does but never listens, so no connection is lost to this socket. If no socket can
+/// Binds like Envoy but never listens, so this socket does not steal connections. If no socket can
 /// be created, assumes that the address is free.
 pub(crate) fn can_bind(transport: Transport, address: SocketAddr) -> bool {
     let kind = match transport {

@@ -20,7 +20,7 @@ pub(crate) fn prevent() {
     // filter excludes all memory.
     let limited = setrlimit(Resource::Core, nothing).map_err(io::Error::from);
     let filtered = fs::write(FILTER, "0");
-    // Keep this last: afterwards only root may change the settings above. `execve` makes children
+    // Keep this last: afterwards, only root may change the settings above. `execve` makes children
     // dumpable again.
     let undumpable = set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(io::Error::from);
     if let Err(error) = limited.and(filtered).and(undumpable) {

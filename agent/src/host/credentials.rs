@@ -1,15 +1,16 @@
-//! Credentials that the service manager hands to this process: files in a directory that no other user can read.
+//! Credentials that the service manager passes to this process, as files in a directory that no
+//! other user can read.
 //!
-//! A path that begins with `%d/`, as in a unit, is in that directory.
+//! As in a unit, `%d/` at the beginning of a path stands for that directory.
 
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
-/// Variable that names the directory.
+/// Environment variable that contains the path of the directory.
 const DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 const PREFIX: &str = "%d";
 
-/// Reason why a path does not name a credential.
+/// Error for a path that does not refer to a credential.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CredentialError {
     /// `CREDENTIALS_DIRECTORY` is unset.
@@ -17,12 +18,12 @@ pub(crate) enum CredentialError {
         "{0}: this process has no credentials ($CREDENTIALS_DIRECTORY is not set); add LoadCredential={name}:FILE to its unit, or set the path of the file", name = .0.trim_start_matches("%d/")
     )]
     None(String),
-    /// Not a valid name in the directory.
+    /// The rest of the path is not the name of a file in the directory.
     #[error("{0}: expected the name of a credential after %d/")]
     Name(String),
 }
 
-/// Returns the file that a path of an option stands for.
+/// Returns the file that the path in an option refers to.
 pub(crate) fn resolve(path: PathBuf) -> Result<PathBuf, CredentialError> {
     below(std::env::var_os(DIRECTORY).as_deref(), path)
 }

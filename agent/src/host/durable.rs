@@ -1,7 +1,7 @@
-//! Writes that survive a power cut with the old or the new content: every write here is on disk
-//! when it returns.
+//! Writes that survive a power cut with either the old or the new content. Every write here is on
+//! disk when it returns.
 //!
-//! Tests record each step, so that they can cut the power between any two.
+//! Tests record each step, so that they can cut the power between any two steps.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -12,8 +12,8 @@ use sesame_files::open::{self, Rule};
 
 use super::files::{DIRECTORY_MODE, FILE_MODE};
 
-/// Step as the disk sees it. It is certain to survive a power cut only if its file or directory is
-/// synced afterwards.
+/// A write as the disk sees it. It is certain to survive a power cut only if its file or directory
+/// is synced afterwards.
 #[cfg(test)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DiskStep {
@@ -27,7 +27,7 @@ pub(crate) enum DiskStep {
 
 #[cfg(test)]
 thread_local! {
-    /// Steps of this thread.
+    /// Steps recorded by this thread.
     pub(crate) static STEPS: std::cell::RefCell<Vec<DiskStep>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
@@ -51,8 +51,8 @@ pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes and syncs a file that only this user can read. Sync its directory to make the name
-/// durable.
+/// Writes and syncs a file that only this user can read. To make the name durable, sync the
+/// directory.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options
@@ -71,7 +71,7 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Renames within a directory.
+/// Renames a file within a directory and syncs the directory.
 pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     #[cfg(test)]
@@ -79,7 +79,7 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     sync_parent(to)
 }
 
-/// Removes a directory with all its content. The removal is not synced.
+/// Removes a directory with all its content. Does not sync the removal.
 pub(crate) fn remove_directory(path: &Path) -> io::Result<()> {
     fs::remove_dir_all(path)?;
     #[cfg(test)]
@@ -95,8 +95,8 @@ pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Atomically replaces or creates a small file: after a crash either the old or the new one is
-/// there.
+/// Atomically replaces or creates a small file. After a crash, either the old or the new file
+/// exists.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut staged = path.as_os_str().to_owned();
     staged.push(".new");

@@ -1,5 +1,5 @@
-//! Private files and directories, for concurrent readers: a file is replaced by rename, so a reader
-//! finds the old or the new bytes.
+//! Private files and directories for concurrent readers. Files are replaced by rename, so a reader
+//! sees either the old or the new bytes.
 //!
 //! Nothing here is guaranteed to survive a power cut; use `durable` for that.
 
@@ -15,7 +15,7 @@ use sesame_files::open::{self, Rule};
 
 /// Mode of directories. Envoy needs no more, because it runs as the same user.
 pub(super) const DIRECTORY_MODE: u32 = 0o700;
-/// Mode of all files alike, because even listeners and clusters may carry keys inline.
+/// Mode of all files, because even listeners and clusters may contain inline keys.
 pub(super) const FILE_MODE: u32 = 0o600;
 
 /// Returns the rule for files written by an agent: only files of this user, or of any user if root
@@ -43,7 +43,8 @@ pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
 /// Transfers a directory of this user to another user, with mode 0700. Does nothing if the other
 /// user already owns it.
 pub(crate) fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<()> {
-    // Open it before changing the owner: afterwards an unprivileged user no longer can.
+    // Open the directory before changing the owner, because an unprivileged user cannot open it
+    // afterwards.
     let meta = fs::symlink_metadata(path)?;
     if meta.is_dir() && meta.uid() == user {
         return Ok(());
@@ -58,7 +59,7 @@ pub(crate) fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<(
     std::os::unix::fs::fchown(&directory, Some(user), Some(group))
 }
 
-/// Writes a new file that only this user can read, after removing an old one of that name.
+/// Writes a new file that only this user can read, after removing an old file of that name.
 /// Concurrent readers may see a partial file.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     remove_if_there(path)?;
@@ -86,12 +87,12 @@ pub(crate) fn is_in_memory(directory: &Path) -> bool {
     IN_MEMORY.contains(&kind)
 }
 
-/// Removes a file; a missing one is not an error.
+/// Removes a file. A missing file is not an error.
 pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
     gone(fs::remove_file(path))
 }
 
-/// Removes a directory with its content; a missing one is not an error.
+/// Removes a directory with its content. A missing directory is not an error.
 pub(crate) fn remove_directory_if_there(path: &Path) -> io::Result<()> {
     gone(fs::remove_dir_all(path))
 }

@@ -1,8 +1,8 @@
 //! Budget of inotify instances: the number of files that Envoys may watch.
 //!
-//! Envoy uses one instance per watched file. The kernel limits them per user, and an Envoy that
-//! exceeds the limit aborts. So the budget is known before anything is rendered, and leaves room
-//! for other processes.
+//! Envoy uses one instance per watched file. The kernel limits instances per user, and an Envoy
+//! that exceeds the limit aborts. So the budget is determined before anything is rendered, and
+//! leaves room for other processes.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,7 +16,7 @@ const RESERVE: usize = 16;
 /// The kernel's default, used if the actual limit cannot be read.
 const DEFAULT_LIMIT: usize = 128;
 
-/// Limit of inotify instances of a user, and the number in use.
+/// A user's limit of inotify instances, and the number in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// The smaller of `fs.inotify.max_user_instances` and `user.max_inotify_instances`.
@@ -31,13 +31,13 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Reads the limit and counts the instances in use. `own_envoys` are the process numbers of
-    /// this agent's Envoys.
+    /// Reads the limit and counts the instances in use. `own_envoys` are the process ids of this
+    /// agent's Envoys.
     pub fn read(own_envoys: &[u32]) -> Self {
         Self::of(rustix::process::geteuid().as_raw(), own_envoys, None)
     }
 
-    /// Reads the budget of another user, which requires root, with the placeholders of a running agent.
+    /// Reads the budget of another user, including placeholders of a running agent. Requires root.
     pub(crate) fn of(user: u32, own_envoys: &[u32], agent: Option<u32>) -> Self {
         let limit = |path| -> Option<usize> { fs::read_to_string(path).ok()?.trim().parse().ok() };
         let held = agent.map_or(0, placeholders_of);
@@ -53,15 +53,15 @@ impl Budget {
     }
 
     /// Returns the number of subscriptions that each of `envoys` processes may open if no other
-    /// process has any: other processes may release theirs later.
+    /// process has any. Other processes may release theirs later.
     pub fn most(self, envoys: usize) -> usize {
         Self { others: 0, ..self }.subscriptions(envoys)
     }
 
     /// Returns the number of subscriptions that each of `envoys` concurrent processes may open.
-    /// Count the Envoys of all Gateways on the host, twice for one that is being replaced. The
-    /// result is never below the number in use, so an agent that starts when few are left changes
-    /// no listener.
+    /// Count the Envoys of all Gateways on the host; an Envoy that is being replaced counts twice.
+    /// The result is never below the number in use, so a starting agent does not change listeners
+    /// when few instances are left.
     pub fn subscriptions(self, envoys: usize) -> usize {
         let free = self.limit.saturating_sub(self.others);
         // If few instances are free, the reserve must not take those that the listeners need.
@@ -85,18 +85,18 @@ fn used_by_others(proc: &Path, user: u32, own_envoys: &[u32]) -> usize {
         .sum()
 }
 
-/// Returns the number of instances that are free now, without a reserve for other processes.
+/// Returns the number of instances that are free now, minus the reserve for later processes.
 pub(crate) fn room() -> usize {
     let Budget { limit, others, .. } = Budget::read(&[]);
     limit.saturating_sub(others + RESERVE)
 }
 
-/// Returns the number of files that a process watches; zero if its descriptors cannot be read.
+/// Returns the number of files that a process watches, or zero if its descriptors cannot be read.
 pub fn watched_by(pid: u32) -> usize {
     instances(Path::new(&format!("/proc/{pid}/fd")))
 }
 
-/// Returns the number of instances with which a process watches nothing.
+/// Returns the number of a process's instances that watch nothing.
 fn placeholders_of(pid: u32) -> usize {
     let process = PathBuf::from(format!("/proc/{pid}"));
     descriptors(&process.join("fd"))
@@ -113,7 +113,7 @@ fn instances(directory: &Path) -> usize {
     descriptors(directory).count()
 }
 
-/// Returns the names of the descriptors that are instances.
+/// Returns the names of the descriptors that are inotify instances.
 fn descriptors(directory: &Path) -> impl Iterator<Item = OsString> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries
@@ -162,7 +162,7 @@ mod tests {
     fn an_instance_of_another_process_counts() {
         let own = std::process::id();
         let instance = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
-        // Other tests of this process may hold instances too.
+        // Other tests of this process may hold instances, too.
         assert!(Budget::read(&[]).others > Budget::read(&[own]).others);
         let facts = PathBuf::from(format!("/proc/self/fdinfo/{}", instance.as_raw_fd()));
         assert!(watches_nothing(&facts) && placeholders_of(own) > 0);

@@ -1,9 +1,9 @@
 //! Logs to the systemd journal, with fields that `journalctl` can match, such as `SESAME_GATEWAY`,
 //! `SESAME_REVISION` and `SESAME_OBJECT`.
 //!
-//! Fields of an event and of its spans get the prefix `SESAME_`. `MESSAGE` holds the full line as
-//! on standard error, because `journalctl` displays only that by default. A failing journal never
-//! stops the process.
+//! Fields of an event and of its spans get the prefix `SESAME_`. `MESSAGE` contains the same line
+//! as standard error, because by default `journalctl` displays only `MESSAGE`. A failing journal
+//! never stops the process.
 
 use std::fmt::{Debug, Write as _};
 use std::io;
@@ -21,7 +21,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Prefix of all fields except the standard ones.
 const PREFIX: &str = "SESAME";
-/// Name of the field that holds an event's text.
+/// Name of the field that contains an event's message.
 const MESSAGE: &str = "message";
 
 /// Returns true if standard error is connected to the journal, according to `JOURNAL_STREAM`.
@@ -35,14 +35,14 @@ pub(crate) fn is_standard_error() -> bool {
     names(&stream, stderr.st_dev, stderr.st_ino)
 }
 
-/// Returns true if `stream`, which is `DEVICE:INODE`, names this device and inode. Pure.
+/// Returns true if `stream`, in the form `DEVICE:INODE`, contains this device and inode. Pure.
 fn names(stream: &str, device: u64, inode: u64) -> bool {
     stream
         .split_once(':')
         .is_some_and(|(one, other)| one.parse() == Ok(device) && other.parse() == Ok(inode))
 }
 
-/// Returns the layer that writes to the journal. Fails if journald's socket is missing.
+/// Returns the layer that writes to the journal. Returns an error if journald's socket is missing.
 pub(crate) fn layer() -> io::Result<JournalLayer<tracing_journald::Layer>> {
     let journal = tracing_journald::layer()?
         .with_field_prefix(Some(PREFIX.to_owned()))
@@ -98,7 +98,7 @@ where
         let spans = context.lookup_current().into_iter();
         for span in spans.flat_map(|span| span.scope().from_root()) {
             if let Some(SpanText { name, fields }) = span.extensions().get() {
-                // Writing to a String does not fail.
+                // Writing to a String cannot fail.
                 let _ = write!(line, "{name}{{{fields}}}: ");
             }
         }
@@ -124,12 +124,12 @@ where
 /// Formats the fields as on standard error.
 fn text_of(fields: impl RecordFields) -> String {
     let mut text = String::new();
-    // Writing to a String does not fail.
+    // Writing to a String cannot fail.
     let _ = DefaultFields::new().format_fields(Writer::new(&mut text), fields);
     text
 }
 
-/// Values of an event's fields as texts, in declaration order.
+/// Values of an event's fields as strings, in declaration order.
 struct FieldTexts(Vec<Option<String>>);
 
 impl FieldTexts {
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps what reaches the journal.
+    /// Collects what reaches the journal.
     struct Kept(Arc<Mutex<Vec<String>>>);
 
     impl<S: Subscriber> Layer<S> for Kept {

@@ -1,17 +1,17 @@
-//! Limits of this process on files and memory. An Envoy inherits both.
+//! Limits of this process on files and memory. Envoy inherits both.
 
 use std::fs;
 use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Linux's default of `fs.nr_open`, for processes without a limit.
+/// Linux's default for `fs.nr_open`, used for processes without a limit.
 const USUAL_MOST_FILES: u64 = 1 << 20;
 /// Memory to assume if neither a control group nor the host reports any.
 const USUAL_MEMORY: u64 = 1 << 30;
 
-/// Returns the number of files that an Envoy may open, which is the hard limit: Envoy raises its
-/// soft limit itself.
+/// Returns the number of files that an Envoy may open. This is the hard limit, because Envoy raises
+/// its soft limit itself.
 pub(crate) fn open_files() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or_else(|| {
         read_number(Path::new("/proc/sys/fs/nr_open")).unwrap_or(USUAL_MOST_FILES)
@@ -19,12 +19,12 @@ pub(crate) fn open_files() -> u64 {
 }
 
 /// Returns the memory available to this process in bytes: the limit of its control group (version 1
-/// or 2), else the host's memory.
+/// or 2), or the host's memory if there is no limit.
 pub(crate) fn memory() -> u64 {
     memory_of("self")
 }
 
-/// Returns the memory available to a process in bytes. `process` is its number or `self`.
+/// Returns the memory available to a process in bytes. `process` is its id or `self`.
 pub(crate) fn memory_of(process: &str) -> u64 {
     let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
     let host = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -61,8 +61,8 @@ pub(crate) fn tasks_of(process: &str) -> Option<(u64, u64)> {
     })
 }
 
-/// Returns a process's current limit of open files and the number that it has open, or `None` if
-/// `/proc` cannot be read.
+/// Returns a process's current limit of open files and the number of files it has open, or `None`
+/// if `/proc` cannot be read.
 pub(crate) fn files_of(process: &str) -> Option<(u64, u64)> {
     let limits = fs::read_to_string(format!("/proc/{process}/limits")).ok()?;
     let line = limits
@@ -82,9 +82,9 @@ fn total(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Returns the smallest limit of the control groups in `/proc/self/cgroup` and their ancestors. In
-/// a container the paths may be the host's, while only the container's own group is mounted; so
-/// each path is tried up to the mount point.
+/// Returns the smallest memory limit of the control groups in `/proc/self/cgroup` and their
+/// ancestors. In a container, the paths may be the host's, while only the container's own group is
+/// mounted. So each path is tried up to the mount point.
 fn of_groups(groups: &str, mount: &Path) -> Option<u64> {
     let mut smallest: Option<u64> = None;
     for line in groups.lines() {

@@ -1,5 +1,5 @@
-//! Listening sockets as the kernel sees them. This is the only proof that an old Envoy still has
-//! its sockets, and the only way to see the connections that it has yet to accept.
+//! Listening sockets as the kernel reports them. They are the only proof that an old Envoy still
+//! has its sockets. Only they show the connections that it has not accepted yet.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,11 +14,11 @@ const LISTEN: &str = "0A";
 pub(crate) struct Listening {
     /// Local address.
     pub(crate) address: SocketAddr,
-    /// User who opened it.
+    /// User who opened the socket.
     pub(crate) user: u32,
     /// The socket's inode number.
     pub(crate) inode: u64,
-    /// Number of connections that wait in the accept queue.
+    /// Number of connections waiting in the accept queue.
     pub(crate) waiting: u32,
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn all(pid: u32) -> Vec<Listening> {
         .iter()
         .filter_map(|table| File::open(format!("/proc/{pid}/net/{table}")).ok())
         .flat_map(|table| {
-            // The kernel lists listening sockets first. Stop after them: a hundred thousand
+            // The kernel lists listening sockets first. Stop after them, because a hundred thousand
             // connections may follow.
             let lines = BufReader::new(table).lines().map_while(Result::ok).skip(1);
             lines.map_while(|line| listening(&line)).collect::<Vec<_>>()
@@ -60,14 +60,14 @@ pub(crate) fn held(pid: u32) -> BTreeMap<u64, i32> {
         .collect()
 }
 
-/// Parses a line of `/proc/net/tcp`. Returns `None` unless the socket listens.
+/// Parses a line of `/proc/net/tcp`. Returns `None` unless the socket is in LISTEN state.
 fn listening(line: &str) -> Option<Listening> {
     let (state, socket) = socket(line)?;
     (state == LISTEN).then_some(socket)
 }
 
-/// Parses a line of a table in `/proc/net`. Returns the state of the socket, and its data as if it
-/// listened.
+/// Parses a line of a table in `/proc/net`. Returns the state of the socket, and its data as for a
+/// listening socket.
 pub(super) fn socket(line: &str) -> Option<(&str, Listening)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let [_, local, _, state, queues, _, _, user, _, inode, ..] = fields.as_slice() else {
@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    /// Starts another process, because other tests open ports in this one.
+    /// Uses another process, because other tests open ports in this one.
     #[test]
     fn only_listening_sockets_are_counted() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn connections_wait_until_they_are_taken() {
         for address in [
-            // No other test connects to this one.
+            // No other test connects to this address.
             SocketAddr::from((Ipv4Addr::new(127, 83, 69, 84), 0)),
             SocketAddr::from((Ipv6Addr::LOCALHOST, 0)),
         ] {

@@ -1,6 +1,6 @@
 //! Lock on an agent's directory, so that each Envoy has a single agent.
 //!
-//! The kernel holds the lock (`flock`), so it is released however the process ends. Envoy does not
+//! The kernel holds the lock (`flock`), so it is released however the process exits. Envoy does not
 //! inherit it.
 
 use std::fs::{File, OpenOptions};
@@ -14,11 +14,11 @@ use sesame_files::open::{self, Rule};
 
 use super::{PathError, create_directory};
 
-/// Time for which a child that a killed agent was just forking may still hold the lock.
+/// How long a child that a killed agent was just forking may still hold the lock.
 const LAST_BREATH: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Reason why the lock could not be acquired.
+/// Error while acquiring the lock.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another agent uses the directory.
@@ -26,7 +26,7 @@ pub enum LockError {
     Held {
         /// The directory.
         directory: PathBuf,
-        /// Process number that the other agent wrote, or `unknown`.
+        /// Process id that the other agent wrote, or `unknown`.
         holder: String,
     },
     /// The lock file cannot be opened, locked or written.
@@ -41,7 +41,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Locks a directory, and creates it if needed. Does not wait for a holder that is alive.
+    /// Locks a directory, creating it if needed. Does not wait for a holder that is alive.
     pub fn acquire(directory: &Path) -> Result<Self, LockError> {
         let path = directory.join("agent.lock");
         let at = || PathError::at(&path);
@@ -80,8 +80,7 @@ fn holder(path: &Path) -> String {
     }
 }
 
-/// Returns true if the holder may still exist. That includes holders whose process number is
-/// unknown.
+/// Returns true if the holder may still exist, or if its process id is unknown.
 fn lives(holder: &str) -> bool {
     let Ok(process) = holder.parse::<u32>() else {
         return true;
@@ -114,7 +113,7 @@ mod tests {
     fn lock_inherited_from_dead_agent_is_awaited() {
         let directory = tempfile::tempdir().unwrap();
         let inherited = Lock::acquire(directory.path()).unwrap();
-        // No process has this number.
+        // No process has this id.
         std::fs::write(directory.path().join("agent.lock"), "4194305\n").unwrap();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| Lock::acquire(directory.path()));

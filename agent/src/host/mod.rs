@@ -1,4 +1,4 @@
-//! The host below the agent: files, processes, ports and limits, as the kernel shows them.
+//! The host that the agent runs on: files, processes, ports and limits, as the kernel reports them.
 //!
 //! All other modules may use this one. It knows nothing about Envoy or snapshots.
 

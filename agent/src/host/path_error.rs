@@ -1,4 +1,4 @@
-//! I/O errors with the path that they concern.
+//! I/O errors with the affected path.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Finds the process that owns a port, from `/proc`. Best effort: the descriptors of other users'
-//! processes are not readable.
+//! Finds the process that owns a port, using `/proc`. Best effort, because the descriptors of other
+//! users' processes are not readable.
 
 use std::fmt;
 use std::fs;
@@ -13,7 +13,7 @@ use super::listening;
 /// A process with a socket on the port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortOwner {
-    /// Process number.
+    /// Process id.
     pub pid: u32,
     /// Command name, which the kernel truncates to 15 characters.
     pub name: String,
@@ -41,8 +41,8 @@ pub(crate) fn find(transport: Transport, address: IpAddr, port: u16) -> Option<P
     owner(&inodes)
 }
 
-/// Returns the inodes of the sockets in a table of `/proc/net` that hold the port on this address.
-/// The unspecified address matches every address.
+/// Returns the inodes of the sockets that hold the port on this address, from a table in
+/// `/proc/net`. The unspecified address matches every address.
 fn inodes(text: &str, transport: Transport, address: IpAddr, port: u16) -> Vec<u64> {
     let state = match transport {
         Transport::Tcp => "0A",

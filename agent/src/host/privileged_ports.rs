@@ -24,7 +24,7 @@ impl fmt::Display for PrivilegedPort {
 }
 
 /// Explains why the kernel denied the port. Returns `None` if a missing capability is not the
-/// reason.
+/// cause.
 pub(crate) fn explain(port: u16, words: &str) -> Option<PrivilegedPort> {
     let first_free = fs::read_to_string(FIRST_FREE).ok()?.trim().parse().ok()?;
     judge(port, words, first_free)

@@ -1,7 +1,7 @@
-//! Processes of the host, as `/proc` shows them.
+//! Processes of the host, as reported by `/proc`.
 //!
-//! A process number is not an identity on its own, because the kernel reuses numbers. Together with
-//! the start time it is.
+//! A pid alone does not identify a process, because the kernel reuses pids. Together with the start
+//! time, it does.
 
 use std::fs;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) fn is_alive(pid: u32) -> bool {
 
 /// Returns true if a process is exiting. The kernel may not have closed its sockets yet.
 pub(crate) fn is_ending(pid: u32) -> bool {
-    /// The flag `PF_EXITING` of the kernel.
+    /// The kernel's `PF_EXITING` flag.
     const EXITING: u64 = 0x4;
     // The state is field 3, the flags are field 9.
     let flags = |stat: &str| stat.split_whitespace().nth(9 - 3)?.parse::<u64>().ok();
@@ -35,8 +35,8 @@ fn stat(pid: u32) -> Option<String> {
     Some(rest.to_owned())
 }
 
-/// Returns the time for which the main thread of a process has run on a processor. Returns `None`
-/// if the process does not exist or access is denied.
+/// Returns the CPU time of a process's main thread, or `None` if the process does not exist or
+/// access is denied.
 pub(crate) fn main_thread_time(pid: u32) -> Option<Duration> {
     Some(thread_times(pid, &pid.to_string())?.ran)
 }
@@ -44,19 +44,19 @@ pub(crate) fn main_thread_time(pid: u32) -> Option<Duration> {
 /// Scheduling times of threads since they started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessorTimes {
-    /// Time on a processor.
+    /// Time spent running on a CPU.
     pub(crate) ran: Duration,
-    /// Time spent runnable, waiting for a processor.
+    /// Time spent runnable, waiting for a CPU.
     pub(crate) waited: Duration,
 }
 
-/// Returns the summed times of all threads of a process. Returns `None` if the process does not
-/// exist or access is denied.
+/// Returns the summed times of all threads of a process, or `None` if the process does not exist or
+/// access is denied.
 pub(crate) fn processor_times(pid: u32) -> Option<ProcessorTimes> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
     let mut sum = None;
     for thread in threads {
-        // The thread may have ended since the directory was read.
+        // The thread may have exited since the directory was read.
         if let Some(times) = thread_times(pid, &thread.file_name().to_string_lossy()) {
             let sum = sum.get_or_insert_with(ProcessorTimes::default);
             sum.ran += times.ran;
@@ -67,7 +67,7 @@ pub(crate) fn processor_times(pid: u32) -> Option<ProcessorTimes> {
 }
 
 fn thread_times(pid: u32, thread: &str) -> Option<ProcessorTimes> {
-    // Fields: nanoseconds on a processor, nanoseconds runnable, number of time slices.
+    // Fields: nanoseconds on a CPU, nanoseconds runnable, number of time slices.
     let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).ok()?;
     let mut nanoseconds = text.split_whitespace().map(str::parse);
     let mut next = || Some(Duration::from_nanos(nanoseconds.next()?.ok()?));

@@ -1,8 +1,9 @@
-//! Inotify instances that the agent holds for its Envoys: placeholders that it gives up at the moment of need.
+//! Inotify instances that the agent holds as placeholders and gives up when an Envoy needs them.
 //!
-//! Each file that an Envoy watches is an instance, and an Envoy that asks for one too many aborts. Other processes of
-//! the user may take all that are free. So the agent holds as many as its Envoys use: the next ones find them. A caller
-//! that starts an Envoy, or makes one watch more files, borrows the instances first. Lent instances are never taken back.
+//! Envoy needs an instance for each file that it watches, and aborts if none is free. Other
+//! processes of the user may take all free instances. So the agent holds as many as its Envoys use,
+//! for their successors. Before a caller starts an Envoy or makes it watch more files, it borrows
+//! the instances. Instances on loan are never taken back.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,14 +15,14 @@ use rustix::fs::inotify as kernel;
 
 use super::inotify;
 
-/// Instances held beyond those that are counted: files that come to be watched between the count and a start.
+/// Additional instances for files that become watched between the count and a start.
 pub(crate) const SPARE: usize = 2;
-/// Instances that an Envoy takes that only validates.
+/// Number of instances that an Envoy needs for validation.
 pub(crate) const VALIDATION: usize = 1;
-/// Most instances that are held. As many again as a large Envoy watches would leave too few to the
-/// other processes of the user.
+/// Maximum number of instances held. Holding as many as a large Envoy watches would leave too few
+/// for other processes of the user.
 pub(crate) const MOST_HELD: usize = 64;
-/// Free instances that are left to other processes when placeholders are taken ahead of need.
+/// Free instances left to other processes when placeholders are taken ahead of need.
 const LEFT_FREE: usize = 8;
 /// Interval at which the agent tries to get missing placeholders.
 const REFILL: Duration = Duration::from_secs(2);
@@ -33,7 +34,7 @@ pub struct InotifyReserve(Arc<Mutex<HeldInstances>>);
 #[derive(Debug, Default)]
 struct HeldInstances {
     placeholders: Vec<OwnedFd>,
-    /// Number of placeholders given up for Envoys that take them now.
+    /// Number of placeholders given up for Envoys that are taking them now.
     lent: usize,
     envoys: BTreeMap<String, InstanceNeed>,
 }
@@ -41,16 +42,16 @@ struct HeldInstances {
 /// Instances that one Envoy needs.
 #[derive(Clone, Copy, Debug, Default)]
 struct InstanceNeed {
-    /// Number of files that it watches, or that it will.
+    /// Number of files that the Envoy watches, or will watch.
     files: usize,
-    /// True if it has them; otherwise it is about to start.
+    /// True if the Envoy has these instances; otherwise it is about to start.
     runs: bool,
-    /// Number of files that its predecessor watches until it has drained.
+    /// Number of files that the previous Envoy watches until it has drained.
     leaving: usize,
 }
 
 impl InstanceNeed {
-    /// Returns the number to hold: for the next Envoy, and for this one unless it runs.
+    /// Returns the number to hold: for the next Envoy, and for this one unless it is running.
     fn to_hold(self) -> usize {
         if self.runs {
             self.files
@@ -60,10 +61,10 @@ impl InstanceNeed {
     }
 }
 
-/// Number of instances that are held, and that should be.
+/// Number of instances that are held, and that should be held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReserveLevel {
-    /// Placeholders held, with those that are lent.
+    /// Placeholders held, including those on loan.
     pub held: usize,
     /// Placeholders that the next Envoys need.
     pub wanted: usize,
@@ -72,7 +73,7 @@ pub struct ReserveLevel {
 }
 
 impl ReserveLevel {
-    /// Returns the shortage for the next Envoys with its remedy, or `None`.
+    /// Returns a message if the next Envoys lack instances, or `None` if there are enough.
     pub fn shortage(self) -> Option<String> {
         let Self { held, wanted, .. } = self;
         (held + self.leaving < wanted).then(|| {
@@ -83,21 +84,21 @@ impl ReserveLevel {
     }
 }
 
-/// What to do about a shortage.
+/// Advice for a shortage.
 pub(crate) const REMEDY: &str = "raise fs.inotify.max_user_instances, or user.max_inotify_instances of its user namespace, or end the processes that hold them";
 
-/// Instances that are needed now and that cannot be had.
+/// Error: too few inotify instances are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{needed} inotify instances are needed, and {free} are free; {REMEDY}")]
 pub struct LackingInstances {
-    /// Number that is needed.
+    /// Number of instances needed.
     pub needed: usize,
-    /// Number that could be had.
+    /// Number of instances available.
     pub free: usize,
 }
 
 impl InotifyReserve {
-    /// Returns the reserve as one Envoy sees it, by the name of its Gateway.
+    /// Returns a view of the reserve for one Envoy, identified by the name of its Gateway.
     pub fn envoy(&self, name: impl Into<String>) -> EnvoyInstances {
         EnvoyInstances {
             reserve: self.clone(),
@@ -115,7 +116,8 @@ impl InotifyReserve {
         }
     }
 
-    /// Takes missing placeholders as soon as they are free, and logs each change of a shortage. Never ends.
+    /// Takes missing placeholders once they are free, and logs changes of a shortage. Never
+    /// returns.
     pub(crate) async fn keep(self) {
         let mut told = None;
         loop {
@@ -134,12 +136,12 @@ impl InotifyReserve {
     }
 
     fn lock(&self) -> MutexGuard<'_, HeldInstances> {
-        // A panic in between leaves counts behind that are whole.
+        // A panic while the lock is held cannot leave inconsistent counts.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The reserve as one Envoy sees it. The default is a reserve for this Envoy alone.
+/// The reserve as seen by one Envoy. The default is a separate reserve for this Envoy.
 #[derive(Clone, Default)]
 pub struct EnvoyInstances {
     reserve: InotifyReserve,
@@ -153,12 +155,12 @@ impl fmt::Debug for EnvoyInstances {
 }
 
 impl EnvoyInstances {
-    /// Notes how many files the Envoy watches, or will when it starts.
+    /// Records how many files the Envoy watches, or will watch when it starts.
     pub fn note(&self, files: usize) {
         self.change(|need| need.files = files);
     }
 
-    /// Notes that the Envoy runs and watches this number of files, or zero if unknown. Its loan is used up.
+    /// Records that the Envoy is running and watches this many files (0: unknown). Ends its loan.
     pub fn note_running(&self, watched: usize, loan: Option<InstanceLoan>) {
         let mut held = self.reserve.lock();
         if let Some(mut loan) = loan {
@@ -172,31 +174,31 @@ impl EnvoyInstances {
         held.settle();
     }
 
-    /// Notes that the Envoy has ended, and takes its instances before other processes do.
+    /// Records that the Envoy has exited, and takes its instances before other processes do.
     pub fn note_ended(&self) {
         self.change(|need| need.runs = false);
     }
 
-    /// Notes how many files its predecessor watches until it has drained.
+    /// Records how many files the previous Envoy watches until it has drained.
     pub fn note_leaving(&self, watched: usize) {
         self.change(|need| need.leaving = watched);
     }
 
-    /// Returns the number of files that the Envoy watches, or will when it starts.
+    /// Returns the number of files that the Envoy watches, or will watch when it starts.
     pub fn files(&self) -> usize {
         let held = self.reserve.lock();
         held.envoys.get(&self.name).map_or(0, |need| need.files)
     }
 
-    /// Forgets the Envoy, whose Gateway is withdrawn.
+    /// Forgets the Envoy, because its Gateway was withdrawn.
     pub fn forget(&self) {
         let mut held = self.reserve.lock();
         held.envoys.remove(&self.name);
         held.settle();
     }
 
-    /// Returns the number of files that the Envoy may watch of those it needs, so that its successor has room for as
-    /// many. Never fewer than it has.
+    /// Returns how many of the needed files the Envoy may watch, such that its successor can watch
+    /// as many. Never takes away files that it already watches.
     pub fn budget(&self, needed: usize) -> usize {
         let mut held = self.reserve.lock();
         let need = held.envoys.get(&self.name).copied().unwrap_or_default();
@@ -223,7 +225,7 @@ impl EnvoyInstances {
         held.placeholders.len().min(needed)
     }
 
-    /// Gives up this number of placeholders for an Envoy that takes them at once.
+    /// Gives up this number of placeholders for an Envoy that takes them immediately.
     pub fn borrow(&self, count: usize) -> Result<InstanceLoan, LackingInstances> {
         let mut held = self.reserve.lock();
         held.extend(count, 0);
@@ -252,7 +254,7 @@ impl EnvoyInstances {
     }
 }
 
-/// Instances given up for an Envoy; when dropped, they are held again as far as they are free.
+/// Instances given up for an Envoy. When this is dropped, they are held again if still free.
 #[derive(Debug)]
 pub struct InstanceLoan {
     reserve: InotifyReserve,
@@ -286,7 +288,7 @@ impl HeldInstances {
         self.placeholders.truncate(wanted);
     }
 
-    /// Takes instances until there are `wanted`, but leaves some of the last ones to others.
+    /// Takes instances until `wanted` are held, but leaves some to other processes.
     fn extend(&mut self, wanted: usize, leave: usize) {
         let missing = wanted.saturating_sub(self.placeholders.len());
         if missing == 0 {
@@ -301,7 +303,7 @@ impl HeldInstances {
     }
 }
 
-/// Returns how many of the free instances to take, of those that are missing.
+/// Returns how many of the missing instances to take, given the number of free instances.
 fn to_take(free: usize, missing: usize, leave: usize) -> usize {
     let left = if free >= missing + leave {
         leave
@@ -311,8 +313,8 @@ fn to_take(free: usize, missing: usize, leave: usize) -> usize {
     missing.min(free - left)
 }
 
-/// Returns the number of files that an Envoy may watch of those it needs, where `held` instances are for it and its
-/// successor: each additional file is needed twice.
+/// Returns how many of the needed files an Envoy may watch. `held` instances are for it and its
+/// successor, so each additional file requires two.
 fn afforded(held: usize, running: usize, needed: usize) -> usize {
     let more = held.saturating_sub(running) / 2;
     (running + more).min(needed)
@@ -342,7 +344,7 @@ mod tests {
         assert_eq!(to_take(20, 20, 8), 18);
         assert_eq!(to_take(8, 20, 8), 7);
         assert_eq!(to_take(0, 20, 8), 0);
-        // At the moment of need all are taken.
+        // When they are needed immediately, all free instances are taken.
         assert_eq!(to_take(4, 20, 0), 4);
     }
 

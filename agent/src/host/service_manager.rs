@@ -13,7 +13,7 @@ pub(crate) fn is_there() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
 }
 
-/// Returns the watchdog timeout: the manager takes a process for dead if it sends no sign of life
+/// Returns the watchdog timeout. The manager considers a process dead if it sends no sign of life
 /// for that long.
 pub(crate) fn watchdog() -> Option<Duration> {
     sd_notify::watchdog_enabled()
@@ -34,7 +34,7 @@ pub(crate) fn reloading() {
     }
 }
 
-/// Reports that a reload has ended, whether or not it changed anything.
+/// Reports that a reload has finished, whether or not it changed anything.
 pub(crate) fn reloaded() {
     tell(&[NotifyState::Ready]);
 }

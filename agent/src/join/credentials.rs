@@ -15,11 +15,11 @@ use sesame_published::join_token::JoinToken;
 use crate::host::{create_directory, durable};
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Directory below the state directory.
+/// Directory in the state directory.
 const DIRECTORY: &str = "cluster";
 const KUBECONFIG: &str = "kubeconfig";
 const TOKEN: &str = "token";
-/// Largest kubeconfig that is stored.
+/// Maximum size of a kubeconfig.
 const MAX_KUBECONFIG_BYTES: u64 = 1 << 20;
 
 /// Both files, as passed to the process that stores them.
@@ -40,7 +40,7 @@ fn token_path(state: &Path) -> PathBuf {
     state.join(DIRECTORY).join(TOKEN)
 }
 
-/// Builds a kubeconfig for a join token's cluster. Its context is named after the host.
+/// Builds a kubeconfig for a join token's cluster. The context is named after the host.
 pub(crate) fn kubeconfig(token: &JoinToken, user: &Value) -> Value {
     let JoinToken {
         server,
@@ -81,8 +81,8 @@ pub(crate) fn of(token: &JoinToken, credential: String, state: &Path) -> anyhow:
     })
 }
 
-/// Stores both files, readable only for this user. Writes the token last: the kubeconfig alone
-/// grants no access.
+/// Stores both files, readable only by this user. Writes the token last, because the kubeconfig
+/// alone grants no access.
 pub(crate) fn store(state: &Path, files: &Stored, sealed: &StoredToken) -> anyhow::Result<()> {
     let Stored { kubeconfig, token } = files;
     create_directory(state)?;
@@ -93,7 +93,7 @@ pub(crate) fn store(state: &Path, files: &Stored, sealed: &StoredToken) -> anyho
         .map_err(anyhow::Error::msg)
 }
 
-/// Returns the stored token's claims, or `None` without a token. The signature is not verified; use
+/// Returns the stored token's claims, or `None` without a token. Does not verify the signature; use
 /// the claims only for the token's lifetime.
 pub(crate) fn read(state: &Path, sealed: &StoredToken) -> Result<Option<Credential>, String> {
     let token = sealed.read(&token_path(state))?;

@@ -1,8 +1,8 @@
 //! Exchanges a join token for the host's first credential.
 //!
-//! The host claims its place by creating its Secret. Only one creation can succeed, and only its
-//! response contains the UID of the Secret. Without that UID the API server issues no token for the
-//! host. A second user of the join token gets a conflict.
+//! The host claims its identity by creating its Secret. Only one creation can succeed, and only its
+//! response contains the UID of the Secret. Without that UID, the API server does not issue a token
+//! for the host. A second user of the join token gets a conflict.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use super::credentials::kubeconfig;
 use super::{JoinError, client};
 use crate::source::cluster::describe_error;
 
-/// Time to retry while the API server is unavailable, or does not know recently granted rights yet.
+/// How long to retry while the API server is unavailable or does not know recent permissions yet.
 const PATIENCE: Duration = Duration::from_secs(20);
 const AGAIN: Duration = Duration::from_millis(250);
 
@@ -63,8 +63,8 @@ pub(crate) async fn exchange(token: &JoinToken) -> Result<(Client, String), Join
     }
 }
 
-/// Deletes the invitation, which is of no further use. Does not wait for the deletion: the join
-/// token cannot be claimed a second time.
+/// Deletes the invitation, which is no longer useful. Does not wait for the deletion, because the
+/// join token cannot be claimed a second time.
 pub(crate) async fn end_invitation(client: Client, token: &JoinToken) -> Result<(), JoinError> {
     let api: Api<ServiceAccount> = Api::namespaced(client, &token.namespace);
     let account = invitation_account(&token.host);
@@ -113,8 +113,8 @@ async fn claim(client: &Client, token: &JoinToken) -> kube::Result<String> {
     Ok(secret.metadata.uid.unwrap_or_default())
 }
 
-/// Returns true if a retry may succeed because rights are not effective yet or the API server is
-/// unavailable.
+/// Returns true if a retry may succeed because permissions are not effective yet or the API server
+/// is unavailable.
 fn again(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 403 || status.code >= 500 || status.code == 429,

@@ -1,8 +1,8 @@
 //! Joins a cluster from a host outside it, and leaves it again.
 //!
 //! With a join token, its bearer can claim the host's Secret once and obtain the host's first
-//! credential. The agent renews the stored credential while it runs (`run::cluster`). Never print
-//! or log a credential.
+//! credential. A running agent renews the stored credential (`run::cluster`). Never print or log a
+//! credential.
 
 pub(crate) mod credentials;
 pub(crate) mod exchange;
@@ -18,7 +18,7 @@ use std::time::Duration;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Reason why a host could not join or leave.
+/// Error while joining or leaving.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JoinError {
     /// The API server no longer knows the token.

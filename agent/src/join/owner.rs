@@ -1,4 +1,4 @@
-//! The user that the agent runs as, for commands that root runs.
+//! The user that the agent runs as, for commands that are run as root.
 //!
 //! Root never writes to a directory that another user may write to, because a link there could
 //! point anywhere. Instead, a child process writes as that user.
@@ -16,16 +16,16 @@ use nix::unistd::{User, geteuid};
 /// User of the service.
 const SERVICE_USER: &str = "sesame";
 
-/// A user that is not the caller.
+/// A user other than the caller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
     user: u32,
     group: u32,
 }
 
-/// Returns the owner of the state directory if the caller is root and the owner is not. Returns
-/// `None` if the caller can write itself. Creates a missing directory for the service's user, if
-/// that user exists.
+/// Returns the owner of the state directory, or `None` if the caller can write to it as itself. An
+/// owner is returned only if the caller is root and the owner is not. Creates a missing directory
+/// for the service's user, if that user exists.
 pub(crate) fn of(state: &Path) -> anyhow::Result<Option<Owner>> {
     if !geteuid().is_root() {
         return Ok(None);
@@ -56,7 +56,7 @@ pub(crate) fn of(state: &Path) -> anyhow::Result<Option<Owner>> {
 }
 
 impl Owner {
-    /// Runs another command of this program as the owner. Passes it `input`, and returns its
+    /// Runs another command of this program as the owner. Passes `input` to it, and returns its
     /// output.
     pub(crate) fn run(self, arguments: &[&str], input: &[u8]) -> anyhow::Result<Vec<u8>> {
         let mut child = Command::new("/proc/self/exe")

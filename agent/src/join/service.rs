@@ -11,8 +11,8 @@ use super::settings_file;
 /// Unit that starts and stops the agent and its Envoys together.
 const TARGET: &str = "sesame.target";
 const AGENT: &str = "sesame-agent.service";
-/// Drop-in of the agent's unit. It unsets environment variables that name another source, because
-/// they take precedence over the settings file.
+/// Drop-in for the agent's unit. Unsets environment variables that configure another source,
+/// because they take precedence over the settings file.
 const PART: &str = "/etc/systemd/system/sesame-agent.service.d/50-joined.conf";
 const PART_TEXT: &str = "\
 # From `sesame-agent join`; `sesame-agent leave` removes it. The settings are in the agent's settings file.

@@ -1,4 +1,4 @@
-//! Edits the agent's settings file: `join` writes its settings between two marker lines, and
+//! Edits the agent's settings file. `join` writes its settings between two marker lines, and
 //! comments out a setting that they replace. Pure, except for the last functions.
 
 use std::io::Write as _;
@@ -19,7 +19,7 @@ const END: &str = "# End of what `sesame-agent join` wrote.";
 const ASIDE: &str = "# Set aside by `sesame-agent join`: ";
 /// Manifest directory in the package's settings file.
 const DEFAULT_MANIFESTS: &str = "/etc/sesame/manifests";
-/// Largest file that is read.
+/// Maximum size of the file.
 const MAX_BYTES: u64 = 64 << 10;
 /// Settings that conflict with joining.
 const OTHERS: [&str; 5] = [
@@ -55,16 +55,16 @@ pub(crate) fn settings(
     all
 }
 
-/// Returns the file's text with these settings instead of those from an earlier `join`. Comments
-/// out a manifest directory if it `holds_nothing`, or if the file sets nothing else, as the
-/// package's file does.
+/// Returns the file's text with these settings, replacing those of an earlier `join`. Comments out
+/// a manifest directory if it `holds_nothing`, or if `manifests` is the only setting, as in the
+/// package's file.
 pub(crate) fn with(
     text: &str,
     settings: &[(&str, Value)],
     holds_nothing: impl Fn(&Path) -> bool,
 ) -> anyhow::Result<String> {
     let mut new = set_aside(&without(text), holds_nothing);
-    // Keep a setting that already has the right value.
+    // Keep a setting that already has the wanted value.
     let there: Value = serde_saphyr::from_str(&new).unwrap_or_default();
     let (same, settings): (Vec<_>, Vec<_>) = settings
         .iter()
@@ -107,7 +107,7 @@ pub(crate) fn with(
     Ok(new)
 }
 
-/// Comments out `manifests`, if joining may replace it.
+/// Comments out `manifests` if joining may replace it.
 fn set_aside(text: &str, holds_nothing: impl Fn(&Path) -> bool) -> String {
     let read: Value = serde_saphyr::from_str(text).unwrap_or_default();
     let named = read.get("manifests").and_then(Value::as_str);
@@ -147,7 +147,7 @@ pub(crate) fn without(text: &str) -> String {
     kept
 }
 
-/// Returns the text of a settings file, which is empty if the file does not exist.
+/// Returns the text of a settings file, or an empty string if the file does not exist.
 pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
     match open::read_text(path, Rule::Named, MAX_BYTES) {
         Err(error) if error.is_not_found() => Ok(String::new()),
@@ -155,7 +155,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// Returns true if a directory is empty or missing. Hidden files are not manifests.
+/// Returns true if a directory is empty or missing. Hidden files do not count as manifests.
 pub(crate) fn holds_nothing(directory: &Path) -> bool {
     match std::fs::read_dir(directory) {
         Ok(entries) => entries

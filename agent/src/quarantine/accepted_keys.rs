@@ -1,7 +1,7 @@
-//! Keys that Envoy accepted before, to restore if it rejects their replacements. Pure.
+//! Keys that Envoy accepted before, restored if it rejects their replacements. Pure.
 //!
-//! A key is restored only while the target references it. If its Secret or its grant is gone, so is
-//! the key.
+//! A key is restored only while the target references it. If its Secret or its ReferenceGrant is
+//! gone, the key is gone too.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -32,8 +32,8 @@ impl AcceptedKeys {
         Self(with_pair.collect())
     }
 
-    /// Returns the accepted version of a rejected piece. `None` if it is not a key, or was never
-    /// accepted.
+    /// Returns the accepted version of a rejected piece, or `None` if the piece is not a key or was
+    /// never accepted.
     pub(super) fn before(&self, refused: &Piece) -> Option<KeyRef> {
         match refused {
             Piece::Key(name) => self.0.get(name).map(|(key, _)| key.clone()),
@@ -41,8 +41,8 @@ impl AcceptedKeys {
         }
     }
 
-    /// Returns the key pairs of `target`, with accepted versions for the keys that `snapshot` names
-    /// in them.
+    /// Returns the key pairs of `target`, with the accepted version of each key that `snapshot`
+    /// references in that version.
     pub(super) fn pairs<'a>(
         &self,
         snapshot: &Snapshot,

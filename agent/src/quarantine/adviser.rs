@@ -1,7 +1,7 @@
 //! Decides what to exclude from an Envoy's target configuration, based on what that Envoy rejects.
 //!
-//! It publishes nothing: `publish` consults it before each transaction, and after each rejected
-//! one.
+//! Publishes nothing: `publish` consults this module before each transaction, and after each
+//! rejection.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -38,9 +38,9 @@ pub struct Quarantine {
     unfinished: Option<Vec<String>>,
     /// Last configuration that this Envoy accepted.
     accepted: Option<Arc<EncodedSnapshot>>,
-    /// Configuration with the last accepted keys, from this Envoy or from one of an earlier agent.
+    /// Configuration with the last accepted keys, from this Envoy or an Envoy of an earlier agent.
     last_good_keys: Option<Arc<EncodedSnapshot>>,
-    /// Reserve of the instances that validations take.
+    /// Inotify instances reserved for validations.
     instances: EnvoyInstances,
 }
 
@@ -51,7 +51,7 @@ pub enum Advice {
     Retry,
     /// Keep the last accepted configuration: no removable culprit was found.
     Keep,
-    /// Keep the last accepted configuration for now: the search continues at the next publication.
+    /// Keep the last accepted configuration for now; the next publication continues the search.
     Resume,
 }
 
@@ -73,14 +73,14 @@ impl Quarantine {
         }
     }
 
-    /// Replaces the reserve from which validations get an instance.
+    /// Replaces the reserve that provides inotify instances for validations.
     #[must_use]
     pub fn with_instances(self, instances: EnvoyInstances) -> Self {
         Self { instances, ..self }
     }
 
-    /// Takes the keys that an earlier agent's Envoy accepted: they replace newer ones that are
-    /// rejected.
+    /// Sets the keys that an earlier agent's Envoy accepted. They replace newer keys that Envoy
+    /// rejects.
     #[must_use]
     pub fn with_last_good_keys(self, of: Option<Arc<EncodedSnapshot>>) -> Self {
         Self {
@@ -106,7 +106,7 @@ impl Quarantine {
         &self.unbound
     }
 
-    /// Returns the time for the next call of [`Quarantine::probe`].
+    /// Returns when to call [`Quarantine::probe`] next.
     pub fn next_probe(&self) -> Option<Instant> {
         self.unbound.next()
     }
@@ -116,13 +116,14 @@ impl Quarantine {
         self.unbound.probe()
     }
 
-    /// Distrusts an Envoy's loaded configuration, because a new process may not have accepted its
+    /// Marks an Envoy's configuration as suspect, because a new process may not have accepted its
     /// files. The next publication is validated before it is tried.
     pub fn suspect(&mut self) {
         self.unfinished.get_or_insert_default();
     }
 
-    /// Forgets culprits that have changed in this target, and listeners that it does not contain.
+    /// Forgets culprits that have changed in this target, and listeners that the target does not
+    /// contain.
     pub fn follow(&mut self, target: Configuration<'_>) {
         if !self.culprits.is_empty() {
             self.culprits = still_there(&self.culprits, &target.encoded.snapshot());
@@ -130,8 +131,8 @@ impl Quarantine {
         self.unbound.keep(target.rendered);
     }
 
-    /// Returns Envoy's messages about a rejection whose search is incomplete. Until it completes,
-    /// Envoy would reject the target again.
+    /// Returns Envoy's messages about a rejection whose search is incomplete. Until the search is
+    /// complete, Envoy would reject the target again.
     pub fn unfinished(&self) -> Option<&[String]> {
         self.unfinished.as_deref()
     }
@@ -143,7 +144,7 @@ impl Quarantine {
         self.last_good_keys = Some(Arc::clone(served));
     }
 
-    /// Returns the target without the culprits, or `None` if there are none.
+    /// Returns the target without the culprits, or `None` if there are no culprits.
     pub async fn reduce(&self, target: Configuration<'_>) -> Option<Reduced> {
         if self.culprits.is_empty() {
             self.unbound.iter().next()?;
@@ -179,14 +180,14 @@ impl Quarantine {
         Some(reduced)
     }
 
-    /// Returns true if none of these listeners can be opened, so that an Envoy would have no
-    /// listener at all.
+    /// Returns true if none of these listeners can be opened, so that Envoy would have no
+    /// listeners.
     pub fn leaves_none(&self, listeners: &[Resource]) -> bool {
         listeners.iter().all(|l| self.unbound.has(&l.name))
     }
 
-    /// Finds the culprits after a rejection of `rendered`, which is the target or its remainder.
-    /// Ends early when `newer` reports a newer target.
+    /// Finds the culprits after a rejection of `rendered`, which is the target or a reduced target.
+    /// Stops early when `newer` reports a newer target.
     pub async fn learn(
         &mut self,
         refusal: &Refusal,
@@ -238,7 +239,7 @@ impl Quarantine {
     }
 
     /// Blames a piece based only on Envoy's message. Returns `false` if the target has no such
-    /// piece, or if it is already blamed.
+    /// piece, or if the piece is already blamed.
     fn blame(&mut self, target: Configuration<'_>, piece: Piece, envoy_words: String) -> bool {
         let snapshot = target.encoded.snapshot();
         let pieces = Pieces::new(&snapshot);
@@ -260,8 +261,8 @@ impl Quarantine {
         true
     }
 
-    /// Searches the target for culprits. `words` are Envoy's messages, kept until the search
-    /// completes.
+    /// Searches the target for culprits. `words` are Envoy's messages, kept until the search is
+    /// complete.
     pub async fn search(
         &mut self,
         target: Configuration<'_>,
@@ -306,7 +307,7 @@ impl Quarantine {
     }
 
     /// Judges keys whose certificate no listener presents after the change. Returns `true` if any
-    /// is rejected.
+    /// key is rejected.
     pub async fn judge_keys(
         &mut self,
         target: Configuration<'_>,
@@ -358,7 +359,7 @@ fn accepted_keys(target: &EncodedSnapshot, accepted: Option<&EncodedSnapshot>) -
     })
 }
 
-/// Returns the advice after a complete search or evaluation of Envoy's message.
+/// Returns the advice after a complete search or after evaluating Envoy's message.
 fn advice(learned: bool) -> Advice {
     if learned { Advice::Retry } else { Advice::Keep }
 }

@@ -14,23 +14,23 @@ use super::memory::{Culprit, Culprits};
 use super::piece::Piece;
 use super::unbound::{Unbound, UnboundSocket};
 
-/// Excluded parts, by the object that they affect.
+/// Excluded pieces, by the object that they affect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Affected {
     /// Culprits, each with Envoy's message.
     pub refused: Vec<Refused>,
     /// Listeners that are not open, by name in the snapshot, with the reason.
     pub listeners: BTreeMap<String, String>,
-    /// Routes with faults, by `HTTPRoute/namespace/name`.
+    /// Routes with problems, by `HTTPRoute/namespace/name`.
     pub routes: BTreeMap<String, AffectedRoute>,
 }
 
-/// Faults of a route.
+/// Problems of a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AffectedRoute {
     /// Rules with an excluded match, with the reason.
     pub rules: BTreeMap<usize, String>,
-    /// Rules in which a backend's share is refused, with the reason.
+    /// Rules in which the requests for a backend are rejected, with the reason.
     pub shares: BTreeMap<usize, String>,
     /// True if any match of any rule works.
     pub works: bool,
@@ -39,17 +39,18 @@ pub struct AffectedRoute {
 /// Reported culprit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refused {
-    /// Name in the snapshot, which states its origin.
+    /// Name in the snapshot, which includes the origin.
     pub object: String,
-    /// Behaviour instead.
+    /// What happens instead.
     pub effect: String,
     /// Envoy's message.
     pub envoy_words: String,
-    /// Time of the detection.
+    /// When the culprit was found.
     pub since: Timestamp,
 }
 
-/// Returns the objects affected by the culprits. `bound` maps the snapshot's ports to opened ports.
+/// Returns the objects affected by the culprits. `bound` maps ports of the snapshot to opened
+/// ports.
 pub fn affected(
     snapshot: &Snapshot,
     culprits: &Culprits,
@@ -85,13 +86,13 @@ pub fn affected(
     affected
 }
 
-/// Returns the reason for rejecting a piece.
+/// Returns why a piece is rejected.
 fn why(culprits: &Culprits, piece: &Piece) -> String {
     let words = culprits.get(piece).map_or("", |c| c.envoy_words.as_str());
     format!("Envoy refuses {piece}: {words}")
 }
 
-/// Records routes that lose a match or a backend, and the rules concerned.
+/// Records routes that lose a match or a backend, with the affected rules.
 fn note_routes(
     routes: &mut BTreeMap<String, AffectedRoute>,
     snapshot: &Snapshot,
@@ -193,7 +194,7 @@ fn not_open(
     }
 }
 
-/// Records one match of a rule, and keeps the first reason of each kind.
+/// Records one match of a rule. Keeps only the first reason of each kind.
 fn note(
     routes: &mut BTreeMap<String, AffectedRoute>,
     name: &str,

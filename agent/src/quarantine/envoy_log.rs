@@ -7,7 +7,7 @@ use super::piece::Piece;
 pub(super) enum RefusedResource {
     /// Valid listener that Envoy could not bind to its address.
     Unbound { listener: String, words: String },
-    /// Listener rejected for another reason, by Envoy's name.
+    /// Listener rejected for another reason, by its name in Envoy.
     Listener { listener: String, words: String },
     /// Piece of the snapshot.
     Piece { piece: Piece, words: String },
@@ -19,7 +19,7 @@ pub(super) fn named(words: &[String]) -> Vec<RefusedResource> {
     words.iter().filter_map(|words| one(words)).collect()
 }
 
-/// Returns true if Envoy could not even read a file because it ran out of descriptors. The content
+/// Returns true if Envoy could not read a file because it ran out of file descriptors. The content
 /// may be valid.
 pub(crate) fn let_down_by_host(words: &[String]) -> bool {
     words

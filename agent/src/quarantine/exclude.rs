@@ -1,10 +1,9 @@
 //! Removes culprits from a snapshot. Pure.
 //!
-//! No request may fall through to a less specific route: a culprit's requests get 500, and its
-//! share of a weighted rule is refused. Parts that would continue without their protection are
-//! removed as well. A client key for backends protects the backend, not this host: without it
-//! requests continue, and backends that require it reject them. A previously accepted key replaces
-//! a rejected one.
+//! No request may fall through to a less specific route: requests for a culprit get 500, and so
+//! does its share of a weighted rule. Parts that would lose their protection are removed as well. A
+//! client key for backends protects the backend, not this host: without the key, requests continue,
+//! and backends that require it reject them. A previously accepted key replaces a rejected one.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -19,7 +18,7 @@ use sesame_proto::schema::{
 use super::memory::Culprits;
 use super::piece::Piece;
 
-/// Names of all removed pieces: the culprits, and pieces that depend on them.
+/// All removed pieces: the culprits, and pieces that depend on them.
 pub(super) struct Gone<'a> {
     culprits: &'a Culprits,
     pub(super) backends: BTreeSet<&'a str>,
@@ -46,7 +45,7 @@ impl<'a> Gone<'a> {
         gone
     }
 
-    /// Returns true if a piece is removed: it is a culprit, and nothing replaces it.
+    /// Returns true if a piece is removed, i.e. it is a culprit and nothing replaces it.
     fn has(&self, piece: &Piece) -> bool {
         let culprit = self.culprits.get(piece);
         culprit.is_some_and(|culprit| culprit.put_back.is_none())
@@ -111,7 +110,7 @@ impl<'a> Gone<'a> {
     }
 }
 
-/// Returns the snapshot without the culprits. Ignores culprits that it does not contain.
+/// Returns the snapshot without the culprits. Ignores culprits that the snapshot does not contain.
 pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
     if culprits.is_empty() {
         return snapshot.clone();
@@ -182,8 +181,8 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
     }
 }
 
-/// Returns the limits that routes name. A refused limit is none of them, because its routes are
-/// culprits.
+/// Returns the rate limits that routes reference. Routes with a rejected limit are culprits, so
+/// they no longer reference it.
 fn named_limits(limits: &[RateLimit], tables: &[RouteTable]) -> Vec<RateLimit> {
     let hosts = tables.iter().flat_map(|table| &table.virtual_hosts);
     let routes = hosts.flat_map(|host| &host.routes);
@@ -192,8 +191,8 @@ fn named_limits(limits: &[RateLimit], tables: &[RouteTable]) -> Vec<RateLimit> {
     kept.cloned().collect()
 }
 
-/// Returns the shared filters that the snapshot, its virtual hosts or routes name. Nothing names a
-/// refused filter, because its virtual hosts and routes are culprits.
+/// Returns the shared filters that the snapshot, its virtual hosts or its routes reference. Virtual
+/// hosts and routes with a rejected filter are culprits, so they no longer reference it.
 fn named_filters(
     filters: &[SharedFilter],
     of_hosts: Option<&RequestFilters>,
@@ -315,7 +314,7 @@ fn without_culprit(route: &Route, gone: &Gone<'_>) -> Option<Route> {
         Some(culprit) if culprit.dropped => None,
         Some(_) => Some(answering_500(route)),
         None => {
-            // Without its authorization service, refuse all requests.
+            // If its authorization service is missing, answer every request with 500.
             let mut asked = route.external_auth.iter();
             if asked.any(|auth| gone.backends.contains(auth.backend.as_str())) {
                 return Some(answering_500(route));

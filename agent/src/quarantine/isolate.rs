@@ -1,8 +1,8 @@
-//! Builds probes: configurations with only some pieces, for judging. Pure.
+//! Builds probes: configurations that contain only the pieces to judge. Pure.
 //!
-//! Each piece gets the minimum that makes Envoy check it: a route gets a table and a listener, a
-//! key gets a listener that presents it. Irrelevant references are omitted, so that a piece is
-//! never blamed for another.
+//! Each piece gets the minimum that makes Envoy check it: a route gets a table and a listener, and
+//! a key gets a listener that presents it. Irrelevant references are omitted, so that a piece is
+//! never blamed for another piece.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,11 +20,11 @@ use super::piece::{Piece, PieceContent, Pieces};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
     All,
-    /// Only the match or the domain, with a 500 response.
+    /// Only the match or the domain, answered with 500.
     MatchOnly,
 }
 
-/// Returns a snapshot with only the pieces of the group. Ignores those not in `pieces`.
+/// Returns a snapshot with only the pieces of the group. Ignores pieces that are not in `pieces`.
 pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Snapshot {
     let mut builder = ProbeBuilder::default();
     for piece in group {
@@ -62,7 +62,7 @@ pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Sna
                 }
             }
             PieceContent::Listener(port, listener) => {
-                // Envoy checks nothing of a TLS listener without routes.
+                // Without routes, Envoy does not check anything in a TLS listener.
                 let routes = if listener.protocol() == Protocol::Tls {
                     vec![nowhere("alone")]
                 } else {
@@ -80,9 +80,9 @@ pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Sna
 struct ProbeBuilder {
     snapshot: Snapshot,
     routes: Vec<Route>,
-    /// Virtual hosts by route table, because tables may have the same domains.
+    /// Virtual hosts by route table, because two tables may have the same domain.
     hosts: BTreeMap<String, Vec<VirtualHost>>,
-    /// Backends that are only referenced: their session keys by name.
+    /// Session keys of backends that are only referenced, by backend name.
     plain_backends: BTreeMap<String, Vec<u8>>,
     keys: BTreeSet<String>,
     bundles: BTreeSet<String>,
@@ -90,7 +90,7 @@ struct ProbeBuilder {
 
 impl ProbeBuilder {
     /// Returns an unused port. If there are more pieces than ports, some are not judged
-    /// individually; the final judgement covers everything.
+    /// individually; the final validation covers everything.
     fn port(&self) -> u32 {
         u32::try_from(self.snapshot.ports.len()).map_or(u32::MAX, |ports| ports.saturating_add(1))
     }
@@ -122,7 +122,7 @@ impl ProbeBuilder {
         }
         self.snapshot.keys.push(key.clone());
         if key.serial.is_empty() {
-            // Session ticket keys: no listener presents them, and they were validated on reading.
+            // No listener presents session ticket keys. They were validated when they were read.
             return;
         }
         let listener = Listener {
@@ -154,8 +154,8 @@ impl ProbeBuilder {
         });
     }
 
-    /// Adds a backend with its secrets, which were judged before. Omits its endpoints, which are
-    /// judged separately.
+    /// Adds a backend with its secrets, which have been judged already. Omits its endpoints, which
+    /// are judged separately.
     fn backend(&mut self, backend: &Backend, pieces: &Pieces<'_>) {
         if let Some(tls) = &backend.tls {
             self.refer(&tls.client_key, &tls.trust_bundle, pieces);

@@ -1,4 +1,5 @@
-//! Judges configurations with the Envoy binary (`--mode validate`), next to the serving process.
+//! Judges configurations with the Envoy binary (`--mode validate`), in parallel to the serving
+//! process.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -12,12 +13,12 @@ use crate::host::reserve::{EnvoyInstances, LackingInstances, VALIDATION};
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_render::{AccessLogSink, RenderOptions};
 
-/// Scope of a judgement.
+/// Scope of a validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trial {
-    /// Some pieces only: ports and addresses are placeholders.
+    /// Only some pieces: ports and addresses are placeholders.
     Alone,
-    /// Configuration to be served.
+    /// The configuration to serve.
     Whole,
 }
 
@@ -31,7 +32,7 @@ pub trait Judge: Sync {
     ) -> impl Future<Output = Result<Option<String>, NoVerdict>> + Send;
 }
 
-/// Reason why the configuration has no verdict.
+/// Error that prevented a verdict.
 #[derive(Debug, thiserror::Error)]
 pub enum NoVerdict {
     /// Envoy could not be started, or did not finish.
@@ -40,7 +41,7 @@ pub enum NoVerdict {
     /// No inotify instance is free for the validation, so Envoy would abort.
     #[error(transparent)]
     Instances(#[from] LackingInstances),
-    /// Fault of the agent, not of the configuration.
+    /// Internal error of the agent; the configuration may be valid.
     #[error("cannot build the configuration for validation: {0}")]
     Internal(String),
 }
@@ -48,17 +49,17 @@ pub enum NoVerdict {
 /// Judge that runs the real Envoy.
 #[derive(Clone, Debug)]
 pub struct EnvoyJudge {
-    /// Binary that serves.
+    /// Envoy binary, the same as that of the serving process.
     pub binary: PathBuf,
     /// Directory for the configurations to validate, which contain keys.
     pub scratch: PathBuf,
-    /// Target whose keys are used.
+    /// Target that provides the keys.
     pub encoded: Arc<EncodedSnapshot>,
-    /// Restorable keys, used if a snapshot names them.
+    /// Accepted keys, used if a snapshot references them.
     pub accepted_keys: AcceptedKeys,
     /// Options for rendering.
     pub options: RenderOptions,
-    /// Reserve of the instance that a validation takes.
+    /// Inotify instances reserved for validations.
     pub instances: EnvoyInstances,
 }
 
@@ -96,7 +97,7 @@ impl Judge for EnvoyJudge {
     }
 }
 
-/// Returns Envoy's reason without the path of the temporary file.
+/// Returns the reason from Envoy's message, without the path of the temporary file.
 fn reason(envoy_words: &str) -> String {
     envoy_words
         .split_once("error initializing configuration '")

@@ -10,23 +10,23 @@ use super::piece::{Digest, Piece, Pieces};
 /// Rejected pieces of one snapshot.
 pub type Culprits = BTreeMap<Piece, Culprit>;
 
-/// Why and since when a piece is excluded.
+/// Why a piece is excluded, and since when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Culprit {
     /// Digest of the rejected version.
     pub digest: Digest,
     /// Envoy's message.
     pub envoy_words: String,
-    /// Time of the detection.
+    /// When the culprit was found.
     pub since: Timestamp,
     /// True if even the match of a route or the domain of a virtual host is rejected, so that it
     /// cannot answer 500.
     pub dropped: bool,
-    /// Previously accepted version of a key, which is served instead.
+    /// Previously accepted version of a key, served instead of the rejected one.
     pub put_back: Option<KeyRef>,
 }
 
-/// Returns the entries of `known` whose rejected version `snapshot` still contains.
+/// Returns the entries of `known` whose rejected version is still in `snapshot`.
 pub(super) fn still_there(known: &Culprits, snapshot: &Snapshot) -> Culprits {
     if known.is_empty() {
         return Culprits::new();

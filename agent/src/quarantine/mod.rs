@@ -1,17 +1,18 @@
-//! Quarantine: excludes only the pieces that Envoy rejects, so that they affect nothing else.
+//! Quarantine: excludes exactly the pieces that Envoy rejects, so that they do not affect anything
+//! else.
 //!
 //! A rejection says little: one bad regular expression rejects a whole route table, and Envoy stops
 //! at the first error. So culprits are found by bisection, with `envoy --mode validate` as the
-//! judge of configurations with a few pieces of the snapshot. A culprit is excluded from the
-//! snapshot and remembered by its digest: it is not tried again until it changes. Validation binds
-//! no port, so port conflicts are read from Envoy's message.
+//! judge of configurations that contain a few pieces of the snapshot. A culprit is excluded from
+//! the snapshot and remembered by its digest: it is not tried again until it changes. Validation
+//! does not bind ports, so port conflicts are read from Envoy's message.
 //!
-//! A key is not excluded if Envoy accepted an earlier version: that version replaces it, so that
+//! A key is not excluded if Envoy accepted an earlier version. That version replaces it, so that
 //! its listener keeps serving.
 //!
 //! `piece`, `exclude`, `isolate`, `accepted_keys`, `affected` and `envoy_log` are pure; `judge`
-//! runs Envoy; `adviser` combines them for the publishing loop. Never write a file for Envoy here:
-//! `apply` does.
+//! runs Envoy; `adviser` combines them for the publishing loop. Never write Envoy files here:
+//! `apply` does that.
 
 mod accepted_keys;
 mod adviser;

@@ -40,7 +40,7 @@ pub enum Piece {
     Route(String),
 }
 
-/// Formats the name in the snapshot, which states its origin, except for virtual hosts.
+/// Formats the name in the snapshot, which includes the origin, except for virtual hosts.
 impl fmt::Display for Piece {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -71,7 +71,7 @@ impl Piece {
     }
 }
 
-/// Order of judging: referenced pieces come first, so that their dependents are judged without the
+/// Order of judging. Referenced pieces come first, so that their dependents are judged without the
 /// bad ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
@@ -163,14 +163,15 @@ impl PieceContent<'_> {
 /// All pieces of one snapshot, by name.
 pub(super) struct Pieces<'a> {
     pub(super) of: BTreeMap<Piece, PieceContent<'a>>,
-    /// Limits of requests, which routes name. A refused one makes culprits of its routes.
+    /// Rate limits that routes reference. If a limit is rejected, its routes become culprits.
     pub(super) rate_limits: &'a [RateLimit],
-    /// Filters that virtual hosts and routes name; likewise.
+    /// Filters that virtual hosts and routes reference. If a filter is rejected, these virtual
+    /// hosts and routes become culprits.
     pub(super) shared_filters: &'a [SharedFilter],
 }
 
 impl<'a> Pieces<'a> {
-    // Each kind in turn.
+    // Collects one kind of piece after another.
     pub(super) fn new(snapshot: &'a Snapshot) -> Self {
         let Snapshot {
             gateway: _,

@@ -1,8 +1,9 @@
-//! Searches for culprits: first by bisection among pieces judged individually, then for the piece
-//! that conflicts with earlier ones.
+//! Searches for culprits: first by bisection among pieces judged individually, then for pieces that
+//! conflict with earlier ones.
 //!
-//! The number of runs of Envoy is the number of culprits times the logarithm of the number of
-//! suspects. The search can be interrupted after each run, and keeps its findings for the next one.
+//! The number of Envoy runs is the number of culprits times the logarithm of the number of
+//! suspects. The search can be interrupted after each run, and keeps its findings for the next
+//! search.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -17,13 +18,13 @@ use super::judge::{Judge, NoVerdict, Trial};
 use super::memory::{Culprit, Culprits};
 use super::piece::{Digest, Level, Piece, PieceContent, Pieces};
 
-/// Largest number of remembered digests, many times the number of pieces in a large snapshot.
+/// Maximum number of remembered digests, many times the number of pieces in a large snapshot.
 const MAX_GOOD: usize = 200_000;
 
 /// Limits of one search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchLimits {
-    /// Largest number of runs of Envoy.
+    /// Maximum number of Envoy runs.
     pub runs: usize,
     /// Time limit, checked before each run.
     pub time: Duration,
@@ -58,24 +59,24 @@ pub struct Search<'s, J, N> {
     pub judge: &'s J,
     /// Limits of the search.
     pub limits: SearchLimits,
-    /// Checked before every run: returns true to end early. It is respected only after some
+    /// Returns true to stop early. Checked before every run, but respected only after some
     /// progress, so that frequent changes cannot prevent a search from completing.
     pub stop: N,
     /// Detection time of new culprits.
     pub now: Timestamp,
     /// Keys that can replace rejected ones.
     pub accepted_keys: &'s AcceptedKeys,
-    /// Culprits found so far, including earlier searches.
+    /// Culprits found so far, including those of earlier searches.
     pub culprits: &'s mut Culprits,
-    /// Digests of pieces that are valid alone, including earlier searches.
+    /// Digests of pieces that are valid on their own, including those of earlier searches.
     pub good: &'s mut HashSet<Digest>,
-    /// Number of times that Envoy has run.
+    /// Number of Envoy runs so far.
     pub runs: usize,
     /// True once this search has found anything.
     pub learned: bool,
 }
 
-/// Reason why a search ends early.
+/// Why a search stops early.
 enum Halt {
     Unfinished,
     NoVerdict(NoVerdict),
@@ -83,7 +84,7 @@ enum Halt {
 
 impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
     /// Searches `wanted`. `accepted` is the served configuration: if two pieces conflict, the new
-    /// one is the culprit.
+    /// piece is the culprit.
     pub async fn run(
         &mut self,
         wanted: &Snapshot,
@@ -167,7 +168,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         self.search_whole(wanted, &known, start).await
     }
 
-    /// Finds the pieces that Envoy rejects even alone.
+    /// Finds the pieces that Envoy rejects even on their own.
     async fn bad_ones(
         &mut self,
         pieces: &Pieces<'_>,
@@ -187,7 +188,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                 [piece] => Some(piece.clone()),
                 _ => None,
             };
-            // For a single piece Envoy's message is needed, even if it must be the culprit.
+            // A single piece is judged even if it must be the culprit, because Envoy's message is
+            // needed.
             if !group.refused || single.is_some() {
                 let snapshot = isolate(pieces, &group.pieces, depth);
                 let Some(words) = self.ask(snapshot, Trial::Alone, start).await? else {
@@ -215,8 +217,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         Ok(())
     }
 
-    /// Finds the culprits among routes and virtual hosts whose match or domain is valid, so that
-    /// they can answer 500.
+    /// Finds culprits whose match or domain is valid, among routes and virtual hosts. Such culprits
+    /// can answer 500.
     async fn judge_matches(
         &mut self,
         pieces: &Pieces<'_>,
@@ -242,7 +244,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         let Some(mut words) = self.ask_without(wanted, &[], start).await? else {
             return Ok(SearchEnd::Clean);
         };
-        // Served pieces come first, so that new ones are blamed.
+        // Served pieces come first, so that new pieces are blamed.
         let (old, new): (Vec<_>, Vec<_>) = pieces
             .of
             .iter()
@@ -261,7 +263,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             }
         }
         // The first `good` pieces of `order` are valid together. Each round removes the next piece
-        // that is not.
+        // that makes them invalid.
         while good < order.len() {
             let mut refused = order.len();
             while refused - good > 1 {
@@ -280,7 +282,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                 None => return Ok(SearchEnd::Clean),
                 Some(said) => words = said,
             }
-            // The domain may be valid alone, but conflict with another one.
+            // The domain may be valid on its own, but conflict with another one.
             if let Piece::VirtualHost { .. } = piece
                 && let Some(culprit) = self.culprits.get_mut(&piece)
                 && !culprit.dropped
@@ -365,14 +367,14 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
     }
 
     fn blame(&mut self, piece: &Piece, envoy_words: String) {
-        // Nothing new if a route is blamed again because of its match.
+        // A route that is blamed again because of its match is not a new finding.
         self.learned |= !self.culprits.contains_key(piece);
         self.culprits.entry(piece.clone()).or_insert(Culprit {
-            // Computed at the end of the search from the whole wanted configuration.
+            // Computed at the end of the search, from the complete wanted configuration.
             digest: Digest::default(),
             envoy_words,
             since: self.now,
-            // Reset if its match turns out to be valid.
+            // Reset if the match turns out to be valid.
             dropped: true,
             put_back: self.accepted_keys.before(piece),
         });
@@ -382,9 +384,9 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
 /// Group of suspects.
 struct SuspectGroup {
     pieces: Vec<Piece>,
-    /// True if Envoy is known to reject them together.
+    /// True if Envoy is known to reject the group as a whole.
     refused: bool,
-    /// True if the next group is the other half of a rejected one.
+    /// True if the next group is the other half of a rejected group.
     first_half: bool,
 }
 

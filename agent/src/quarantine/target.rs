@@ -1,4 +1,4 @@
-//! Values: the target configuration of an Envoy, and the configuration without culprits.
+//! The target configuration of an Envoy, and the configuration without culprits. Plain values.
 
 use std::sync::Arc;
 

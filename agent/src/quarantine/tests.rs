@@ -1,4 +1,4 @@
-//! The search and the exclusion, with a judge that knows the culprits.
+//! Tests search and exclusion with a judge that knows the culprits.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Mutex;
@@ -82,7 +82,7 @@ fn snapshot(count: usize) -> Snapshot {
     }
 }
 
-/// Rejects these pieces anywhere, and these pairs if both are present.
+/// Rejects these pieces anywhere, and these pairs if both pieces are present.
 #[derive(Default)]
 struct KnowsAll {
     bad: BTreeSet<Piece>,
@@ -98,7 +98,7 @@ impl Judge for KnowsAll {
         let pieces = Pieces::new(&snapshot);
         let has = |piece: &Piece| match pieces.of.get(piece) {
             Some(super::piece::PieceContent::Route(copies)) => {
-                // Forwarding to nowhere is a route that is out of the way.
+                // A route that answers 500 counts as removed.
                 copies.iter().any(|route| **route != answering_500(route))
             }
             Some(super::piece::PieceContent::VirtualHost(host)) => **host != refusing_all(host),
@@ -151,7 +151,7 @@ async fn one_culprit_among_many_costs_a_logarithm() {
     let culprit = &culprits[&Piece::Backend(backend(611))];
     assert_eq!(culprit.envoy_words, "Service/ns/s611/80 is bad");
     assert_eq!(culprits.len(), 1);
-    // 3,002 pieces: halves for each culprit, and the whole.
+    // 3,002 pieces: the halves for each culprit, and the complete configuration.
     assert!(runs <= 2 * 12 + 4, "{runs}");
 }
 
@@ -167,7 +167,7 @@ async fn only_what_is_new_is_suspected_at_first() {
     let (end, culprits, runs) = search(&judge, &wanted, Some(&accepted)).await;
     assert!(matches!(end, SearchEnd::Clean), "{end:?}");
     assert_eq!(culprits.into_keys().collect::<Vec<_>>(), [route_piece(7)]);
-    // The route, its match, and the whole.
+    // The route, its match, and the complete configuration.
     assert_eq!(runs, 3);
 }
 
@@ -320,7 +320,7 @@ fn accepted_key_replaces_refused_key() {
     let (before, target) = (encoded(key("old"), pair(1)), encoded(key("new"), pair(2)));
     let accepted = AcceptedKeys::new(&target, &before);
     assert_eq!(accepted.before(&piece), Some(key("old")));
-    // Neither a version that is itself accepted nor a key that is no longer referenced is restored.
+    // Neither an accepted version nor a key that is no longer referenced is restored.
     assert_eq!(AcceptedKeys::new(&target, &target).before(&piece), None);
     let without = EncodedSnapshot::new(&snapshot(1), Vec::new());
     assert_eq!(AcceptedKeys::new(&without, &before).before(&piece), None);

@@ -1,8 +1,8 @@
-//! Listeners that Envoy could not open, by Envoy's name: one for each port and address.
+//! Listeners that Envoy could not open, by their name in Envoy: one for each port and address.
 //!
-//! Their configuration is valid, so they are retried once the address can be bound. That is checked
-//! at increasing intervals. Until then, publications exclude them, so that other changes are not
-//! delayed.
+//! Their configuration is valid, so they are retried once the address can be bound. The address is
+//! checked at increasing intervals. Until then, publications exclude these listeners, so that other
+//! changes are not delayed.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::xds::parse_listener_name;
 use sesame_proto::schema::Transport;
 use sesame_render::{Rendered, Resource};
 
-/// Pauses before checking the port again.
+/// Pauses before the port is checked again.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
 
 /// Excluded listener.
@@ -34,17 +34,17 @@ pub struct UnboundSocket {
     pub owner: Option<PortOwner>,
     /// Explanation, if the port needs a capability.
     pub privileged: Option<PrivilegedPort>,
-    /// Time of the first rejection.
+    /// When the listener was first rejected.
     pub since: Timestamp,
-    /// Rejected resource, if the address is not the reason. It is not retried.
+    /// Rejected resource, if the address is not the cause. Such a listener is not retried.
     refused: Option<Resource>,
     backoff: Backoff,
     next: Instant,
-    /// True while the current publication includes it.
+    /// True while the current publication includes the listener.
     trying: bool,
 }
 
-/// Excluded listeners, by Envoy's name.
+/// Excluded listeners, by their name in Envoy.
 #[derive(Clone, Debug, Default)]
 pub struct Unbound {
     sockets: BTreeMap<String, UnboundSocket>,
@@ -120,7 +120,7 @@ impl Unbound {
         rendered.listeners = listeners.cloned().collect();
     }
 
-    /// Returns the time for the next call of [`Unbound::probe`].
+    /// Returns when to call [`Unbound::probe`] next.
     pub(super) fn next(&self) -> Option<Instant> {
         self.sockets
             .values()
@@ -129,7 +129,7 @@ impl Unbound {
             .min()
     }
 
-    /// Checks with the kernel whether listeners that are due can be bound. Returns `true` if any
+    /// Asks the kernel whether listeners that are due can be bound. Returns `true` if any of them
     /// can, so that it is retried.
     pub(super) fn probe(&mut self) -> bool {
         let now = Instant::now();
@@ -155,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// Binds an address used only by this module: at 127.0.0.1, a connection of another test might
+    /// Binds an address used only by this module. At 127.0.0.1, a connection of another test might
     /// take the released port.
     fn hold() -> TcpListener {
         TcpListener::bind((Ipv4Addr::new(127, 83, 69, 83), 0)).unwrap()

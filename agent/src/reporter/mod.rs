@@ -2,8 +2,8 @@
 //! otherwise at a configured interval.
 //!
 //! A [`HostReports`] provides the content of a report. This module decides when to write it, and
-//! must never change it. Nothing waits for reports: in a slow or unreachable cluster they are late.
-//! Of frequent changes only the newest is reported.
+//! must never change it. Nothing waits for reports: if a cluster is slow or unreachable, they are
+//! late. If changes are frequent, only the newest state is reported.
 
 mod pace;
 mod written;
@@ -23,19 +23,18 @@ use self::written::{ReportChange, WriteFailure, WrittenReports};
 use crate::source::cluster::ClusterSettings;
 use crate::source::cluster::backoff::{ServerBackoff, ServerFault, jittered};
 
-/// Default interval of reports without changes.
+/// Default interval for reports without changes.
 pub const DEFAULT_PERIOD: Duration = Duration::from_secs(60);
-/// Timeout of the last report of an agent that stops.
+/// Timeout for the last report of a stopping agent.
 const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Source of the reports of a host.
 pub trait HostReports: Send {
-    /// Applies the current Gateways and settings, and returns the interval of reports without
-    /// changes.
+    /// Applies the current Gateways and settings. Returns the interval for reports without changes.
     fn follow(&mut self) -> Duration;
 
-    /// Returns the report on each Gateway, without the time of writing. `before` contains the last
-    /// written reports.
+    /// Returns the report on each Gateway, without the time of writing. `before` contains the
+    /// reports that were written last.
     fn statuses(
         &mut self,
         before: &BTreeMap<NamespacedName, GatewayAgentStatus>,
@@ -47,7 +46,8 @@ pub trait HostReports: Send {
     /// Waits until the content of a report may have changed.
     fn changed(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// Waits until an unreachable cluster can be reached again. Never returns if it is reachable.
+    /// Waits until an unreachable cluster can be reached again. Never returns if the cluster is
+    /// reachable.
     fn back(&mut self) -> impl Future<Output = ()> + Send;
 }
 
@@ -150,7 +150,7 @@ impl<R: HostReports> ReportLoop<R> {
     }
 
     /// Writes all changed reports, or all reports if a heartbeat is `due`. Returns the earliest
-    /// time to write a change that was postponed.
+    /// time to write a postponed change.
     async fn tell(&mut self, due: bool) -> Result<Option<Instant>, WriteFailure> {
         let Some(client) = self.clients.borrow_and_update().clone() else {
             return Ok(None);

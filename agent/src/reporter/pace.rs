@@ -1,9 +1,9 @@
 //! Limits the rate of reports that only state progress: which revision is wanted, and which is
 //! served. Pure.
 //!
-//! A single change is reported once, when it is served. A report that it is being applied is
-//! written only if that takes long. While changes keep coming, their reports become less frequent,
-//! because each is a write per host. Problems are reported immediately.
+//! An isolated change is reported once, when it is served. A report that it is being applied is
+//! written only if that takes long. While changes keep coming, reports become less frequent,
+//! because each of them is a write per host. Problems are reported immediately.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use tokio::time::Instant;
 
 use super::written::ReportChange;
 
-/// Shortest interval between two reports.
+/// Minimum interval between two reports.
 pub(super) const SHORTEST: Duration = Duration::from_millis(300);
-/// Longest interval, reached while revisions keep changing.
+/// Maximum interval, reached while revisions keep changing.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Time for which a revision is applied before a report says so.
+/// How long a revision must be in progress before a report says so.
 const APPLYING: Duration = Duration::from_secs(2);
 
 /// Rate limit of a host's reports.
@@ -26,7 +26,7 @@ const APPLYING: Duration = Duration::from_secs(2);
 pub(super) struct ReportPace {
     pause: Duration,
     next: Option<Instant>,
-    /// Time since which a revision is being applied without a report.
+    /// Since when a revision is being applied without a report.
     applying: Option<Instant>,
 }
 
@@ -57,8 +57,8 @@ impl ReportPace {
         next.filter(|next| *next > now)
     }
 
-    /// Records a report on progress. If it follows soon after the earliest possible time, the next
-    /// pause is longer.
+    /// Records that a progress report was written. If it follows soon after the earliest possible
+    /// time, the next pause is longer.
     pub(super) fn wrote(&mut self, now: Instant) {
         let busy = self.next.is_some_and(|next| now < next + self.pause);
         self.pause = if busy {
@@ -83,7 +83,7 @@ pub(super) fn is_progress(before: &GatewayAgentStatus, now: &GatewayAgentStatus)
         applied_at: None,
         ..status.clone()
     };
-    // A host that starts to serve is awaited, so it does not count.
+    // Users wait for a host that starts to serve, so this does not count as progress.
     let serves = !before.applied_revision.is_empty() && !now.applied_revision.is_empty();
     serves && well(before) && well(now) && rest(before) == rest(now)
 }
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(pace.waits_until(ReportChange::Applying, start), until);
         assert_eq!(pace.waits_until(ReportChange::Applying, at(1500)), until);
         assert_eq!(pace.waits_until(ReportChange::Applying, at(2000)), None);
-        // It is served, and the next one is another.
+        // The first revision is served, and another one is being applied.
         assert_eq!(pace.waits_until(ReportChange::Progress, at(2100)), None);
         let next = Some(at(2200) + APPLYING);
         assert_eq!(pace.waits_until(ReportChange::Applying, at(2200)), next);

@@ -16,7 +16,7 @@ use super::pace::is_progress;
 use crate::source::cluster::backoff::ServerFault;
 use crate::source::cluster::{ClusterSettings, describe_error, fault, within};
 
-/// Field manager of the spec.
+/// Field manager for the spec.
 const SPEC_MANAGER: &str = "sesame-agent";
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -30,16 +30,16 @@ pub(super) struct WrittenReports {
     unheard: BTreeSet<NamespacedName>,
 }
 
-/// The cluster has not accepted a report.
+/// Error: the cluster has not accepted a report.
 #[derive(Debug)]
 pub(super) struct WriteFailure {
-    /// Description of the report and the reason.
+    /// Which report failed, and why.
     pub(super) message: String,
-    /// Distinguishes a rejection by the API server from an unreachable one.
+    /// Tells whether the API server rejected the report or was unreachable.
     pub(super) fault: ServerFault,
 }
 
-/// Difference between reports and the last written ones.
+/// Difference between the current reports and the last written ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ReportChange {
     /// No difference.
@@ -87,8 +87,8 @@ impl WrittenReports {
         changes.max().unwrap_or(ReportChange::None)
     }
 
-    /// Writes the reports that differ from the last written ones, or `all` of them, and deletes
-    /// reports of other Gateways. `reports` is notified of each accepted report.
+    /// Writes the reports that differ from the last written ones, or all reports if `all` is set.
+    /// Deletes reports of other Gateways. Notifies `reports` of each accepted report.
     pub(super) async fn write(
         &mut self,
         client: Client,
@@ -114,7 +114,7 @@ impl WrittenReports {
                 self.unheard.insert(gateway.clone());
                 self.statuses.insert(gateway, status);
             }
-            // Write the others even if one is rejected.
+            // Write the remaining reports even if one is rejected.
             outcome = outcome.and(written);
         }
         for gateway in gone {

@@ -1,4 +1,5 @@
-//! State that Envoy accepted last, stored for a cold start: snapshots and keys of every Gateway.
+//! The state that Envoy accepted last, stored for a cold start: snapshots and keys of every
+//! Gateway.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -22,15 +23,15 @@ use crate::host::durable::replace_file;
 use crate::host::{create_directory, remove_directory_if_there, remove_if_there};
 use crate::seal::SealingKeys;
 
-/// File in the state of a withdrawn Gateway that holds its name.
+/// File in the state of a withdrawn Gateway that contains the Gateway's name.
 const WITHDRAWN: &str = "withdrawn";
 /// Size limit of a stored snapshot once decompressed.
 const MAX_SNAPSHOT_BYTES: u64 = 512 << 20;
-/// Size limit of its values in memory, which usually take about seven times their encoded size.
+/// Memory limit of a decoded snapshot, which usually takes about seven times its encoded size.
 const MAX_DECODED_BYTES: u64 = 8 * MAX_SNAPSHOT_BYTES;
 
-/// Stores `wanted` for the next cold start, and returns where. `config` is the digest of everything
-/// but its endpoints.
+/// Stores `wanted` for the next cold start, and returns its directory. `config` is the digest of
+/// everything except the endpoints.
 pub(super) fn save(
     directory: &Path,
     wanted: &Target,
@@ -54,7 +55,7 @@ pub(super) fn save(
     Ok(state)
 }
 
-/// Removes keys from older generations that the stored `wanted` does not have.
+/// Removes keys from older generations that the stored `wanted` does not contain.
 pub(super) fn revoke_others(state: &StateDir, wanted: &Target) -> anyhow::Result<()> {
     kept_keys::revoke_others(state, &wanted.encoded.without_route_tables().keys)
         .context("cannot remove withdrawn or replaced keys from older generations")
@@ -71,8 +72,8 @@ pub(super) fn seal_anew(directories: &Directories, sealing: &SealingKeys) {
     }
 }
 
-/// Returns the accepted state of every Gateway, and the addresses it was served on. Logs and skips
-/// Gateways whose state cannot be read; skips withdrawn ones.
+/// Returns the accepted state of every Gateway, and the addresses it was served on. Skips withdrawn
+/// Gateways. Logs and skips Gateways whose state cannot be read.
 pub(super) fn load_all(
     directories: &Directories,
     sealing: &SealingKeys,
@@ -108,8 +109,8 @@ pub(super) fn load_all(
     (gateways, addresses)
 }
 
-/// Marks a Gateway as withdrawn on disk, so that no start brings it back even if the agent dies
-/// before its Envoy has ended.
+/// Marks a Gateway as withdrawn on disk, so that it does not return on the next start even if the
+/// agent dies before its Envoy has exited.
 pub(super) fn withdraw(directories: &Directories, gateway: &NamespacedName) {
     let directory = directories.gateway(gateway).state;
     let noted = create_directory(&directory)
@@ -119,7 +120,7 @@ pub(super) fn withdraw(directories: &Directories, gateway: &NamespacedName) {
     }
 }
 
-/// Removes that mark from a Gateway that exists again, if [`forget`] could not.
+/// Removes the withdrawal mark of a Gateway that exists again, in case [`forget`] failed.
 pub(super) fn take_back(directories: &Directories, gateway: &NamespacedName) {
     let note = directories.gateway(gateway).state.join(WITHDRAWN);
     if let Err(error) = remove_if_there(&note) {
@@ -149,11 +150,11 @@ fn name_of_withdrawn(directories: &Directories, directory: &Path) -> Option<Name
     (directories.gateway(&gateway).state == directory).then_some(gateway)
 }
 
-/// Removes the state of a withdrawn Gateway whose Envoy has ended.
+/// Removes the state of a withdrawn Gateway whose Envoy has exited.
 pub(super) fn forget(directories: &Directories, gateway: &NamespacedName) {
     let directory = directories.gateway(gateway).state;
-    // Rename first: a half-removed directory might end with an older generation. An agent that died
-    // in between has left the rest behind.
+    // Rename first, because a half-removed directory might contain only an older generation. An
+    // agent that died in between has left a renamed directory behind.
     let withdrawn = directories.withdrawn();
     let removed = remove_directory_if_there(&withdrawn)
         .and_then(|()| std::fs::rename(&directory, &withdrawn))
@@ -165,7 +166,7 @@ pub(super) fn forget(directories: &Directories, gateway: &NamespacedName) {
     }
 }
 
-/// Returns the last accepted state of the Gateway of a directory.
+/// Returns the last accepted state in a Gateway's directory.
 pub(super) fn load(
     directory: &Path,
     sealing: &SealingKeys,
@@ -176,7 +177,7 @@ pub(super) fn load(
     read.transpose()
 }
 
-/// Returns the last accepted state of the Gateway of a directory, without private keys.
+/// Returns the last accepted state in a Gateway's directory, without private keys.
 pub(super) fn load_public(directory: &Path) -> anyhow::Result<Option<ResolvedGateway>> {
     let Some(generation) = generation(directory)? else {
         return Ok(None);

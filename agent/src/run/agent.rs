@@ -48,7 +48,7 @@ pub(super) async fn run(
     reading: SettingsReading,
     reader: Arc<dyn ReadSettings>,
 ) -> anyhow::Result<()> {
-    // Registered first: from here on SIGHUP no longer ends the process.
+    // Register first, so that SIGHUP no longer terminates the process.
     let hangups = signal(SignalKind::hangup())?;
     let live = watch::Sender::new(LiveSettings::new(&reading));
     let (started, options) = (reading.settings, Arc::new(reading.options));
@@ -110,8 +110,8 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Announces to the service manager and the log that the agent stops, and whether Envoy keeps
-/// serving. If Envoy is drained, the agent is no longer ready.
+/// Announces to the service manager and in the log that the agent is stopping, and whether Envoy
+/// keeps serving. If Envoy is drained, the agent is no longer ready.
 fn tell_ending(ending: &Ending, stopping: &AtomicBool) {
     match ending {
         Ending::Leave => {
@@ -126,7 +126,7 @@ fn tell_ending(ending: &Ending, stopping: &AtomicBool) {
     }
 }
 
-/// Starts the exporter of spans, if a collector is configured.
+/// Starts the span exporter, if a collector is configured.
 fn spans(options: &RunOptions) -> Result<Spans, CollectorError> {
     let in_cluster = options.source.report().cluster.map(|cluster| cluster.host);
     let host = in_cluster.unwrap_or_else(|| {
@@ -149,8 +149,8 @@ fn locked(directories: &Directories) -> anyhow::Result<[Lock; 2]> {
     ])
 }
 
-/// Returns the keys that seal private keys on disk from now on, and reseals stored keys with them.
-/// Logs which they are, and any problem with them.
+/// Returns the keys that seal private keys on disk, and reseals stored keys with them. Logs where
+/// the sealing keys come from, and any problem with them.
 async fn prepare_sealing(options: &RunOptions, directories: &Directories) -> Arc<SealingKeys> {
     let sealing = SealingKeys::prepare(&options.seal).await;
     match sealing.place() {
@@ -164,7 +164,7 @@ async fn prepare_sealing(options: &RunOptions, directories: &Directories) -> Arc
     Arc::new(sealing)
 }
 
-/// Watches the files of this host that stand for objects.
+/// Watches the files on this host that replace objects.
 fn local_files(
     options: &RunOptions,
     accepted: &[ResolvedGateway],
@@ -174,7 +174,7 @@ fn local_files(
         .context("cannot follow local files")
 }
 
-/// Returns the settings that all instances share; fails if no Envoy binary is found.
+/// Returns the settings that all instances share, or an error if no Envoy binary is found.
 async fn instance_settings(
     options: &Arc<RunOptions>,
     directories: &Directories,
@@ -203,8 +203,8 @@ async fn instance_settings(
     })
 }
 
-/// Starts rotating the keys of session tickets for the life of the agent. Returns `None` if they
-/// are left to Envoy.
+/// Starts the rotation of session ticket keys, for as long as the agent runs. Returns `None` if
+/// Envoy manages the keys.
 fn tickets(
     options: &RunOptions,
     directories: &Directories,
@@ -218,8 +218,8 @@ fn tickets(
     Ok(Some(tickets))
 }
 
-/// Keeps the instances in line with the source, and the service manager informed, until the agent
-/// is asked to stop.
+/// Keeps the instances in line with the source, and keeps the service manager informed, until the
+/// agent is asked to stop.
 async fn serve(
     gateways: &mut Gateways,
     mut known: watch::Receiver<SourceState>,
@@ -230,7 +230,7 @@ async fn serve(
     loop {
         let targets = known.borrow_and_update().gateways.clone();
         gateways.reconcile(&targets);
-        // Do not hold targets that are no longer served while waiting.
+        // Drop the targets, so that outdated ones do not stay in memory while waiting.
         drop(targets);
         tokio::select! {
             changed = known.changed() => {
@@ -248,8 +248,8 @@ async fn serve(
     }
 }
 
-/// Returns the host's settings for all of its Gateways; `held` are the addresses where each was
-/// served before.
+/// Returns the settings that apply to all Gateways of the host. `held` contains the addresses where
+/// each Gateway was served before.
 fn host_settings(
     options: &RunOptions,
     directories: &Directories,
@@ -290,7 +290,7 @@ fn host_settings(
     })
 }
 
-/// Returns the limits of each Envoy: the open files of its launcher, and the configured heap or
+/// Returns the limits of each Envoy: the open files of its launcher, and the configured heap, or
 /// else one that fits the launcher's memory. Without a separate launcher, the limits of this
 /// process apply.
 fn envoy_limits(

@@ -1,6 +1,7 @@
-//! Answers certificate requests without an operator who carries files: gives each to a command or
-//! to a signer of the cluster, and writes the answer to the file that an operator would write. The
-//! reader of that file decides whether to accept it. Must never be given a key.
+//! Answers certificate requests without an operator who copies files. Passes each request to a
+//! command or to a signer in the cluster, and writes the answer to the file that an operator would
+//! write. The reader of that file decides whether to accept the answer. This module must never be
+//! given a key.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -14,9 +15,9 @@ use super::cluster::{self, Clients};
 use crate::host::durable::replace_file;
 use crate::source::local::{Answerer, CertificateRequest, LocalFile, LocalFiles, Troubles};
 
-/// Time limit for a command.
+/// Timeout for a command.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Time within which an answer should be accepted; the request is sent again after it.
+/// Time to wait until an answer is accepted. Afterwards, the request is sent again.
 const LOOKED_AT: Duration = Duration::from_secs(5);
 /// Pauses between two attempts.
 const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
@@ -52,7 +53,7 @@ pub(super) fn start(
     Ok(())
 }
 
-/// Gets one request answered.
+/// Obtains the answer to one request.
 struct Asker {
     object: String,
     request: CertificateRequest,

@@ -66,7 +66,7 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
                 again: after,
             } = directory.scan();
             again = after.map(|after| Instant::now() + after);
-            // Targets first: a reader that sees a bundle as accepted must find its target.
+            // Publish targets first: a reader that sees a bundle as accepted must find its target.
             engine.take(update, seen);
             publish(&engine.known, files);
             note_polling(&engine.known, &watch);
@@ -74,7 +74,7 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
     })
 }
 
-/// Publishes the reports on all files; logs newly found files that are too old.
+/// Publishes the reports on all files. Logs newly found files that are too old.
 fn publish(known: &watch::Sender<SourceState>, files: Vec<BundleReport>) {
     let before = Arc::clone(&known.borrow().bundles);
     if *before == files {

@@ -1,7 +1,7 @@
 //! Certificates and trust bundles that Envoys serve with: their contents, their sources and their
 //! uses.
 //!
-//! Must never show anything of a private key.
+//! Must never show any part of a private key.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::envoy::admin::{Admin, serial};
 
 /// Path on the agent's socket.
 pub(crate) const CERTIFICATES_PATH: &str = "/certificates";
-/// Time limit for an Envoy to list the certificates it serves.
+/// Timeout for an Envoy to list the certificates it serves.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// One certificate of one Gateway.
@@ -47,14 +47,14 @@ pub(crate) struct CertificateReport {
     pub(crate) key: String,
     pub(crate) not_before: Timestamp,
     pub(crate) not_after: Timestamp,
-    /// End of the trust in an authority that its bundle lost in a rotation; `None` for a declared
-    /// one.
+    /// End of trust in a CA certificate that a rotation removed from its bundle; `None` for a
+    /// declared certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trusted_until: Option<Timestamp>,
     /// Listeners and backends, by their names in the snapshot.
     pub(crate) used_by: Vec<String>,
-    /// True if Envoy serves it; `None` if Envoy was not asked, did not answer or does not list such
-    /// certificates.
+    /// True if Envoy serves it. `None` if Envoy was not queried, did not answer or does not list
+    /// such certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) served: Option<bool>,
 }
@@ -71,7 +71,7 @@ pub(crate) enum CertificateRole {
     Authority,
 }
 
-/// The newest values that certificate reports are made of.
+/// The newest values that certificate reports are built from.
 #[derive(Clone)]
 pub(super) struct CertificatesSource {
     known: watch::Receiver<SourceState>,
@@ -89,16 +89,16 @@ impl CertificatesSource {
         }
     }
 
-    /// Reports the certificates of every Gateway, the earliest to expire first. Asks each Envoy for
-    /// the certificates it serves.
+    /// Reports the certificates of every Gateway, the earliest to expire first. Queries each Envoy
+    /// for the certificates it serves.
     pub(super) async fn report(&self) -> Vec<CertificateReport> {
         let observed: BTreeMap<NamespacedName, Observed> = newest(&self.observed);
-        // All at once, so that several hanging Envoys take no longer than one.
+        // Query all Envoys concurrently, so that several hanging Envoys take no longer than one.
         let served = futures::future::join_all(observed.values().map(serials)).await;
         self.list(&observed, served)
     }
 
-    /// Reports the same without asking an Envoy.
+    /// Like [`Self::report`], but does not query Envoys.
     pub(super) fn unasked(&self) -> Vec<CertificateReport> {
         let observed = newest(&self.observed);
         let served = vec![None; observed.len()];
@@ -145,7 +145,7 @@ async fn serials(observed: &Observed) -> Option<Vec<String>> {
     admin.certificate_serials().await.ok()
 }
 
-/// Reports the certificates of accepted Gateways without asking an agent.
+/// Reports the certificates of accepted Gateways without querying an agent.
 pub(crate) fn of_accepted(accepted: &[InspectedGateway]) -> Vec<CertificateReport> {
     let reports = accepted.iter().flat_map(|it| {
         of_gateway(&ReportInputs {

@@ -1,6 +1,6 @@
-//! Commands that a running agent carries out for a Gateway, and its replies while it does.
+//! Commands that a running agent executes for a Gateway, and its replies.
 //!
-//! On the socket (`POST /orders`) a command is called an order.
+//! In requests to the socket (`POST /orders`), a command is called an order.
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -19,7 +19,7 @@ pub struct CommandRequest {
     pub command: InstanceCommand,
 }
 
-/// Command that an instance carries out.
+/// Command that an instance executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum InstanceCommand {
@@ -31,7 +31,7 @@ pub enum InstanceCommand {
     },
     /// Stop being ready, and ask clients to leave.
     Drain(DrainLimits),
-    /// Be ready again.
+    /// Become ready again.
     Undrain,
     /// Apply the revision that is held because it removes too much.
     Accept,
@@ -52,7 +52,7 @@ pub struct DrainLimits {
     pub timeout_seconds: u64,
     /// Time between the loss of readiness and asking clients to leave.
     pub lame_duck_seconds: u64,
-    /// Number of connections at which the host counts as drained.
+    /// Number of connections at which the host is considered drained.
     pub until_connections: u64,
 }
 
@@ -64,7 +64,7 @@ pub struct Reply {
     pub gateway: String,
     /// Progress or outcome, as text.
     pub message: String,
-    /// On the last line: whether the command was carried out.
+    /// On the last line: whether the command succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub done: Option<bool>,
 }
@@ -89,7 +89,7 @@ impl ReplySink {
         self.send(message.into(), None);
     }
 
-    /// Reports the outcome; nothing follows.
+    /// Reports the outcome, as the last reply.
     pub(super) fn end(&self, result: Result<String, String>) {
         let done = result.is_ok();
         let (Ok(message) | Err(message)) = result;

@@ -30,35 +30,35 @@ pub(super) struct GatewayDirectories {
     pub(super) runtime: PathBuf,
 }
 
-/// Error of directories that cannot be used.
+/// Why a directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoriesError {
-    /// A directory cannot be made, or does not belong to this user.
+    /// A directory cannot be created, or does not belong to this user.
     #[error("{path}: {source}; set another one with {flag}")]
     Io {
         /// Path of the directory.
         path: PathBuf,
-        /// Option that sets another one.
+        /// Option that sets the directory.
         flag: &'static str,
-        /// Error of the system.
+        /// The system error.
         source: io::Error,
     },
-    /// Other users may write to it.
+    /// Other users can write to a directory.
     #[error("{flag} {source}; or set another one with {flag}")]
     Untrusted {
-        /// Option that sets another one.
+        /// Option that sets the directory.
         flag: &'static str,
-        /// Fault of the directory.
+        /// What is wrong with the directory.
         source: OpenError,
     },
-    /// The paths of sockets would be too long.
+    /// The paths of Unix sockets would be too long.
     #[error(
         "{path} is too long: the paths of Unix sockets in it would have {length} characters, maximum {MAX_SOCKET_PATH}; set a shorter one with --runtime-dir"
     )]
     TooLong {
         /// The runtime directory.
         path: PathBuf,
-        /// Number of characters of the longest socket.
+        /// Number of characters of the longest socket path.
         length: usize,
     },
 }
@@ -103,12 +103,12 @@ impl Directories {
         &self.state
     }
 
-    /// Returns the directory of the last good texts of manifests.
+    /// Returns the directory of the last good manifests.
     pub(super) fn last_good(&self) -> PathBuf {
         self.state.join("last-good")
     }
 
-    /// Returns the place to which the state of a Gateway is moved before it is removed.
+    /// Returns the directory to which the state of a Gateway is moved before it is removed.
     pub(super) fn withdrawn(&self) -> PathBuf {
         self.state.join("withdrawn")
     }
@@ -118,19 +118,20 @@ impl Directories {
         Self::states_below(&self.state)
     }
 
-    /// Returns the state directories of all Gateways below a state directory that an agent may be
+    /// Returns the state directories of all Gateways in `state`, a directory that an agent may be
     /// using.
     pub(super) fn states_below(state: &Path) -> Vec<PathBuf> {
         entries(&state.join("gateways")).unwrap_or_default()
     }
 
-    /// Returns the process ids of the Envoys that an earlier agent left running, by its pid files.
+    /// Returns the PIDs of the Envoys that an earlier agent left running, according to its pid
+    /// files.
     pub(super) fn envoy_pids(&self) -> Vec<u32> {
         Self::envoys_below(&self.runtime, None)
     }
 
-    /// Returns the process ids of the Envoys of all Gateways, or of one, below a runtime directory
-    /// that an agent may be using.
+    /// Returns the PIDs of the Envoys of all Gateways, or of one, in a runtime directory that an
+    /// agent may be using.
     pub(super) fn envoys_below(runtime: &Path, gateway: Option<&NamespacedName>) -> Vec<u32> {
         let runtimes = Self::runtimes_below(runtime, gateway);
         let identities = runtimes
@@ -140,7 +141,7 @@ impl Directories {
     }
 
     /// Removes the files that the Envoy of a withdrawn Gateway watched, including keys. That Envoy
-    /// has ended.
+    /// must have exited.
     pub(super) fn forget_runtime(&self, gateway: &NamespacedName) {
         let directory = self.gateway(gateway).runtime;
         if let Err(error) = remove_directory_if_there(&directory) {
@@ -156,8 +157,8 @@ impl Directories {
         }
     }
 
-    /// Returns the runtime directories of all Gateways, or of one, below a runtime directory that
-    /// an agent may be using.
+    /// Returns the runtime directories of all Gateways, or of one, in a runtime directory that an
+    /// agent may be using.
     pub(super) fn runtimes_below(runtime: &Path, gateway: Option<&NamespacedName>) -> Vec<PathBuf> {
         let all = runtime.join("gateways");
         match gateway {
@@ -166,7 +167,7 @@ impl Directories {
         }
     }
 
-    /// Returns the state directory of one Gateway below a state directory that an agent may be
+    /// Returns the state directory of one Gateway in `state`, a directory that an agent may be
     /// using.
     pub(super) fn state_of(state: &Path, gateway: &NamespacedName) -> PathBuf {
         state.join("gateways").join(short_name(gateway))

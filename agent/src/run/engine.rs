@@ -1,10 +1,10 @@
-//! The engine of manifests: turns manifests into the configuration of each Gateway. It has one
-//! thread, because all of its work is CPU-bound.
+//! The manifest engine: turns manifests into the configuration of each Gateway. It has one thread,
+//! because all of its work is CPU-bound.
 //!
-//! It first publishes the configurations that were accepted earlier, so that Envoys start at once,
-//! then the configurations of the manifests, then every change. If only a few routes or endpoints
-//! change, it resolves just these, with the outcome of a full resolution. It must never wait for an
-//! Envoy.
+//! It first publishes the configurations that were accepted earlier, so that Envoys start
+//! immediately. It then publishes the configurations of the manifests, and after that every change.
+//! If only a few routes or endpoints change, it resolves only these, with the same result as a full
+//! resolution. It must never wait for an Envoy.
 
 mod classless;
 mod incremental;
@@ -47,16 +47,16 @@ pub(super) struct SourceState {
     /// resolved again on request, because they are rarely needed and take more memory than
     /// everything else.
     pub(super) world: Option<World>,
-    /// Number of worlds before this one.
+    /// Number of earlier worlds.
     pub(super) worlds: u64,
-    /// Since when each condition has had its status.
+    /// The time of each condition's last transition.
     pub(super) transitions: Arc<Transitions>,
     /// Hostnames of listeners that none of the listener's certificates covers; `None` if the source
     /// does not define listeners.
     pub(super) uncovered_hostnames: Option<usize>,
-    /// Everything wrong in the source.
+    /// All problems of the source.
     pub(super) problems: Arc<Vec<SourceProblem>>,
-    /// True if the source could be read the last time.
+    /// True if the last read of the source succeeded.
     pub(super) available: bool,
     /// Why accepted configurations are served instead of the source's current ones.
     pub(super) held: Option<String>,
@@ -66,15 +66,15 @@ pub(super) struct SourceState {
     pub(super) polling: Option<String>,
     /// True if served Gateways vanished from the source, and their withdrawal is not confirmed yet.
     pub(super) withdrawn: bool,
-    /// Newer revisions that are incomplete; only of sources that have revisions.
+    /// Newer, incomplete revisions, if the source has revisions.
     pub(super) incomplete: Arc<BTreeMap<NamespacedName, IncompleteRevision>>,
     /// The files of the Secrets and ConfigMaps among manifests, by `Kind/namespace/name`.
     pub(super) key_files: Arc<BTreeMap<String, String>>,
-    /// The content of local files that stands for their objects.
+    /// The content of local files that replaces objects.
     pub(super) local: Arc<LocalMaterial>,
-    /// The files in a directory of bundles.
+    /// The files in a bundle directory.
     pub(super) bundles: Arc<Vec<BundleReport>>,
-    /// Since when the engine has been working on one change; `None` while it waits.
+    /// Start of the change that the engine is working on; `None` while it is waiting.
     pub(super) busy_since: Option<Instant>,
 }
 
@@ -98,7 +98,7 @@ pub(super) struct Engine {
     pub(super) known: watch::Sender<SourceState>,
     /// Gateways as they were accepted before this agent started.
     pub(super) accepted: Vec<ResolvedGateway>,
-    /// The problems of the last resolution, and the last known places of their objects.
+    /// The problems of the last resolution, and the last known locations of their objects.
     pub(super) found: Vec<(Problem, Option<(PathBuf, usize)>)>,
     /// Decides when Gateways that vanished from the source are withdrawn.
     pub(super) withdrawal: Withdrawal,
@@ -115,7 +115,7 @@ enum ResolvedStatuses {
 }
 
 impl Engine {
-    /// Runs until the watch ends, and blocks on this runtime. The first change covers everything.
+    /// Runs until the watch stops, and blocks on `runtime`. The first change covers everything.
     pub(super) fn run(mut self, mut watch: Watch, runtime: &Runtime) {
         self.restore();
         while let Some(change) = self.next(&mut watch, runtime) {
@@ -137,7 +137,7 @@ impl Engine {
         }
     }
 
-    /// Waits for the next change of the source or of the host, or for the decision on a withdrawal.
+    /// Waits for the next change to the source or the host, or for the decision on a withdrawal.
     fn next(&mut self, watch: &mut Watch, runtime: &Runtime) -> Option<Change> {
         let Self {
             withdrawal, host, ..
@@ -186,7 +186,7 @@ impl Engine {
             return;
         }
         let serves = !self.known.borrow().gateways.is_empty();
-        // An unmounted directory looks just like this, so waiting does not confirm it.
+        // An unmounted directory looks the same, so waiting confirms nothing.
         if self.manifests.file_count() == 0 && serves && !self.withdrawal.begin(None) {
             self.hold(scan, "the manifests contain no objects; the last accepted configuration is served until one appears, or `sesame-agent accept` drops it");
             self.known.send_modify(|known| known.withdrawn = true);
@@ -244,7 +244,7 @@ impl Engine {
         self.publish_problems(scan);
     }
 
-    /// Resolves everything. A Gateway with invalid parameters is offered as it is `served`.
+    /// Resolves everything. A Gateway with invalid parameters keeps its `served` configuration.
     fn resolve(&mut self, served: &Targets) -> (Vec<GatewayRevision>, ResolvedStatuses) {
         let Resolution {
             gateways,
@@ -254,7 +254,7 @@ impl Engine {
             uncovered,
             last_good,
             served_together,
-            // The offers serve these, or they are not served at all.
+            // These are served as part of another Gateway, or not at all.
             unserved: _,
             merged: _,
             // Only a controller maintains Services, fleets and ConfigMaps.
@@ -321,7 +321,7 @@ impl Engine {
     /// Publishes the current problems; logs new ones.
     fn publish_problems(&mut self, scan: &ScanReport) {
         // Edits above an object move it. A held object that is no longer declared keeps its last
-        // place.
+        // known location.
         for (problem, place) in &mut self.found {
             if let Some((file, line)) = self.manifests.location(&problem.object) {
                 *place = Some((file.to_owned(), line));
@@ -407,7 +407,7 @@ pub(super) fn report_changes(before: &Targets, after: &Targets) {
     }
 }
 
-/// Offers the Gateways as they were served; skips the others.
+/// Returns the Gateways as they were served before. Skips Gateways that were not served.
 fn as_before<'a>(
     gateways: impl IntoIterator<Item = &'a NamespacedName>,
     before: &'a Targets,

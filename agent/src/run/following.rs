@@ -1,7 +1,7 @@
-//! Lets one task follow all instances: which ones exist, and what each has reported since the last
-//! look.
+//! Lets one task follow all instances: which instances exist, and what each has reported since the
+//! task last checked.
 //!
-//! Must never keep an instance alive that has ended.
+//! Must never keep a stopped instance alive.
 
 use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::watch;
@@ -22,7 +22,7 @@ impl FollowedInstances {
         }
     }
 
-    /// Follows the current instances. Reports of a new one count as unseen.
+    /// Follows the current instances. Reports of a new instance count as unseen.
     pub(super) fn follow(&mut self) {
         let all = self.all.borrow_and_update();
         self.followed.retain(|name, followed| {
@@ -36,12 +36,12 @@ impl FollowedInstances {
         }
     }
 
-    /// Waits until instances are added or removed, or a followed one reports something new.
+    /// Waits until instances are added or removed, or a followed instance reports something new.
     pub(super) async fn changed(&mut self) {
         let observed = self.followed.values_mut().map(|observed| {
             Box::pin(async {
                 if observed.changed().await.is_err() {
-                    // The instance has ended; the list says whether there is another.
+                    // The instance has stopped. The list shows whether there is a new one.
                     std::future::pending::<()>().await;
                 }
             })

@@ -1,4 +1,4 @@
-//! The instances of this host's Gateways: carries out the plans of `lifecycle`.
+//! The instances of this host's Gateways: executes the plans of `lifecycle`.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -24,8 +24,8 @@ use super::shutdown::Ending;
 use super::target::{Target, Targets};
 use crate::envoy::{Supervisor, SupervisorConfig};
 
-/// Time limit for an instance to finish its work when the agent leaves; a restart of Envoy can take
-/// a minute.
+/// Timeout for an instance to finish its work when the agent leaves Envoys running. A restart of
+/// Envoy can take a minute.
 const LEAVING: Duration = Duration::from_secs(5);
 
 /// Every Gateway that has an Envoy on this host.
@@ -38,11 +38,12 @@ pub(super) struct Gateways {
     /// Command queues of the running instances.
     queues: watch::Sender<CommandQueues>,
     running: BTreeMap<NamespacedName, RunningGateway>,
-    /// Withdrawn Gateways whose Envoys have not ended, with the addresses they listen on.
+    /// Withdrawn Gateways whose Envoys have not exited, with the addresses they listen on.
     draining: BTreeMap<NamespacedName, Vec<IpAddr>>,
-    /// The drains of these. Each returns the name, and whether the Envoy has certainly ended.
+    /// Drains of withdrawn Gateways. Each returns the name, and whether the Envoy has certainly
+    /// exited.
     drains: JoinSet<(NamespacedName, bool)>,
-    /// Gateways that waited at the last plan, each with one that it waits for.
+    /// Gateways that waited in the last plan, each with a Gateway that it waits for.
     waiting: BTreeMap<NamespacedName, NamespacedName>,
 }
 
@@ -52,13 +53,12 @@ struct RunningGateway {
     commands: mpsc::Sender<QueuedCommand>,
     stop: watch::Sender<Option<Ending>>,
     task: JoinHandle<()>,
-    /// Addresses it listens on.
+    /// Addresses that the Gateway listens on.
     addresses: Vec<IpAddr>,
 }
 
 impl Gateways {
-    /// Starts to drain the Gateways that an earlier agent withdrew and whose Envoys it had not
-    /// ended.
+    /// Starts to drain the Gateways that an earlier agent withdrew without stopping their Envoys.
     pub(super) fn new(
         settings: InstanceSettings,
         directories: Directories,
@@ -87,12 +87,12 @@ impl Gateways {
         }
     }
 
-    /// Returns the observations of each instance; updated as instances start and end.
+    /// Returns the observations of each instance; updated as instances start and stop.
     pub(super) fn observed(&self) -> watch::Receiver<AllObserved> {
         self.observed.subscribe()
     }
 
-    /// Returns the command queue of each instance; updated as instances start and end.
+    /// Returns the command queue of each instance; updated as instances start and stop.
     pub(super) fn queues(&self) -> watch::Receiver<CommandQueues> {
         self.queues.subscribe()
     }
@@ -186,8 +186,8 @@ impl Gateways {
         self.queues.send_replace(queues.collect());
     }
 
-    /// Waits until the Envoy of a withdrawn Gateway has ended, and removes its files. Pending
-    /// forever while no Envoy drains. Cancel-safe.
+    /// Waits until the Envoy of a withdrawn Gateway has exited, and removes its files. Pending
+    /// forever while no Envoy is draining. Cancel-safe.
     pub(super) async fn drained(&mut self) {
         let Some(Ok((name, ended))) = self.drains.join_next().await else {
             return std::future::pending().await;
@@ -199,13 +199,13 @@ impl Gateways {
         }
     }
 
-    /// Ends every instance. Waits for withdrawn Gateways, unless Envoys are left running.
+    /// Stops every instance. Waits for withdrawn Gateways, unless Envoys are left running.
     pub(super) async fn stop(mut self, ending: Ending) {
         let stops = self.running.into_iter().map(|(name, running)| async move {
             running.stop(&name, ending).await;
         });
         futures::future::join_all(stops).await;
-        // With `Ending::Leave` the next agent continues these drains.
+        // With `Ending::Leave`, the next agent continues these drains.
         while ending != Ending::Leave
             && let Some(ended) = self.drains.join_next().await
         {
@@ -217,15 +217,15 @@ impl Gateways {
 }
 
 impl RunningGateway {
-    /// Waits until the Envoy has ended, or was left running. Returns false if that is not certain.
+    /// Waits until the Envoy has exited, or was left running. Returns false if that is not certain.
     async fn stop(mut self, name: &NamespacedName, ending: Ending) -> bool {
         self.stop.send_replace(Some(ending));
         let ended = match ending {
             Ending::Drain(_) => (&mut self.task).await,
             Ending::Leave => {
                 let Ok(ended) = timeout(LEAVING, &mut self.task).await else {
-                    // Whatever it is doing, the next agent continues it, as after any other death
-                    // of this one.
+                    // The next agent continues the unfinished work, as it would after a crash of
+                    // this agent.
                     self.task.abort();
                     return false;
                 };
@@ -240,7 +240,7 @@ impl RunningGateway {
     }
 }
 
-/// Ends the Envoy of a withdrawn Gateway that an earlier agent left running.
+/// Stops the Envoy of a withdrawn Gateway that an earlier agent left running.
 async fn end_leftover(
     name: NamespacedName,
     config: SupervisorConfig,

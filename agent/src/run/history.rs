@@ -1,7 +1,7 @@
 //! The accepted generations of a Gateway: lists them, compares two, and rolls back to one.
 //!
-//! A Gateway that was rolled back stays there, even across restarts of the agent, until it is
-//! resumed.
+//! A Gateway that was rolled back keeps that generation, even across restarts of the agent, until
+//! it is resumed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -49,7 +49,7 @@ pub struct History {
 }
 
 impl History {
-    /// Opens the history of `gateway`, or of the only Gateway there is.
+    /// Opens the history of `gateway`, or of the only Gateway.
     pub fn open(state_dir: &Path, gateway: Option<&NamespacedName>) -> anyhow::Result<Self> {
         let directory = match gateway {
             Some(gateway) => Directories::state_of(state_dir, gateway),
@@ -110,8 +110,8 @@ impl History {
 /// Answers `history` and `diff` for callers that cannot read the state directory. Returns `None`
 /// for any other path.
 ///
-/// The paths are `/history` and `/diff/FROM/TO`, with an optional `/NAMESPACE/NAME` that names the
-/// Gateway.
+/// The paths are `/history` and `/diff/FROM/TO`, with an optional `/NAMESPACE/NAME` that selects
+/// the Gateway.
 pub(super) fn answer(state_dir: &Path, path: &str) -> Option<anyhow::Result<Vec<u8>>> {
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     let open = |gateway: &[&str]| match gateway {
@@ -145,9 +145,9 @@ fn seconds(time: Timestamp) -> String {
 pub struct AcceptedGeneration {
     /// Number of the generation.
     pub generation: u64,
-    /// Time at which Envoy accepted it.
+    /// When Envoy accepted it.
     pub accepted_at: String,
-    /// Revision of its snapshot.
+    /// Revision of the snapshot.
     pub revision: String,
     /// Cause of the change.
     pub cause: String,
@@ -167,14 +167,14 @@ pub(super) fn load(
     accepted::read(&state, &state.load(number)?, sealing)
 }
 
-/// The objects, and parts of objects, by which two generations differ.
+/// The objects, and parts of objects, that differ between two generations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
-    /// Names that only the second has.
+    /// Names that exist only in the second generation.
     pub added: Vec<String>,
-    /// Names that only the first has.
+    /// Names that exist only in the first generation.
     pub removed: Vec<String>,
-    /// Names that both have, with different content.
+    /// Names that exist in both generations, with different content.
     pub changed: Vec<String>,
 }
 

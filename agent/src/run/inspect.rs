@@ -1,5 +1,5 @@
-//! Inspects the directories of an agent, whether it runs or not: accepted configurations, access
-//! logs and Envoys. Changes nothing.
+//! Inspects the directories of an agent, whether or not it is running: accepted configurations,
+//! access logs and Envoys. Changes nothing.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,13 +18,13 @@ use super::directories::Directories;
 use crate::access_log;
 use crate::apply::state::StateDir;
 
-/// One Gateway as it was accepted, or would be.
+/// One Gateway as it was accepted, or would be accepted.
 #[derive(Clone, Debug)]
 pub(crate) struct InspectedGateway {
     pub(crate) gateway: NamespacedName,
     /// Ports as clients see them, each with the port to open.
     pub(crate) ports: BTreeMap<(Transport, u32), u32>,
-    /// Addresses it was served on.
+    /// Addresses that the Gateway was served on.
     pub(crate) addresses: Vec<IpAddr>,
     /// Number of files that Envoy would watch without the host's limits.
     pub(crate) files: usize,
@@ -63,13 +63,13 @@ pub(crate) fn access_logs(runtime: &Path, gateway: Option<&NamespacedName>) -> V
         .collect()
 }
 
-/// Returns the process ids of the Envoys of all Gateways, or of one, by their pid files.
+/// Returns the PIDs of the Envoys of all Gateways, or of one, according to their pid files.
 pub(crate) fn envoys(runtime: &Path, gateway: Option<&NamespacedName>) -> Vec<u32> {
     Directories::envoys_below(runtime, gateway)
 }
 
-/// Returns the last accepted configuration of every Gateway, by name. Logs and skips those that
-/// cannot be read.
+/// Returns the last accepted configuration of every Gateway, by name. Logs and skips unreadable
+/// configurations.
 pub(crate) fn accepted(state: &Path) -> Vec<InspectedGateway> {
     let mut found: Vec<InspectedGateway> = Directories::states_below(state)
         .iter()

@@ -1,8 +1,8 @@
 //! The private keys of accepted generations: sealed on disk, and removed once the source has
 //! withdrawn or replaced them.
 //!
-//! Only the accepted generation and the previous one hold keys, and only keys that were served
-//! last. A rollback to any other generation uses the present key of each Secret. Must never keep a
+//! Only the accepted generation and the previous one contain keys, and only keys that were served
+//! last. A rollback to any other generation uses the current key of each Secret. Must never keep a
 //! revoked key to make a rollback possible.
 
 use std::collections::BTreeSet;
@@ -15,8 +15,8 @@ use sesame_proto::schema::{KeyRef, Snapshot};
 use crate::apply::state::{StateDir, StateError};
 use crate::seal::{SealingError, SealingKeys};
 
-/// Returns the `named` pairs as they are to be stored. A pair that could not be read, and so is not
-/// in `pairs`, stays as it is stored: the host may get its sealing key back.
+/// Returns the `named` pairs in stored form. A pair that could not be read, and is missing from
+/// `pairs`, is kept as stored: the host may get its sealing key back.
 pub(super) fn encode(
     pairs: &[KeyPair],
     named: &[KeyRef],
@@ -37,9 +37,9 @@ pub(super) fn encode(
     Ok(at_rest::encode(stored))
 }
 
-/// Returns the pairs that a snapshot names, in its order: its own, or else the present ones of the
-/// same names, to which its references are changed. Leaves out missing and unreadable pairs; the
-/// second list gives the reasons.
+/// Returns the pairs that a snapshot references, in order. If the snapshot's own pair is missing,
+/// uses the current pair with the same name, and updates the reference. Skips missing and
+/// unreadable pairs; the second list contains the reasons.
 pub(super) fn find(
     snapshot: &mut Snapshot,
     own: &[u8],
@@ -81,7 +81,7 @@ pub(super) fn public(stored: &[u8]) -> anyhow::Result<Vec<KeyPair>> {
     Ok(stored.map(public).collect())
 }
 
-/// Replaces pairs by the present ones of the same names, and changes the references to them.
+/// Replaces pairs with the current pairs of the same names, and updates the references to them.
 pub(super) fn replace(snapshot: &mut Snapshot, pairs: &mut Vec<KeyPair>, present: &[KeyPair]) {
     for key in &mut snapshot.keys {
         let Some(new) = present.iter().find(|pair| pair.name == key.name) else {
@@ -95,7 +95,7 @@ pub(super) fn replace(snapshot: &mut Snapshot, pairs: &mut Vec<KeyPair>, present
     }
 }
 
-/// Makes a reference name this pair.
+/// Makes a reference refer to this pair.
 pub(super) fn refer_to(key: &mut KeyRef, pair: &KeyPair) {
     let digest = pair.digest();
     if key.digest == digest {
@@ -132,8 +132,8 @@ pub(super) fn revoke_others(state: &StateDir, live: &[KeyRef]) -> Result<(), Sta
     })
 }
 
-/// Seals keys that are in clear or sealed with an older key; stores them in clear if sealing is
-/// off. Pairs that cannot be read stay as they are.
+/// Seals keys that are in plaintext or sealed with an older key. If sealing is off, stores them in
+/// plaintext instead. Unreadable pairs are not changed.
 pub(super) fn seal_anew(state: &StateDir, sealing: &SealingKeys) -> Result<(), StateError> {
     rewrite(state, |pairs| {
         let mut changed = false;
@@ -148,8 +148,8 @@ pub(super) fn seal_anew(state: &StateDir, sealing: &SealingKeys) -> Result<(), S
     })
 }
 
-/// Changes the keys of the accepted generation and the previous one; `change` returns whether it
-/// did. All other generations lose theirs.
+/// Changes the keys of the accepted and the previous generation. `change` returns true if it
+/// changed them. All other generations lose their keys.
 fn rewrite(
     state: &StateDir,
     change: impl Fn(&mut Vec<StoredPair>) -> bool,

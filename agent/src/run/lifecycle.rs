@@ -1,10 +1,10 @@
-//! Decides which Gateways get an Envoy now, which wait, and which lose theirs. Pure: facts in, plan
-//! out.
+//! Decides which Gateways get an Envoy now, which wait, and which lose their Envoy. Pure: facts in,
+//! plan out.
 //!
-//! Every Gateway that the source wants has an instance. A Gateway that it no longer wants is
+//! Every Gateway in the source has an instance. A Gateway that is no longer in the source is
 //! withdrawn, and its Envoy drains while the others serve. Two Envoys at one address would share
-//! its connections, so a Gateway waits while a draining Envoy has one of its addresses, or is its
-//! own previous one. That includes an Envoy that is withdrawn in the same change.
+//! its connections. So a Gateway waits while a draining Envoy uses one of its addresses, or is its
+//! own previous Envoy. That includes an Envoy that is withdrawn in the same change.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,22 +16,22 @@ use super::addresses::overlap;
 /// The Gateways of this host at one moment.
 #[derive(Debug, Default)]
 pub(super) struct LifecycleFacts<'a> {
-    /// Addresses of each Gateway that the source wants.
+    /// Addresses of each Gateway in the source.
     pub(super) wanted: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
     /// Gateways that have an instance, with the addresses it listens on.
     pub(super) running: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
-    /// Withdrawn Gateways whose Envoys have not ended, with the addresses they listen on.
+    /// Withdrawn Gateways whose Envoys have not exited, with the addresses they listen on.
     pub(super) draining: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
 }
 
-/// Changes that bring the instances in line with the source. All other instances stay as they are.
+/// Changes that bring the instances in line with the source. Other instances are not changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct LifecyclePlan {
     /// Gateways to start, in the order of their names.
     pub(super) start: Vec<NamespacedName>,
     /// Gateways to withdraw, in the order of their names.
     pub(super) withdraw: Vec<NamespacedName>,
-    /// Gateways that wait, each with one that it waits for.
+    /// Gateways that wait, each with a Gateway that it waits for.
     pub(super) wait: BTreeMap<NamespacedName, NamespacedName>,
 }
 

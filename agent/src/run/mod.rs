@@ -3,20 +3,20 @@
 //! Values flow one way, through channels that keep only the newest:
 //!
 //! - `source` starts an engine in a thread: `engine` for manifests, or `snapshot_engine` for
-//!   snapshots that were resolved elsewhere, fed by `bundles` if they are files. An engine makes
+//!   snapshots that were resolved elsewhere, fed by `bundles` if they are files. An engine computes
 //!   the `target` of each Gateway. `withdrawal` holds Gateways that may have vanished by mistake.
-//! - `agent` is the main loop: `lifecycle` plans which Gateways start, wait and end, and `gateways`
-//!   carries that out.
-//! - `instance` is the task of one Gateway: it brings an Envoy to its target. Its observations are
-//!   `observed`.
-//! - `services` answer and report: `server` on the agent's socket, `cluster` in the cluster, both
-//!   from a `report`.
-//! - `spans` export how the time of a change is spent.
-//! - `events` record the history of the host.
+//! - `agent` is the main loop: `lifecycle` plans which Gateways start, wait and stop, and
+//!   `gateways` executes the plan.
+//! - `instance` is the task of one Gateway, which brings an Envoy to its target. `observed`
+//!   contains what it observes.
+//! - `services` answer requests and send reports: `server` on the agent's socket, `cluster` in the
+//!   cluster. Both use a `report`.
+//! - `spans` exports how long each step of a change takes.
+//! - `events` records the history of the host.
 //! - `reload` rereads the settings while the agent runs.
 //! - `unit` reports to a service manager whether the agent is ready and alive.
-//! - `accepted` with its `kept_keys`, `history` and `directories` are the state on disk; `shutdown`
-//!   is the end.
+//! - `accepted` with its `kept_keys`, `history` and `directories` manage the state on disk.
+//!   `shutdown` stops the agent.
 
 mod accepted;
 mod addresses;
@@ -81,9 +81,9 @@ use crate::source::manifests::ReadLimits;
 
 /// The agent's socket in the runtime directory.
 pub const AGENT_SOCKET: &str = "agent.sock";
-/// Runtime directory by default.
+/// Default runtime directory.
 pub const DEFAULT_RUNTIME_DIR: &str = "/run/sesame";
-/// State directory by default.
+/// Default state directory.
 pub const DEFAULT_STATE_DIR: &str = "/var/lib/sesame";
 
 /// Options of [`run`].
@@ -93,18 +93,18 @@ pub struct RunOptions {
     pub source: Source,
     /// Options for the resolution of manifests.
     pub resolve: sesame_gateway_api::resolve::Options,
-    /// Files of this host that stand for Secrets and ConfigMaps.
+    /// Files on this host that replace Secrets and ConfigMaps.
     pub local_files: Vec<LocalFile>,
-    /// Limits of a directory of manifests.
+    /// Limits of a manifest directory.
     pub limits: ReadLimits,
-    /// Bound ports by outside port.
+    /// Ports to bind, by the port that clients see.
     pub port_map: BTreeMap<u32, u32>,
     /// Addresses to listen on; all if empty.
     pub addresses: Vec<IpAddr>,
-    /// Addresses where clients reach the host, for Gateways that listen on all addresses; found on
-    /// the host if empty.
+    /// Addresses where clients reach the host, for Gateways that listen on all addresses; detected
+    /// if empty.
     pub report_addresses: Vec<IpAddr>,
-    /// Time between two reports to a cluster while nothing changes.
+    /// Time between reports to a cluster while nothing changes.
     pub report_every: Duration,
     /// True if no endpoint may have an address of this host.
     pub refuse_host_endpoints: bool,
@@ -114,7 +114,7 @@ pub struct RunOptions {
     pub access_log: AccessLogSettings,
     /// State directory, which survives reboots.
     pub state_dir: PathBuf,
-    /// Sealing of the private keys in it.
+    /// How the private keys in the state directory are sealed.
     pub seal: SealSettings,
     /// Runtime directory, with the sockets and Envoy's files.
     pub runtime_dir: PathBuf,
@@ -126,50 +126,50 @@ pub struct RunOptions {
     pub subscription_budget: Option<usize>,
     /// Heap limit of each Envoy, in bytes.
     pub heap: Option<u64>,
-    /// Time that connections get when Envoys are ended.
+    /// How long connections may take to finish when Envoys are stopped.
     pub drain: Duration,
-    /// Percentage of its time that an Envoy's main thread spends on changes that keep coming; 100
-    /// delays none of them.
+    /// Maximum percentage of time that an Envoy's main thread spends on frequent changes; with 100,
+    /// nothing is delayed.
     pub apply_share: u8,
-    /// Percentage of the served configuration that a revision may remove without being held; 100
-    /// holds nothing.
+    /// Percentage of the served configuration that a revision may remove without being held; with
+    /// 100, nothing is held.
     pub most_removed: u8,
-    /// Time for which such a revision is held, if the source still wants it.
+    /// How long such a revision is held, if the source still has it.
     pub hold: Duration,
-    /// Time for which a certificate stays trusted after its bundle has lost it in a rotation;
-    /// `None` if the configuration decides.
+    /// How long a CA certificate stays trusted after a rotation removed it from its bundle; `None`
+    /// if the configuration decides.
     pub bundle_overlap: Option<Duration>,
-    /// Time between the loss of readiness and the drain that `on_stop` asks for.
+    /// Time between the loss of readiness and the drain that `on_stop` requests.
     pub lame_duck: Duration,
     /// True if a launcher in another container or unit starts Envoys.
     pub launcher: bool,
-    /// Fate of Envoys at a signal to stop.
+    /// What happens to Envoys when a signal stops the agent.
     pub on_stop: OnStop,
-    /// Time between two rotations of the keys of session tickets; `None` leaves them to Envoy.
+    /// Time between rotations of the session ticket keys; `None` leaves the keys to Envoy.
     pub session_tickets: Option<Duration>,
     /// Address that answers `/livez` and `/readyz` over TCP.
     pub health_address: Option<SocketAddr>,
-    /// Options of the answer to `/metrics`.
+    /// Options of `/metrics`.
     pub metrics: MetricsOptions,
-    /// Time that an Envoy has to take over from another one.
+    /// Timeout for an Envoy to take over from another one.
     pub takeover: Duration,
-    /// Collector of spans of changes, if there is one.
+    /// Collector of spans, if there is one.
     pub spans: Option<CollectorSettings>,
 }
 
-/// Options of the answer to `/metrics`.
+/// Options of `/metrics`.
 #[derive(Clone, Debug)]
 pub struct MetricsOptions {
-    /// Address that answers over TCP.
+    /// TCP address that answers requests for metrics.
     pub address: Option<SocketAddr>,
-    /// Files that restrict access to it.
+    /// Files that restrict access to this address.
     pub guard: GuardFiles,
-    /// Most backends of each Gateway with their own metrics; all others share theirs.
+    /// Maximum number of backends per Gateway with separate metrics; all others share theirs.
     pub most_backends: usize,
 }
 
 /// Runs the agent until it is stopped. Envoys keep serving, unless they are to be drained and
-/// ended. `reader` rereads the settings.
+/// stopped. `reader` rereads the settings.
 pub fn run(reading: SettingsReading, reader: Arc<dyn ReadSettings>) -> anyhow::Result<()> {
     core_dumps::prevent();
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -1,5 +1,5 @@
-//! Stands in for `cluster` in an agent that is built without it. Its types have no values, so
-//! nothing here runs.
+//! Replaces `cluster` in an agent that is built without it. Its types have no values, so nothing
+//! here is executed.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::source::local::RequestedUsage;
 /// No cluster.
 pub(super) use std::convert::Infallible as ClusterSettings;
 
-/// No client of a cluster.
+/// No client for a cluster.
 pub(super) type Clients = ClusterSettings;
 
 /// Request to a signer.

@@ -18,9 +18,9 @@ use crate::apply::ApplyReport;
 use crate::envoy::State;
 use crate::quarantine::Affected;
 
-/// Envoy's state after an orderly end.
+/// Envoy's state after an orderly stop.
 pub(super) const STOPPED: &str = "Stopped";
-/// Progress of the drain before an orderly end.
+/// Progress of the drain before an orderly stop.
 pub(super) const STOPPING: &str = "Envoy is being stopped";
 
 /// Warning about an Envoy that was started without shared memory.
@@ -41,13 +41,13 @@ pub(super) fn newest(all: &watch::Receiver<AllObserved>) -> BTreeMap<NamespacedN
 /// The newest observations of one instance.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observed {
-    /// Since when the instance has been busy; `None` while it waits.
+    /// Start of the current work; `None` while the instance is waiting.
     pub(super) busy_since: Option<Instant>,
-    /// True if Envoy serves.
+    /// True if Envoy is serving.
     pub(super) live: bool,
     /// True if the agent has left Envoy running.
     pub(super) left: bool,
-    /// True if Envoy has taken listeners and clusters; otherwise it serves nothing.
+    /// True if Envoy has accepted listeners and clusters; otherwise it serves nothing.
     pub(super) loaded: bool,
     /// Revision that is stored for the next start; empty before the first.
     pub(super) stored: String,
@@ -55,38 +55,38 @@ pub(super) struct Observed {
     pub(super) unkept: Option<String>,
     /// Why access logs are missing, although they should be written.
     pub(super) unlogged: Option<String>,
-    /// Why an Envoy that should be replaced still runs.
+    /// Why an Envoy that should be replaced is still running.
     pub(super) outdated: Option<String>,
-    /// Why the target of the source is not even tried.
+    /// Why the target of the source is held, and not even tried.
     pub(super) held: Option<String>,
     /// Progress of a drain, if there is one.
     pub(super) draining: Option<String>,
-    /// Envoy itself, without `serves`, which follows from the other fields.
+    /// The Envoy process. Its `serves` is not set, because it follows from the other fields.
     pub(super) envoy: EnvoyReport,
     /// Target that Envoy accepted last, as a whole or reduced.
     pub(super) applied: Option<Arc<Target>>,
-    /// Target that `applied` is, or is the reduced form of.
+    /// The target that `applied` is, or was reduced from.
     pub(super) applied_for: Option<Arc<Target>>,
-    /// Time at which it was accepted.
+    /// When `applied` was accepted.
     pub(super) applied_at: Option<Timestamp>,
-    /// Parts of it that Envoy refuses, and the affected objects.
+    /// Parts of the target that Envoy rejects, and the affected objects.
     pub(super) affected: Arc<Affected>,
     /// Listeners that do not present one of their accepted certificates, and the outcome of
     /// handshakes with them.
     pub(super) unshown: BTreeMap<String, String>,
-    /// Listeners that lack certificates here because these are in files of hosts, and which.
+    /// Listeners with certificates that no file on this host provides, and an explanation.
     pub(super) without_files: BTreeMap<String, String>,
-    /// Listeners among these without any other certificate, which are therefore closed.
+    /// Listeners in `without_files` that have no other certificate, and are therefore closed.
     pub(super) without_certificate: BTreeSet<String>,
-    /// Envoy's reasons for refusing the current target as a whole.
+    /// Envoy's reasons for rejecting the current target as a whole.
     pub(super) refusal: Vec<String>,
-    /// Why the target is not served, if it was not refused.
+    /// Why the target is not served, if it was not rejected.
     pub(super) trouble: Option<String>,
-    /// Reason for which Envoy watches fewer files than it should.
+    /// Why Envoy watches fewer files than it should.
     pub(super) scarcity: Option<String>,
-    /// Why Envoy cannot be replaced by a hot restart, if it serves.
+    /// Why a serving Envoy cannot be replaced by a hot restart.
     pub(super) not_hot: Option<&'static str>,
-    /// Descriptions of what is left out of what is served.
+    /// Descriptions of the parts that are not served.
     pub(super) notes: Vec<String>,
     /// Addresses that Envoy listens on.
     pub(super) addresses: Vec<IpAddr>,
@@ -116,7 +116,7 @@ impl Observed {
         all
     }
 
-    /// Returns the listeners that are closed here, because Envoy refuses them or they have no
+    /// Returns the listeners that are closed here, because Envoy rejects them or they have no
     /// certificate, and why.
     pub(super) fn all_refused(&self) -> BTreeMap<String, String> {
         let mut all = self.without_files.clone();
@@ -125,14 +125,14 @@ impl Observed {
         all
     }
 
-    /// Returns whether a part of the target cannot be expressed for Envoy, or no address could be
+    /// Returns true if a part of the target cannot be expressed for Envoy, or no address could be
     /// assigned.
     pub(super) fn leaves_out(&self) -> bool {
         let problems = |wanted: &Arc<Target>| !wanted.rendered.problems.is_empty();
         self.addresses.is_empty() || self.applied_for.as_ref().is_some_and(problems)
     }
 
-    /// Returns why no Envoy runs when nothing has failed.
+    /// Returns why no Envoy is running when nothing has failed.
     pub(super) fn why_not_running(&self) -> &'static str {
         if self.envoy.state == STOPPED {
             "the agent was stopped"
@@ -141,7 +141,7 @@ impl Observed {
         }
     }
 
-    /// Returns whether the newest target is refused, or cannot be applied for another reason.
+    /// Returns true if the newest target is rejected, or cannot be applied for another reason.
     pub(super) fn is_in_trouble(&self) -> bool {
         !self.refusal.is_empty() || self.trouble.is_some()
     }
@@ -222,8 +222,8 @@ impl Observed {
     }
 }
 
-/// Returns the listeners that lack certificates here because these are in files of hosts, and which
-/// files are missing; and the listeners among these without any other certificate.
+/// Returns the listeners with certificates that no file on this host provides, each with an
+/// explanation. Also returns the listeners among them that have no other certificate.
 fn without_files(encoded: &EncodedSnapshot) -> (BTreeMap<String, String>, BTreeSet<String>) {
     let (mut described, mut bare) = (BTreeMap::new(), BTreeSet::new());
     let missing = encoded.missing_on_host();

@@ -1,7 +1,7 @@
 //! The status page: the agent's report for a browser. Pure.
 //!
-//! It shows the values of `status`, `certs` and `events`, changes nothing, and holds nothing of a
-//! key but the name of its Secret.
+//! It shows the values of `status`, `certs` and `events`, changes nothing, and contains nothing
+//! about a key except the name of its Secret.
 
 use jiff::Timestamp;
 use sesame_gateway_api::status::{AgentState, conditions_of};
@@ -12,9 +12,9 @@ use super::certificates::{CertificateReport, CertificateRole};
 use super::events::HostEvent;
 use super::report::{GatewayReport, ObjectReport, Report, health};
 
-/// Most events shown, the newest first.
+/// Maximum number of events shown, the newest first.
 const MOST_EVENTS: usize = 30;
-/// Seconds before its expiry from which on a certificate is highlighted.
+/// Certificates that expire within this many seconds are highlighted.
 const SOON: i64 = 14 * 86_400;
 
 /// Everything that the page shows.
@@ -121,7 +121,7 @@ fn summary(page: &mut Page, report: &Report, now: Timestamp) {
     ));
 }
 
-/// Returns the revision in short, or the digest of a configuration without a revision.
+/// Returns the short revision, or the short digest of a configuration without a revision.
 fn revision<'a>(revision: &'a str, digest: &'a str) -> &'a str {
     short(if revision.is_empty() {
         digest

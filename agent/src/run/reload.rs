@@ -1,7 +1,8 @@
 //! Rereads settings while the agent runs, on SIGHUP or `POST /reload`.
 //!
-//! A few take effect at once. The others need a restart of the agent, during which Envoy keeps
-//! serving; the answer, the log and `status` list them. Invalid settings change nothing.
+//! A few settings take effect immediately. The others need a restart of the agent, during which
+//! Envoy keeps serving. The answer, the log and `status` list them. Invalid settings change
+//! nothing.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -35,7 +36,7 @@ pub const LIVE: [&str; 9] = [
 pub enum SettingOrigin {
     /// The command line.
     Flag,
-    /// A variable.
+    /// An environment variable.
     Environment {
         /// Name of the variable.
         variable: String,
@@ -44,14 +45,14 @@ pub enum SettingOrigin {
     File {
         /// Path of the file.
         path: PathBuf,
-        /// Line of the key, from 1.
+        /// Line number of the key, starting at 1.
         line: u64,
     },
     /// The default; the setting is unset.
     Default,
 }
 
-/// One setting as it is in effect.
+/// One setting in effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Setting {
@@ -59,25 +60,25 @@ pub struct Setting {
     pub key: String,
     /// Values; empty if it is unset and has no default.
     pub values: Vec<String>,
-    /// Where they come from.
+    /// Where the values come from.
     pub origin: SettingOrigin,
 }
 
 /// All settings as they were read at one moment.
 #[derive(Clone, Debug)]
 pub struct SettingsReading {
-    /// Options that follow from the settings.
+    /// Options built from the settings.
     pub options: RunOptions,
     /// Settings by name.
     pub settings: Vec<Setting>,
 }
 
-/// Reads the current settings, and changes the log. The implementation knows the command line,
-/// which this module does not.
+/// Reads the current settings, and changes the log filter. The implementation knows the command
+/// line, unlike this module.
 pub trait ReadSettings: Send + Sync {
     /// Reads the settings; the error lists everything that is wrong with them.
     fn read(&self) -> Result<SettingsReading, String>;
-    /// Changes the filter of the log.
+    /// Changes the log filter.
     fn set_log(&self, filter: &str) -> Result<(), String>;
 }
 
@@ -94,22 +95,22 @@ pub struct Reloaded {
 /// Settings that are in effect, and the state of the others.
 #[derive(Clone, Debug)]
 pub(super) struct LiveSettings {
-    /// Fate of Envoys at a signal to stop.
+    /// What happens to Envoys when a signal stops the agent.
     pub(super) on_stop: OnStop,
-    /// Time between the loss of readiness and the drain that `on_stop` asks for.
+    /// Time between the loss of readiness and the drain that `on_stop` requests.
     pub(super) lame_duck: Duration,
-    /// Percentage of its time that an Envoy's main thread spends on changes that keep coming.
+    /// Maximum percentage of time that an Envoy's main thread spends on frequent changes.
     pub(super) apply_share: u8,
     /// Percentage of the served configuration that a revision may remove without being held.
     pub(super) most_removed: u8,
-    /// Time for which such a revision is held.
+    /// How long such a revision is held.
     pub(super) hold: Duration,
-    /// Time for which a certificate stays trusted after its bundle has lost it in a rotation;
-    /// `None` if the configuration decides.
+    /// How long a CA certificate stays trusted after a rotation removed it from its bundle; `None`
+    /// if the configuration decides.
     pub(super) bundle_overlap: Option<Duration>,
     /// Addresses where clients reach the host.
     pub(super) report_addresses: Vec<IpAddr>,
-    /// Time between two reports to a cluster while nothing changes.
+    /// Time between reports to a cluster while nothing changes.
     #[cfg_attr(
         not(feature = "cluster"),
         expect(dead_code, reason = "reports are for clusters")
@@ -119,7 +120,7 @@ pub(super) struct LiveSettings {
     pub(super) settings: Arc<Vec<Setting>>,
     /// Settings that take effect when the agent is restarted.
     pub(super) needs_restart: Vec<String>,
-    /// Why the last reload was refused.
+    /// Why the last reload was rejected.
     pub(super) refused: Option<String>,
 }
 
@@ -141,7 +142,7 @@ impl LiveSettings {
         }
     }
 
-    /// Returns the time for which a withdrawal is held; `None` if withdrawals are not held.
+    /// Returns how long a withdrawal is held, or `None` if withdrawals are not held.
     pub(super) fn patience(&self) -> Option<Duration> {
         (self.most_removed < 100).then_some(self.hold)
     }
@@ -153,7 +154,7 @@ impl LiveSettings {
         waits.into_iter().collect()
     }
 
-    /// Returns warnings of faults that the next start of the agent would show.
+    /// Returns warnings about problems that the next start of the agent would have.
     pub(super) fn warnings(&self) -> Vec<String> {
         let refused = self.refused.iter();
         refused
@@ -173,7 +174,7 @@ fn waits_for_restart(keys: &[String]) -> String {
     )
 }
 
-/// A caller that waits for the outcome of a reload.
+/// The caller of a reload, who waits for the outcome.
 pub(super) type ReloadRequest = oneshot::Sender<Result<Reloaded, String>>;
 
 /// The task that rereads settings.
@@ -185,8 +186,9 @@ pub(super) struct Reloader {
 }
 
 impl Reloader {
-    /// Makes one for an agent that was `started` with these settings. `ready` is true once the service manager takes the agent
-    /// for started: before that a reload must not tell it so.
+    /// Creates the task of an agent that was `started` with these settings. `ready` is true once
+    /// the service manager considers the agent started. Before that, a reload must not report
+    /// readiness.
     pub(super) fn new(
         reader: Arc<dyn ReadSettings>,
         started: Vec<Setting>,
@@ -253,7 +255,7 @@ impl Reloader {
     }
 }
 
-/// Applies the settings that can change while the agent runs.
+/// Applies the settings that can change while the agent is running.
 fn take(
     reader: &dyn ReadSettings,
     started: &[Setting],
@@ -274,8 +276,8 @@ fn take(
     Ok(reloaded)
 }
 
-/// Returns the settings that differ from `before` and take effect at once, and the settings that
-/// differ from `started`, with which the agent was started, and do not. Pure.
+/// Returns the settings that differ from `before` and take effect immediately, and the settings
+/// that differ from `started` and need a restart. Pure.
 fn compare(started: &[Setting], before: &[Setting], now: &[Setting]) -> Reloaded {
     let is_live = |key: &&str| LIVE.contains(key);
     let (applied, _) = differences(before, now)
@@ -330,7 +332,7 @@ mod tests {
         let reloaded = compare(&started, &started, &first);
         assert_eq!(reloaded.applied, ["log"]);
         assert_eq!(reloaded.needs_restart, ["port-map"]);
-        // Nothing new, but the restart is still pending.
+        // Nothing is new, but the restart is still pending.
         let again = compare(&started, &first, &first);
         assert_eq!(again.applied, [""; 0]);
         assert_eq!(again.needs_restart, ["port-map"]);

@@ -1,4 +1,4 @@
-//! The agent's own socket: answers queries and takes commands.
+//! The agent's own socket: answers queries and accepts commands.
 //!
 //! A Unix socket of mode 0660 in the runtime directory. A slow or hostile caller costs one
 //! connection, never the agent.
@@ -44,17 +44,17 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
 
 /// Serves these paths until the task is dropped:
 ///
-/// - `GET /status` returns the report, and `GET /gateways` the same without the objects, which are
-///   many.
+/// - `GET /status` returns the report. `GET /gateways` returns it without the objects, which may be
+///   numerous.
 /// - `GET /livez` and `GET /readyz` are probes.
 /// - `GET /history`, `GET /diff`, `GET /events` and `GET /served` (the places of an object) read
 ///   the state directory.
 /// - `GET /certificates` lists the certificates that Envoys serve with, and `GET /metrics` is for
 ///   Prometheus.
-/// - `POST /explain` explains a request by the configuration accepted last.
-/// - `POST /orders` sends a command to the queues of its Gateways; the answer is one JSON object
-///   per line, as things happen.
-/// - `POST /stop` ends the agent and its Envoys.
+/// - `POST /explain` explains a request based on the last accepted configuration.
+/// - `POST /orders` sends a command to the queues of its Gateways. The answer is a stream of JSON
+///   objects, one per line.
+/// - `POST /stop` stops the agent and its Envoys.
 /// - `POST /reload` rereads the settings, and `GET /settings` shows them.
 pub(super) async fn serve(
     listener: UnixListener,
@@ -230,7 +230,7 @@ async fn commands(
     drop(sender);
     let lines = futures::stream::unfold(answers, |mut answers| async move {
         let reply = answers.recv().await?;
-        // Plain data always serializes; if not, the line stays empty.
+        // Plain data always serializes. If it did not, the line would be empty.
         let mut line = serde_json::to_vec(&reply).unwrap_or_default();
         line.push(b'\n');
         Some((Ok(Frame::data(Bytes::from(line))), answers))

@@ -1,5 +1,5 @@
-//! Services that run next to the instances for the life of the agent: the servers, the log of
-//! expiring certificates, the recorder of events, and the reports to a cluster.
+//! Services that run next to the instances while the agent is running: the servers, the log of
+//! expiring certificates, the event recorder, and the reports to a cluster.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -40,9 +40,9 @@ pub(super) struct ServiceInputs {
     pub(super) known: watch::Receiver<SourceState>,
     pub(super) observed: watch::Receiver<AllObserved>,
     pub(super) queues: watch::Receiver<CommandQueues>,
-    /// True once the agent stops together with its Envoys.
+    /// True once the agent is stopping together with its Envoys.
     pub(super) stopping: Arc<AtomicBool>,
-    /// Receives requests to end the agent and its Envoys, with the time that connections get.
+    /// Receives requests to stop the agent and its Envoys, with the time for connections to finish.
     pub(super) stops: mpsc::Sender<Duration>,
     /// Receives requests to reread the settings.
     pub(super) reloads: mpsc::Sender<ReloadRequest>,
@@ -65,7 +65,7 @@ pub(super) struct Services {
     reporter: Option<Reporter>,
 }
 
-/// Opens the address of `/metrics`, once its guard is ready.
+/// Opens the address of `/metrics` once its guard is ready.
 async fn guarded(
     address: SocketAddr,
     options: &MetricsOptions,
@@ -93,7 +93,7 @@ async fn unguarded(address: SocketAddr) -> anyhow::Result<TcpListener> {
 }
 
 impl Services {
-    /// Starts all services; fails if an address or the socket cannot be opened.
+    /// Starts all services. Returns an error if an address or the socket cannot be opened.
     pub(super) async fn start(
         options: &RunOptions,
         directories: &Directories,
@@ -171,7 +171,7 @@ impl Services {
             reporter.finish().await;
         }
         self.tasks.abort_all();
-        // A socket without a listener only misleads.
+        // A socket without a listener would only mislead clients.
         let _ = std::fs::remove_file(self.socket);
     }
 }
@@ -191,7 +191,7 @@ fn recorder(
     )
 }
 
-/// Returns a function that makes the status page from the newest values.
+/// Returns a function that builds the status page from the newest values.
 fn pages(
     directories: &Directories,
     report: &ReportSource,
@@ -223,7 +223,7 @@ fn hint_on_disk(directories: &Directories) -> Vec<String> {
     hint.into_iter().collect()
 }
 
-/// Returns a function that makes a report from the newest values, with the statuses of all objects
+/// Returns a function that builds a report from the newest values, with the statuses of all objects
 /// if its argument is true.
 fn reports(
     options: &RunOptions,

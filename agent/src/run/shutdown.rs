@@ -1,8 +1,8 @@
-//! The end of an agent, and the fate of its Envoys.
+//! Stops an agent, and either stops its Envoys or leaves them running.
 //!
 //! Stopping the agent does not stop the gateway: an agent that is restarted or replaced leaves its
-//! Envoys serving, and the next one adopts them. Only `drain --stop` and `--on-stop drain` drain
-//! and end them as well.
+//! Envoys running, and the next agent adopts them. Only `drain --stop` and `--on-stop drain` drain
+//! and stop them as well.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,29 +25,29 @@ use crate::host::entries;
 use crate::host::lock::{Lock, LockError};
 use crate::host::processes;
 
-/// Time limit for an agent to end after its Envoys.
+/// Timeout for an agent to exit after its Envoys.
 const LAST_WORDS: Duration = Duration::from_secs(15);
-/// Longest time between the starts of agent and launcher, and between their signals at the end of a
-/// Pod.
+/// Maximum time between the starts of the agent and the launcher in a Pod, and between the signals
+/// that stop them.
 const TOLD_AS_WELL: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 
-/// The effect that a signal to stop has on the Envoys.
+/// What happens to the Envoys when a signal stops the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OnStop {
     /// They keep serving, and the next agent adopts them.
     #[default]
     Leave,
-    /// They drain, then end.
+    /// They drain, then exit.
     Drain,
 }
 
-/// The fate of an Envoy at the end of the agent or of its Gateway.
+/// What happens to an Envoy when the agent stops or its Gateway is withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// It keeps serving.
     Leave,
-    /// It drains for at most this long, then ends.
+    /// It drains for at most this long, then exits.
     Drain(Duration),
 }
 
@@ -60,8 +60,8 @@ pub(super) fn launcher(options: &RunOptions, runtime: &Path) -> Launcher {
     }
 }
 
-/// Gives a launcher that starts at the same time, as in one Pod, a moment to answer, because the
-/// limits of its Envoys are read only once.
+/// Waits briefly for a launcher that starts at the same time, as in one Pod, because the limits of
+/// its Envoys are read only once.
 pub(super) async fn await_launcher(launcher: &Launcher) {
     if let Launcher::Socket(socket) = launcher {
         let begun = tokio::time::Instant::now();
@@ -71,8 +71,8 @@ pub(super) async fn await_launcher(launcher: &Launcher) {
     }
 }
 
-/// Waits until the agent is asked to end. Returns the time that connections get if a request ends
-/// the Envoys as well, or `None` for a signal.
+/// Waits until the agent is asked to stop. Returns the time for connections to finish if a request
+/// stops the Envoys as well, or `None` for a signal.
 pub(super) async fn told(mut requests: mpsc::Receiver<Duration>) -> io::Result<Option<Duration>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -83,15 +83,15 @@ pub(super) async fn told(mut requests: mpsc::Receiver<Duration>) -> io::Result<O
     }
 }
 
-/// Returns the ending for a signal to stop. If it ends the Envoys, waits first until the loss of
-/// readiness has spread.
+/// Returns the ending for a signal to stop. If the Envoys are to be stopped, first waits until load
+/// balancers have noticed the loss of readiness.
 pub(super) async fn signalled(
     drain: Duration,
     settings: &watch::Receiver<LiveSettings>,
     launcher: &Launcher,
     stopping: &AtomicBool,
 ) -> Ending {
-    // When the first process of a PID namespace ends, the kernel kills all others, so a drain is
+    // When the first process of a PID namespace exits, the kernel kills all others, so draining is
     // better.
     let is_end_of_all = std::process::id() == 1 && !matches!(launcher, Launcher::Socket(_));
     let (on_stop, lame_duck) = {
@@ -110,8 +110,8 @@ pub(super) async fn signalled(
     Ending::Drain(drain)
 }
 
-/// Returns whether the launcher is about to end its Envoys: at the end of a Pod it gets its signal
-/// at about the same time as the agent.
+/// Returns true if the launcher is about to stop its Envoys. When a Pod is stopped, the launcher
+/// gets its signal at about the same time as the agent.
 async fn ends_them(launcher: &Launcher) -> bool {
     let Launcher::Socket(socket) = launcher else {
         return false;
@@ -126,37 +126,37 @@ async fn ends_them(launcher: &Launcher) -> bool {
     false
 }
 
-/// Body of `POST /stop`, which ends an agent together with its Envoys.
+/// Body of `POST /stop`, which stops an agent together with its Envoys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StopRequest {
-    /// Time that connections get.
+    /// How long connections may take to finish.
     pub grace_seconds: u64,
 }
 
-/// Error of an attempt to end Envoys.
+/// Why Envoys could not be stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum EndError {
-    /// The agent was asked to stop, and has not.
+    /// The agent was asked to stop, but is still running.
     #[error("{0}; it was asked to stop, but did not within {1:?}")]
     Lives(LockError, Duration),
-    /// It is unknown whether there is an agent.
+    /// It is unknown whether an agent is running.
     #[error(transparent)]
     Lock(LockError),
-    /// An Envoy cannot be found or ended.
+    /// An Envoy cannot be found or stopped.
     #[error("{directory}: {source}")]
     Envoy {
         /// The Envoy's directory.
         directory: String,
-        /// Error of the system.
+        /// The system error.
         source: io::Error,
     },
 }
 
-/// Waits until no agent uses the runtime directory, then drains and ends every Envoy that is left
-/// in it because its agent is gone or could not end it. Returns their number.
+/// Waits until no agent uses the runtime directory. Then drains and stops every Envoy that an agent
+/// left running in it. Returns their number.
 ///
-/// `told` is the time that a stopping agent needs; `None` if there must not be an agent.
+/// `told` is how long a stopping agent may take. With `None`, no agent may be running.
 pub async fn end_left(
     runtime: &Path,
     grace: Duration,
@@ -188,7 +188,7 @@ pub fn any_left(runtime: &Path) -> bool {
     noted.any(|envoy| processes::start_time(envoy.pid) == Some(envoy.start_time))
 }
 
-/// Drains and ends every Envoy of the runtime directory. Returns their number.
+/// Drains and stops every Envoy of the runtime directory. Returns their number.
 pub async fn end_all(runtime: &Path, grace: Duration) -> Result<usize, EndError> {
     end_each(runtime, async |config| {
         Supervisor::end_running(&config, grace).await
@@ -196,8 +196,8 @@ pub async fn end_all(runtime: &Path, grace: Duration) -> Result<usize, EndError>
     .await
 }
 
-/// Ends the Envoys of the runtime directory that run this program, because their launcher ends.
-/// Returns their number.
+/// Stops the Envoys of the runtime directory that run this program, because their launcher is
+/// stopping. Returns their number.
 pub async fn end_own(runtime: &Path, own: &Executable, grace: Duration) -> Result<usize, EndError> {
     end_each(runtime, async |config| {
         Supervisor::end_own(&config, own, grace).await
@@ -205,7 +205,7 @@ pub async fn end_own(runtime: &Path, own: &Executable, grace: Duration) -> Resul
     .await
 }
 
-/// Ends the Envoys of all directories concurrently, and adds up their numbers.
+/// Stops the Envoys of all directories concurrently, and adds up their numbers.
 async fn end_each(
     runtime: &Path,
     end: impl AsyncFn(SupervisorConfig) -> io::Result<usize>,

@@ -1,8 +1,8 @@
-//! The engine of snapshots: updates of a source in, targets out. Like the engine of manifests, it
-//! has one thread.
+//! The snapshot engine: updates from a source in, targets out. Like the manifest engine, it has one
+//! thread.
 //!
-//! A Gateway is never withdrawn because its source is silent. Only a source that lists all Gateways
-//! withdraws the Gateways that it does not list.
+//! A Gateway is never withdrawn only because its source is silent. Only a source that lists all
+//! Gateways withdraws the Gateways that it does not list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl SnapshotEngine {
         take_local(&self.known, &self.host);
     }
 
-    /// Takes an update of the source; `seen` is when its change was noticed.
+    /// Processes an update from the source; `seen` is when its change was noticed.
     pub(super) fn take(&mut self, update: SourceUpdate, seen: SystemTime) {
         let SourceUpdate {
             away,
@@ -126,7 +126,8 @@ struct Merged {
 }
 
 /// Merges an update with the served targets. A Gateway without a complete revision keeps its
-/// previous one. So does a Gateway that is not in the update, unless the update lists all Gateways.
+/// previous revision. So does a Gateway that is not in the update, unless the update lists all
+/// Gateways.
 fn merge(
     updates: BTreeMap<NamespacedName, GatewayUpdate>,
     lists_all: bool,

@@ -30,9 +30,9 @@ use crate::source::watch::{Timing, Watch};
 pub enum Source {
     /// A directory of Gateway API manifests.
     Manifests(PathBuf),
-    /// A directory of snapshots.
+    /// A snapshot directory.
     SnapshotDir(PathBuf, Trusted),
-    /// A directory of bundles.
+    /// A bundle directory.
     Bundles(BundleSettings),
     /// A Kubernetes cluster.
     Cluster(cluster::ClusterSettings),
@@ -41,7 +41,7 @@ pub enum Source {
 /// Inputs of an engine.
 pub(super) struct EngineInputs {
     pub(super) resolve: sesame_gateway_api::resolve::Options,
-    /// Limits of a directory of manifests.
+    /// Limits of a manifest directory.
     pub(super) limits: ReadLimits,
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<SourceState>,
@@ -129,7 +129,7 @@ fn start_manifests(dir: &Path, inputs: EngineInputs) -> anyhow::Result<()> {
 }
 
 fn start_snapshots(dir: &Path, trusted: Trusted, inputs: EngineInputs) -> anyhow::Result<()> {
-    // Snapshots are already resolved, and a source without them does not withdraw Gateways.
+    // Snapshots are already resolved, and a source without snapshots does not withdraw Gateways.
     let EngineInputs {
         limits,
         host,
@@ -165,8 +165,8 @@ fn start_snapshots(dir: &Path, trusted: Trusted, inputs: EngineInputs) -> anyhow
     })
 }
 
-/// Starts the engine's thread with a separate runtime: the agent's runtime ends first, and timers
-/// of an ended runtime panic.
+/// Starts the engine's thread with a separate runtime, because the agent's runtime shuts down
+/// first, and timers of a stopped runtime panic.
 pub(super) fn thread(run: impl FnOnce(&Runtime) + Send + 'static) -> anyhow::Result<()> {
     let (started, outcome) = std::sync::mpsc::sync_channel(1);
     std::thread::Builder::new()
@@ -177,7 +177,7 @@ pub(super) fn thread(run: impl FnOnce(&Runtime) + Send + 'static) -> anyhow::Res
                 .build();
             match runtime {
                 Ok(runtime) => {
-                    // The caller waits for it.
+                    // The caller waits for this message.
                     let _ = started.send(Ok(()));
                     run(&runtime);
                 }

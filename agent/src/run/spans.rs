@@ -1,8 +1,8 @@
-//! Spans of changes on this host: of the engine until a target exists, then of the instance and the
-//! reporter. Without a collector nothing is recorded.
+//! Spans for changes on this host: from the engine until a target exists, then from the instance
+//! and the reporter. Without a collector, nothing is recorded.
 //!
-//! They continue the trace that a controller began; without a controller, the trace begins here.
-//! Must never delay a change.
+//! The spans continue the trace that a controller started. Without a controller, the trace starts
+//! here. Must never delay a change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::target::{Target, Targets};
 use crate::apply::{ApplyReport, StepReport};
 use crate::source::update::Receipt;
 
-/// Most objects of one change that are named.
+/// Maximum number of objects that are named per change.
 const MAX_NAMED: usize = 32;
 
 /// Times of a change until its target existed.
@@ -25,9 +25,9 @@ const MAX_NAMED: usize = 32;
 pub(super) struct TargetTimes {
     gateway: NamespacedName,
     host: String,
-    /// Version of its manifest in the cluster; `None` if the trace begins here.
+    /// Version of the manifest in the cluster; `None` if the trace starts here.
     version: Option<u64>,
-    /// Names of the first changed objects, and the number of all.
+    /// Names of the first changed objects, and the number of all changed objects.
     objects: (Vec<String>, usize),
     seen: SystemTime,
     taken: SystemTime,
@@ -55,7 +55,7 @@ impl EngineTimes {
         }
     }
 
-    /// Records that a change, noticed at `seen`, is processed from now on.
+    /// Records that a change, noticed at `seen`, starts to be processed.
     pub(super) fn take(&mut self, seen: SystemTime) {
         self.seen = seen;
         self.taken = SystemTime::now();
@@ -77,8 +77,8 @@ impl EngineTimes {
         self.rendered(before, now, &BTreeMap::new(), objects);
     }
 
-    /// Gives each target that is new since `before` the times of its change, now that all targets
-    /// are rendered.
+    /// Records the times of the change in each target that is new since `before`. Called once all
+    /// targets are rendered.
     pub(super) fn rendered(
         &self,
         before: &Targets,
@@ -151,7 +151,7 @@ pub(super) struct ApplyTry<'a> {
     pub(super) outcome: ApplyOutcome,
     /// Report of the transaction that Envoy accepted.
     pub(super) report: Option<&'a ApplyReport>,
-    /// Why it was not accepted.
+    /// Why the target was not accepted.
     pub(super) failure: Option<String>,
     /// True if this target is not tried again.
     pub(super) is_last: bool,
@@ -160,7 +160,7 @@ pub(super) struct ApplyTry<'a> {
 /// Exports the spans of one instance.
 pub(super) struct InstanceSpans {
     spans: Spans,
-    /// Change that was exported last: a restarted Envoy gets the same target without a change.
+    /// The last exported change, because a restarted Envoy gets the same target without a change.
     told: Option<TraceId>,
 }
 
@@ -170,7 +170,8 @@ impl InstanceSpans {
         Self { spans, told: None }
     }
 
-    /// Records that a target is not a change: Envoy had accepted it before this agent started.
+    /// Records that a target is not a change, because Envoy had accepted it before this agent
+    /// started.
     pub(super) fn skip(&mut self, target: &Target) {
         self.told = target.times().map(TargetTimes::id);
     }
@@ -226,7 +227,7 @@ impl InstanceSpans {
             .send(trace.span(&verify, parent, (renamed, accepted)));
     }
 
-    /// Exports the parts before the attempt, and the whole change.
+    /// Exports spans for the parts before the attempt, and for the whole change.
     fn begin(
         &self,
         times: &TargetTimes,
@@ -306,7 +307,7 @@ impl ReportSpans {
     }
 }
 
-/// Returns the wall-clock time of a moment.
+/// Returns the wall-clock time of an instant.
 fn wall_time(moment: Instant) -> SystemTime {
     let now = SystemTime::now();
     now.checked_sub(moment.elapsed()).unwrap_or(now)

@@ -1,8 +1,8 @@
-//! The file in which this host keeps the certificate authorities that it trusts.
+//! The file with the CA certificates that this host trusts.
 
 use std::path::{Path, PathBuf};
 
-/// PEM files of distributions. The first is used if none of them exists.
+/// PEM files of distributions. The first one is the fallback if none of them exists.
 const USUAL: [&str; 5] = [
     // Debian, Ubuntu, Arch, the distroless images.
     "/etc/ssl/certs/ca-certificates.crt",

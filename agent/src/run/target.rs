@@ -39,27 +39,27 @@ use sesame_render::{AccessLogSink, EndpointRules, Rendered, StandInTickets};
 pub(super) struct Target {
     /// The Gateway, its snapshot and its keys.
     pub(super) encoded: Arc<EncodedSnapshot>,
-    /// Options that it was rendered with.
+    /// Options for rendering.
     pub(super) options: sesame_render::RenderOptions,
-    /// Addresses it listens on, and why it could not have others.
+    /// Addresses that the Gateway listens on, and why others were not assigned.
     pub(super) assignment: Assignment,
     /// Resources for Envoy.
     pub(super) rendered: Rendered,
     /// Bootstrap that Envoy is started with.
     pub(super) bootstrap: Bytes,
-    /// True if it was accepted before the agent started, rather than wanted by the source.
+    /// True if it was accepted before the agent started, and is not from the source.
     pub(super) restored: bool,
     /// Cause of the change, for the history.
     pub(super) cause: String,
-    /// Revision that its manifest names, if there is a manifest.
+    /// Revision in the manifest, if there is a manifest.
     pub(super) manifest_revision: Option<String>,
-    /// Certificates that are trusted in addition to the snapshot's.
+    /// Certificates that are trusted in addition to the ones in the snapshot.
     pub(super) retained: Vec<RetainedCertificate>,
-    /// Choice of the endpoint sets with files; the next target of the source starts from it.
+    /// Choice of the endpoint sets with files, from which the next target of the source starts.
     files: Arc<EndpointFiles>,
     revision: OnceLock<String>,
     expiries: OnceLock<Vec<Expiry>>,
-    /// Times of its change, if they are recorded.
+    /// Times of the change, if they are recorded.
     times: OnceLock<Arc<TargetTimes>>,
 }
 
@@ -132,7 +132,7 @@ impl Target {
         self.revision.get_or_init(|| self.encoded.digest())
     }
 
-    /// Returns the revision that users know: the manifest's, if there is a manifest.
+    /// Returns the revision that users know: the manifest's revision, if there is a manifest.
     pub(super) fn told_revision(&self) -> &str {
         let of_manifest = self.manifest_revision.as_deref();
         of_manifest.unwrap_or_else(|| self.revision())
@@ -148,7 +148,7 @@ impl Target {
         self.times.get().map(|times| &**times)
     }
 
-    /// Returns it as the revision of a Gateway, to be rendered again.
+    /// Converts the target back to a revision, to be rendered again.
     pub(super) fn to_revision(&self, gateway: &NamespacedName) -> GatewayRevision {
         GatewayRevision {
             gateway: gateway.clone(),
@@ -157,8 +157,8 @@ impl Target {
         }
     }
 
-    /// Returns the validity of its certificates and of the authorities that it trusts. Read on
-    /// first use, like the revision.
+    /// Returns the validity of its certificates and its trusted CA certificates. Computed on first
+    /// use, like the revision.
     pub(super) fn expiries(&self) -> &[Expiry] {
         let read = || {
             let bundles = self.encoded.trust_bundles();
@@ -175,7 +175,7 @@ impl Target {
 pub(super) enum Origin<'a> {
     /// It was accepted before the agent started.
     Accepted,
-    /// The source wants it, because of this change.
+    /// It comes from the source, because of this change.
     Source(&'a str),
 }
 
@@ -311,7 +311,7 @@ fn render_one(
     }
 }
 
-/// Returns the host's session ticket keys, if they stand in for keys that a listener names.
+/// Returns the host's session ticket keys, if they stand in for keys that a listener references.
 fn stand_in_tickets(encoded: &EncodedSnapshot, host: &HostSettings) -> Option<StandInTickets> {
     encoded.lacks_ticket_keys().then(|| host.tickets.stand_in())
 }

@@ -1,10 +1,10 @@
-//! The agent as a unit of a service manager: reports when it is ready, its status, and that its
-//! loops are alive.
+//! The agent as a unit of a service manager: reports its readiness, its status, and that its loops
+//! are alive.
 //!
 //! A host counts as started when it is ready, as defined by `/readyz`, with the newest
 //! configuration. A host with nothing to serve, or without its source, counts as started after a
-//! while, and its status gives the reason. The agent's main loop feeds the watchdog, but only while
-//! the engine and every instance either wait or have not worked on one thing for too long.
+//! while, and its status gives the reason. The agent's main loop feeds the watchdog, unless the
+//! engine or an instance has been busy with one thing for too long.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -23,15 +23,15 @@ use sesame_gateway_api::status::AgentState;
 
 /// Time after which a host that is not ready counts as started.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Interval between two checks: before it is ready, and afterwards.
+/// Interval between checks: before the host is ready, and afterwards.
 const SOON: Duration = Duration::from_millis(100);
 const LATER: Duration = Duration::from_secs(5);
-/// Time that the engine may work on one change. The largest worlds take seconds.
+/// Maximum time that the engine may work on one change. The largest worlds take seconds.
 const LONGEST_RESOLUTION: Duration = Duration::from_secs(300);
-/// Time that an instance may work on one thing, besides drains. The search for refused parts among
-/// thousands of objects takes minutes.
+/// Maximum time that an instance may work on one thing, besides drains. The search for rejected
+/// parts among thousands of objects takes minutes.
 const LONGEST_WORK: Duration = Duration::from_secs(900);
-/// Most characters of a status, which is one line on a screen.
+/// Maximum number of characters of a status, which is one line on a screen.
 const STATUS_CHARS: usize = 200;
 
 /// State reported to the service manager.
@@ -41,12 +41,12 @@ pub(super) struct Unit {
     ready: watch::Sender<bool>,
     status: String,
     looks: Interval,
-    /// Time that connections get when Envoys are ended.
+    /// How long connections may take to finish when Envoys are stopped.
     drain: Duration,
 }
 
 impl Unit {
-    /// Creates the unit of an agent that starts now; `drain` is the time to drain its Envoys.
+    /// Creates the unit of a starting agent; `drain` is the time to drain its Envoys.
     pub(super) fn new(drain: Duration) -> Self {
         Self {
             started: Instant::now(),
@@ -57,12 +57,12 @@ impl Unit {
         }
     }
 
-    /// Returns whether the manager knows that the agent is ready; updated as it changes.
+    /// Returns a receiver of whether the manager knows that the agent is ready.
     pub(super) fn readiness(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
     }
 
-    /// Waits until the next check; pending forever without a service manager. Cancel-safe.
+    /// Waits until the next check. Without a service manager, waits forever. Cancel-safe.
     pub(super) async fn due(&mut self) {
         if !service_manager::is_there() {
             std::future::pending::<()>().await;
@@ -70,7 +70,7 @@ impl Unit {
         self.looks.tick().await;
     }
 
-    /// Reports changes to the manager, and a sign of life unless a loop is stuck.
+    /// Reports changes to the manager, and feeds the watchdog unless a loop is stuck.
     pub(super) fn tell(
         &mut self,
         report: &Report,
@@ -102,15 +102,15 @@ fn looks(period: Duration) -> Interval {
     looks
 }
 
-/// Returns whether a unit counts as started.
+/// Returns true if a unit counts as started.
 fn is_started(report: &Report, since: Duration) -> bool {
     let applies = |gateway: &GatewayReport| gateway.state == AgentState::Applying;
     let serves = unready(report).is_empty() && !report.gateways.iter().any(applies);
     since >= PATIENCE || serves || has_no_bundle(report)
 }
 
-/// Returns true if the directory of bundles was read and none of them can be used. The first usable
-/// one may arrive much later.
+/// Returns true if the bundle directory was read and contains no usable bundle. The first usable
+/// bundle may arrive much later.
 fn has_no_bundle(report: &Report) -> bool {
     let SourceReport {
         bundle_dir, reason, ..
@@ -119,7 +119,7 @@ fn has_no_bundle(report: &Report) -> bool {
     nothing && bundle_dir.is_some() && !reason.is_empty()
 }
 
-/// Returns which loop has worked on one thing for too long.
+/// Returns which loop has been busy with one thing for too long.
 fn stuck(
     known: &SourceState,
     observed: &BTreeMap<NamespacedName, Observed>,
@@ -144,7 +144,8 @@ fn stuck(
     })
 }
 
-/// Returns one line on the served Gateways, or on why the host is not ready, and on future faults.
+/// Returns one line about the served Gateways, or about why the host is not ready, and about future
+/// problems.
 fn status(report: &Report) -> String {
     let reasons = unready(report);
     let mut text = if !reasons.is_empty() {
@@ -166,7 +167,7 @@ fn status(report: &Report) -> String {
         });
         gateways.collect::<Vec<_>>().join("; ")
     };
-    // These include settings that a reload refused.
+    // The warnings include settings that a reload rejected.
     for warning in &report.warnings {
         text = format!("{text}; {warning}");
     }

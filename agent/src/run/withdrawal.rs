@@ -1,5 +1,5 @@
-//! Decides whether Gateways that were not deleted one by one are withdrawn. A Gateway that is
-//! deleted by itself always is. Manifests that suddenly hold no Gateway may have lost them by
+//! Decides whether Gateways that were not deleted individually are withdrawn. An individually
+//! deleted Gateway always is. Manifests that suddenly contain no Gateway may have lost them by
 //! accident, and a missing GatewayClass would withdraw all of its Gateways. Both wait until an
 //! operator accepts the withdrawal, or until the manifests have stayed the same for a while.
 
@@ -11,14 +11,14 @@ use crate::host::until;
 
 /// A withdrawal that may be held.
 pub(super) struct Withdrawal {
-    /// Returns the time for which a withdrawal is held; `None` if withdrawals are not held.
+    /// Returns how long a withdrawal is held, or `None` if withdrawals are not held.
     pause: Box<dyn Fn() -> Option<Duration> + Send>,
-    /// Counts how often an operator has accepted a withdrawal.
+    /// Number of times that an operator has accepted a withdrawal.
     accepted: watch::Receiver<u64>,
     waits: Option<Waits>,
 }
 
-/// A held withdrawal, and when it is released; `None` means only on acceptance.
+/// A held withdrawal, and when it is released. With `None`, it is released only on acceptance.
 #[derive(Debug)]
 struct Waits {
     until: Option<Instant>,
@@ -36,7 +36,7 @@ impl Withdrawal {
         }
     }
 
-    /// Holds the withdrawal until `until`, unless it is already held. Returns whether it is
+    /// Holds the withdrawal until `until`, unless it is already held. Returns true if it is
     /// released by now.
     pub(super) fn begin(&mut self, until: Option<Instant>) -> bool {
         match &mut self.waits {
@@ -63,7 +63,7 @@ impl Withdrawal {
             self.waits = None;
             return None;
         };
-        // There are objects again, so a withdrawal that waited without a time gets one.
+        // There are objects again, so a withdrawal that waited without a time limit gets one.
         self.waits.take_if(|waits| {
             waits.until.is_none() && !self.accepted.has_changed().unwrap_or(false)
         });
@@ -86,7 +86,7 @@ impl Withdrawal {
             () = until(waits.until) => {}
             said = async { self.accepted.clone().changed().await } => {
                 if said.is_err() {
-                    // Without a sender, it can no longer be accepted.
+                    // Without a sender, the withdrawal can no longer be accepted.
                     std::future::pending::<()>().await;
                 }
             }

@@ -1,4 +1,4 @@
-//! A sealing key in a separate file, readable only for the agent's user.
+//! A sealing key in a separate file, readable only by the agent's user.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Seals the private keys that the agent stores on disk, with a key of the host that the agent
-//! reads once at startup.
+//! Seals the private keys that the agent stores on disk, with a host key that the agent reads once
+//! on startup.
 //!
 //! The key comes from the service manager, from a file that `systemd-creds` encrypted for this host
 //! (with its TPM if available), or from a plain file. The agent opens data sealed with any of them,
@@ -43,10 +43,10 @@ pub struct SealSettings {
     pub directory: PathBuf,
 }
 
-/// Reason why keys cannot be sealed or opened.
+/// Error while sealing or opening keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealingError {
-    /// The sealing key is missing, and the settings forbid storing keys in clear.
+    /// The sealing key is missing, and the settings forbid storing keys in plaintext.
     #[error("private keys cannot be sealed, and are not stored in the clear: {0}")]
     NoKey(String),
     /// The kernel returned no random bytes.
@@ -77,7 +77,7 @@ impl Default for SealingKeys {
 }
 
 impl SealingKeys {
-    /// Seals nothing, and opens only clear data.
+    /// Seals nothing, and opens only plaintext data.
     pub fn clear() -> Self {
         Self {
             current: Ok(None),
@@ -109,7 +109,7 @@ impl SealingKeys {
         let made = match method {
             SealMethod::Off => return keys,
             SealMethod::Auto | SealMethod::SystemdCreds if by_systemd.is_some() => Ok(by_systemd),
-            // Replacing it would lose everything sealed with it.
+            // Replacing the file would lose everything sealed with it.
             SealMethod::SystemdCreds if lost => Err(format!(
                 "{} cannot be read; fix it, or remove it to create a new one",
                 directory.join(systemd_creds::FILE).display()
@@ -217,7 +217,7 @@ impl SealingKeys {
         }
     }
 
-    /// Seals a text for storage at this path.
+    /// Seals a string for storage at this path.
     pub fn seal_text(&self, text: &str, place: &Path) -> Result<Vec<u8>, SealingError> {
         let place = place.as_os_str().as_encoded_bytes();
         match self.key()? {
@@ -226,13 +226,13 @@ impl SealingKeys {
         }
     }
 
-    /// Opens a text stored at this path. Also returns true unless it should be sealed again with
-    /// the current key.
+    /// Opens a string stored at this path. The second value is false if the string should be sealed
+    /// again with the current key.
     pub fn open_text(&self, stored: Vec<u8>, place: &Path) -> Option<(String, bool)> {
         self.try_open_text(stored, place).ok()
     }
 
-    /// Opens a text like [`Self::open_text`], or returns why it cannot be opened.
+    /// Opens a string like [`Self::open_text`], or returns why it cannot be opened.
     pub fn try_open_text(
         &self,
         stored: Vec<u8>,

@@ -1,7 +1,7 @@
 //! Sealing keys that systemd encrypts for this host, with its TPM or the host's key.
 //!
-//! A unit passes the key decrypted; otherwise the agent calls `systemd-creds` once at startup.
-//! Never wait for a TPM without a timeout, and never replace another program's file.
+//! A systemd unit can pass the decrypted key; otherwise the agent calls `systemd-creds` once on
+//! startup. Never wait for a TPM without a timeout, and never replace another program's file.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -102,7 +102,7 @@ fn place(path: &Path) -> String {
     format!("{PROGRAM} ({})", path.display())
 }
 
-/// Encrypts or decrypts with `systemd-creds`. No secret is on its command line or in an error.
+/// Encrypts or decrypts with `systemd-creds`. Neither its command line nor errors contain secrets.
 async fn ask(verb: &str, input: &[u8]) -> Result<Vec<u8>, String> {
     let mut child = Command::new(PROGRAM)
         .args([verb, &format!("--name={CREDENTIAL}"), "-", "-"])

@@ -1,8 +1,9 @@
-//! The last good text of each manifest, so that a file that is broken when the agent starts does
-//! not take down the configuration it provided before.
+//! The last good text of each manifest. If a file is broken when the agent starts, the
+//! configuration that it provided before remains in effect.
 //!
-//! Texts are written after a change is served, never before. Files are private and sealed because
-//! manifests may hold Secrets, and named by digest, because a name is never used as a path.
+//! A text is stored only after its change is served. Files are private and sealed, because
+//! manifests may contain Secrets. They are named by digest, so that a manifest name is never used
+//! as a path.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,20 +17,19 @@ use sesame_proto::digest::sha256;
 use crate::host::{create_directory, entries, remove_if_there, replace_file};
 use crate::seal::SealingKeys;
 
-/// A directory of last good texts, or no directory.
+/// A directory of last good texts, or no directory at all.
 #[derive(Debug)]
 pub struct LastGood {
     dir: Option<PathBuf>,
     sealing: Arc<SealingKeys>,
 }
 
-/// Start of every stored text, before its digest. It detects a torn file, because no `fsync` is
-/// done.
+/// Start of every stored file, before the digest of the text. The digest detects a torn file,
+/// because writes are not followed by `fsync`.
 const HEADER: &str = "# last good, sha256 ";
 
 impl LastGood {
-    /// Keeps texts in `dir`, which is created (0700) on first use and must belong to one source
-    /// only.
+    /// Stores texts in `dir`, which is created (0700) on first use. No other source may use it.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: Some(dir.into()),
@@ -44,7 +44,7 @@ impl LastGood {
         self
     }
 
-    /// Stores nothing.
+    /// Returns a store that keeps nothing.
     pub fn none() -> Self {
         Self {
             dir: None,
@@ -57,7 +57,7 @@ impl LastGood {
         self.read(manifest, limit).map(|(text, _)| text)
     }
 
-    /// Returns the stored text, and true if its sealing is current.
+    /// Returns the stored text, and true if it need not be sealed again.
     fn read(&self, manifest: &Path, limit: u64) -> Option<(String, bool)> {
         let path = self.dir.as_ref()?.join(name(manifest));
         let stored = open::read(&path, Rule::Own, limit.saturating_add(512)).ok()?;
@@ -66,7 +66,7 @@ impl LastGood {
         (digest == sha256(text.as_bytes())).then(|| (text.to_owned(), current))
     }
 
-    /// Stores the text for the manifest, unless it is already stored.
+    /// Stores the text of the manifest, unless it is already stored.
     pub fn save(&self, manifest: &Path, text: &str) -> io::Result<()> {
         let Some(dir) = &self.dir else {
             return Ok(());

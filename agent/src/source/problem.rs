@@ -1,4 +1,4 @@
-//! Problems of a source: values that the CLI prints and the report carries.
+//! Problems of a source: values that the CLI prints and reports contain.
 
 use std::fmt;
 use std::path::Path;
@@ -10,9 +10,9 @@ use sesame_gateway_api::resolve;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceProblem {
-    /// File, relative to the directory, or the cluster's object; empty for the whole source.
+    /// File, relative to the directory, or object in the cluster; empty for the whole source.
     pub file: String,
-    /// Line in the file, from 1; 0 for the whole file.
+    /// Line in the file, starting at 1; 0 for the whole file.
     pub line: usize,
     /// Severity of the problem.
     pub severity: Severity,

@@ -1,6 +1,6 @@
 //! The updates of a snapshot source, complete and verified.
 //!
-//! A source never sends half a revision, and never drops a Gateway unless it is known to be
+//! A source never sends a partial revision, and never drops a Gateway unless it is known to be
 //! withdrawn.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use sesame_proto::signature::TrustedKeys;
 use super::problem::SourceProblem;
 use sesame_proto::encoded::EncodedSnapshot;
 
-/// The keys whose signatures are required. With `None`, everyone with write access to the source is
+/// The keys whose signatures are required. If `None`, everyone with write access to the source is
 /// trusted.
 pub type Trusted = Option<Arc<TrustedKeys>>;
 
@@ -29,7 +29,7 @@ pub struct SourceUpdate {
     pub away: Option<String>,
     /// Gateways by name.
     pub gateways: BTreeMap<NamespacedName, GatewayUpdate>,
-    /// True if an unlisted Gateway was withdrawn. Otherwise its state is unknown.
+    /// True if a Gateway that is not listed was withdrawn. Otherwise, its state is unknown.
     pub lists_all: bool,
     /// Problems of the source, other than incomplete revisions.
     pub problems: Vec<SourceProblem>,
@@ -43,9 +43,9 @@ pub struct SourceUpdate {
 /// Arrival of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// Time at which it was seen.
+    /// When the manifest was seen.
     pub seen: SystemTime,
-    /// Its `metadata.resourceVersion`.
+    /// `metadata.resourceVersion` of the manifest.
     pub version: u64,
 }
 
@@ -107,7 +107,7 @@ pub struct IncompleteRevision {
     pub revision: String,
     /// Description of the missing or invalid parts, and their place.
     pub reason: String,
-    /// True if waiting alone has not helped.
+    /// True if waiting longer does not help.
     pub stuck: bool,
 }
 
@@ -125,13 +125,13 @@ pub fn gateway_of(name: &str) -> Option<NamespacedName> {
     ObjectKey::parse_as(Kind::Gateway, name)
 }
 
-/// Returns true if a snapshot refers to keys that its source has to provide. Keys in files of hosts
-/// do not count.
+/// Returns true if a snapshot refers to keys that its source has to provide, rather than files on
+/// the host.
 pub fn needs_keys(snapshot: &Snapshot) -> bool {
     snapshot.keys.iter().any(|named| !named.on_host)
 }
 
-/// Returns the named keys that are not in files of hosts, in order, or the names of the keys
+/// Returns the referenced keys in order, except keys in files on the host, or the names of the keys
 /// missing from `held`.
 pub fn keys_of<'a>(
     named: &[KeyRef],

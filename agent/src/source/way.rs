@@ -1,12 +1,12 @@
-//! The names on the way to a file, because a change of one of them may lead to another file.
+//! The links on the way to a file. A change to one of them may make the path lead to another file.
 
 use std::path::{Component, Path, PathBuf};
 
 /// Maximum number of links on the way.
 const MAX_LINKS: usize = 40;
 
-/// Returns each symbolic link on the way to a path, and the final path. No directory above one of
-/// them is a link.
+/// Returns each symbolic link on the way to a path, and the final path. No parent directory of a
+/// returned path is a link.
 pub(super) fn names(path: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut path = path.to_owned();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 
-/// Number of keys: the current one, and previous ones whose tickets are still accepted.
+/// Number of keys: the current one, and previous keys whose tickets are still accepted.
 const KEPT: usize = 3;
 /// First byte of the file.
 const FORMAT: u8 = 1;
@@ -15,7 +15,7 @@ const HEAD: usize = 1 + size_of::<i64>();
 
 type TicketKey = [u8; TICKET_KEY_BYTES];
 
-/// Keys of session tickets, newest first.
+/// Session ticket keys, newest first.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct TicketKeys {
     made: i64,
@@ -50,8 +50,8 @@ impl TicketKeys {
         }
     }
 
-    /// Returns the time until the next rotation, or zero if it is due. It is also due if the clock
-    /// was set back.
+    /// Returns the time until the next rotation, or zero if it is due. A rotation is also due if
+    /// the clock was set back.
     pub(super) fn rests(&self, now: Timestamp, period: Duration) -> Duration {
         let age = u64::try_from(now.as_second().saturating_sub(self.made));
         age.map_or(Duration::ZERO, |age| {

@@ -1,9 +1,9 @@
 //! Session ticket keys: created on this host, rotated on a schedule, and shared by all of the
 //! host's Envoys.
 //!
-//! They let clients resume sessions after a certificate rotation or a restart of Envoy, which would
-//! otherwise lose them. Keep them private, and only in memory that a reboot clears, because they
-//! decrypt recorded connections.
+//! With these keys, clients can resume sessions after a certificate rotation or a restart of Envoy.
+//! Keep them private, and only in memory that a reboot clears, because they decrypt recorded
+//! connections.
 
 mod keys;
 mod rotator;

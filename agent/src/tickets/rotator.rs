@@ -19,9 +19,9 @@ use crate::xds::{XdsKind, response};
 
 /// Name of the file in the runtime directory, which a reboot empties.
 const FILE: &str = "session-ticket-keys";
-/// Largest size of the file.
+/// Maximum size of the file.
 const MAX_FILE: u64 = 4096;
-/// Longest time between two checks of the clock, because the clock may be set.
+/// Maximum interval between checks of the clock, because the clock may be adjusted.
 const LOOK: Duration = Duration::from_secs(60);
 
 /// The keys cannot be stored.
@@ -81,7 +81,7 @@ impl TicketRotator {
         Tickets(self.newest.subscribe())
     }
 
-    /// Rotates the keys whenever that is due, for ever.
+    /// Rotates the keys whenever a rotation is due. Never returns.
     pub(crate) async fn run(self) {
         loop {
             let rests = self.newest.borrow().rests(Timestamp::now(), self.period);
@@ -99,7 +99,7 @@ impl TicketRotator {
         }
     }
 
-    /// Creates a key and makes it the current one. Stores it before use, so that it survives a
+    /// Creates a key and makes it the current one. Stores the key before use, so that it survives a
     /// restart of the agent.
     fn rotate(&self) -> io::Result<()> {
         let next = {
@@ -124,7 +124,7 @@ impl Tickets {
         Ok(Self(watch::Sender::new(keys).subscribe()))
     }
 
-    /// Returns the newest keys, as those that stand for others.
+    /// Returns the newest keys as stand-ins for other keys.
     pub(crate) fn stand_in(&self) -> StandInTickets {
         let keys = self.0.borrow();
         StandInTickets(keys.keys().flatten().copied().collect())
@@ -157,7 +157,7 @@ impl Tickets {
         placed.map_err(|source| TicketsError { path, source })
     }
 
-    /// Writes the keys after each rotation. Waits for ever without `tickets`.
+    /// Writes the keys after each rotation. Waits forever without `tickets`.
     pub(crate) async fn follow(tickets: Option<Self>, layout: XdsLayout) -> Infallible {
         let Some(mut tickets) = tickets else {
             return std::future::pending().await;

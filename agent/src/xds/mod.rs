@@ -1,5 +1,5 @@
 //! The files that Envoy watches, as values: the subscription for each file, its bytes, and the
-//! version with which Envoy confirms it.
+//! version that Envoy reports once it has accepted the file.
 //!
 //! Pure: nothing here opens a file. `sesame_render::layout` defines the paths.
 

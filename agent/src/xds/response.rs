@@ -1,8 +1,8 @@
 //! Bytes of an xDS file: one `DiscoveryResponse`.
 //!
-//! Resources stay encoded, so that five thousand clusters never exist as decoded values. So the
-//! messages here define only the necessary fields. Files read back from disk are untrusted: each
-//! parses completely or not at all.
+//! Resources remain encoded, so that five thousand clusters never exist as decoded values. The
+//! messages here therefore define only the necessary fields. Files read back from disk are
+//! untrusted: each parses completely or not at all.
 
 use bytes::Bytes;
 use prost::Message;
@@ -66,8 +66,8 @@ pub(crate) struct EncodedFile {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Returns the version of a file: 32 hexadecimal digits of a digest of its type and its resources,
-/// whose bytes include their names.
+/// Returns the version of a file: 32 hexadecimal digits of a digest of its type and its resources.
+/// The bytes of the resources include their names.
 pub(crate) fn version(kind: XdsKind, resources: &[Resource]) -> String {
     let mut hash = Sha256::new();
     hash.update(kind.type_url().as_bytes());
@@ -83,7 +83,7 @@ pub(crate) fn encode(kind: XdsKind, resources: &[Resource]) -> EncodedFile {
     response(kind.type_url(), version(kind, resources), resources)
 }
 
-/// Encodes the file of the shares.
+/// Encodes the shares file.
 pub(crate) fn encode_shares(runtime: &Bytes) -> EncodedFile {
     let resource = Resource {
         name: String::new(),
@@ -142,7 +142,7 @@ pub(crate) fn decode(kind: XdsKind, file: &Bytes) -> Option<DecodedFile> {
     (version == self::version(kind, &resources)).then_some(DecodedFile { version, resources })
 }
 
-/// Returns the encoded addresses of a listener. Empty if the listener does not parse.
+/// Returns the encoded addresses of a listener. Empty if the listener cannot be parsed.
 pub(crate) fn listener_addresses(listener: &Bytes) -> Vec<Bytes> {
     let ListenerAddresses {
         address,

@@ -1,4 +1,4 @@
-//! Subscriptions of Envoy: a file for each, and the statistics with which Envoy reports its state.
+//! Envoy's subscriptions: a file for each, and the statistics in which Envoy reports its state.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub enum XdsKind {
     Endpoints,
     /// SDS: a file for each key pair or trust bundle.
     Secret,
-    /// ECDS: a file for each filter whose content routes name.
+    /// ECDS: a file for each filter whose content routes reference.
     Filter,
 }
 
@@ -58,7 +58,7 @@ impl XdsKind {
         }
     }
 
-    /// Returns the kind of a directory; the inverse of [`XdsKind::directory`].
+    /// Returns the kind for a directory; the inverse of [`XdsKind::directory`].
     pub(crate) fn from_directory(name: &str) -> Option<Self> {
         Self::all().find(|kind| kind.directory() == name)
     }
@@ -105,8 +105,9 @@ impl Subscription {
         }
     }
 
-    /// Returns the common prefix of its statistics, without `.version_text` or `.update_rejected`.
-    /// Returns `None` for a route table, because its statistics contain a listener's stat prefix.
+    /// Returns the common prefix of the subscription's statistics, without `.version_text` or
+    /// `.update_rejected`. Returns `None` for a route table, because its statistics contain a
+    /// listener's stat prefix.
     pub fn stat_scope(&self) -> Option<String> {
         match self.kind {
             XdsKind::Listeners => Some("listener_manager.lds".to_owned()),
@@ -121,8 +122,8 @@ impl Subscription {
         }
     }
 
-    /// Returns true if a statistic belongs to this subscription. `scope` is its name without the
-    /// last part.
+    /// Returns true if a statistic belongs to this subscription. `scope` is the statistic's name
+    /// without the last part.
     pub fn owns_stat(&self, scope: &str) -> bool {
         if let Some(own) = self.stat_scope() {
             return own == scope;

@@ -11,8 +11,8 @@ pub struct VersionTexts {
 }
 
 impl VersionTexts {
-    /// Returns the accepted version. It is empty if nothing was accepted yet, and `None` if Envoy
-    /// has no such subscription. If one subscription has several statistics, `wanted` takes
+    /// Returns the accepted version. It is empty if nothing has been accepted yet, and `None` if
+    /// Envoy has no such subscription. If one subscription has several statistics, `wanted` takes
     /// precedence.
     pub fn of(&self, subscription: &Subscription, wanted: &str) -> Option<&str> {
         if let Some(scope) = subscription.stat_scope() {

@@ -1,7 +1,7 @@
-//! Readable facts about certificates: names, issuer, serial number, validity, kind of key.
+//! Readable facts about certificates: names, issuer, serial number, validity, key type.
 //!
-//! Everything here is public but untrusted: texts are truncated, and stripped of control
-//! characters.
+//! Everything here is public but untrusted: strings are truncated, and their control characters are
+//! replaced.
 
 use std::net::IpAddr;
 
@@ -12,11 +12,11 @@ use x509_parser::prelude::{CertificateRevocationList, FromDer as _, X509Certific
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::{SubjectPublicKeyInfo, X509Name};
 
-/// Maximum number of characters of a text.
+/// Maximum number of characters of a string.
 const MAX_TEXT: usize = 256;
 /// Maximum number of names of a certificate.
 const MAX_NAMES: usize = 100;
-/// Names of algorithms and curves by their identifiers.
+/// Names of algorithms and curves by object identifier.
 const KEYS: [(&str, &str); 5] = [
     ("1.2.840.10045.3.1.7", "ECDSA P-256"),
     ("1.3.132.0.34", "ECDSA P-384"),
@@ -36,16 +36,16 @@ pub struct CertificateFacts {
     pub issuer: String,
     /// Serial number in lower-case hexadecimal, without leading zeros.
     pub serial: String,
-    /// Start of its validity in seconds since 1970.
+    /// Start of the validity, as a Unix timestamp.
     pub not_before: i64,
-    /// End of its validity in seconds since 1970.
+    /// End of the validity, as a Unix timestamp.
     pub not_after: i64,
-    /// Kind and size of its key, such as `RSA 2048`.
+    /// Type and size of the key, such as `RSA 2048`.
     pub key: String,
 }
 
 impl CertificateFacts {
-    /// Reads the certificates of a PEM text, in order. Malformed ones are skipped.
+    /// Reads the certificates from PEM, in order. Malformed ones are skipped.
     pub fn of_pem(pem: &[u8]) -> Vec<Self> {
         pem::read::<CertificateDer<'_>>(pem)
             .into_iter()
@@ -73,14 +73,14 @@ impl CertificateFacts {
 pub struct RevocationListFacts {
     /// Distinguished name of the issuer.
     pub issuer: String,
-    /// Time at which it was issued, in seconds since 1970.
+    /// Time of issue, as a Unix timestamp.
     pub this_update: i64,
     /// Time by which the next list is due, or `None` if the list does not state it.
     pub next_update: Option<i64>,
 }
 
 impl RevocationListFacts {
-    /// Reads the revocation lists of a PEM text, in order. Malformed ones are skipped.
+    /// Reads the revocation lists from PEM, in order. Malformed ones are skipped.
     pub fn of_pem(pem: &[u8]) -> Vec<Self> {
         let lists = pem::read::<CertificateRevocationListDer<'_>>(pem);
         let facts = lists.into_iter().filter_map(|der| {
@@ -133,7 +133,7 @@ fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
         .collect()
 }
 
-/// Formats a distinguished name for people.
+/// Formats a distinguished name for display.
 pub(crate) fn distinguished(name: &X509Name<'_>) -> String {
     plain(&name.to_string())
 }
@@ -150,7 +150,7 @@ fn key(info: &SubjectPublicKeyInfo<'_>) -> String {
     known.map_or(id, |(_, name)| (*name).to_owned())
 }
 
-/// Returns a text that is safe on a terminal, truncated to a reasonable length.
+/// Truncates a string and replaces its control characters, so that it is safe on a terminal.
 fn plain(text: &str) -> String {
     let visible = |character: char| {
         if character.is_control() {

@@ -1,8 +1,8 @@
 //! Expiry of certificates, and the warnings about it.
 //!
-//! This is the place for statements that depend on the time, which is an argument. Resolution has
+//! Everything that depends on the current time is here, and takes it as an argument. Resolution has
 //! no clock, so callers that have one ask here and report the result. An expired certificate is
-//! served like any other: its clients decide whether to accept it, and a closed port would not help
+//! served like any other: clients decide whether to accept it, and a closed port would not help
 //! them.
 
 use std::collections::BTreeMap;
@@ -17,19 +17,19 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::certificate_facts::{CertificateFacts, RevocationListFacts};
 use crate::ocsp_response::{self, OcspResponse};
 
-/// Seconds before the expiry at which the warnings start.
+/// How many seconds before expiry the warnings start.
 const WARNING: i64 = 14 * 24 * 60 * 60;
 
-/// The time for which a certificate is valid, in seconds since 1970.
+/// The validity of a certificate, as Unix timestamps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
-    /// The key pair or trust bundle that it belongs to: `Secret/namespace/name`, `ConfigMap/namespace/name`.
+    /// The key pair or trust bundle: `Secret/namespace/name` or `ConfigMap/namespace/name`.
     pub name: String,
     /// The part that expires.
     pub of: ExpiryOf,
-    /// Start of its validity.
+    /// Start of the validity.
     pub not_before: i64,
-    /// End of its validity.
+    /// End of the validity.
     pub not_after: i64,
 }
 
@@ -44,25 +44,25 @@ pub enum ExpiryOf {
     RevocationList(String),
     /// The OCSP response that is stapled to the leaf of a key pair.
     Staple {
-        /// True if the certificate demands one.
+        /// True if the certificate requires a staple.
         demanded: bool,
     },
 }
 
-/// The certificates of listeners, by the object of the listener, as `Gateway/namespace/name`, and
-/// the listener's name.
+/// Certificates of listeners, by the listener's object, such as `Gateway/namespace/name`, and the
+/// listener's name.
 pub type ListenerExpiries = BTreeMap<String, BTreeMap<String, Vec<Expiry>>>;
 
-/// The phase of a certificate's life, from good to bad.
+/// Phase in the lifetime of a certificate, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExpiryPhase {
     /// Valid, and not due for renewal.
     Fresh,
     /// Expires soon: within 14 days, or in the last third of a lifetime of less than 42 days.
     ExpiresSoon,
-    /// Not valid yet: clients refuse it.
+    /// Not valid yet: clients reject it.
     NotYetValid,
-    /// No longer valid: clients refuse it.
+    /// No longer valid: clients reject it.
     Expired,
 }
 
@@ -71,7 +71,7 @@ pub enum ExpiryPhase {
 pub struct Warning {
     /// The warning as a sentence.
     pub message: String,
-    /// True if clients refuse the certificate now.
+    /// True if clients reject the certificate now.
     pub refused: bool,
 }
 
@@ -129,8 +129,7 @@ impl Expiry {
         authorities.chain(lists).collect()
     }
 
-    /// Returns the phase at this time. Soon means within 14 days, or in the last third of a
-    /// lifetime of less than 42 days.
+    /// Returns the phase at `now`.
     pub fn phase(&self, now: Timestamp) -> ExpiryPhase {
         let Self {
             name: _,
@@ -152,10 +151,10 @@ impl Expiry {
         }
     }
 
-    /// Returns a warning if the certificate is invalid at this time or will be soon.
+    /// Returns a warning if the certificate is invalid at `now` or expires soon.
     pub fn warning(&self, now: Timestamp) -> Option<Warning> {
         let name = &self.name;
-        // The other authorities of a bundle stay valid.
+        // The other authorities of a bundle remain valid.
         let (of, effect, is_refused) = match &self.of {
             ExpiryOf::Leaf => (
                 format!("the certificate of {name}"),

@@ -1,10 +1,10 @@
 //! Gateway API objects as values, and their resolution into snapshots and statuses.
 //!
 //! The controller and the agent both resolve Gateways with this crate. It decodes objects from YAML
-//! or JSON, follows their references, checks their grants and settles their conflicts. The result is
-//! a snapshot of each accepted Gateway, and the conditions of every object.
-//! The same objects give the same bytes on any machine, because nothing here opens a file or a
-//! socket, reads a clock or draws a random number.
+//! or JSON, follows references, checks grants and resolves conflicts. The result is a snapshot for
+//! each accepted Gateway, and the conditions of every object. The same objects produce the same
+//! bytes on any machine: nothing here opens a file or a socket, reads a clock or generates a random
+//! number.
 //!
 //! ```
 //! use sesame_gateway_api::api::NamespacedName;
@@ -40,11 +40,11 @@
 //! ";
 //! ```
 //!
-//! The flow is `api` (types) → `world` (the objects of one moment, which `decode` reads) →
-//! `resolve` (a pure function) → snapshots, keys and `status` (conditions). `explain` shows how a
-//! snapshot handles one request. Statements that depend on the time, such as `expiry`, take it as
-//! an argument. `certificate_facts` reads certificates for people, and `ocsp_response` the statement
-//! of an authority about one.
+//! The flow is `api` (types) → `world` (all objects, which `decode` reads) → `resolve` (a pure
+//! function) → snapshots, keys and `status` (conditions). `explain` shows how a snapshot handles
+//! one request. Modules that depend on the time, such as `expiry`, take it as an argument.
+//! `certificate_facts` describes certificates, and `ocsp_response` reads an authority's statement
+//! about one.
 
 pub mod api;
 pub mod certificate_facts;

@@ -1,8 +1,8 @@
-//! OCSP responses: statements of an authority about one of its certificates, which a server staples
+//! OCSP responses: an authority's statements about one of its certificates, which a server staples
 //! to the certificate.
 //!
-//! It reads only the parts that stapling depends on. Must never judge the time, which the caller
-//! knows, nor vouch for the signature, which clients verify.
+//! Only the parts that stapling depends on are read. Never checks the time, which the caller knows,
+//! or the signature, which clients verify.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -13,12 +13,12 @@ use x509_parser::prelude::X509Certificate;
 /// Maximum size of a response in bytes.
 pub const MAX_BYTES: usize = 16 * 1024;
 
-/// Object identifiers in DER: the only supported kind of response, and the hashes that identify an
+/// Object identifiers in DER: the only supported response type, and the hashes that identify an
 /// issuer.
 const BASIC: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x30, 0x01, 0x01];
 const SHA1_ID: &[u8] = &[0x2b, 0x0e, 0x03, 0x02, 0x1a];
 const SHA256_ID: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01];
-/// The extension by which a certificate demands a staple, and the value that Envoy looks for: a
+/// The extension with which a certificate requires a staple, and the value that Envoy looks for: a
 /// list with only `status_request`.
 const TLS_FEATURE: &str = "1.3.6.1.5.5.7.1.24";
 const STATUS_REQUEST: &[u8] = &[0x30, 0x03, 0x02, 0x01, 0x05];
@@ -30,9 +30,9 @@ pub struct OcspResponse {
     serial: Vec<u8>,
     issuer: IssuerHash,
     status: CertificateStatus,
-    /// Start of its validity, in seconds since 1970.
+    /// Start of the validity, as a Unix timestamp.
     pub this_update: i64,
-    /// End of its validity.
+    /// End of the validity, as a Unix timestamp.
     pub next_update: i64,
 }
 
@@ -51,20 +51,20 @@ enum CertificateStatus {
     Unknown,
 }
 
-/// Reasons for not stapling a response. Each completes the sentence "tls.ocsp-staple of Secret x
+/// Why a response is not stapled. Each message completes the sentence "tls.ocsp-staple of Secret x
 /// …".
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OcspResponseError {
-    /// It is longer than any real response.
+    /// The response is longer than any real one.
     #[error("has {0} bytes; at most {MAX_BYTES} are read")]
     TooLong(usize),
-    /// It is text.
+    /// The response is text.
     #[error(
         "is text, such as PEM or base64; expected a binary OCSP response (DER), as openssl ocsp \
         -respout writes it"
     )]
     Text,
-    /// It is malformed.
+    /// The response is malformed.
     #[error("is not an OCSP response in DER; it may be truncated")]
     Malformed,
     /// The responder returned an error.
@@ -73,10 +73,10 @@ pub enum OcspResponseError {
     /// Envoy accepts only responses about a single certificate.
     #[error("is about {0} certificates; Envoy accepts a response about one only")]
     NotOne(usize),
-    /// It has no expiry.
+    /// The response has no expiry.
     #[error("has no nextUpdate, which Envoy requires")]
     NoEnd,
-    /// It is about another certificate.
+    /// The response is about another certificate.
     #[error("is about a certificate other than the leaf of tls.crt")]
     OtherCertificate,
     /// The authority does not vouch for the certificate.
@@ -104,7 +104,7 @@ impl OcspResponse {
         single(response).ok_or(OcspResponseError::Malformed)?
     }
 
-    /// Checks that it vouches for this certificate.
+    /// Checks that the response vouches for this certificate.
     pub fn check_for(&self, certificate: &X509Certificate<'_>) -> Result<(), OcspResponseError> {
         let Self {
             serial,
@@ -128,8 +128,8 @@ impl OcspResponse {
 }
 
 impl IssuerHash {
-    /// Returns true if this is the hash of the distinguished name, or of a kind that cannot be
-    /// computed here.
+    /// Returns true if this is the hash of the distinguished name, or if its algorithm is not
+    /// supported here.
     fn may_be(&self, name: &[u8]) -> bool {
         let algorithm = match self.algorithm.as_slice() {
             SHA1_ID => &SHA1_FOR_LEGACY_USE_ONLY,
@@ -140,7 +140,8 @@ impl IssuerHash {
     }
 }
 
-/// Returns true if a certificate demands a staple. Envoy rejects such a certificate without one.
+/// Returns true if a certificate requires a staple. Envoy rejects such a certificate without a
+/// staple.
 pub fn is_demanded_by(certificate: &X509Certificate<'_>) -> bool {
     let mut extensions = certificate.extensions().iter();
     extensions.any(|it| it.oid.to_id_string() == TLS_FEATURE && it.value == STATUS_REQUEST)
@@ -162,7 +163,7 @@ impl<'d> Elements<'d> {
         (element.class() == Class::Universal && element.tag() == tag).then_some(element.data)
     }
 
-    /// Returns the content of the next element if it has this number.
+    /// Returns the content of the next element if it has this context-specific tag.
     fn optional(&mut self, number: u32) -> Option<&'d [u8]> {
         let (rest, element) = Any::from_der(self.0).ok()?;
         if element.class() != Class::ContextSpecific || element.tag() != Tag(number) {
@@ -197,7 +198,7 @@ fn responses(der: &[u8]) -> Option<Vec<&[u8]>> {
     // The signature.
     basic.expect(Tag::Sequence)?;
     basic.expect(Tag::BitString)?;
-    // The version, which is omitted for the first one, and the responder.
+    // The version, which is omitted for version 1, and the responder.
     data.optional(0);
     data.next()?;
     data.expect(Tag::GeneralizedTime)?;
@@ -239,7 +240,7 @@ fn single(content: &[u8]) -> Option<Result<OcspResponse, OcspResponseError>> {
     }))
 }
 
-/// Returns a time such as `20260131235959Z` in seconds since 1970.
+/// Parses a time such as `20260131235959Z` into a Unix timestamp.
 fn time(text: &[u8]) -> Option<i64> {
     let digits = text.strip_suffix(b"Z")?;
     if digits.len() != 14 || !digits.iter().all(u8::is_ascii_digit) {
@@ -258,7 +259,7 @@ fn time(text: &[u8]) -> Option<i64> {
     Some(zoned.timestamp().as_second())
 }
 
-/// Returns a number without leading zeros.
+/// Strips leading zeros from a number.
 fn without_zeros(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     bytes.get(zeros..).unwrap_or_default()

@@ -1,7 +1,7 @@
-//! The only input of resolution: the objects of one moment by kind and name, the last good key
-//! pairs, and the ports that merged Gateways had last.
+//! The only input of resolution: a snapshot of all objects by kind and name, the last good key
+//! pairs, and the last ports of merged Gateways.
 //!
-//! Copying a world is cheap, and a change replaces one object. A world decides nothing and drops
+//! Copying a world is cheap, and a change replaces one object. A world makes no decisions and drops
 //! nothing.
 
 mod definitions;
@@ -68,7 +68,7 @@ macro_rules! kinds {
                 match self { $(Self::$kind => $plural,)+ }
             }
 
-            /// Returns the short names of the kind, as its definition has them.
+            /// Returns the short names of the kind, as in its definition.
             pub fn short_names(self) -> &'static [&'static str] {
                 match self { $(Self::$kind => &$short,)+ }
             }
@@ -84,7 +84,7 @@ macro_rules! kinds {
             }
         }
 
-        /// A kind is the seed that decodes an object of that kind.
+        /// A kind is the seed that deserializes an object of that kind.
         impl<'de> DeserializeSeed<'de> for Kind {
             type Value = AnyObject;
 
@@ -124,7 +124,7 @@ macro_rules! kinds {
             }
         }
 
-        /// All objects of one moment.
+        /// All objects at one point in time.
         #[derive(Clone, Debug, Default, PartialEq)]
         #[allow(missing_docs, reason = "each is the API's own kind")]
         pub struct World {
@@ -195,9 +195,9 @@ const GATEWAY_V1_BETA: &[&str] = &[
     "gateway.networking.k8s.io/v1",
     "gateway.networking.k8s.io/v1beta1",
 ];
-// The experimental channel also serves v1alpha2, which is not read because it is another API: a
+// The experimental channel also has v1alpha2, which is not read because it is a different API: a
 // TLSRoute may omit its hostnames, and may have several rules without a defined meaning. v1alpha3
-// has the shape of v1.
+// has the same fields as v1.
 const GATEWAY_TLS_ROUTE: &[&str] = &[
     "gateway.networking.k8s.io/v1",
     "gateway.networking.k8s.io/v1alpha3",
@@ -261,7 +261,7 @@ impl Kind {
             .find(|known| known.as_str() == kind && known.api_versions().contains(&api_version))
     }
 
-    /// Parses the name of a kind as people write it, in any case: singular, plural or short.
+    /// Parses the name of a kind as users write it, in any case: singular, plural or short.
     pub fn parse(text: &str) -> Option<Kind> {
         let text_is = |name: &str| name.eq_ignore_ascii_case(text);
         Self::ALL.iter().copied().find(|kind| {
@@ -275,12 +275,12 @@ impl Kind {
         ObjectKey { kind: self, name }
     }
 
-    /// Returns true for kinds whose fields are all modelled.
+    /// Returns true for kinds whose fields are all modeled.
     pub fn is_modelled(self) -> bool {
         self.is_gateway_api() || self.is_own() || self.is_experimental() || self.is_contour()
     }
 
-    /// Returns true for kinds that only the experimental channel of the Gateway API has, and whose fields are all modelled.
+    /// Returns true for modeled kinds that only the experimental channel of the Gateway API has.
     pub fn is_experimental(self) -> bool {
         matches!(
             self,
@@ -312,8 +312,7 @@ impl Kind {
         is_defined.then(|| self.group())
     }
 
-    /// Returns true for the kinds that are followed only if Gateways outside the cluster are
-    /// enabled.
+    /// Returns true for kinds that are watched only if Gateways outside the cluster are enabled.
     pub fn is_of_extra_minimal_ocg(self) -> bool {
         matches!(
             self,

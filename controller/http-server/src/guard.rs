@@ -1,8 +1,7 @@
 //! Guards an address with TLS, client certificates and a bearer token, from files that are reread
 //! when they change.
 //!
-//! It must never admit a request because a file is missing or damaged, nor print the contents of
-//! one.
+//! Never admit a request because a file is missing or invalid, and never print a file's content.
 
 use std::fs;
 use std::io;
@@ -20,19 +19,19 @@ use sesame_files::open::{self, OpenError, Rule};
 use sesame_proto::pem;
 use sha2::{Digest as _, Sha256};
 
-/// Maximum size of a file.
+/// Maximum size of a file in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Minimum and maximum length of a token in bytes.
 const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=4096;
 
-/// Files that decide about access. Without any of them, access is open and in plain text.
+/// Files that control access. If none is set, access is open and unencrypted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GuardFiles {
     /// Certificate chain of the server, in PEM.
     pub certificate: Option<PathBuf>,
-    /// Its private key, in PEM.
+    /// The server's private key, in PEM.
     pub key: Option<PathBuf>,
-    /// Authorities, one of which must have signed the client's certificate, in PEM.
+    /// CA certificates that client certificates are verified against, in PEM.
     pub client_ca: Option<PathBuf>,
     /// Bearer token that a request must present.
     pub token: Option<PathBuf>,
@@ -52,10 +51,10 @@ impl GuardFiles {
     }
 }
 
-/// Reasons why the files cannot guard an address.
+/// Error for files that cannot guard an address.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
-    /// One of two files that belong together is not set.
+    /// Only one of two files that belong together is set.
     #[error("{given} is set without {missing}; set both")]
     Incomplete {
         /// The file that is set.
@@ -71,15 +70,15 @@ pub enum GuardError {
     Content {
         /// The file.
         path: PathBuf,
-        /// The content that was expected.
+        /// Description of the expected content.
         reason: String,
     },
 }
 
-/// Identity of the files: inode, size and time of each existing one.
+/// Identity of the files: inode, size and modification time, or `None` for a missing file.
 type Fingerprint = Vec<Option<(u64, u64, i64, i64)>>;
 
-/// Guard of an address.
+/// Access control for an address.
 pub struct Guard {
     files: GuardFiles,
     current: Mutex<Current>,
@@ -90,7 +89,7 @@ struct Current {
     guarding: Guarding,
 }
 
-/// Last faultless content of the files.
+/// Last valid content of the files.
 #[derive(Clone)]
 struct Guarding {
     tls: Option<Arc<ServerConfig>>,
@@ -112,7 +111,7 @@ impl Guard {
         })
     }
 
-    /// Returns the response that rejects a request with these headers, or `None` if it is admitted.
+    /// Returns the rejection of a request with these headers, or `None` if the request is admitted.
     pub fn refusal(&self, headers: &HeaderMap) -> Option<Response<Bytes>> {
         if self.admits(headers) {
             return None;
@@ -133,18 +132,18 @@ impl Guard {
             return false;
         };
         let token = shown.as_bytes().split_at_checked("bearer ".len());
-        // Compares digests, so that the time reveals nothing about the token.
+        // Compare digests, so that the comparison time reveals nothing about the token.
         token.is_some_and(|(scheme, token)| {
             scheme.eq_ignore_ascii_case(b"bearer ") && digest(token) == wanted
         })
     }
 
-    /// Returns the TLS configuration for the next client, or `None` for plain text.
+    /// Returns the TLS configuration for the next client, or `None` for plaintext.
     pub(crate) fn tls(&self) -> Option<Arc<ServerConfig>> {
         self.guarding().tls
     }
 
-    /// Returns the current contents of the files, or the previous ones if they are faulty.
+    /// Returns the current content of the files, or the previous content if they are invalid.
     fn guarding(&self) -> Guarding {
         let now = fingerprint(&self.files);
         // A thread that panicked left the value intact.

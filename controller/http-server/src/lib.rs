@@ -1,10 +1,10 @@
-//! A small HTTP/1.1 server for sockets that strangers can reach: the controller's page, the agent's
-//! health and its own socket.
+//! A small HTTP/1.1 server for sockets that untrusted clients can reach: the controller's status
+//! page, and the agent's health endpoint and local socket.
 //!
-//! A slow or hostile client costs one connection for a while, never the process or another client's
-//! answer. Connections are limited in number and time, each has one request, and the oldest idle
-//! one makes room for a new one. `page` writes pages for browsers, and `guard` admits only callers
-//! with a certificate or a token.
+//! A slow or hostile client occupies one connection for a limited time, and never affects the
+//! process or other clients. The number and duration of connections are limited, and each serves
+//! one request. At the limit, the oldest idle connection is closed for a new one. `page` writes
+//! pages for browsers, and `guard` admits only callers with a certificate or a token.
 //!
 //! ```
 //! use http_body_util::Full;
@@ -59,16 +59,16 @@ pub use self::guarded::{GuardedCallers, GuardedStream};
 const MAX_CONNECTIONS: usize = 64;
 /// Timeout for receiving a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout for request and answer together, unless the answer is [`Lasting`].
+/// Timeout for a request and its answer, unless the answer is [`Lasting`].
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum number of bytes of a request's head.
+/// Maximum size of a request head in bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;
-/// Minimum time that every client gets for its request, however many clients there are.
+/// Minimum time for a client to send its request, regardless of the number of clients.
 const REQUEST_GRACE: Duration = Duration::from_millis(50);
-/// Pause when the process has no file descriptor left for a connection.
+/// Pause after the process runs out of file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Extension that marks a streaming answer without an end.
+/// Response extension that marks an endless stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Lasting;
 
@@ -96,7 +96,7 @@ impl Callers for UnixListener {
     }
 }
 
-/// Answers clients until it is dropped, which ends all connections.
+/// Answers clients until the future is dropped, which closes all connections.
 pub async fn serve<B>(callers: impl Callers, answer: impl AsyncAnswer<B>)
 where
     B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
@@ -166,7 +166,7 @@ struct Connections {
 }
 
 impl Connections {
-    /// Waits until there is room for one more.
+    /// Waits until there is room for one more connection.
     async fn make_room(&mut self) {
         while let Some(ended) = self.tasks.try_join_next_with_id() {
             self.forget(ended);
@@ -178,7 +178,7 @@ impl Connections {
                 .find(|connection| connection.stage.is_silent());
             let (task, until) = match silent {
                 Some(silent) => (Some(silent.task.clone()), silent.since + REQUEST_GRACE),
-                // Each of them is being answered, which takes a bounded time.
+                // All connections are being answered, which takes a bounded time.
                 None => (None, Instant::now() + EXCHANGE_TIMEOUT),
             };
             tokio::select! {
@@ -187,7 +187,7 @@ impl Connections {
                 () = tokio::time::sleep_until(until) => {
                     if let Some(task) = task {
                         task.abort();
-                        // The limit is reached, so its request is not answered.
+                        // The limit is reached, so the request of this connection is not answered.
                         if let Some(ended) = self.tasks.join_next_with_id().await {
                             self.forget(ended);
                         }
@@ -224,7 +224,7 @@ impl Connections {
     }
 }
 
-/// Serves one request and its answer.
+/// Serves one request.
 async fn converse<B>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     answer: Arc<impl AsyncAnswer<B>>,
@@ -233,7 +233,7 @@ async fn converse<B>(
     B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
 {
     let service = service_fn(|request: Request<Incoming>| {
-        // Otherwise the body may never arrive.
+        // A remaining body might never arrive.
         if request.body().is_end_stream() {
             stage.set(Stage::ASKED);
         }

@@ -1,8 +1,8 @@
-//! The status page of a program, for browsers: one document of headings, lists and tables, which
-//! loads nothing else. The agent and the controller fill it.
+//! Builds the status page of a program for browsers: one document of headings, lists and tables
+//! that loads no other resources. The agent and the controller use it.
 //!
-//! All content is text and stays text: objects, messages and Envoy's errors have many authors. The
-//! page has no script, and its headers forbid scripts, in case something slips through.
+//! All content is escaped, because names, messages and Envoy's errors are untrusted. The page has
+//! no scripts, and its headers forbid scripts in case escaping misses something.
 
 use std::fmt::Write as _;
 
@@ -18,11 +18,11 @@ use sha2::{Digest as _, Sha256};
 
 /// Paths of the page.
 pub const PATHS: [&str; 2] = ["/", "/status"];
-/// Seconds between two reloads by the browser.
+/// Reload interval for browsers, in seconds.
 const REFRESH_SECONDS: u32 = 10;
-/// Maximum number of visible rows of a table.
+/// Maximum number of visible rows per table.
 const MOST_ROWS: usize = 500;
-/// Maximum number of visible characters of a cell.
+/// Maximum number of visible characters per cell.
 const MOST_CHARACTERS: usize = 2000;
 
 /// Style of the page; its digest is in the headers.
@@ -37,7 +37,7 @@ th{font-weight:600;white-space:nowrap}\
 .good{color:#18794e}.bad{color:#ce2c31}.note{opacity:.7}\
 @media(prefers-color-scheme:dark){.good{color:#3dd68c}.bad{color:#ff9592}}";
 
-/// Text of a cell, and its severity.
+/// Text of a cell, with its severity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cell {
     /// Text.
@@ -49,7 +49,7 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// Returns text that reports a good state, or a problem if `is_fault`.
+    /// Returns a cell that reports a problem if `is_fault`, and a good state otherwise.
     pub fn good_unless(is_fault: bool, text: impl Into<String>) -> Self {
         if is_fault {
             Self::Bad(text.into())
@@ -58,7 +58,7 @@ impl Cell {
         }
     }
 
-    /// Returns text that reports a problem if `is_fault`, and nothing special otherwise.
+    /// Returns a cell that reports a problem if `is_fault`, and a plain cell otherwise.
     pub fn plain_unless(is_fault: bool, text: impl Into<String>) -> Self {
         if is_fault {
             Self::Bad(text.into())
@@ -80,8 +80,8 @@ impl From<String> for Cell {
     }
 }
 
-/// Visible rows of a table, which may have a hundred thousand: only these are built. Rows that
-/// report a problem come first.
+/// Visible rows of a table. Other rows are not built, because a table may have a hundred thousand.
+/// Rows that report a problem come first.
 #[derive(Clone, Debug)]
 pub struct Rows<const N: usize> {
     faulty: Vec<[Cell; N]>,
@@ -172,7 +172,7 @@ impl Page {
         self.rest(all);
     }
 
-    /// States how many entries are omitted.
+    /// Adds a note about the number of omitted entries.
     fn rest(&mut self, all: usize) {
         if all > MOST_ROWS {
             let more = all - MOST_ROWS;
@@ -185,7 +185,7 @@ impl Page {
         let _ = self.body.write_fmt(text);
     }
 
-    /// Returns the document, which browsers reload.
+    /// Returns the HTML document, which reloads itself.
     pub fn html(&self) -> String {
         let Self { title, body } = self;
         format!(
@@ -196,7 +196,7 @@ impl Page {
         )
     }
 
-    /// Returns the HTTP response with the document.
+    /// Returns the document as an HTTP response.
     pub fn response(&self) -> Response<Bytes> {
         let mut response = Response::new(Bytes::from(self.html()));
         let headers = response.headers_mut();
@@ -217,7 +217,7 @@ impl Page {
     }
 }
 
-/// Returns the content security policy: the page's own style, and nothing else.
+/// Returns the content security policy, which allows only the page's own style.
 fn policy() -> String {
     let style = STANDARD.encode(Sha256::digest(STYLE));
     format!(
@@ -233,7 +233,7 @@ fn marked(cell: Cell) -> (&'static str, String) {
     }
 }
 
-/// Escapes a text for HTML content and attributes.
+/// Escapes a string for HTML content and attributes.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for (index, character) in text.chars().enumerate() {

@@ -1,22 +1,22 @@
-//! Reads owner and lifetime from a ServiceAccount token. Pure.
+//! Reads the owner and lifetime of a ServiceAccount token. Pure.
 //!
-//! Nothing is verified, because only the API server can. So this decides nothing except when to
-//! request the next token.
+//! The token is not verified, because only the API server can do that. So the result only
+//! determines when to request the next token.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// Maximum size of a token.
+/// Maximum size of a token in bytes.
 pub const MAX_CREDENTIAL_BYTES: u64 = 64 << 10;
 
-/// Claims of a ServiceAccount's token.
+/// Claims of a ServiceAccount token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential {
-    /// Time of issue, by the API server's clock.
+    /// Time of issue, by the clock of the API server.
     pub issued: Timestamp,
-    /// Expiry, by the same clock.
+    /// Expiry, by the clock of the API server.
     pub expires: Timestamp,
     /// Namespace of the ServiceAccount.
     pub namespace: String,
@@ -66,7 +66,7 @@ impl Credential {
         })
     }
 
-    /// Returns its lifetime in seconds, or 0 if the times are reversed.
+    /// Returns the lifetime in seconds, or 0 if the token expires before its time of issue.
     pub fn lifetime_seconds(&self) -> i64 {
         (self.expires.as_second() - self.issued.as_second()).max(0)
     }

@@ -1,8 +1,8 @@
 //! `GatewayAgent`: the report of one host about one Gateway.
 //!
-//! The agent writes it, and the controller derives `Programmed`, addresses and rejections from it.
-//! It contains no configuration and no key. The agent writes it on changes, and otherwise once a
-//! minute (configurable), so that a dead host differs from a quiet one.
+//! The agent writes it on changes, and otherwise once a minute (configurable), so that a dead host
+//! can be told from an idle one. The controller derives `Programmed`, addresses and rejections from
+//! it. A report contains no configuration and no keys.
 
 use jiff::Timestamp;
 use kube::CustomResource;
@@ -10,26 +10,26 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use sesame_gateway_api::status::AgentState;
 
-/// Field manager of a report's status. The API server records its last write, by a clock common to
-/// all hosts.
+/// Field manager of a report's status. The API server records the time of its last write, by a
+/// clock common to all hosts.
 pub const STATUS_MANAGER: &str = "sesame-agent-status";
 
-/// Maximum number of entries in a list; more would not help a reader.
+/// Maximum number of entries in a list; more would not help readers.
 pub const MAX_ENTRIES: usize = 100;
-/// Largest number of rules of a route.
+/// Maximum number of rules of a route.
 pub const MAX_RULES: usize = 16;
 /// Maximum number of addresses that a host may claim.
 pub const MAX_REPORTED_ADDRESSES: usize = 256;
 /// Maximum report interval of an unchanged host in seconds.
 pub const MAX_REPORT_SECONDS: u32 = 3600;
-/// Longest text in characters, including the ellipsis: Envoy's messages can be long.
+/// Maximum length of a string in characters, including the ellipsis. Envoy's messages can be long.
 pub const MAX_TEXT: usize = 1025;
-/// Longest name of an object, or of a part of one, in a snapshot.
+/// Maximum length of the name of an object or its part in a snapshot.
 const MAX_NAME: usize = 1024;
-/// Longest version, revision or address.
+/// Maximum length of a version, revision or address.
 const MAX_WORD: usize = 253;
 
-/// The host and the Gateway that a report is about.
+/// The host and Gateway of a report.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, CustomResource, Serialize, Deserialize, JsonSchema,
 )]
@@ -59,7 +59,7 @@ const MAX_WORD: usize = 253;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayAgentSpec {
-    /// Gateway that the report is about, as `namespace/name`.
+    /// Reported Gateway, as `namespace/name`.
     #[schemars(length(max = 317), regex(pattern = r"^[-a-z0-9]+/[-.a-z0-9]+$"))]
     pub gateway: String,
     /// Reporting host, by its own name.
@@ -84,14 +84,14 @@ pub struct GatewayAgentStatus {
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = MAX_TEXT))]
     pub message: String,
-    /// First 12 digits of the revision of the manifest that the agent has read.
+    /// First 12 digits of the revision of the last manifest that the agent read.
     #[schemars(length(max = MAX_WORD))]
     pub wanted_revision: String,
-    /// First 12 digits of the revision that Envoy has accepted, as a whole or without refused
+    /// First 12 digits of the revision that Envoy has accepted, as a whole or without the rejected
     /// parts.
     #[schemars(length(max = MAX_WORD))]
     pub applied_revision: String,
-    /// Time at which Envoy accepted it.
+    /// Time at which Envoy accepted this revision.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub applied_at: Option<Timestamp>,
@@ -105,7 +105,7 @@ pub struct GatewayAgentStatus {
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = MAX_WORD))]
     pub zone: String,
-    /// Number of processor cores that the host's Envoys may use.
+    /// Number of CPU cores that the host's Envoys may use.
     pub cores: u32,
     /// Memory that the host's Envoys may use, in MiB.
     #[serde(rename = "memoryMiB")]
@@ -113,15 +113,16 @@ pub struct GatewayAgentStatus {
     /// IP addresses on which the Gateway is served.
     #[schemars(length(max = MAX_REPORTED_ADDRESSES), inner(length(max = MAX_WORD)))]
     pub addresses: Vec<String>,
-    /// Ports that Envoy has open for the Gateway, such as `TCP/443`; the host's ports if it maps
-    /// ports.
+    /// Ports that Envoy has opened for the Gateway, such as `TCP/443`. If the host maps ports,
+    /// these are the host's ports.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_ENTRIES), inner(length(max = MAX_WORD)))]
     pub open_ports: Vec<String>,
-    /// True while the host is being drained: it serves, but new clients should use other hosts.
+    /// True while the host is being drained: it still serves, but new clients should use other
+    /// hosts.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub draining: bool,
-    /// Addresses of `spec.addresses` that the host does not have.
+    /// Addresses in `spec.addresses` that the host does not have.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_ENTRIES))]
     pub unusable_addresses: Vec<UnusableAddress>,
@@ -134,20 +135,20 @@ pub struct GatewayAgentStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_ENTRIES))]
     pub unshown_certificates: Vec<UnshownCertificate>,
-    /// Routes that Envoy refuses at least partly.
+    /// Routes that Envoy rejects at least in part.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_ENTRIES))]
     pub refused_routes: Vec<RefusedRoute>,
-    /// Objects, and parts of objects, that Envoy refuses.
+    /// Objects and parts of objects that Envoy rejects.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_ENTRIES))]
     pub refused: Vec<RefusedObject>,
-    /// Time at which the first of the served certificates expires.
+    /// Earliest expiry of the served certificates.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_certificate_expiry: Option<Timestamp>,
-    /// Seconds between reports without changes, if not 60. A host is not lost before one and a half
-    /// times that.
+    /// Report interval in seconds while nothing changes, if not 60. A host is lost after one and a
+    /// half intervals at the earliest.
     #[schemars(range(min = 10, max = MAX_REPORT_SECONDS))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report_seconds: Option<u32>,
@@ -161,13 +162,13 @@ fn state_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": AgentState::ALL })
 }
 
-/// An address of `spec.addresses` that the host does not have.
+/// An address in `spec.addresses` that the host does not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UnusableAddress {
     /// The address.
     #[schemars(length(max = MAX_WORD))]
     pub address: String,
-    /// Reason why it cannot be used.
+    /// Reason why the address cannot be used.
     #[schemars(length(max = MAX_TEXT))]
     pub reason: String,
 }
@@ -178,7 +179,7 @@ pub struct RefusedListener {
     /// Name of the listener in the snapshot: `Gateway/namespace/name/listeners/http`.
     #[schemars(length(max = MAX_NAME))]
     pub name: String,
-    /// Reason why it is not open.
+    /// Reason why the listener is not open.
     #[schemars(length(max = MAX_TEXT))]
     pub reason: String,
 }
@@ -189,12 +190,12 @@ pub struct UnshownCertificate {
     /// Name of the listener in the snapshot: `Gateway/namespace/name/listeners/https`.
     #[schemars(length(max = MAX_NAME))]
     pub listener: String,
-    /// Outcome of a handshake with it.
+    /// Outcome of a TLS handshake with the listener.
     #[schemars(length(max = MAX_TEXT))]
     pub reason: String,
 }
 
-/// Parts of a route that Envoy refuses.
+/// Parts of a route that Envoy rejects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RefusedRoute {
@@ -204,7 +205,7 @@ pub struct RefusedRoute {
     /// Rules that do not work as specified.
     #[schemars(length(max = MAX_RULES))]
     pub rules: Vec<RefusedRule>,
-    /// Rules with a refused share of a backend.
+    /// Rules with a rejected share of a backend.
     #[schemars(length(max = MAX_RULES))]
     pub backends: Vec<RefusedRule>,
     /// True if any part of the route works.
@@ -214,21 +215,21 @@ pub struct RefusedRoute {
 /// A rule that does not work.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RefusedRule {
-    /// Index of the rule, from 0.
+    /// Index of the rule, starting at 0.
     pub rule: usize,
-    /// Reason why it does not work, with Envoy's message.
+    /// Reason why the rule does not work, with Envoy's message.
     #[schemars(length(max = MAX_TEXT))]
     pub reason: String,
 }
 
-/// An object, or a part of one, that Envoy refuses.
+/// An object or part of an object that Envoy rejects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RefusedObject {
     /// Name in the snapshot: `HTTPRoute/namespace/name/rules/0/matches/1`.
     #[schemars(length(max = MAX_NAME))]
     pub object: String,
-    /// Effect of the refusal on traffic.
+    /// Effect of the rejection on traffic.
     #[schemars(length(max = MAX_TEXT))]
     pub effect: String,
     /// Reason, as reported by Envoy.

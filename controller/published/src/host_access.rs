@@ -1,16 +1,16 @@
-//! Names and rights of hosts that join from outside the cluster, and of managed fleets. Pure.
+//! Names and permissions of hosts that join from outside the cluster, and of managed fleets. Pure.
 //!
 //! For the host `edge-1`, all in Sesame's namespace:
 //!
 //! | object | name | purpose |
 //! |---|---|---|
-//! | ServiceAccount, Role, RoleBinding | `sesame-host.edge-1` | the host and its rights |
-//! | Secret without data | `sesame-host.edge-1` | created by the joining host; its tokens are bound to it and end with it |
+//! | ServiceAccount, Role, RoleBinding | `sesame-host.edge-1` | the host and its permissions |
+//! | Secret without data | `sesame-host.edge-1` | created by the joining host; its tokens are bound to it and expire with it |
 //! | ServiceAccount, Role, RoleBinding | `sesame-invitation.edge-1` | the bearer of a join token, until the host has joined |
 //! | Role, RoleBinding | `sesame-host.edge-1.gateways` | keys of the host's Gateways; the controller writes the rules |
-//! | RoleBinding | `sesame-host.edge-1.fleet` | the rights of a fleet, if the host joins one |
+//! | RoleBinding | `sesame-host.edge-1.fleet` | the permissions of a fleet, if the host joins one |
 //! | Role, RoleBinding | `sesame-managed.DIGEST` | keys of one Gateway, for the agents of its managed fleet |
-//! | RoleBinding | `sesame-managed.DIGEST.agents` | the common rights of all managed fleets' agents |
+//! | RoleBinding | `sesame-managed.DIGEST.agents` | the common permissions of all managed agents |
 //! | Role | `sesame-fleet.NAME` | keys of the fleet's Gateways; the controller writes the rules |
 //!
 //! `controller/deploy/hosts.yaml` repeats the two prefixes, the type of the Secret and its
@@ -27,15 +27,16 @@ use sesame_proto::dns_name::is_dns_subdomain;
 
 use crate::names::{MAX_KEY_SECRETS, gateway_id, key_secret_name};
 
-/// Label of these objects: `host`, `invitation`, `gateways` or `fleet`.
+/// Label of all access objects: `host`, `invitation`, `gateways` or `fleet`.
 pub const ACCESS_LABEL: &str = "projectsesame.io/access";
 /// Value of [`ACCESS_LABEL`] for the objects of a host.
 pub const ACCESS_HOST: &str = "host";
 /// Value of [`ACCESS_LABEL`] for the objects of an invitation.
 pub const ACCESS_INVITATION: &str = "invitation";
-/// Value of [`ACCESS_LABEL`] of a Role with the keys of the Gateways in its [`GATEWAYS_ANNOTATION`].
+/// Value of [`ACCESS_LABEL`] for a Role that grants the keys of the Gateways in its
+/// [`GATEWAYS_ANNOTATION`].
 pub const ACCESS_GATEWAYS: &str = "gateways";
-/// Value of [`ACCESS_LABEL`] of a fleet's Role.
+/// Value of [`ACCESS_LABEL`] for the Role of a fleet.
 pub const ACCESS_FLEET: &str = "fleet";
 /// Annotation: the name of the host.
 pub const HOST_ANNOTATION: &str = "projectsesame.io/host";
@@ -43,8 +44,8 @@ pub const HOST_ANNOTATION: &str = "projectsesame.io/host";
 pub const GATEWAYS_ANNOTATION: &str = "projectsesame.io/gateways";
 /// Annotation: the fleet of the host.
 pub const FLEET_ANNOTATION: &str = "projectsesame.io/fleet";
-/// Role of `controller/deploy/fleets.yaml` with the common rights of all managed fleets' agents:
-/// shards, which are not secret, and the report objects.
+/// Role in `controller/deploy/fleets.yaml` with the common permissions of all managed agents:
+/// shards, which are not secret, and report objects.
 pub const AGENTS_ROLE: &str = "sesame-managed-agents";
 /// Annotation of an invitation: the time at which its token expires.
 pub const EXPIRES_ANNOTATION: &str = "projectsesame.io/expires";
@@ -53,12 +54,12 @@ const CLAIMED_ANNOTATION: &str = "projectsesame.io/claimed";
 /// Type of a host's Secret.
 const HOST_SECRET_TYPE: &str = "projectsesame.io/host";
 
-/// Beginning of the names of hosts' objects.
+/// Prefix of the names of host objects.
 pub const HOST_PREFIX: &str = "sesame-host.";
 const INVITATION_PREFIX: &str = "sesame-invitation.";
 const FLEET_PREFIX: &str = "sesame-fleet.";
 const MANAGED_PREFIX: &str = "sesame-managed.";
-/// Longest host name that is used literally in an object's name.
+/// Maximum length of a host name that is used literally in an object's name.
 const MAX_PLAIN: usize = 200;
 const MAX_KEPT: usize = 63;
 
@@ -67,13 +68,13 @@ const OUR_GROUP: &str = "projectsesame.io";
 /// Gateways that a host may serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostScope {
-    /// Only these.
+    /// The listed Gateways.
     Gateways(Vec<NamespacedName>),
     /// All Gateways of this fleet.
     Fleet(String),
 }
 
-/// Returns the name of a host's ServiceAccount, Secret, Role and RoleBinding.
+/// Returns the name of the ServiceAccount, Secret, Role and RoleBinding of a host.
 pub fn host_account(host: &str) -> String {
     format!("{HOST_PREFIX}{}", stem(host))
 }
@@ -83,12 +84,12 @@ pub fn invitation_account(host: &str) -> String {
     format!("{INVITATION_PREFIX}{}", stem(host))
 }
 
-/// Returns the name of the RoleBinding that gives a host the rights of its fleet.
+/// Returns the name of the RoleBinding that grants a host the permissions of its fleet.
 pub fn fleet_binding(host: &str) -> String {
     format!("{}.fleet", host_account(host))
 }
 
-/// Returns the name of the Role and the RoleBinding with the keys of a host's Gateways.
+/// Returns the name of the Role and RoleBinding for the keys of a host's Gateways.
 pub fn gateways_role(host: &str) -> String {
     format!("{}.gateways", host_account(host))
 }
@@ -98,13 +99,14 @@ pub fn fleet_role(fleet: &str) -> String {
     format!("{FLEET_PREFIX}{fleet}")
 }
 
-/// Returns the name of the Role and the RoleBinding for the agents of a managed fleet, which serve
+/// Returns the name of the Role and RoleBinding for the agents of the managed fleet that serves
 /// only this Gateway.
 pub fn fleet_agents(gateway: &NamespacedName) -> String {
     format!("{MANAGED_PREFIX}{}", gateway_id(gateway))
 }
 
-/// Returns the Secret that a host creates to join. Its ServiceAccount owns it, so that both end together.
+/// Returns the Secret that a host creates to join. The host's ServiceAccount owns it, so that both
+/// are deleted together.
 pub fn host_secret(host: &str, account_uid: &str, now: &str) -> Secret {
     let account = host_account(host);
     Secret {
@@ -128,7 +130,7 @@ pub fn host_secret(host: &str, account_uid: &str, now: &str) -> Secret {
     }
 }
 
-/// Returns the host's name as part of an object's name. Names that do not fit get a digest that
+/// Returns the host name as part of an object name. Host names that do not fit get a digest that
 /// keeps them distinct.
 fn stem(host: &str) -> String {
     let looks_hashed = host.starts_with("x-");
@@ -144,12 +146,12 @@ fn stem(host: &str) -> String {
     format!("x-{plain}-{}", &sha256(host.as_bytes())[..20])
 }
 
-/// Returns the rights of a host without its Gateways: to read ConfigMaps, write its reports,
-/// request its next token, and leave.
+/// Returns the permissions of a host apart from its Gateways: reading ConfigMaps, writing its
+/// reports, requesting its next token, and leaving.
 pub fn host_rules(host: &str) -> Vec<PolicyRule> {
     let account = host_account(host);
     vec![
-        // The names of shards contain digests, so a Role cannot list them. They are not secret.
+        // Shard names contain digests, so a Role cannot list them. Shards are not secret.
         rule("", "configmaps", &[], &["get", "list", "watch"]),
         rule(
             OUR_GROUP,
@@ -169,8 +171,8 @@ pub fn host_rules(host: &str) -> Vec<PolicyRule> {
     ]
 }
 
-/// Returns the rights to serve these Gateways: their keys, and reports about them. The order of the
-/// Gateways has to be stable, so that the same Gateways give the same rules.
+/// Returns the permissions to serve these Gateways: their keys, and reports about them. The
+/// Gateways must be in a stable order, so that the same Gateways always give the same rules.
 pub fn gateway_rules(gateways: &[NamespacedName]) -> Vec<PolicyRule> {
     // A rule without names would apply to every name.
     if gateways.is_empty() {
@@ -187,11 +189,11 @@ pub fn gateway_rules(gateways: &[NamespacedName]) -> Vec<PolicyRule> {
     ]
 }
 
-/// Returns the rights of an invitation: to create the host's Secret, get the host's first token,
-/// and end the invitation.
+/// Returns the permissions of an invitation: creating the host's Secret, requesting the host's
+/// first token, and deleting the invitation.
 pub fn invitation_rules(host: &str) -> Vec<PolicyRule> {
     vec![
-        // RBAC cannot restrict a creation to a name; the admission policy does.
+        // RBAC cannot restrict `create` to a name; the admission policy does.
         rule("", "secrets", &[], &["create"]),
         rule(
             "",

@@ -1,6 +1,7 @@
-//! Join token: everything that a host needs to join a cluster, as one string for an operator to carry.
+//! Join token: everything that a host needs to join a cluster, as one string that an operator can
+//! copy.
 //!
-//! It holds a bearer credential, so it is never logged: its `Debug` form leaves that out.
+//! It contains a bearer credential, so it is never logged; `Debug` omits the credential.
 
 use std::fmt;
 
@@ -12,21 +13,21 @@ use sesame_gateway_api::api::NamespacedName;
 use crate::host_access::HostScope;
 use crate::names::is_host_name;
 
-/// Prefix of a join token: distinguishes it from other secrets, and from other versions.
+/// Prefix of a join token, which identifies the format and its version.
 const PREFIX: &str = "sesame-join-2.";
-/// Maximum size of a join token; the certificates of a few authorities fit many times over.
+/// Maximum size of a join token in bytes, which is ample for several CA certificates.
 pub const MAX_JOIN_TOKEN_BYTES: usize = 256 << 10;
-/// Largest number of Gateways of one host.
+/// Maximum number of Gateways of one host.
 const MAX_GATEWAYS: usize = 256;
 
-/// How to reach a cluster, and the right to join it once as one host.
+/// The location of a cluster, and a credential for joining it once as one host.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken {
     /// URL of the API server.
     pub server: String,
-    /// Certificates of the API server's authority, as PEM; empty to use the host's own trust store.
+    /// CA certificates of the API server, as PEM; empty to use the host's own trust store.
     pub authority: String,
-    /// Name in the API server's certificate, if it differs from the host in the URL.
+    /// Name in the API server's certificate if it differs from the host in the URL.
     pub server_name: Option<String>,
     /// Namespace of all published objects.
     pub namespace: String,
@@ -52,10 +53,10 @@ impl fmt::Debug for JoinToken {
     }
 }
 
-/// Reason why a text is not a join token.
+/// Error for an invalid join token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinTokenError {
-    /// It lacks the prefix.
+    /// The prefix is missing.
     #[error(
         "this is not a join token: it does not begin with {PREFIX:?}; make one with \
         `sesame-controller hosts token`"
@@ -71,7 +72,7 @@ pub enum JoinTokenError {
     Field(&'static str),
 }
 
-/// Serialized content of the token. Unknown fields are errors, because they could restrict the
+/// Serialized content of the token. Unknown fields are rejected, because they could restrict the
 /// token.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -93,7 +94,7 @@ struct Content {
 }
 
 impl JoinToken {
-    /// Encodes the token as one line of text, without a line end.
+    /// Encodes the token as a single line without a line break.
     pub fn encode(&self) -> String {
         let Self {
             server,
@@ -125,7 +126,7 @@ impl JoinToken {
         format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(content.to_string()))
     }
 
-    /// Parses a token, ignoring surrounding space.
+    /// Parses a token, ignoring surrounding whitespace.
     pub fn parse(text: &str) -> Result<Self, JoinTokenError> {
         let encoded = text.trim().strip_prefix(PREFIX);
         let encoded = encoded.ok_or(JoinTokenError::Prefix)?;
@@ -150,7 +151,7 @@ impl JoinToken {
             bearer,
         } = content;
         let check = |good: bool, field| good.then_some(()).ok_or(JoinTokenError::Field(field));
-        // Over plain HTTP the server is not authenticated and could steal the credentials.
+        // A server reached over plain HTTP is not authenticated and could steal the credentials.
         check(server.starts_with("https://"), "server")?;
         check(
             sesame_proto::dns_name::is_dns_label(&namespace),
@@ -183,12 +184,12 @@ impl JoinToken {
     }
 }
 
-/// Returns true if the text can be a bearer token: nothing in it terminates a header.
+/// Returns true if the text can be a bearer token: no character terminates a header.
 fn is_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Returns true if the text can be the value of a label.
+/// Returns true if the text is a valid label value.
 pub fn is_label_value(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric();
     text.len() <= 63

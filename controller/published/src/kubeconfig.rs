@@ -1,7 +1,7 @@
-//! Reads a kubeconfig: the API server to use, and the credentials for it.
+//! Reads the API server and its credentials from a kubeconfig.
 //!
-//! The writer of that file, or of a file it names, decides which server this process trusts. So a
-//! file that others may write is refused before it is used.
+//! Whoever can write to the kubeconfig, or to a file that it references, decides which server this
+//! process trusts. So files that other users can write are rejected before they are used.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use kube::Config;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use sesame_files::open::{self, OpenError, Rule};
 
-/// Reason why a kubeconfig is not used.
+/// Error for a kubeconfig that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The kubeconfig, or a file that it names, is not trustworthy.
+    /// The kubeconfig, or a file that it references, is not trusted.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Its content is unusable.
+    /// The content is unusable.
     #[error(transparent)]
     Content(#[from] KubeconfigError),
 }
@@ -24,13 +24,14 @@ pub enum FileError {
 /// Content of a kubeconfig.
 #[derive(Debug)]
 pub struct KubeconfigContent {
-    /// Configuration of its current context.
+    /// Configuration of the current context.
     pub config: Config,
     /// Warnings for the file's owner.
     pub warnings: Vec<String>,
 }
 
-/// Reads the current file, in its current context: tokens and authorities in it change.
+/// Reads the current context of the file. Call it for each connection, because tokens and CA
+/// certificates change.
 pub async fn read(path: &Path) -> Result<KubeconfigContent, FileError> {
     open::open(path, Rule::Named)?;
     let file = Kubeconfig::read_from(path)?;
@@ -42,7 +43,8 @@ pub async fn read(path: &Path) -> Result<KubeconfigContent, FileError> {
     })
 }
 
-/// Returns the token file of the current context, or `None` if it has none or cannot be read.
+/// Returns the token file of the current context, or `None` if none is set or the kubeconfig cannot
+/// be read.
 pub fn token_file(path: &Path) -> Option<PathBuf> {
     open::open(path, Rule::Named).ok()?;
     let file = Kubeconfig::read_from(path).ok()?;
@@ -57,7 +59,7 @@ pub fn token_file(path: &Path) -> Option<PathBuf> {
     user.token_file.map(PathBuf::from)
 }
 
-/// Returns the default kubeconfigs.
+/// Returns the default kubeconfig paths.
 pub fn usual() -> Vec<PathBuf> {
     match std::env::var_os("KUBECONFIG") {
         Some(list) => std::env::split_paths(&list).collect(),
@@ -68,7 +70,7 @@ pub fn usual() -> Vec<PathBuf> {
     }
 }
 
-/// Checks a kubeconfig, if it exists, and the files that it names. Returns warnings.
+/// Checks a kubeconfig, if it exists, and the files that it references. Returns warnings.
 pub fn check(path: &Path) -> Result<Vec<String>, FileError> {
     match open::open(path, Rule::Named) {
         Err(error) if error.is_not_found() => Ok(Vec::new()),
@@ -77,8 +79,8 @@ pub fn check(path: &Path) -> Result<Vec<String>, FileError> {
     }
 }
 
-/// Checks the files that a kubeconfig names. Returns a warning for each secret that others may
-/// read.
+/// Checks the files that a kubeconfig references. Returns a warning for each secret that other
+/// users can read.
 fn judge(path: &Path, file: &Kubeconfig) -> Result<Vec<String>, FileError> {
     let mut warnings = Vec::new();
     let mut file_is_secret = false;
@@ -120,7 +122,7 @@ fn judge(path: &Path, file: &Kubeconfig) -> Result<Vec<String>, FileError> {
     Ok(warnings)
 }
 
-/// Returns the mode of a trusted file, or `None` if it does not exist; its reader reports that.
+/// Returns the mode of a trusted file, or `None` if it does not exist, which its reader reports.
 fn mode_of(path: &Path) -> Result<Option<u32>, OpenError> {
     match open::open(path, Rule::Named) {
         Ok((_, metadata)) => Ok(Some(metadata.mode() & 0o7777)),

@@ -1,10 +1,10 @@
-//! The objects by which a controller and its agents communicate in a cluster: their names, the
-//! format of an agent's report, and how to reach the API server.
+//! The objects through which a controller and its agents communicate in a cluster: their names, the
+//! format of an agent's report, and access to the API server.
 //!
 //! A controller publishes each Gateway's snapshot as ConfigMaps and its keys as Secrets. The agent
-//! on each host reads them, and writes a GatewayAgent with the state of that host. All of these are
-//! in Sesame's own namespace, so a controller writes ConfigMaps and Secrets nowhere else, and an
-//! agent reads no others.
+//! on each host reads them and writes a GatewayAgent with the state of that host. All of these
+//! objects are in Sesame's own namespace. Controllers do not write ConfigMaps and Secrets
+//! elsewhere, and agents do not read them elsewhere.
 //!
 //! ```
 //! use sesame_gateway_api::api::NamespacedName;
@@ -16,7 +16,7 @@
 //! assert_eq!(key_secret_name(&edge, 0), "shop.edge.keys-0");
 //! assert_eq!(agent_name(&edge, "node-1"), "shop.edge.node-1");
 //!
-//! // A digest keeps names apart that differ only in characters that no object name may have.
+//! // If names differ only in characters that are invalid in object names, a digest keeps them distinct.
 //! assert_ne!(agent_name(&edge, "Node_1"), agent_name(&edge, "node_1"));
 //! ```
 

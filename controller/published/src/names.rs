@@ -1,4 +1,4 @@
-//! Names, labels and keys of the objects that carry a snapshot. Pure.
+//! Names, labels and keys of the objects that contain a snapshot. Pure.
 //!
 //! For the Gateway `ns/name`, all in Sesame's namespace:
 //!
@@ -10,57 +10,58 @@
 //! | Secret | `ns.name.keys-<index>` | `keys.pb`: key pairs as `sesame_proto::keys` encodes them |
 //! | GatewayAgent | `ns.name.host` | the report of that host |
 //!
-//! In addition, `ns.name.adoption` shows the intended objects of a Gateway whose fleet exists
-//! already. It is for people.
+//! In addition, `ns.name.adoption` shows users the intended objects of a Gateway whose fleet
+//! already exists.
 //!
 //! If snapshots are signed, manifests and endpoint shards also have an entry `signature`.
 //!
-//! A Gateway's key Secrets have fixed names, so that a Role can name them.
+//! A Gateway's key Secrets have fixed names, so that a Role can list them.
 
 use sesame_proto::digest::sha256;
 
 pub use sesame_gateway_api::api::FLEET_LABEL;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Default namespace of everything that is published.
+/// Default namespace of all published objects.
 pub const DEFAULT_NAMESPACE: &str = "sesame-system";
 /// Label of every published object: the Gateway, as [`gateway_id`] writes it.
 pub const GATEWAY_LABEL: &str = "projectsesame.io/gateway";
-/// Label of every published object: the part of the Gateway's configuration that it holds; see [`Part`].
+/// Label of every published object: the part of the Gateway's configuration that the object
+/// contains; see [`Part`].
 pub const PART_LABEL: &str = "projectsesame.io/part";
 /// Fleet of Gateways without a label.
 pub const DEFAULT_FLEET: &str = "default";
-/// Default fleet of Gateways whose fleet the controller manages. Agents of other fleets leave them
-/// alone.
+/// Default fleet of Gateways whose fleet the controller manages. Agents of other fleets ignore
+/// these Gateways.
 pub const MANAGED_FLEET: &str = "managed";
 /// Label of the ConfigMap with the intended objects of an adoption; same value as
 /// [`GATEWAY_LABEL`].
 pub const ADOPTION_LABEL: &str = "projectsesame.io/adoption";
-/// Annotation of a Gateway by which its author agrees to the adoption of a fleet.
+/// Annotation of a Gateway with which its owner consents to the adoption of a fleet.
 pub const ADOPT_ANNOTATION: &str = "projectsesame.io/adopt";
-/// Annotation of every published object: the Gateway as `namespace/name`, for people.
+/// Annotation of every published object: the Gateway as `namespace/name`, for human readers.
 pub const GATEWAY_ANNOTATION: &str = "projectsesame.io/gateway";
-/// Field manager of publications. An object that it never wrote is foreign, regardless of name and
-/// labels, and is neither replaced nor deleted. A copy of an object has the same labels, but not
-/// this.
+/// Field manager of publications. An object that this manager never wrote is foreign, regardless of
+/// its name and labels, and is neither replaced nor deleted. A copy of an object has the same
+/// labels, but not this manager.
 pub const PUBLISHER: &str = "sesame-controller";
 /// Entry of a manifest's `binaryData`.
 pub const MANIFEST_ENTRY: &str = "manifest.pb";
 /// Entry of a manifest's `data`: the published name of the Gateway, as in the snapshot.
 pub const GATEWAY_ENTRY: &str = "gateway";
-/// Entry of a manifest's `data` if several Gateways are served together: the ports of each.
+/// Entry of a manifest's `data` if several Gateways are served together: the ports of each Gateway.
 pub const SERVED_TOGETHER_ENTRY: &str = "servedTogether";
 /// Entry of a manifest's `data`, for agents: the number of key Secrets of the Gateway.
 pub const KEY_SECRETS_ENTRY: &str = "keySecrets";
 /// Entry of a shard's `binaryData`.
 pub const SHARD_ENTRY: &str = "shard.pb.zst";
-/// Entry of a signed manifest's or endpoint shard's `binaryData`.
+/// Entry in `binaryData` of a signed manifest or endpoint shard.
 pub const SIGNATURE_ENTRY: &str = "signature";
 /// Entry of a key Secret's `data`.
 pub const KEYS_ENTRY: &str = "keys.pb";
-/// Maximum number of key Secrets of one Gateway, because its Role lists their names. They hold 21
-/// MiB, which is 10 kB for each of the 2,048 listeners that a Gateway may have: an RSA key of 4096
-/// bits with its chain.
+/// Maximum number of key Secrets of one Gateway, limited because its Role lists their names. They
+/// can hold 21 MiB, which is 10 kB for each of the 2,048 listeners that a Gateway may have: a
+/// 4096-bit RSA key with its chain.
 pub const MAX_KEY_SECRETS: usize = 24;
 
 /// Suffix of the host name of a Pod on the Pod network, as in `POD.NAMESPACE.pod`.
@@ -68,15 +69,15 @@ pub const MAX_KEY_SECRETS: usize = 24;
 pub const POD_HOST_END: &str = ".pod";
 
 /// Maximum length of a stem; a digest replaces the rest. `controller/deploy/reports.yaml` repeats
-/// this number and the next one.
+/// this number and `MAX_HOST`.
 const MAX_STEM: usize = 177;
-/// Maximum length of a host's name in the name of its report.
+/// Maximum length of a host name in the name of its report.
 const MAX_HOST: usize = 63;
 
 /// Part of a Gateway's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
-    /// Manifest, which names the shards of one revision.
+    /// Manifest, which lists the shards of one revision.
     Manifest,
     /// Configuration shard, which never changes.
     Config,
@@ -87,7 +88,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// Returns the part with this value of [`PART_LABEL`], if any.
+    /// Returns the part with this value of [`PART_LABEL`], or `None` if the value is unknown.
     pub fn parse(label: &str) -> Option<Self> {
         [Self::Manifest, Self::Config, Self::Endpoints, Self::Keys]
             .into_iter()
@@ -105,8 +106,8 @@ impl Part {
     }
 }
 
-/// Returns the value of [`GATEWAY_LABEL`]: 20 hex digits, because a name may be longer than a
-/// label.
+/// Returns the value of [`GATEWAY_LABEL`]: 20 hex digits, because names can exceed the length limit
+/// of labels.
 pub fn gateway_id(gateway: &NamespacedName) -> String {
     let mut id = sha256(gateway.to_string().as_bytes());
     id.truncate(20);
@@ -118,7 +119,7 @@ pub fn manifest_name(gateway: &NamespacedName) -> String {
     format!("{}.manifest", stem(gateway))
 }
 
-/// Returns the name of the ConfigMap of a shard; `shard` is its name in the manifest.
+/// Returns the name of a shard's ConfigMap; `shard` is the shard's name in the manifest.
 pub fn shard_name(gateway: &NamespacedName, shard: &str) -> String {
     format!("{}.{shard}", stem(gateway))
 }
@@ -133,11 +134,11 @@ pub fn key_secret_name(gateway: &NamespacedName, index: usize) -> String {
     format!("{}.keys-{index}", stem(gateway))
 }
 
-/// Returns the name of the GatewayAgent of a host. `host` may be any text: invalid characters are
+/// Returns the name of the GatewayAgent of a host. `host` may be any string: invalid characters are
 /// replaced, and a digest keeps the results distinct.
 ///
 /// `controller/deploy/reports.yaml` has the same rule in CEL, without the digest, so that no host
-/// can take another's name.
+/// can use another host's name.
 pub fn agent_name(gateway: &NamespacedName, host: &str) -> String {
     let plain: String = host
         .chars()
@@ -152,7 +153,7 @@ pub fn agent_name(gateway: &NamespacedName, host: &str) -> String {
     format!("{}.h{plain}-{}", stem(gateway), &digest[..10])
 }
 
-/// Returns true if the text can be the name of a host: a node, a machine or a DNS name.
+/// Returns true if the text is a valid host name: a node, machine or DNS name.
 pub fn is_host_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric();
     text.len() <= 253
@@ -163,12 +164,12 @@ pub fn is_host_name(text: &str) -> bool {
             .all(|byte| plain(byte) || matches!(byte, b'-' | b'_' | b'.'))
 }
 
-/// Returns true for a Pod on the Pod network, whose host name is never reused.
+/// Returns true if the host is a Pod on the Pod network. The host names of Pods are never reused.
 pub fn is_pod(host: &str) -> bool {
     host.ends_with(POD_HOST_END)
 }
 
-/// Returns the prefix of all names of a Gateway. Namespaces have no dots, so the prefixes are
+/// Returns the prefix of all names of a Gateway. Namespaces contain no dots, so the prefixes are
 /// unique.
 fn stem(gateway: &NamespacedName) -> String {
     let stem = format!("{}.{}", gateway.namespace, gateway.name);

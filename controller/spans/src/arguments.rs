@@ -1,4 +1,4 @@
-//! Arguments that configure the destination of spans. Must not read the files that they name.
+//! Arguments that configure the span exporter. Never reads the referenced files.
 
 use std::path::PathBuf;
 
@@ -6,16 +6,16 @@ use clap::Args;
 
 use crate::collector::{CollectorError, CollectorSettings};
 
-/// Arguments of both programs.
+/// Arguments shared by the controller and the agent.
 #[derive(Debug, Default, Args)]
 #[expect(
     clippy::struct_field_names,
     reason = "the names of the options, as they are on the command line"
 )]
 pub struct SpanArgs {
-    /// Send spans of each configuration change to the OpenTelemetry collector at this URL, by OTLP
-    /// over HTTP, such as `http://collector.example.com:4318`; /v1/traces is added if it has no
-    /// path. Off by default.
+    /// Send spans of each configuration change to the OpenTelemetry collector at this URL with OTLP
+    /// over HTTP, such as `http://collector.example.com:4318`; a missing path becomes /v1/traces.
+    /// Off by default.
     #[arg(long, env = "SESAME_SPANS_ENDPOINT", value_name = "URL")]
     spans_endpoint: Option<String>,
     /// CA certificates (PEM) to verify the collector with; required for an https endpoint.
@@ -28,7 +28,7 @@ pub struct SpanArgs {
 }
 
 impl SpanArgs {
-    /// Returns the settings, or `None` if spans are off.
+    /// Returns the settings, or `None` if spans are disabled.
     pub fn settings(self) -> Result<Option<CollectorSettings>, CollectorError> {
         let Self {
             spans_endpoint,

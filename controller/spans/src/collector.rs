@@ -1,5 +1,5 @@
-//! The collector that receives spans: its address, its trust anchors, and one request. Must never
-//! wait long, nor rely on the response.
+//! Client of the collector that receives spans: its address, trust anchors and requests. Never
+//! waits long, and never relies on the response.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,23 +22,23 @@ use crate::headers::{self, FileStamp};
 
 /// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum size of a file of authorities.
+/// Maximum size of a CA file in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Default path of a collector's URL.
 const PATH: &str = "/v1/traces";
 
-/// Reasons why the settings are unusable.
+/// Error for unusable settings.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
     /// A setting has no effect.
     #[error("{0} needs --spans-endpoint; set it, or remove {0}")]
     NoEndpoint(&'static str),
-    /// The URL does not name a collector.
+    /// The URL is not a valid collector URL.
     #[error("--spans-endpoint {url:?}: {reason}; expected as in http://collector.example.com:4318")]
     Endpoint {
         /// The URL.
         url: String,
-        /// The fault.
+        /// The reason.
         reason: &'static str,
     },
     /// A file cannot be opened.
@@ -49,7 +49,7 @@ pub enum CollectorError {
     Content {
         /// The file.
         path: PathBuf,
-        /// The content that was expected.
+        /// Description of the expected content.
         reason: String,
     },
 }
@@ -58,11 +58,11 @@ pub enum CollectorError {
 #[derive(Debug)]
 pub(crate) struct SendFault {
     pub(crate) reason: String,
-    /// True if retrying is useless.
+    /// True if a retry would not help.
     pub(crate) lasting: bool,
 }
 
-/// Settings of the connection to a collector.
+/// Settings for the connection to a collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorSettings {
     endpoint: Uri,
@@ -78,7 +78,7 @@ impl CollectorSettings {
         headers: Option<PathBuf>,
     ) -> Result<Self, CollectorError> {
         let fault = |reason| CollectorError::Endpoint {
-            // Text before an `@` may contain a password.
+            // The part before an `@` may contain a password.
             url: url.rsplit('@').next().unwrap_or_default().to_owned(),
             reason,
         };
@@ -108,7 +108,7 @@ impl CollectorSettings {
         })
     }
 
-    /// Returns the URL if it is sufficient to reach the collector, without authorities or headers.
+    /// Returns the URL if the collector needs neither CA certificates nor headers.
     pub fn bare_endpoint(&self) -> Option<String> {
         let Self {
             endpoint,
@@ -136,7 +136,7 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// Reads the files.
+    /// Creates the connection settings from the files.
     pub(crate) fn new(settings: CollectorSettings) -> Result<Self, CollectorError> {
         let tls = settings.ca.as_deref().map(connector).transpose()?;
         let path = settings.headers.as_deref();
@@ -173,7 +173,7 @@ impl Collector {
         })
     }
 
-    /// Rereads the file of headers if it has changed. If it is faulty, the previous headers stay.
+    /// Rereads the header file if it changed. If it is invalid, keeps using the previous headers.
     fn read_headers_again(&mut self) {
         let Some(path) = self.settings.headers.as_deref() else {
             return;
@@ -231,7 +231,8 @@ impl Collector {
     }
 }
 
-/// Sends a request on a new connection and returns the status of the response. The rest is ignored.
+/// Sends a request on a new connection and returns the response status. The rest of the response is
+/// ignored.
 async fn exchange(
     io: impl Read + Write + Unpin + Send,
     request: Request<Full<Bytes>>,

@@ -1,5 +1,5 @@
-//! The queue of spans, and the task that exports them. A slow or absent collector costs only spans:
-//! the queue is bounded and drops what does not fit.
+//! The span queue, and the task that exports spans. If the collector is slow or unreachable, the
+//! bounded queue drops spans.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,14 +13,14 @@ use crate::span::ChangeSpan;
 
 /// Maximum number of waiting spans; more are dropped.
 const QUEUE: usize = 1024;
-/// Number of spans in one message.
+/// Maximum number of spans per message.
 const BATCH: usize = 256;
-/// Time for which spans are collected into one message.
+/// How long spans are batched into one message.
 const GATHER: Duration = Duration::from_millis(500);
-/// Pauses before a message is resent.
+/// Pauses before resending a message.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
-/// The reporting program, as shown by the collector.
+/// The reporting program, as the collector shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reporting {
     /// Name of the program.
@@ -31,7 +31,7 @@ pub struct Reporting {
     pub host: String,
 }
 
-/// Sender of spans to the collector, if there is one. Without one it costs nothing.
+/// Sends spans to the collector. Without a collector, it does nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Spans(Option<Arc<SpanQueue>>);
 
@@ -44,7 +44,7 @@ struct SpanQueue {
 }
 
 impl Spans {
-    /// Starts the task that sends spans, or returns an inactive sender without settings.
+    /// Starts the task that sends spans. Returns an inactive sender if `settings` is `None`.
     pub fn start(
         settings: Option<CollectorSettings>,
         reporting: Reporting,
@@ -63,12 +63,12 @@ impl Spans {
         Ok(Self(Some(queue)))
     }
 
-    /// Returns true if there is a collector. Otherwise times need not be recorded.
+    /// Returns true if a collector is configured. Otherwise callers need not record times.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Returns the name of the host or replica that reports.
+    /// Returns the name of the reporting host or replica.
     pub fn host(&self) -> &str {
         self.0.as_deref().map_or("", |queue| &queue.host)
     }

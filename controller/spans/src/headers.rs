@@ -1,4 +1,4 @@
-//! Headers for a collector, from a private file. They must not appear in a log or an error.
+//! Headers for a collector, read from a private file. Never log them or include them in errors.
 
 use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -9,11 +9,11 @@ use sesame_files::open::{self, Rule};
 
 use crate::collector::CollectorError;
 
-/// Largest file of headers.
+/// Maximum size of a header file in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 10;
-/// Largest number of headers.
+/// Maximum number of headers.
 const MAX_HEADERS: usize = 32;
-/// Headers that frame the message or describe its content.
+/// Reserved headers, which frame the message or describe its content.
 const OURS: [&str; 7] = [
     "connection",
     "content-encoding",
@@ -24,7 +24,7 @@ const OURS: [&str; 7] = [
     "transfer-encoding",
 ];
 
-/// Identity of a file: inode, size and time.
+/// Identity of a file: inode, size and modification time.
 pub(crate) type FileStamp = (u64, u64, i64, i64);
 
 /// Returns the identity of the current file, or `None` if it does not exist.
@@ -34,7 +34,7 @@ pub(crate) fn stamp(path: &Path) -> Option<FileStamp> {
     Some((inode, size, metadata.mtime(), metadata.mtime_nsec()))
 }
 
-/// Reads the file.
+/// Reads the headers from a file.
 pub(crate) fn read(path: &Path) -> Result<HeaderMap, CollectorError> {
     let content = |reason: String| CollectorError::Content {
         path: path.to_owned(),

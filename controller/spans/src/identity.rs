@@ -1,5 +1,5 @@
-//! Ids of traces and spans. Pure: they are digests of the identified values, so two programs
-//! compute the same ones without exchanging them.
+//! Trace and span ids. Pure: each id is a digest of the identifying values, so two programs compute
+//! the same id without exchanging it.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -8,17 +8,17 @@ use sha2::{Digest as _, Sha256};
 
 use crate::span::since_1970;
 
-/// Number of a trace.
+/// Id of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TraceId(pub(crate) [u8; 16]);
 
-/// Number of a span.
+/// Id of a span.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpanId(pub(crate) [u8; 8]);
 
 impl TraceId {
-    /// Returns the trace id of one publication. `version` is the `resourceVersion` of the manifest
-    /// with this revision, so a repeated revision has a new trace.
+    /// Returns the trace id of one publication. `version` is the `resourceVersion` of its manifest,
+    /// so a repeated revision gets a new trace.
     pub fn of_publication(gateway: &str, revision: &str, version: u64) -> Self {
         let version = version.to_be_bytes();
         Self(digest([
@@ -29,8 +29,7 @@ impl TraceId {
         ]))
     }
 
-    /// Returns the trace of a change that one host has seen at this time, in a source without a
-    /// controller.
+    /// Returns the trace id of a change that a host without a controller observed at this time.
     pub fn of_host(gateway: &str, host: &str, seen: SystemTime) -> Self {
         let seen = since_1970(seen).to_be_bytes();
         Self(digest([
@@ -41,7 +40,7 @@ impl TraceId {
         ]))
     }
 
-    /// Returns the root span of the trace.
+    /// Returns the id of the root span.
     pub fn root(self) -> SpanId {
         self.span("", "change", SystemTime::UNIX_EPOCH)
     }
@@ -76,7 +75,7 @@ impl fmt::Debug for SpanId {
     }
 }
 
-/// Returns the first bytes of a digest of these fields, which are delimited unambiguously.
+/// Returns the first bytes of a digest over these fields, each prefixed with its length.
 fn digest<const BYTES: usize>(fields: [&[u8]; 4]) -> [u8; BYTES] {
     let mut hash = Sha256::new();
     for field in fields {

@@ -1,9 +1,9 @@
-//! Spans of configuration changes, from the changed object to the Envoy that serves it, and their
-//! export to an OpenTelemetry collector.
+//! Spans of configuration changes, from the changed object to the serving Envoy, and their export
+//! to an OpenTelemetry collector.
 //!
-//! The controller and each agent export their parts of a trace. Both compute its id from the
-//! publication, so they need not exchange it. Spans must never delay a change, nor prevent serving:
-//! if a collector is slow or absent, a queue drops spans.
+//! The controller and each agent export their parts of a trace. Both compute the trace id from the
+//! publication, so they need not exchange it. Spans must never delay a change or prevent serving:
+//! if a collector is slow or unreachable, spans are dropped.
 //!
 //! ```
 //! use std::time::{Duration, SystemTime};
@@ -20,7 +20,7 @@
 //!     version: "1.0.0".to_owned(),
 //!     host: "node-1".to_owned(),
 //! };
-//! // Without the settings of a collector, spans are dropped. With them, this needs a Tokio runtime.
+//! // Without collector settings, spans are dropped. With settings, this needs a Tokio runtime.
 //! let spans = Spans::start(None, reporting)?;
 //! let start = SystemTime::UNIX_EPOCH;
 //! let times = (start, start + Duration::from_millis(20));

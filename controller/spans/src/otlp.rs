@@ -1,8 +1,8 @@
-//! Spans as an OTLP message. Pure. Only the needed messages of OTLP 1 are defined here; their field
-//! numbers are stable.
+//! Encodes spans as an OTLP message. Pure. Defines only the required messages of OTLP 1, whose
+//! field numbers are stable.
 //!
-//! The OpenTelemetry libraries need a process-wide provider and random ids, which do not fit spans
-//! as values, and add a dozen crates to every agent.
+//! The OpenTelemetry crates require a process-wide provider and random ids, while our spans are
+//! plain values. They would also add a dozen crates to every agent.
 
 use bytes::Bytes;
 use prost::Message;

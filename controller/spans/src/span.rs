@@ -1,11 +1,11 @@
-//! Spans as values, made once all of their times are known. Pure.
+//! Spans as plain values, created once all of their times are known. Pure.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::identity::{SpanId, TraceId};
 
-/// Maximum number of characters of a text in a span: texts may be names of objects, or messages of
-/// Envoy.
+/// Maximum length of a string in a span, in characters. Strings can be object names or Envoy
+/// messages.
 const MAX_TEXT: usize = 1024;
 
 /// One span.
@@ -24,19 +24,19 @@ pub struct ChangeSpan {
 /// Value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpanValue {
-    /// A text.
+    /// A string.
     Text(String),
     /// A number.
     Number(u64),
 }
 
 impl ChangeSpan {
-    /// Returns the number of the span.
+    /// Returns the id of the span.
     pub fn id(&self) -> SpanId {
         self.id
     }
 
-    /// Adds a text.
+    /// Adds a string attribute.
     #[must_use]
     pub fn text(mut self, name: &'static str, text: &str) -> Self {
         let text = SpanValue::Text(bounded(text));
@@ -44,7 +44,7 @@ impl ChangeSpan {
         self
     }
 
-    /// Adds a number.
+    /// Adds a numeric attribute.
     #[must_use]
     pub fn number(mut self, name: &'static str, number: usize) -> Self {
         let number = u64::try_from(number).unwrap_or(u64::MAX);
@@ -52,7 +52,7 @@ impl ChangeSpan {
         self
     }
 
-    /// Marks the span as failed if there is a reason.
+    /// Marks the span as failed if `why` contains a reason.
     #[must_use]
     pub fn failed(mut self, why: Option<&str>) -> Self {
         self.failure = why.map(bounded);
@@ -60,11 +60,11 @@ impl ChangeSpan {
     }
 }
 
-/// Trace of one change of a Gateway, in one program.
+/// Trace of one change to a Gateway, as seen by one program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeTrace {
     trace: TraceId,
-    /// Name of the program that creates its spans: a host, or empty for the controller.
+    /// Name of the program that creates the spans: the host's name, or empty for the controller.
     program: String,
     gateway: String,
     revision: String,
@@ -81,7 +81,7 @@ impl ChangeTrace {
         }
     }
 
-    /// Returns its number.
+    /// Returns the trace id.
     pub fn id(&self) -> TraceId {
         self.trace
     }
@@ -95,19 +95,19 @@ impl ChangeTrace {
         }
     }
 
-    /// Creates the span of an object, from the arrival of its change to its processing.
+    /// Creates the span of a changed object, from the arrival of the change to its processing.
     pub fn object(&self, object: &str, seen: (SystemTime, SystemTime)) -> ChangeSpan {
         let id = self.span_id(&format!("changed {object}"), seen.0);
         let span = self.span("changed", self.trace.root(), seen);
         ChangeSpan { id, ..span }.text("sesame.object", object)
     }
 
-    /// Returns the id of the span with this name and start, before it has ended.
+    /// Returns the id of the span with this name and start. The span need not have ended yet.
     pub fn span_id(&self, name: &str, start: SystemTime) -> SpanId {
         self.trace.span(&self.program, name, start)
     }
 
-    /// Creates a span below another one. If the clock was set back, the span ends when it began.
+    /// Creates a child span. If the clock was set back, the span has zero duration.
     pub fn span(
         &self,
         name: &str,
@@ -131,7 +131,7 @@ impl ChangeTrace {
     }
 }
 
-/// Returns the nanoseconds since 1970, or 0 for earlier times.
+/// Returns the Unix timestamp in nanoseconds, or 0 for times before 1970.
 pub(crate) fn since_1970(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)

@@ -1,6 +1,6 @@
-//! Settings from arguments and environment, and the location of the configuration. Only the
-//! connection to the cluster and the probes are set here alone. Everything else is a field of the
-//! configuration that an argument overrides.
+//! Settings from arguments and environment variables, and the location of the configuration. The
+//! cluster connection and the probes can only be set here. Every other argument overrides a field
+//! of the configuration.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -27,16 +27,17 @@ use sesame_gateway_api::api::{
 use sesame_published::names::DEFAULT_NAMESPACE;
 use sesame_spans::SpanArgs;
 
-/// Maximum size of a file of signing keys; real ones have a few lines.
+/// Maximum size of a signing key file in bytes; real files have a few lines.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 const DEFAULT_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8081);
 /// Nothing is published without a leader, so this is short. It costs little: every replica is as up
-/// to date as the leader, and one that lost the Lease to a timeout resumes with the next response.
+/// to date as the leader, and a leader that loses the Lease to a timeout resumes with the next
+/// response.
 const DEFAULT_LEASE_SECONDS: u64 = 6;
-/// The limit of the container in `deploy`.
+/// The container's memory limit in `deploy`.
 const DEFAULT_MEMORY_MIB: u64 = 512;
-/// Maximum number of namespaces to name: each needs a watch per kind.
+/// Maximum number of watched namespaces: each needs a watch per kind.
 const MAX_NAMESPACES: usize = 100;
 
 #[derive(Debug, Default, Args)]
@@ -69,7 +70,7 @@ pub(super) struct RunArgs {
         value_name = "NAMESPACE"
     )]
     watch_namespaces: Vec<String>,
-    /// Gateways to serve, even if the configuration names one [default: multiple]
+    /// Gateways to serve; overrides the configuration [default: multiple]
     #[arg(long, env = "SESAME_MODE")]
     mode: Option<ModeArg>,
     /// Allow endpoints on loopback, link-local and metadata addresses
@@ -106,11 +107,12 @@ pub(super) struct RunArgs {
         value_name = "CIDR"
     )]
     host_addresses: Option<Vec<String>>,
-    /// Seconds of silence after which a host is lost and its addresses are removed from its
-    /// Gateways: 90 to 86400. Hosts report at least every 75 seconds by default [default: 180]
+    /// Seconds without a report after which a host is lost and its addresses are removed from its
+    /// Gateways: 90 to 86400. By default, hosts report at least every 75 seconds [default: 180]
     #[arg(long, env = "SESAME_HOST_LOST_SECONDS", value_name = "SECONDS")]
     host_lost_seconds: Option<u64>,
-    /// Kubeconfig for the API server; by default $KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount
+    /// Kubeconfig for the API server; by default $KUBECONFIG, ~/.kube/config, or the Pod's
+    /// ServiceAccount
     #[arg(long, env = "SESAME_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// File of Ed25519 private keys (PEM, PKCS#8), each of which signs all publications; agents
@@ -126,9 +128,8 @@ pub(super) struct RunArgs {
     /// Seconds that a leader may be silent before another replica takes over: 3 to 600 [default: 6]
     #[arg(long, env = "SESAME_LEASE_SECONDS", value_name = "SECONDS")]
     lease_seconds: Option<u64>,
-    /// Memory of the controller in MiB: 16 to 16777216. The routes of all Gateways together may
-    /// expand to a quarter of it; beyond that, the Gateways with the most lose their youngest
-    /// routes [default: 512]
+    /// Memory of the controller in MiB: 16 to 16777216. The expanded routes of all Gateways may use
+    /// a quarter of it; beyond that, the largest Gateways lose their newest routes [default: 512]
     #[arg(long, env = "SESAME_MEMORY_MIB", value_name = "MIB")]
     memory_mib: Option<u64>,
     #[command(flatten)]
@@ -139,8 +140,8 @@ pub(super) struct RunArgs {
     /// Log format, on standard error [default: text]
     #[arg(long, env = "SESAME_LOG_FORMAT")]
     log_format: Option<LogFormat>,
-    /// Resolve each change incrementally if possible, or everything on every change; the results
-    /// are equal.
+    /// Resolve each change incrementally if possible, or everything on every change; both produce
+    /// the same results.
     #[arg(
         long = "resolve",
         env = "SESAME_RESOLVE",
@@ -152,23 +153,23 @@ pub(super) struct RunArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ModeArg {
-    /// All Gateways of all classes that name this controller
+    /// All Gateways of all GatewayClasses of this controller
     Multiple,
-    /// The oldest Gateway of the oldest such class; others report this in their status
+    /// Only the oldest Gateway of the oldest such class; the status of other Gateways says so
     Single,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum LogFormat {
-    /// Text for people
+    /// Human-readable text
     Text,
     /// One JSON object per line
     Json,
 }
 
 impl RunArgs {
-    /// Returns the settings, with the log filter and format.
-    // Long: one argument after another, so that none is forgotten.
+    /// Returns the log filter, the log format and the settings.
+    // Long: handles every argument, so that none is forgotten.
     pub(super) fn settings(self) -> Result<(String, LogFormat, ProcessSettings)> {
         let Self {
             config,
@@ -273,7 +274,7 @@ impl RunArgs {
     }
 }
 
-/// Reads `NAMESPACE/NAME`, or a name in this namespace.
+/// Parses `NAMESPACE/NAME`, or a name in the given namespace.
 fn object(text: &str, namespace: &str) -> Result<NamespacedName> {
     let (namespace, name) = text.split_once('/').unwrap_or((namespace, text));
     ensure!(
@@ -283,7 +284,8 @@ fn object(text: &str, namespace: &str) -> Result<NamespacedName> {
     Ok(NamespacedName::new(namespace, name))
 }
 
-/// Returns the namespaces to read, or all if none is named. `own` is the one to publish in.
+/// Returns the namespaces to watch, or all if `names` is empty. `own` is the namespace to publish
+/// in.
 fn watched_namespaces(names: Vec<String>, own: &str) -> Result<WatchedNamespaces> {
     if names.is_empty() {
         return Ok(WatchedNamespaces::All);
@@ -308,7 +310,7 @@ fn watched_namespaces(names: Vec<String>, own: &str) -> Result<WatchedNamespaces
     Ok(WatchedNamespaces::Only(names))
 }
 
-/// Reads the keys from a file that other users cannot have written.
+/// Reads the signing keys from a file that no other user can write.
 fn signing_keys(path: Option<&Path>) -> Result<Signing> {
     let Some(path) = path else {
         return Ok(Signing::default());

@@ -1,4 +1,4 @@
-//! Prints the definitions of Sesame's own kinds, made from the Rust types.
+//! Prints the CRDs of Sesame's own kinds, generated from the Rust types.
 
 use anyhow::Result;
 use kube::CustomResourceExt as _;
@@ -11,7 +11,7 @@ use sesame_published::{
     traffic_policy_definition,
 };
 
-/// Returns all definitions of Sesame's own kinds as YAML.
+/// Returns all CRDs of Sesame's own kinds as YAML.
 pub(super) fn yaml() -> Result<String> {
     print(&[
         GatewayAgent::crd(),
@@ -25,7 +25,7 @@ pub(super) fn yaml() -> Result<String> {
     ])
 }
 
-/// Returns the definitions of Contour's kinds as YAML, for clusters without Contour.
+/// Returns the CRDs of Contour's kinds as YAML, for clusters without Contour.
 pub(super) fn of_contour() -> Result<String> {
     print(&[
         http_proxy_definition()?,

@@ -1,6 +1,6 @@
-//! `sesame-controller explain`: the route of a request to a published Gateway, and why.
+//! `sesame-controller explain`: shows which route of a published Gateway takes a request, and why.
 //!
-//! It reads the publication, with its caller's permissions, and writes nothing.
+//! It reads the publication with the caller's permissions and writes nothing.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::connection::ClusterConnection;
     override_usage = "sesame-controller explain --gateway <NAMESPACE/NAME> [OPTIONS] [METHOD] <URL>"
 )]
 pub(super) struct PublishedRequestArgs {
-    /// Published name of the Gateway that gets the request.
+    /// Published name of the Gateway that receives the request.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = gateway)]
     gateway: NamespacedName,
     #[command(flatten)]
@@ -42,16 +42,16 @@ pub(super) struct PublishedRequestArgs {
 /// A request to explain.
 #[derive(Debug, Args)]
 pub(super) struct RequestArgs {
-    /// Header of the request; repeatable. `Host` overrides the URL's host.
+    /// Request header; repeatable. `Host` overrides the host in the URL.
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
     headers: Vec<String>,
-    /// Server name in the TLS handshake; the URL's host by default.
+    /// Server name in the TLS handshake; defaults to the host in the URL.
     #[arg(long, value_name = "NAME")]
     sni: Option<String>,
-    /// The client presents a valid certificate if asked for one.
+    /// The client presents a valid certificate on request.
     #[arg(long)]
     client_cert: bool,
-    /// Address of a directly connected client; without it, filters of addresses do not apply.
+    /// Address of a directly connected client; if unset, address filters do not apply.
     #[arg(long, value_name = "ADDRESS")]
     client: Option<IpAddr>,
     /// Method (default GET), and URL with the port that clients use.
@@ -60,7 +60,7 @@ pub(super) struct RequestArgs {
 }
 
 impl RequestArgs {
-    /// Parses the request.
+    /// Parses the arguments into a request.
     pub(super) fn parse(&self) -> Result<ExplainRequest> {
         let (method, url) = match self.request.as_slice() {
             [method, url] => (method.as_str(), url.as_str()),
@@ -77,16 +77,16 @@ impl RequestArgs {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum ExplanationFormat {
-    /// Text for people.
+    /// Human-readable text.
     #[default]
     Text,
     /// JSON for scripts.
     Json,
-    /// The same as YAML.
+    /// The same content as YAML.
     Yaml,
 }
 
-/// Runs the command; returns true if a route takes the request.
+/// Runs the command. Returns true if a route takes the request.
 pub(super) fn main(args: &PublishedRequestArgs) -> Result<bool> {
     let request = args.request.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -1,6 +1,6 @@
-//! `sesame-controller export`: a bundle of a Gateway's publication.
+//! `sesame-controller export`: writes a Gateway's publication to a bundle.
 //!
-//! It reads the publication with its caller's permissions, and writes nothing to the cluster.
+//! It reads the publication with the caller's permissions and writes nothing to the cluster.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -72,7 +72,7 @@ pub(super) fn main(args: &ExportArgs) -> Result<()> {
     Ok(())
 }
 
-/// Returns the publication, and its key pairs if requested.
+/// Returns the publication, and its key pairs if `with_keys`.
 async fn read(args: &ExportArgs, with_keys: bool) -> Result<(Snapshot, Vec<KeyPair>)> {
     let client = ClusterConnection::open(args.kubeconfig.clone())
         .await?
@@ -100,12 +100,12 @@ async fn read(args: &ExportArgs, with_keys: bool) -> Result<(Snapshot, Vec<KeyPa
     Ok((snapshot, pairs))
 }
 
-/// Returns the references to published key pairs: all except the ones that stay in files of hosts.
+/// Returns the references to published key pairs, i.e. all except those in files on the hosts.
 fn published_keys(snapshot: &Snapshot) -> impl Iterator<Item = &KeyRef> {
     snapshot.keys.iter().filter(|named| !named.on_host)
 }
 
-/// Returns the key pairs that a snapshot names.
+/// Returns the key pairs that a snapshot references.
 fn named(snapshot: &Snapshot, held: &[KeyPair]) -> Result<Vec<KeyPair>> {
     let pairs = published_keys(snapshot).map(|named| {
         let same = |pair: &&KeyPair| pair.name == named.name && pair.digest() == named.digest;

@@ -1,4 +1,4 @@
-//! `sesame-controller fleet`: the changes of adopting an existing fleet, and the agreement to them.
+//! `sesame-controller fleet`: shows and approves the changes for adopting an existing fleet.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub(super) struct FleetArgs {
     command: FleetCommand,
 }
 
-/// The cluster.
+/// Connection to the cluster.
 #[derive(Debug, Args)]
 struct FleetCluster {
     /// Kubeconfig for the API server; by default $KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount.
@@ -47,8 +47,8 @@ enum FleetCommand {
     /// Show the changes needed to adopt the existing fleet of a Gateway. Writes nothing. Exits with
     /// 0 if there is nothing to adopt, otherwise with 1
     Diff {
-        /// The Gateway; for Gateways that are served together, the controller's namespace and their
-        /// class
+        /// The Gateway; for Gateways that are served together, the controller's namespace and the
+        /// name of their class
         #[arg(value_name = "NAMESPACE/NAME", value_parser = gateway)]
         gateway: NamespacedName,
         /// Output format
@@ -58,8 +58,8 @@ enum FleetCommand {
     /// Approve the changes shown by `fleet diff`, with an annotation of the Gateway or of the
     /// GatewayClass; the controller then adopts the fleet
     Adopt {
-        /// The Gateway; for Gateways that are served together, the controller's namespace and their
-        /// class
+        /// The Gateway; for Gateways that are served together, the controller's namespace and the
+        /// name of their class
         #[arg(value_name = "NAMESPACE/NAME", value_parser = gateway)]
         gateway: NamespacedName,
         /// Agreement printed by `fleet diff`. It covers only the objects and changes shown there
@@ -70,16 +70,16 @@ enum FleetCommand {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum FleetOutput {
-    /// Text for people
+    /// Human-readable text
     #[default]
     Text,
     /// One JSON object
     Json,
-    /// The same as YAML
+    /// The same content as YAML
     Yaml,
 }
 
-/// Runs the command. Returns true if there is nothing to adopt or to report.
+/// Runs the command. Returns true if there is nothing to adopt or report.
 pub(super) fn main(args: FleetArgs) -> Result<bool> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -115,7 +115,7 @@ async fn answer(args: FleetArgs) -> Result<bool> {
     }
 }
 
-/// Returns the answer for programs.
+/// Returns the machine-readable answer.
 fn document(gateway: &NamespacedName, found: &FleetLook) -> Value {
     let FleetLook::There(comparison) = found else {
         let FleetLook::Settled(incomplete) = found else {
@@ -157,7 +157,7 @@ fn word(fate: &Fate) -> &'static str {
     }
 }
 
-/// Returns the answer for people.
+/// Returns the human-readable answer.
 fn text(gateway: &NamespacedName, owner: &FleetOwner, found: &FleetLook) -> String {
     let comparison = match found {
         FleetLook::Settled(None) => {
@@ -170,7 +170,7 @@ fn text(gateway: &NamespacedName, owner: &FleetOwner, found: &FleetLook) -> Stri
     };
     let mut text = format!("Fleet of {owner}:\n");
     for ObjectFate { kind, name, fate } in &comparison.objects {
-        // Writing to a text does not fail.
+        // Writing to a String cannot fail.
         let _ = write!(text, "{kind} {name}: {}", word(fate));
         match fate {
             Fate::Adopted { changes, .. } => {

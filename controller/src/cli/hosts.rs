@@ -1,4 +1,4 @@
-//! `sesame-controller hosts`: invites hosts from outside the cluster, lists and revokes them.
+//! `sesame-controller hosts`: invites, lists and revokes hosts outside the cluster.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -31,7 +31,7 @@ pub(super) struct HostsArgs {
     command: HostsCommand,
 }
 
-/// The cluster, and the form of the answer.
+/// Connection to the cluster, and the output format.
 #[derive(Debug, Args)]
 struct At {
     /// Kubeconfig for the API server; by default $KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount.
@@ -54,7 +54,7 @@ struct At {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// Text for people
+    /// Human-readable table
     #[default]
     Table,
     /// JSON for scripts
@@ -68,7 +68,7 @@ enum HostsCommand {
     Token(Box<TokenArgs>),
     /// List all hosts: joined hosts, invited hosts, and nodes that report.
     List,
-    /// End the access of a host and remove its reports. The host keeps serving its current
+    /// Revoke the access of a host and remove its reports. The host keeps serving its current
     /// configuration.
     Revoke {
         /// Name of the host
@@ -95,11 +95,11 @@ struct TokenArgs {
     /// Name of the host [default: generated]
     #[arg(long, value_name = "NAME", value_parser = host_name)]
     host: Option<String>,
-    /// Time within which the host must join: 10m to 168h
+    /// Time limit for joining: 10m to 168h
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
     ttl: SignedDuration,
-    /// Lifetime of the host's credentials, renewed at half of it; a host that was offline for
-    /// longer needs another token. 10m to 8784h; the API server may shorten it
+    /// Lifetime of the host's credentials: 10m to 8784h; the API server may shorten it. Hosts renew
+    /// credentials at half their lifetime; a host that was offline for longer needs a new token
     #[arg(
         long,
         value_name = "DURATION",
@@ -107,10 +107,10 @@ struct TokenArgs {
         value_parser = duration
     )]
     lifetime: SignedDuration,
-    /// URL by which the host reaches the API server [default: the kubeconfig's]
+    /// URL at which the host reaches the API server [default: the URL in the kubeconfig]
     #[arg(long, value_name = "URL")]
     server: Option<String>,
-    /// Invite a host again that has already joined, which ends its access
+    /// Invite the host even if it has already joined; this revokes its current access
     #[arg(long, requires = "host")]
     replace: bool,
 }
@@ -135,7 +135,7 @@ pub(super) fn main(args: HostsArgs) -> Result<()> {
                 let cluster = cluster().await?;
                 let invited = hosts::invite(&cluster, &invitation).await?;
                 show_invited(&invited, output)?;
-                // The token was issued already, so a failure here must not hide it.
+                // The token was already issued, so an error here must not hide it.
                 match hosts::remove_expired(&cluster).await {
                     Ok(hosts) => tell_removed(&hosts),
                     Err(error) => note(&format!("expired invitations stay: {error}")),
@@ -192,7 +192,7 @@ impl TokenArgs {
     }
 }
 
-/// Invents a name that no other host has.
+/// Generates a unique host name.
 fn made_up() -> String {
     let now = Timestamp::now().as_nanosecond();
     let digest = sesame_proto::digest::sha256(format!("{now} {}", std::process::id()).as_bytes());
@@ -215,7 +215,7 @@ fn show_invited(invited: &Invited, output: Output) -> Result<()> {
             put(&format!("{answer:#}\n"))
         }
         Output::Table => {
-            // The token alone goes to standard output, so that it can be piped.
+            // Only the token goes to standard output, so that it can be piped.
             let _ = writeln!(
                 std::io::stderr().lock(),
                 "Host {} may join until {expires}, once. On the host, with the token on standard input:\n\
@@ -338,9 +338,9 @@ fn tell_removed(hosts: &[String]) {
     }
 }
 
-/// Prints a note on standard error, apart from the answer.
+/// Prints a note to standard error, separate from the answer.
 fn note(text: &str) {
-    // Standard error is the last resort, so ignore failures.
+    // If standard error fails, there is nowhere to report it.
     let _ = writeln!(std::io::stderr().lock(), "note: {text}");
 }
 

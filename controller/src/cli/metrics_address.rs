@@ -1,4 +1,4 @@
-//! Arguments of the address that answers `/metrics` and shows the status page. Must not read the files that they name.
+//! Arguments of the address for `/metrics` and the status page. Never reads the referenced files.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::run::MetricsAddress;
     reason = "the names of the options, as they are on the command line"
 )]
 pub(super) struct MetricsAddressArgs {
-    /// Address for /metrics and the status page, instead of --listen. Open to all clients that can
+    /// Address for /metrics and the status page, instead of --listen. Open to every client that can
     /// reach it, unless a token or client certificates are required
     #[arg(long, env = "SESAME_METRICS_ADDRESS", value_name = "ADDRESS:PORT")]
     metrics_address: Option<SocketAddr>,
@@ -34,8 +34,7 @@ pub(super) struct MetricsAddressArgs {
 }
 
 impl MetricsAddressArgs {
-    /// Returns the address with its guard, or `None` if metrics share the unguarded address of the
-    /// probes.
+    /// Returns the address with its guard, or `None` if metrics share the unguarded probe address.
     pub(super) fn address(self) -> Result<Option<MetricsAddress>> {
         let Self {
             metrics_address,

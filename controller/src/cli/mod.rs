@@ -2,10 +2,10 @@
 //!
 //! Exit codes:
 //!
-//! - 0 after a signal to stop;
+//! - 0 on success, and after a signal to stop;
 //! - 1 for an invalid configuration, a fleet to adopt, or a request that no route takes;
-//! - 2 for wrong usage;
-//! - 3 when the controller could not do its work.
+//! - 2 for invalid arguments;
+//! - 3 if the command failed.
 
 mod args;
 mod crds;
@@ -40,9 +40,9 @@ use self::validate::ValidateArgs;
 
 /// Exit code if the validated configuration is invalid.
 const EXIT_WRONG: u8 = 1;
-/// Exit code when the command could not do its work.
+/// Exit code if the command failed.
 const EXIT_FAILED: u8 = 3;
-/// Exit code when the command was called wrongly.
+/// Exit code for invalid arguments.
 const EXIT_WRONG_CALL: u8 = 2;
 
 /// Resolves the Gateway API objects of a cluster, publishes them for Sesame's agents, and writes their statuses.
@@ -59,7 +59,7 @@ enum Command {
     Run(Box<RunArgs>),
     /// Report all errors in a configuration; exit with 1 if there are any.
     Validate(ValidateArgs),
-    /// Print the CustomResourceDefinitions of Sesame, to be applied to the cluster.
+    /// Print Sesame's CustomResourceDefinitions, to be applied to the cluster.
     Crds {
         /// Print the definitions of HTTPProxy and TLSCertificateDelegation instead, for clusters without Contour.
         #[arg(long)]
@@ -81,7 +81,7 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         dir: PathBuf,
     },
-    /// Print the completion of a shell.
+    /// Print the shell completion script.
     Completion {
         /// Shell.
         shell: Shell,
@@ -97,8 +97,7 @@ pub fn command() -> clap::Command {
 
 /// Parses the arguments and runs the command.
 ///
-/// `revision` is the commit of the sources, or `None` if they were built outside of their
-/// repository.
+/// `revision` is the commit of the sources, or `None` if they were built outside a repository.
 pub fn main(revision: Option<&'static str>) -> ExitCode {
     let revision = revision
         .filter(|known| !known.is_empty())
@@ -146,7 +145,7 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
     }
 }
 
-/// Returns the exit code of a check: 0 if all is well.
+/// Returns the exit code of a command: 0 if it found no problems.
 fn exit_code(outcome: anyhow::Result<bool>) -> ExitCode {
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -187,7 +186,7 @@ fn run(args: RunArgs, revision: &'static str) -> ExitCode {
 fn start_logging(log: &str, format: LogFormat) -> anyhow::Result<()> {
     use anyhow::Context as _;
     let filter = EnvFilter::try_new(log).with_context(|| format!("log filter {log:?}"))?;
-    // If the client cannot parse an answer, it logs all of it, which may be a Secret.
+    // If the client cannot parse a response, it logs all of it, and the response may be a Secret.
     let silent: Directive = "kube_client::client=off".parse()?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter.add_directive(silent))
@@ -200,7 +199,7 @@ fn start_logging(log: &str, format: LogFormat) -> anyhow::Result<()> {
 }
 
 fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
-    // Standard error is the last resort, so ignore failures.
+    // If standard error fails, there is nowhere to report it.
     let _ = writeln!(std::io::stderr().lock(), "error: {error:#}");
     ExitCode::from(code)
 }

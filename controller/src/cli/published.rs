@@ -1,4 +1,4 @@
-//! Reads a Gateway's publication, as agents do, with the permissions of the command's caller.
+//! Reads a Gateway's publication as agents do, with the caller's permissions.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use sesame_proto::schema::{Manifest, Snapshot};
 use sesame_proto::{bounds, shard};
 use sesame_published::names::{MANIFEST_ENTRY, SHARD_ENTRY, manifest_name, shard_name};
 
-/// A snapshot, and the readable entries of its manifest.
+/// A snapshot, and the human-readable entries of its manifest.
 pub(super) struct PublishedGateway {
     pub(super) snapshot: Snapshot,
     pub(super) data: BTreeMap<String, String>,

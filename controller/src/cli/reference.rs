@@ -6,7 +6,7 @@ use sesame_published::configuration_definition;
 const START: &str = "<!-- `make regenerate` writes the fields. -->\n";
 const END: &str = "<!-- end of fields -->";
 
-/// Ends of the paths that have one item for all their fields.
+/// Path suffixes whose fields share one list item.
 const TOGETHER: &[&str] = &[
     ".gatewayRef",
     ".map[]",
@@ -16,7 +16,7 @@ const TOGETHER: &[&str] = &[
     ".tolerations[]",
 ];
 
-/// Paths whose fields another page describes.
+/// Paths whose fields are described on another page.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("spec.accessLog", "[access logs](access-logs.md)"),
     ("spec.edge", "[edge defaults](hardening.md#edge-defaults)"),
@@ -30,7 +30,7 @@ fn item(path: &str, values: &str, schema: &Value) -> String {
     format!("- `{path}` ({values}): {meaning}\n")
 }
 
-/// Adds one item for each field that holds no others, or is in [`TOGETHER`].
+/// Adds one item for each field that has no fields of its own or is in [`TOGETHER`].
 fn items(path: &str, schema: &Value, items: &mut Vec<String>) {
     let below = match schema["type"].as_str() {
         Some("array") => (format!("{path}[]"), &schema["items"]["properties"]),

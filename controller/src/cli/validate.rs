@@ -1,4 +1,4 @@
-//! `sesame-controller validate --config FILE`: all errors in a configuration.
+//! `sesame-controller validate --config FILE`: reports all errors in a configuration.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::configuration::read;
 use sesame_gateway_api::resolve::settings::check::faults;
 
-/// File to be looked at.
+/// Arguments of `validate`.
 #[derive(Debug, Args)]
 pub(super) struct ValidateArgs {
     /// YAML file with a SesameConfiguration
@@ -23,13 +23,13 @@ pub(super) struct ValidateArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ValidateFormat {
-    /// Text for people
+    /// Human-readable text
     Text,
     /// One JSON object
     Json,
 }
 
-/// Prints the errors; returns true if there are none.
+/// Prints the errors. Returns true if there are none.
 pub(super) fn main(args: &ValidateArgs) -> Result<bool> {
     let file = args.config.display().to_string();
     let errors = match read(&args.config) {

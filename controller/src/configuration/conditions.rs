@@ -1,4 +1,4 @@
-//! The condition Accepted of a SesameConfiguration. Pure.
+//! The `Accepted` condition of a SesameConfiguration. Pure.
 
 use jiff::Timestamp;
 use serde::Deserialize as _;
@@ -9,11 +9,11 @@ use sesame_gateway_api::status::{
     Condition, ConditionStatus, ConditionType, Reason, TimedCondition, merge,
 };
 
-/// Longest message. Our schema allows more, but a reader needs less.
+/// Maximum length of a message. Our schema allows more, but longer messages do not help readers.
 const MAX_MESSAGE: usize = 4096;
 
-/// Returns the new `status` for a merge patch, or `None` if the stored one is equal. `faults` are
-/// the faults of the object.
+/// Returns the new `status` for a merge patch, or `None` if the stored status is the same. `faults`
+/// are the errors of the object.
 pub(super) fn patch(
     object: &Value,
     faults: &[String],

@@ -10,10 +10,10 @@ use sesame_gateway_api::api::SesameConfiguration;
 use sesame_gateway_api::decode::{self, DecodeLimits};
 use sesame_gateway_api::world::AnyObject;
 
-/// Maximum size of the file; real ones have a few lines.
+/// Maximum size of the file in bytes; real files have a few lines.
 const MAX_BYTES: u64 = 64 * 1024;
-/// Polling interval. A mounted file is replaced through a symbolic link, which a watch of the file
-/// itself misses.
+/// Polling interval. Kubernetes replaces a mounted file through a symbolic link, which a watch of
+/// the file would miss.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Reads the SesameConfiguration in a file. The error contains the location.
@@ -44,7 +44,7 @@ fn parse(text: &str) -> Result<SesameConfiguration, String> {
     Ok((**configuration).clone())
 }
 
-/// Passes on each version until the receivers are dropped.
+/// Passes on each version of the file until the receivers are dropped.
 pub(super) async fn follow(follower: &ConfigurationFollower, path: &Path) {
     let from = path.display().to_string();
     let mut before: Option<Result<SesameConfiguration, String>> = None;

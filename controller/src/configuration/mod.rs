@@ -1,11 +1,11 @@
 //! The controller's configuration: a SesameConfiguration in the cluster or in a file, overridden by
-//! flags and environment.
+//! flags and environment variables.
 //!
-//! `settings` derives the settings from it: pure. `file` and `object` follow it and pass on each
-//! valid version. An invalid one changes nothing and is reported. While this replica leads,
-//! `object` also writes the conditions of every SesameConfiguration, which come from `conditions`.
-//! Nothing is served before the first valid version, and the readiness probe gives the reason. It
-//! must never end the process.
+//! `settings` derives the settings from it and is pure. `file` and `object` follow it and pass on
+//! each valid version. An invalid version is reported and changes nothing. While this replica is
+//! the leader, `object` also writes the conditions of every SesameConfiguration, computed by
+//! `conditions`. Nothing is served before the first valid version; the readiness probe reports why.
+//! An invalid configuration must never stop the process.
 
 mod conditions;
 mod file;
@@ -25,22 +25,22 @@ pub(crate) use self::settings::{ControllerSettings, Resolving, SelectionRule, se
 /// Source of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ConfigurationSource {
-    /// Only flags and environment.
+    /// Only flags and environment variables.
     Flags,
-    /// File, which is reread when it changes.
+    /// A file, which is reread when it changes.
     File(PathBuf),
-    /// Object of the cluster.
+    /// An object in the cluster.
     Object(NamespacedName),
 }
 
-/// Settings, or the reason why they are missing.
+/// Settings, or an explanation if they are missing.
 pub(crate) type CurrentSettings = Result<ControllerSettings, String>;
 
-/// Everything that the task owns.
+/// State owned by the task.
 pub(crate) struct ConfigurationFollower {
     pub(crate) replica: Replica,
     pub(crate) source: ConfigurationSource,
-    /// Fields that flags and environment set.
+    /// Fields set by flags and environment variables.
     pub(crate) flags: SesameConfigurationSpec,
     pub(crate) resolving: Resolving,
     pub(crate) current: watch::Sender<CurrentSettings>,
@@ -59,7 +59,8 @@ impl ConfigurationFollower {
         }
     }
 
-    /// Applies a version of the configuration, or keeps the previous one if it is unusable.
+    /// Applies a version of the configuration, or keeps the previous version if the new one is
+    /// unusable.
     fn take(&self, found: Result<ControllerSettings, String>, from: &str) {
         match found {
             Ok(settings) => {

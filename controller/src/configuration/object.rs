@@ -1,5 +1,5 @@
-//! The SesameConfigurations of the cluster: follows the controller's own and writes the condition
-//! of each.
+//! The SesameConfigurations of the cluster: follows the controller's own configuration and writes
+//! the conditions of all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,7 +29,7 @@ const API_VERSION: &str = "projectsesame.io/v1alpha1";
 const FIELD_MANAGER: &str = "sesame-controller";
 /// Timeout of a write.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause before a failed write or an ended watch is retried.
+/// Pause before retrying a failed write or an ended watch.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// One SesameConfiguration as it is stored.
@@ -56,7 +56,7 @@ impl StoredConfiguration {
         }
     }
 
-    /// Returns all errors in it.
+    /// Returns all errors in the configuration.
     fn faults(&self) -> Vec<String> {
         match &self.decoded {
             Ok(configuration) => check::faults(configuration),
@@ -67,7 +67,7 @@ impl StoredConfiguration {
 
 type Known = BTreeMap<NamespacedName, StoredConfiguration>;
 
-/// Follows the objects until the receivers of the settings are dropped.
+/// Follows all objects until the receivers of the settings are dropped.
 pub(super) async fn follow(follower: &ConfigurationFollower) {
     let apis = watched_apis(&follower.replica, Kind::SesameConfiguration, API_VERSION);
     let kind = Kind::SesameConfiguration.as_str();
@@ -115,8 +115,8 @@ fn take(known: &mut Known, event: WatchEvent<(NamespacedName, StoredConfiguratio
     }
 }
 
-/// Derives settings from the controller's own configuration, if it is an object, and publishes
-/// them.
+/// Derives the settings from the controller's own configuration, if it is an object, and passes
+/// them on.
 fn hand_on(follower: &ConfigurationFollower, known: &Known, told: &mut Option<CurrentSettings>) {
     let ConfigurationSource::Object(name) = &follower.source else {
         return;
@@ -133,7 +133,7 @@ fn hand_on(follower: &ConfigurationFollower, known: &Known, told: &mut Option<Cu
             "SesameConfiguration {name} does not exist; create it, or start without --configuration"
         )),
     };
-    // Most events are about other objects.
+    // Most events concern other objects.
     if told.as_ref() != Some(&made) {
         *told = Some(made.clone());
         follower.take(made, &name.to_string());
@@ -154,7 +154,7 @@ fn unwatched(follower: &ConfigurationFollower, why: Unwatched) {
     follower.take(Err(why), &name.to_string());
 }
 
-/// Writes the missing and outdated conditions.
+/// Writes missing and outdated conditions.
 async fn write_all(
     follower: &ConfigurationFollower,
     known: &mut Known,

@@ -1,4 +1,4 @@
-//! Settings of the controller, derived from its configuration, flags and environment. Pure.
+//! The controller's settings, derived from configuration, flags and environment variables. Pure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,11 @@ use sesame_gateway_api::resolve::settings::check;
 use sesame_gateway_api::resolve::{Options, ResolvedFor};
 use sesame_proto::network::Network;
 
-/// Default silence after which a host is lost.
+/// Default time without a report after which a host is lost.
 const LOST_AFTER: Duration = Duration::from_secs(180);
-/// The routes of all Gateways may take one of this many equal parts of the memory. While they
-/// change, the process holds them several times: resolved, encoded, and as the previous ones.
+/// The routes of all Gateways may use this fraction of the memory (one over this number). During a
+/// change, the process holds several copies of the routes: resolved, encoded, and the previous
+/// version.
 const ROUTES_OF_MEMORY: u64 = 4;
 
 /// Selection of the Gateways to serve.
@@ -24,32 +25,32 @@ pub(crate) enum SelectionRule {
     Multiple,
     /// The oldest Gateway of the oldest class.
     Single,
-    /// This Gateway, if its class is ours.
+    /// This Gateway, if it belongs to a Sesame class.
     Only(NamespacedName),
 }
 
-/// Settings that change while the controller runs.
+/// Settings that can change while the controller is running.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ControllerSettings {
     pub(crate) options: Options,
     pub(crate) selection: SelectionRule,
     /// Networks of hosts that are not Nodes.
     pub(crate) host_addresses: Vec<Network>,
-    /// Silence after which a host is lost.
+    /// Time without a report after which a host is lost.
     pub(crate) host_lost: Duration,
 }
 
-/// Settings of resolution that depend on the process, so only arguments set them.
+/// Settings of resolution that depend on the process, so that only arguments set them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Resolving {
     /// Enables incremental resolution.
     pub(crate) incremental: bool,
-    /// Limit of the routes of all Gateways together, in bytes.
+    /// Maximum total size of the routes of all Gateways, in bytes.
     pub(crate) most_of_gateways: u64,
 }
 
 impl Resolving {
-    /// Returns the settings of a process with this much memory.
+    /// Returns the settings for a process with this amount of memory.
     pub(crate) fn new(incremental: bool, memory_mib: u64) -> Self {
         Self {
             incremental,
@@ -58,7 +59,7 @@ impl Resolving {
     }
 }
 
-/// Returns the settings, or all faults. Fields of `flags` override the configuration.
+/// Returns the settings, or all errors. Fields of `flags` override the configuration.
 pub(crate) fn settings(
     flags: &SesameConfigurationSpec,
     configuration: Option<&SesameConfiguration>,
@@ -115,14 +116,14 @@ pub(crate) fn settings(
     })
 }
 
-/// Overrides the fields that have flags.
+/// Overrides the fields that are set by flags.
 fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec) {
     let SesameConfigurationSpec {
         gateway,
         hosts,
         publishing,
         fleet,
-        // These have no flags.
+        // These fields have no flags.
         ingress: _,
         ports: _,
         edge: _,
@@ -136,14 +137,14 @@ fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec)
         mode,
         gateway_ref,
         allow_local_endpoints,
-        // It has no flag.
+        // This field has no flag.
         extra_minimal_ocg: _,
     }) = gateway
     {
         let under = spec.gateway.get_or_insert_default();
         lay(controller_name.as_ref(), &mut under.controller_name);
         lay(mode.as_ref(), &mut under.mode);
-        // A flag for the mode also overrides the Gateway that the configuration names.
+        // A flag for the mode also overrides the Gateway selected by the configuration.
         if mode.is_some() || gateway_ref.is_some() {
             under.gateway_ref.clone_from(gateway_ref);
         }
@@ -165,7 +166,7 @@ fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec)
     if let Some(FleetImages { agent, envoy }) = images {
         let FleetSettings { images: under, .. } = spec.fleet.get_or_insert_default();
         let under = under.get_or_insert_default();
-        // These flags are defaults for images that the configuration does not set.
+        // These flags are only defaults for images that the configuration does not set.
         for (image, under) in [(agent, &mut under.agent), (envoy, &mut under.envoy)] {
             *under = under.take().or_else(|| image.clone());
         }

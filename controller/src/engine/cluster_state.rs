@@ -1,4 +1,4 @@
-//! Holds the known state of the cluster: the world, and the objects that are still missing from it.
+//! The known state of the cluster: the world, and the objects that are still missing from it.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,21 +21,21 @@ use sesame_gateway_api::world::{AnyObject, Definitions, Kind, ObjectKey, World};
 pub(super) struct Effect {
     /// True if the result of resolution may have changed.
     pub(super) world_changed: bool,
-    /// Services whose endpoints may have changed, while nothing else has.
+    /// Services of which only the endpoints may have changed.
     pub(super) services: Vec<NamespacedName>,
-    /// Changed routes, as they were before the change.
+    /// Changed routes, in their state before the change.
     pub(super) routes: Vec<AnyObject>,
-    /// Statuses as they are stored.
+    /// Statuses that are stored in the cluster.
     pub(super) stored: Vec<(ObjectKey, Option<StoredStatus>)>,
 }
 
 impl Effect {
-    /// Returns true if anything needs to be resolved.
+    /// Returns true if a resolution is needed.
     pub(super) fn is_resolved(&self) -> bool {
         self.world_changed || !self.routes.is_empty()
     }
 
-    /// Returns the effect of a change that needs a whole resolution.
+    /// Returns the effect of a change that requires a full resolution.
     pub(super) fn world() -> Self {
         Self {
             world_changed: true,
@@ -49,30 +49,30 @@ impl Effect {
 pub(super) struct ClusterState {
     world: World,
     slices: SliceIndex,
-    /// Objects that cannot be decoded, with the reason. The world keeps their last good version, if
-    /// any.
+    /// Objects that cannot be decoded, with the reason. The world keeps the last good version of
+    /// each, if any.
     broken: BTreeMap<ObjectKey, String>,
     /// Kinds that were listed at least once.
     listed: BTreeSet<Kind>,
-    /// True once the last publication was read.
+    /// True once the previous publications were read.
     remembers: bool,
-    /// True once the world was resolved.
+    /// True once the current world was resolved.
     resolved: bool,
-    /// Services that the last resolution may have read, computed on first use. Routes that have
-    /// changed since are resolved anyway.
+    /// Services that the last resolution may have read, computed on first use. Routes that changed
+    /// since then are resolved anyway.
     relevant: OnceCell<Relevant>,
     /// Referenced Secrets and ConfigMaps.
     referred: BTreeMap<ObjectKey, Reference>,
-    /// Number of the last request for referenced objects.
+    /// Sequence number of the last request for referenced objects.
     requests: u64,
 }
 
 /// A referenced object.
 #[derive(Clone, Copy, Debug)]
 struct Reference {
-    /// Number of the request for it.
+    /// Sequence number of the request for this object.
     request: u64,
-    /// True once it was read.
+    /// True once the object was read.
     read: bool,
 }
 
@@ -81,7 +81,7 @@ impl ClusterState {
         &self.world
     }
 
-    /// Returns true once the definitions were read, and every kind was listed.
+    /// Returns true once the definitions were read and every kind was listed.
     pub(super) fn is_listed(&self) -> bool {
         if self.world.definitions == Definitions::OwnTypes {
             return false;
@@ -92,7 +92,7 @@ impl ClusterState {
             .all(|kind| read_singly(kind) || self.listed.contains(kind))
     }
 
-    /// Returns true if no object is missing, and the last publication was read.
+    /// Returns true if no object is missing and the previous publications were read.
     pub(super) fn is_whole(&self) -> bool {
         self.remembers && self.is_listed() && self.referred.values().all(|it| it.read)
     }
@@ -106,7 +106,7 @@ impl ClusterState {
         self.broken.len()
     }
 
-    /// Keeps the good results of a resolution for the next one.
+    /// Keeps the good results of a resolution for the next resolution.
     pub(super) fn keep(&mut self, PublishedBefore { keys, together }: PublishedBefore) {
         self.world.last_good.replace(keys);
         self.world.served_together = together;
@@ -118,7 +118,7 @@ impl ClusterState {
         self.relevant = OnceCell::new();
     }
 
-    /// Replaces the set of referenced objects. Returns what to read if it changed.
+    /// Replaces the set of referenced objects. Returns the new requests if the set changed.
     pub(super) fn refer_to(&mut self, wanted: &BTreeSet<ObjectKey>) -> Option<References> {
         if self.referred.keys().eq(wanted) {
             return None;
@@ -166,7 +166,7 @@ impl ClusterState {
             // The engine compares the settings itself.
             Input::Configured => {}
             Input::Fetched { key, answer } => {
-                // Drop answers about objects that are no longer referenced.
+                // Drop responses for objects that are no longer referenced.
                 if let Some(reference) = self.referred.get_mut(&key) {
                     effect.world_changed |= !std::mem::replace(&mut reference.read, true);
                     if key.kind == Kind::Secret {
@@ -259,12 +259,12 @@ impl ClusterState {
         }
     }
 
-    /// Replaces or removes the object of this key, and records which results of resolution may
+    /// Replaces or removes the object with this key, and records which results of resolution may
     /// change.
     fn replace(&mut self, key: &ObjectKey, object: Option<AnyObject>, effect: &mut Effect) {
         let before = self.world.get(key);
-        // Objects are looked up by their own names, so one with a different name would never be
-        // removed.
+        // Objects are looked up by their own names, so an object with a different name would never
+        // be removed.
         if before == object || object.as_ref().is_some_and(|object| object.key() != *key) {
             return;
         }
@@ -296,7 +296,7 @@ impl ClusterState {
         }
     }
 
-    /// Returns the endpoint sets of these Services, as a whole resolution would give them.
+    /// Returns the same endpoint sets of these Services as a full resolution.
     pub(super) fn endpoint_sets(
         &self,
         services: &BTreeSet<NamespacedName>,
@@ -309,7 +309,7 @@ impl ClusterState {
         sets
     }
 
-    /// Returns the endpoint sets of these Services, and the problems of their slices.
+    /// Returns the endpoint sets of these Services, and the problems with their slices.
     pub(super) fn sets_of(
         &self,
         services: &BTreeSet<NamespacedName>,
@@ -368,7 +368,7 @@ pub(super) mod tests {
         effect.world_changed
     }
 
-    /// Returns the Services whose endpoints change, if nothing else does.
+    /// Returns the Services whose endpoints change. Asserts that nothing else changes.
     fn services(state: &mut ClusterState, event: WatchEvent<WatchedObject>) -> Vec<String> {
         let kind = Kind::EndpointSlice;
         let effect = state.take(watched(kind, event), &Metrics::new());
@@ -391,7 +391,7 @@ pub(super) mod tests {
             WatchEvent::Applied(broken())
         ));
         assert_eq!((state.world().len(), state.broken_count()), (2, 1));
-        // The new list still has it, and it is still broken; the other one was deleted.
+        // The new list still contains the broken route; the other route was deleted.
         assert!(take(
             &mut state,
             Kind::HttpRoute,
@@ -450,7 +450,7 @@ pub(super) mod tests {
         };
         assert!(state.take(fetched, &Metrics::new()).world_changed);
         assert!(state.is_whole(), "that there is none is an answer too");
-        // The fetcher may see only the last of these versions.
+        // The fetcher might see only the last of these requests.
         assert!(state.refer_to(&BTreeSet::new()).is_some());
         let last = state.refer_to(&BTreeSet::from([key.clone()])).unwrap();
         assert!(!state.is_whole());
@@ -495,7 +495,7 @@ pub(super) mod tests {
             services(&mut state, WatchEvent::Applied(slice("app"))),
             none
         );
-        // A route that refers to it later finds the current slices.
+        // A route that refers to the Service later finds the current slices.
         assert!(take(
             &mut state,
             Kind::HttpRoute,
@@ -503,7 +503,7 @@ pub(super) mod tests {
         ));
         assert_eq!(state.world().endpoint_slices.len(), 2);
         state.note_resolved();
-        // A slice that moves to another Service changes both.
+        // A slice that moves to another Service changes both Services.
         let changed = services(&mut state, WatchEvent::Applied(slice_of("app-1", "other")));
         assert_eq!(changed, ["default/app", "default/other"]);
         let changed = services(&mut state, WatchEvent::Deleted(slice_of("app-1", "other")));

@@ -1,4 +1,4 @@
-//! Resolving routes with only their neighbours equals a whole resolution.
+//! Resolving changed routes with only their neighbors gives the same result as a full resolution.
 
 #[path = "../../gateway-api/src/resolve/tests/any_routes.rs"]
 mod any_routes;
@@ -40,7 +40,7 @@ fn take(state: &mut ClusterState, event: WatchEvent<WatchedObject>) -> Effect {
     state.take(watched(kind, event), &Metrics::new())
 }
 
-/// The complete result of a whole resolution.
+/// Returns the complete result of a full resolution.
 fn whole(
     state: &ClusterState,
     publications: &mut Publications,

@@ -1,11 +1,12 @@
-//! The engine: events of the watches in, publications and statuses out. One thread; all of its work
-//! is CPU-bound.
+//! The engine turns watch events into publications and statuses. It is one thread, and all of its
+//! work is CPU-bound.
 //!
-//! It resolves the world after a short quiet period, and only a complete world. It waits until
-//! every kind was listed, every object referred to was read, and the last publication was read, so
-//! that a missing object never withdraws anything. Endpoints affect only endpoint shards, which are
-//! rebuilt without a resolution. A few changed routes are resolved with only their neighbours. Both
-//! equal a whole resolution. The engine never waits for a write.
+//! The engine resolves the world after a short quiet period, and only once the world is complete:
+//! every kind was listed, every referenced object was read, and the previous publications were
+//! read. So a missing object never withdraws anything. Endpoints affect only endpoint shards, which
+//! are rebuilt without a resolution. A few changed routes are resolved with only their neighbors.
+//! The results of both are the same as those of a full resolution. The engine never waits for a
+//! write.
 
 mod cluster_state;
 #[cfg(test)]
@@ -45,22 +46,22 @@ use sesame_gateway_api::resolve::incremental::{
 use sesame_gateway_api::resolve::{OcgBundles, Resolver};
 use sesame_gateway_api::world::ObjectKey;
 
-/// Everything the engine's thread owns.
+/// State owned by the engine's thread.
 pub(crate) struct Engine {
     pub(crate) inputs: Receiver<Input>,
     /// Settings of the last resolution.
     pub(crate) settings: ControllerSettings,
-    /// Settings of the next resolution; an input announces a change.
+    /// Settings of the next resolution; an input announces each change.
     pub(crate) current: watch::Receiver<CurrentSettings>,
     pub(crate) references: watch::Sender<References>,
     pub(crate) desired: watch::Sender<Option<Arc<DesiredPublications>>>,
     pub(crate) statuses: UnboundedSender<StatusChange>,
     /// Settings of each Gateway.
     pub(crate) gateway_settings: watch::Sender<SettingsByGateway>,
-    /// Service requests of the same Gateways.
+    /// Service requests of the Gateways in `gateway_settings`.
     pub(crate) services: watch::Sender<ServiceRequests>,
-    /// CA certificates of Gateways for meshes that read them from ConfigMaps. `None` until the
-    /// first resolution, and while the feature is disabled.
+    /// CA certificates of Gateways, for meshes that read them from ConfigMaps. `None` until the
+    /// first resolution and while the feature is disabled.
     pub(crate) ocg_bundles: watch::Sender<Option<Arc<OcgBundles>>>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) changes: Changes,
@@ -72,12 +73,12 @@ struct Memory {
     resolver: Resolver,
     publications: Publications,
     pending: Pending,
-    /// Objects that have changed since the last resolution, if spans are exported.
+    /// Objects that changed since the last resolution, if spans are exported.
     seen: SeenObjects,
 }
 
 impl Engine {
-    /// Runs until all senders of inputs, or the receiver of statuses, are dropped.
+    /// Runs until all senders of inputs or the receiver of statuses is dropped.
     pub(crate) fn run(mut self) {
         let mut memory = Memory {
             state: ClusterState::default(),
@@ -104,7 +105,7 @@ impl Engine {
             };
             match input {
                 Ok(input) => {
-                    // Handle all inputs that have already arrived as one change.
+                    // Handle all inputs that have already arrived as a single change.
                     let more = std::iter::from_fn(|| self.inputs.try_recv().ok());
                     for input in std::iter::once(input).chain(more) {
                         self.take(&mut memory, input);
@@ -116,7 +117,7 @@ impl Engine {
                         settings
                     });
                     if let Some(settings) = now.ok().filter(|now| *now != self.settings) {
-                        // Every part of every result may depend on them.
+                        // Every part of every result may depend on the settings.
                         self.settings = settings;
                         memory.pending.note(Effect::world(), Instant::now());
                     }
@@ -138,7 +139,7 @@ impl Engine {
         memory.pending.note(effect, Instant::now());
     }
 
-    /// Publishes the changed endpoints, or requests a resolution if that is not enough.
+    /// Publishes the changed endpoints, or schedules a resolution if that is not enough.
     fn refresh(&self, memory: &mut Memory) {
         let Memory {
             state,
@@ -162,7 +163,7 @@ impl Engine {
         }
     }
 
-    /// Resolves all changes, unless objects are still missing, and returns the change of statuses.
+    /// Resolves all changes unless objects are still missing. Returns the status changes.
     fn settle(&self, memory: &mut Memory) -> Option<StatusChange> {
         let Memory {
             state,
@@ -196,7 +197,7 @@ impl Engine {
         }
         if outcome.is_some() {
             state.note_resolved();
-            // Changes that affect no Gateway get no span.
+            // Changes that do not affect any Gateway do not get a span.
             *seen = SeenObjects::default();
         }
         let change = StatusChange {
@@ -207,7 +208,7 @@ impl Engine {
         (!nothing).then_some(change)
     }
 
-    /// Requests the objects that the world refers to, and forgets unreferenced ones.
+    /// Requests the objects that the world references, and forgets unreferenced objects.
     fn want(&self, state: &mut ClusterState) {
         if !state.is_listed() {
             return;
@@ -218,8 +219,8 @@ impl Engine {
         }
     }
 
-    /// Resolves changed routes with only their neighbours, or returns `None` if it takes a whole
-    /// resolution.
+    /// Resolves changed routes with only their neighbors. Returns `None` if a full resolution is
+    /// needed.
     fn resolve_routes(
         &self,
         state: &ClusterState,
@@ -228,13 +229,13 @@ impl Engine {
         publications: &mut Publications,
         seen: &mut SeenObjects,
     ) -> Option<RouteStatusUpdate> {
-        // In that mode, the existing Gateways decide which one is served.
+        // In the other modes, the set of existing Gateways decides which Gateway is served.
         if self.settings.selection != SelectionRule::Multiple {
             return None;
         }
         let (start, began) = (Instant::now(), SystemTime::now());
         let options = &self.settings.options;
-        // A change of a relevant Service triggers a whole resolution.
+        // A change to a relevant Service triggers a full resolution.
         let before = PreviousObjects {
             routes: before.clone(),
             services: PreviousServices::new(),
@@ -281,7 +282,8 @@ impl Engine {
             .iter()
             .filter(|(_, request)| request.gives_addresses);
         let by_service = by_service.map(|(name, _)| name.clone()).collect();
-        // Before the settings, so that a Gateway with settings always has its Service request.
+        // Replaced before the settings, so that a Gateway with settings always has its Service
+        // request.
         replace(&self.services, Arc::new(services));
         let ocg_bundles = std::mem::take(&mut resolution.ocg_bundles);
         let heeded = self.settings.options.extra_minimal_ocg;

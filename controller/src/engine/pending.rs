@@ -1,8 +1,8 @@
-//! Changes that are not yet part of the publications, and the time at which they will be. Pure: the
-//! time is an argument.
+//! Changes that are not published yet, and the time at which they are due. Pure: the time is an
+//! argument.
 //!
 //! Endpoints of resolved Services have a separate fast path. In a busy cluster they change all the
-//! time, so changes that arrive during its pause are published together.
+//! time, so changes that arrive during the pause are published together.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use sesame_gateway_api::world::ObjectKey;
 
 /// Quiet time after which the world is resolved.
 const QUIET: Duration = Duration::from_millis(5);
-/// Longest time that a change waits for a quiet period.
+/// Maximum time that a change waits for a quiet period.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
-/// Time for which changed endpoints, and incrementally resolved routes, are batched.
+/// How long changed endpoints and incrementally resolved routes are batched.
 const GATHER: Duration = Duration::from_millis(2);
-/// Time for which further endpoints are batched after some were published.
+/// How long further endpoint changes are batched after a publication of endpoints.
 const PAUSE: Duration = Duration::from_millis(150);
 
 /// Pending changes.
@@ -27,18 +27,18 @@ const PAUSE: Duration = Duration::from_millis(150);
 pub(super) struct Pending {
     /// True if the result of resolution may have changed.
     pub(super) unresolved: bool,
-    /// Changed routes, as they were last resolved.
+    /// Changed routes, in their last resolved state.
     pub(super) routes: PreviousRoutes,
     /// Statuses whose stored form has changed.
     pub(super) stored: Vec<(ObjectKey, Option<StoredStatus>)>,
     /// Services whose endpoints have changed.
     pub(super) services: BTreeSet<NamespacedName>,
-    /// Arrival of the first and the last change to resolve or report; `None` once they were
+    /// Arrival of the first and last change that is to be resolved or reported; `None` once all are
     /// handled.
     arrived: Option<(Instant, Instant)>,
-    /// Time at which the endpoints are due.
+    /// Time at which the endpoints are due for publication.
     refresh: Option<Instant>,
-    /// End of the time in which endpoints are gathered.
+    /// End of the pause during which endpoint changes are batched.
     paused: Option<Instant>,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Pending {
 pub(super) enum Task {
     /// Wait for this long, or for an input if `None`.
     Wait(Option<Duration>),
-    /// Publish the endpoints of the Services.
+    /// Publish the endpoints of the changed Services.
     Refresh,
     /// Handle all changes.
     Settle,
@@ -109,26 +109,26 @@ impl Pending {
         Task::Wait(next.map(|next| next.saturating_duration_since(now)))
     }
 
-    /// Takes the Services whose endpoints are published now.
+    /// Removes and returns the Services whose endpoints are due.
     pub(super) fn take_services(&mut self) -> BTreeSet<NamespacedName> {
         self.refresh = None;
         std::mem::take(&mut self.services)
     }
 
-    /// Records that endpoints are published now. Only these delay the next ones, because most
-    /// endpoint changes in a cluster concern Services without a Gateway.
+    /// Records that endpoints were published. Only published endpoints delay the next publication:
+    /// most endpoint changes in a cluster affect Services that no Gateway uses.
     pub(super) fn offered(&mut self, now: Instant) {
         self.paused = Some(now + PAUSE);
     }
 
-    /// Records that all changes are handled now. If objects are still missing, they wait for the
-    /// next input.
+    /// Records that all changes were handled. If objects are still missing, the changes wait for
+    /// the next input.
     pub(super) fn look(&mut self) {
         self.arrived = None;
     }
 
-    /// Records that the whole world is resolved now, with its endpoints. The caller has taken the
-    /// routes.
+    /// Records that the whole world was resolved, including endpoints. The caller has already taken
+    /// the routes.
     pub(super) fn resolved(&mut self, now: Instant) {
         self.unresolved = false;
         self.services.clear();
@@ -171,7 +171,7 @@ mod tests {
         );
         assert_eq!(pending.task(at(152)), Task::Refresh);
         assert_eq!(pending.take_services().len(), 2);
-        // Nothing was published, so the next ones do not wait.
+        // Nothing was published, so the next endpoints do not wait.
         pending.note(endpoints_of("d"), at(160));
         assert_eq!(pending.task(at(162)), Task::Refresh);
     }

@@ -1,4 +1,4 @@
-//! The publications of all Gateways. A whole resolution builds them; changes of only endpoints or
+//! The publications of all Gateways. A full resolution builds them; changes to only endpoints or
 //! routes modify them in place.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use sesame_gateway_api::resolve::{Options, Resolution, ResolvedGateway, merged_n
 use sesame_gateway_api::world::{Kind, World};
 use sesame_published::names::{DEFAULT_FLEET, FLEET_LABEL, MANAGED_FLEET};
 
-/// The last publication of each Gateway, and the state that the next one builds on.
+/// The last publication of each Gateway, and the state on which its next publication builds.
 #[derive(Debug, Default)]
 pub(super) struct Publications {
     splitters: BTreeMap<NamespacedName, Splitter>,
@@ -25,20 +25,20 @@ pub(super) struct Publications {
     failed: bool,
 }
 
-/// Result of a change of endpoints alone.
+/// Result of a change that affects only endpoints.
 #[derive(Debug)]
 pub(super) enum Refresh {
-    /// The publications stay as they are.
+    /// The publications are unchanged.
     Same,
     /// The new desired publications.
     Changed(DesiredPublications),
-    /// It takes a whole resolution to know.
+    /// A full resolution is needed.
     Whole,
 }
 
 impl Publications {
-    /// Builds the publication of each Gateway. Other `names` keep their last publication. The
-    /// second value has the reason for each that cannot be built.
+    /// Builds the publication of each Gateway. Other Gateways in `names` keep their last
+    /// publication. The second value contains the reason for each publication that cannot be built.
     pub(super) fn build(
         &mut self,
         gateways: Vec<ResolvedGateway>,
@@ -87,8 +87,8 @@ impl Publications {
         (desired, unpublishable)
     }
 
-    /// Changes the publications of these Gateways, or returns `None` if it takes a whole
-    /// resolution, which must follow then.
+    /// Changes the publications of these Gateways. Returns `None` if a full resolution is needed,
+    /// which must follow.
     pub(super) fn change(
         &mut self,
         changed: &[(NamespacedName, GatewayDelta)],
@@ -103,9 +103,9 @@ impl Publications {
         Some(self.desired.clone())
     }
 
-    /// Replaces these endpoint sets in the publications that hold them.
+    /// Replaces these endpoint sets in the publications that contain them.
     pub(super) fn refresh(&mut self, sets: &[EndpointSet]) -> Refresh {
-        // With these endpoints, the failed publication may succeed.
+        // The failed publication might succeed with these endpoints.
         if self.failed {
             return Refresh::Whole;
         }
@@ -120,7 +120,7 @@ impl Publications {
                     *publication = Arc::new(publication.with_endpoints(shards));
                     changed = true;
                 }
-                // A resolution finds the Gateway and the reason.
+                // A resolution determines the Gateway and the reason.
                 Ok(RefreshedShards::Whole) | Err(_) => return Refresh::Whole,
             }
         }
@@ -132,8 +132,8 @@ impl Publications {
     }
 }
 
-/// Returns the names under which Gateways of Sesame classes are published, or were and may be
-/// again.
+/// Returns the names under which Gateways of Sesame classes are published, or were published and
+/// could be again.
 pub(super) fn names(
     resolution: &Resolution,
     unserved: &BTreeSet<NamespacedName>,
@@ -148,7 +148,7 @@ pub(super) fn names(
     }
     let mut broken = state.broken(Kind::Gateway).peekable();
     if broken.peek().is_some() {
-        // Their classes are unknown.
+        // The classes of undecodable Gateways are unknown.
         let classes = state.world().gateway_classes.iter();
         let ours = classes.filter(|it| it.spec.controller_name == options.controller_name);
         names.extend(ours.map(|class| merged_name(&class.metadata.name, options)));
@@ -157,8 +157,8 @@ pub(super) fn names(
     names
 }
 
-/// Returns the fleet from the label of the Gateway or of its class, or else the default (managed or
-/// not). Gateways that are served together are published under the name of their class.
+/// Returns the fleet from the label of the Gateway or its class, or else the default for managed or
+/// unmanaged fleets. Gateways that are served together are published under the name of their class.
 fn fleet(world: &World, name: &NamespacedName, is_managed: bool) -> String {
     let gateway = world.gateways.get(&name.namespace, &name.name);
     let class = gateway.map_or(&name.name, |gateway| &gateway.spec.gateway_class_name);

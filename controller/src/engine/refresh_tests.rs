@@ -1,4 +1,4 @@
-//! Endpoints that are refreshed without a resolution equal the endpoints of a resolution.
+//! Refreshing endpoints without a resolution gives the same endpoints as a resolution.
 
 #[path = "../../gateway-api/src/resolve/tests/any_slices.rs"]
 mod any_slices;
@@ -30,7 +30,7 @@ fn take(
     (effect.world_changed, effect.services)
 }
 
-/// Returns the publications of a whole resolution.
+/// Returns the publications of a full resolution.
 fn whole(state: &ClusterState, publications: &mut Publications) -> DesiredPublications {
     let resolution = resolve::resolve(state.world(), &Options::default());
     let names = resolution.statuses.gateways.keys().cloned().collect();

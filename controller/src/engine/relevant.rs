@@ -8,7 +8,8 @@ use sesame_gateway_api::world::{AnyObject, World, references};
 /// Labels that select Pods.
 type Selector = BTreeMap<String, String>;
 
-/// Services that routes, listeners, policies and configurations refer to, and Pods that XBackends select.
+/// Services that routes, listeners, policies and configurations reference, and Pods that XBackends
+/// select.
 #[derive(Debug, Default)]
 pub(super) struct Relevant {
     services: HashSet<NamespacedName>,
@@ -17,7 +18,8 @@ pub(super) struct Relevant {
 }
 
 impl Relevant {
-    /// Collects the references of all routes, listeners, policies and configurations, ours or not.
+    /// Collects the references of all routes, listeners, policies and configurations, including
+    /// those of other controllers.
     pub(super) fn of(world: &World) -> Self {
         let mut services = HashSet::new();
         references::each(world, |_, reference| {

@@ -1,4 +1,5 @@
-//! Serves one Gateway only: the named one, or the oldest of the oldest class. Pure.
+//! Serves only one Gateway: the configured Gateway, or the oldest Gateway of the oldest class.
+//! Pure.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +11,8 @@ use sesame_gateway_api::status::{
 };
 use sesame_gateway_api::world::World;
 
-/// Resolves the world. The second value holds the Gateways that give way to another one of their
-/// class.
+/// Resolves the world. The second value contains the Gateways that are not served because another
+/// Gateway of their class takes precedence.
 pub(super) fn all(
     world: &World,
     resolver: &mut Resolver,
@@ -22,8 +23,8 @@ pub(super) fn all(
     (resolution, unserved)
 }
 
-/// Resolves the world as if there were only one class and one Gateway, and explains it in the
-/// statuses of the others. The second value holds the Gateways that are not served.
+/// Resolves the world as if it contained only one class and one Gateway. Other statuses explain
+/// this. The second value contains the Gateways that are not served.
 pub(super) fn resolve(
     world: &World,
     resolver: &mut Resolver,
@@ -58,7 +59,7 @@ pub(super) fn resolve(
         .map(|gateway| gateway.metadata.key());
 
     let mut served = world.clone();
-    // The named Gateway may use any class once it exists.
+    // The configured Gateway may use any class once it exists.
     let other_classes = classes
         .iter()
         .filter(|other| named.is_none() && other.metadata.name != class.metadata.name);
@@ -91,7 +92,8 @@ pub(super) fn resolve(
     (resolution, unserved)
 }
 
-/// Returns the class whose Gateways count: the named Gateway's, or the oldest.
+/// Returns the class whose Gateways are considered: the class of the configured Gateway, or the
+/// oldest class.
 fn served_class<'w>(
     world: &World,
     classes: &[&'w GatewayClass],
@@ -107,7 +109,7 @@ fn served_class<'w>(
     class_of_named.or_else(oldest).copied()
 }
 
-/// Returns the reason why a Gateway is not served; `served` is the one that is.
+/// Returns why a Gateway is not served; `served` is the Gateway that is served.
 fn why_unserved(
     named: Option<&NamespacedName>,
     served: Option<&NamespacedName>,

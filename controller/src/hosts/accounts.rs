@@ -1,5 +1,4 @@
-//! The objects of a host and of its invitation, with the names of `sesame_published::host_access`.
-//! Pure.
+//! The objects of a host and its invitation, with names from `sesame_published::host_access`. Pure.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +16,8 @@ use sesame_published::names::FLEET_LABEL;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// The ServiceAccount of a host. It owns everything else of the host, so deleting it deletes all.
+/// The ServiceAccount of a host. It owns all other objects of the host, so deleting it deletes
+/// them, too.
 pub(super) fn host(name: &str, scope: &HostScope) -> ServiceAccount {
     let mut metadata = metadata(&host_account(name), ACCESS_HOST, name, None);
     let (annotation, value) = match scope {
@@ -34,7 +34,7 @@ fn list(gateways: &[NamespacedName]) -> String {
     names.join(",")
 }
 
-/// The Role of a host, and its binding.
+/// The Role of a host, and the binding of that Role.
 pub(super) fn host_parts(name: &str, owner: &ServiceAccount) -> (Role, RoleBinding) {
     let account = host_account(name);
     let metadata = || metadata(&account, ACCESS_HOST, name, Some(owner));
@@ -42,8 +42,8 @@ pub(super) fn host_parts(name: &str, owner: &ServiceAccount) -> (Role, RoleBindi
     (role(metadata(), host_rules(name)), binding)
 }
 
-/// The Role for the keys of a host's Gateways, and its binding. The controller writes the rules, so an
-/// operator needs no right to read keys.
+/// The Role for the keys of a host's Gateways, and the binding of that Role. The controller writes
+/// the rules, so operators need no permission to read keys.
 pub(super) fn gateways_parts(
     name: &str,
     gateways: &[NamespacedName],
@@ -63,7 +63,7 @@ pub(super) fn fleet_part(name: &str, fleet: &str, owner: &ServiceAccount) -> Rol
     binding(metadata, &fleet_role(fleet), &host_account(name), owner)
 }
 
-/// The ServiceAccount of an invitation, which is deleted with the host's.
+/// The ServiceAccount of an invitation, which is deleted together with the host's ServiceAccount.
 pub(super) fn invitation(name: &str, expires: &str, owner: &ServiceAccount) -> ServiceAccount {
     let account_name = invitation_account(name);
     let mut metadata = metadata(&account_name, ACCESS_INVITATION, name, Some(owner));
@@ -72,7 +72,7 @@ pub(super) fn invitation(name: &str, expires: &str, owner: &ServiceAccount) -> S
     account(metadata)
 }
 
-/// Rights of an invitation.
+/// The Role and binding of an invitation.
 pub(super) fn invitation_parts(name: &str, owner: &ServiceAccount) -> (Role, RoleBinding) {
     let account = invitation_account(name);
     let metadata = || metadata(&account, ACCESS_INVITATION, name, Some(owner));
@@ -131,7 +131,7 @@ fn metadata(object: &str, access: &str, host: &str, owner: Option<&ServiceAccoun
 fn account(metadata: ObjectMeta) -> ServiceAccount {
     ServiceAccount {
         metadata,
-        // No Pod runs as this account.
+        // No Pod uses this account.
         automount_service_account_token: Some(false),
         ..ServiceAccount::default()
     }

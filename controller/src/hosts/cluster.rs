@@ -1,4 +1,4 @@
-//! The cluster as its caller reaches it, and as a host will reach it.
+//! Access to the cluster for the caller, and for the hosts that will join it.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use kube::{Client, Config};
 use super::HostsError;
 use crate::connection;
 
-/// A client, and the address and CA by which a host finds the same API server.
+/// A client, and the address and CA certificates with which a host reaches the same API server.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
     pub(crate) namespace: String,
@@ -22,7 +22,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Reads the given kubeconfig, or else the usual ones or the Pod's account.
+    /// Reads the given kubeconfig, or else the default kubeconfigs or the Pod's ServiceAccount.
     pub(crate) async fn open(
         kubeconfig: Option<PathBuf>,
         namespace: String,
@@ -50,7 +50,7 @@ impl Cluster {
         })
     }
 
-    /// Returns the URL by which hosts reach the API server: the `named` one, or else the caller's.
+    /// Returns the URL at which hosts reach the API server: `named`, or else the caller's URL.
     pub(super) fn server(&self, named: Option<&str>) -> Result<String, HostsError> {
         let server = named.unwrap_or(&self.server).trim_end_matches('/');
         if !self.is_verified {
@@ -70,13 +70,12 @@ impl Cluster {
         Client::try_from(config).map_err(|error| HostsError::of("use the join token", &error))
     }
 
-    /// Returns the certificates of the API server's authority as PEM; empty without one in the
-    /// kubeconfig.
+    /// Returns the CA certificates of the API server as PEM; empty if the kubeconfig has none.
     pub(super) fn authority(&self) -> String {
         self.authority.clone()
     }
 
-    /// Returns the name in the API server's certificate if the kubeconfig sets one that differs
+    /// Returns the name in the API server's certificate, if the kubeconfig sets a name that differs
     /// from the URL.
     pub(super) fn server_name(&self) -> Option<String> {
         self.server_name.clone()

@@ -1,7 +1,7 @@
-//! Removes invitations that expired long ago.
+//! Removes long-expired invitations.
 //!
-//! The command that invites hosts does this, because its caller has the rights anyway. The running
-//! controller may not delete accounts.
+//! The command that invites hosts does this, because its caller has the required permissions
+//! anyway. The running controller is not permitted to delete accounts.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
@@ -16,11 +16,11 @@ use super::HostsError;
 use super::cluster::Cluster;
 use super::revoke::{remove, remove_invitation};
 
-/// Time for which an expired invitation stays listed. The caller's clock may be wrong, too.
+/// How long expired invitations remain listed. Also allows for a wrong clock of the caller.
 const LISTED: SignedDuration = SignedDuration::from_hours(24);
 
-/// Removes every invitation that expired more than a day ago, with the account of a host that never
-/// joined. Returns the invited hosts.
+/// Removes every invitation that expired more than a day ago, and the account of the host if it
+/// never joined. Returns the invited hosts.
 pub(crate) async fn remove_expired(cluster: &Cluster) -> Result<Vec<String>, HostsError> {
     let api: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let params = ListParams::default().labels(&format!("{ACCESS_LABEL}={ACCESS_INVITATION}"));
@@ -50,8 +50,8 @@ fn expired(invitations: &[ObjectMeta], now: Timestamp) -> Vec<String> {
     hosts.collect()
 }
 
-/// Returns true if the host has joined, because its Secret exists. A dry run of its creation shows this, so the caller
-/// needs no right to read Secrets.
+/// Returns true if the host has joined, i.e. its Secret exists. This is tested with a dry-run
+/// creation, so the caller needs no permission to read Secrets.
 async fn has_joined(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
     let api: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let params = PostParams {

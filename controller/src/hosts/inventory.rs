@@ -1,4 +1,4 @@
-//! The inventory: all hosts that have joined, are invited, or report.
+//! Lists all hosts that have joined, are invited, or report.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,13 +25,13 @@ const PAGE: u32 = 500;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum HostAccess {
-    /// It has joined with a token.
+    /// The host has joined with a token.
     Joined,
-    /// It has an unused token.
+    /// The host has an unused token.
     Invited,
-    /// It had a token, which has expired.
+    /// The host's token has expired unused.
     InvitationExpired,
-    /// It has permissions by other means: a Pod on a node, or another ServiceAccount.
+    /// The host has other credentials, such as those of a Pod or another ServiceAccount.
     Other,
 }
 
@@ -41,15 +41,15 @@ pub(crate) enum HostAccess {
 pub(crate) struct HostRow {
     pub(crate) host: String,
     pub(crate) access: HostAccess,
-    /// Time at which its invitation expires.
+    /// Time at which the invitation expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) expires: Option<String>,
-    /// Fleet that it may serve.
+    /// Fleet that the host may serve.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fleet: Option<String>,
-    /// Gateways that it may serve, or serves.
+    /// Gateways that the host may serve or is serving.
     pub(crate) gateways: BTreeSet<String>,
-    /// The worst state of its Gateways, or `None` without a report.
+    /// The worst state of the host's Gateways, or `None` without a report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<AgentState>,
     pub(crate) addresses: BTreeSet<String>,
@@ -59,7 +59,7 @@ pub(crate) struct HostRow {
     pub(crate) cores: u32,
     #[serde(rename = "memoryMiB")]
     pub(crate) memory_mib: u64,
-    /// Time of its last report, by its own clock.
+    /// Time of the last report, by the host's own clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_report: Option<Timestamp>,
 }
@@ -95,7 +95,7 @@ pub(crate) async fn list(cluster: &Cluster) -> Result<Vec<HostRow>, HostsError> 
     Ok(rows(&hosts, &invitations, &reports, Timestamp::now()))
 }
 
-/// Joins the accounts and the reports. Pure.
+/// Combines the accounts and the reports. Pure.
 fn rows(
     hosts: &[ObjectMeta],
     invitations: &[ObjectMeta],
@@ -149,7 +149,7 @@ fn note(row: &mut HostRow, report: &GatewayAgent) {
     let Some(status) = &report.status else { return };
     row.state = row.state.max(Some(status.state));
     row.addresses.extend(status.addresses.iter().cloned());
-    // The newest report wins.
+    // The newest report takes precedence.
     if status.heartbeat >= row.last_report {
         row.last_report = status.heartbeat;
         row.zone.clone_from(&status.zone);

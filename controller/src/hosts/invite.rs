@@ -1,4 +1,4 @@
-//! Invites a host: creates its account, its rights and a join token.
+//! Invites a host: creates its account, permissions and join token.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::Metadata;
@@ -20,7 +20,7 @@ use super::cluster::Cluster;
 use super::revoke::{delete, remove};
 use super::{HostsError, accounts, is_missing, policy};
 
-/// Number of times that a Role is recreated because the controller was faster than its binding.
+/// How often to recreate a Role if the controller writes its rules before it is bound.
 const MAX_ATTEMPTS: usize = 3;
 
 /// A host to invite.
@@ -28,19 +28,19 @@ const MAX_ATTEMPTS: usize = 3;
 pub(crate) struct Invitation {
     pub(crate) host: String,
     pub(crate) scope: HostScope,
-    /// Time for which the token is valid.
+    /// Lifetime of the join token.
     pub(crate) ttl: SignedDuration,
     /// Lifetime of the host's own credentials, which it renews.
     pub(crate) lifetime: SignedDuration,
-    /// URL of the API server as seen by the host, or `None` for the caller's.
+    /// URL at which the host reaches the API server, or `None` for the caller's URL.
     pub(crate) server: Option<String>,
-    /// True if an existing host of this name loses its access.
+    /// Whether to replace an existing host of this name, which loses its access.
     pub(crate) replace: bool,
 }
 
 /// Result of an invitation.
 pub(crate) struct Invited {
-    /// Holds a secret.
+    /// Contains a secret.
     pub(crate) token: JoinToken,
     pub(crate) expires: Timestamp,
 }
@@ -81,7 +81,7 @@ pub(crate) async fn invite(cluster: &Cluster, wanted: &Invitation) -> Result<Inv
     let account_uid = owner.metadata.uid.unwrap_or_default();
     let followed = policy::wait_until_followed(cluster, host, &account_uid, &bearer);
     if let Err(error) = followed.await {
-        // Objects that remain are useless, expire, and are replaced by the next invitation.
+        // Objects that remain are useless: they expire, and the next invitation replaces them.
         let _ = remove(cluster, host).await;
         return Err(error);
     }
@@ -101,7 +101,8 @@ pub(crate) async fn invite(cluster: &Cluster, wanted: &Invitation) -> Result<Inv
     })
 }
 
-/// Creates the Role with the keys of the host's Gateways, and binds the host to it. The controller writes its rules.
+/// Creates the Role for the keys of the host's Gateways, and binds the host to it. The controller
+/// writes the rules of the Role.
 async fn give_keys(
     cluster: &Cluster,
     host: &str,
@@ -123,7 +124,8 @@ async fn give_keys(
     loop {
         create(cluster, &role).await?;
         match create(cluster, &binding).await {
-            // The Role has its rules already, so only a caller with these rights may bind it.
+            // The controller has already written the rules, so only a caller with these permissions
+            // may bind the Role.
             Err(_) if attempts.next().is_some() => {
                 delete::<Role>(cluster, &gateways_role(host)).await?;
             }
@@ -165,7 +167,7 @@ where
     created.map_err(|error| HostsError::of(&format!("create {} {name}", K::kind(&())), &error))
 }
 
-/// Returns a token of this account, and its expiry.
+/// Returns a token for this account, and its expiry.
 async fn bearer(
     cluster: &Cluster,
     account: &str,

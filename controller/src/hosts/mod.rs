@@ -1,7 +1,8 @@
-//! Hosts from outside the cluster: invites, lists and revokes them, with the caller's permissions.
+//! Invites, lists and revokes hosts outside the cluster, with the caller's permissions.
 //!
-//! The running controller takes no part. A host's permissions are in its Role, and its tokens end
-//! with its ServiceAccount and Secret, so the cluster itself records the joined hosts.
+//! The running controller is not involved. The cluster itself records the joined hosts: a Role
+//! grants the permissions of a host, and a host's tokens become invalid when its ServiceAccount or
+//! Secret is deleted.
 
 mod accounts;
 mod cluster;
@@ -17,10 +18,10 @@ pub(crate) use self::inventory::{HostAccess, HostRow, list};
 pub(crate) use self::invite::{Invitation, Invited, invite};
 pub(crate) use self::revoke::revoke;
 
-/// Reason why a command could not do its work.
+/// Error of a `hosts` command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HostsError {
-    /// The API server refused, or could not be asked.
+    /// The API server returned an error or is unreachable.
     #[error("{what}: {why}")]
     Api {
         /// The object and the action.
@@ -28,18 +29,18 @@ pub(crate) enum HostsError {
         /// Message of the API server.
         why: String,
     },
-    /// The host has joined already.
+    /// The host has already joined.
     #[error(
         "host {0} has already joined; `--replace` ends its access and invites it again, and \
         `sesame-controller hosts revoke {0}` ends it permanently"
     )]
     Joined(String),
-    /// Without the policy, several holders could use one token.
+    /// The admission policy is missing, so one token could be used by several hosts.
     #[error(
         "the admission policy {0:?} is not installed, so one token could let in two hosts; apply controller/deploy of this version"
     )]
     NoPolicy(&'static str),
-    /// The same.
+    /// The admission policy is installed but not enforced.
     #[error(
         "the API server does not enforce the admission policy {0:?}, so one token could let in \
         two hosts; apply controller/deploy of this version"
@@ -51,19 +52,19 @@ pub(crate) enum HostsError {
         hosts"
     )]
     Unknown(String),
-    /// A host would not be able to trust the API server.
+    /// A host could not verify the API server.
     #[error(
         "the kubeconfig does not verify the API server's certificate, so hosts could not either; \
         set its certificate authority"
     )]
     Insecure,
-    /// A host would send its credentials to any server.
+    /// A host would send its credentials to an unauthenticated server.
     #[error("{0}: expected an https:// URL; name one with --server")]
     Server(String),
 }
 
 impl HostsError {
-    /// Describes a failed request.
+    /// Creates the error of a failed request.
     fn of(what: &str, error: &kube::Error) -> Self {
         let why = match error {
             kube::Error::Api(status) if status.code == 403 => format!(
@@ -80,7 +81,7 @@ impl HostsError {
     }
 }
 
-/// Returns true if the API server answers that the object does not exist.
+/// Returns true if the API server reports that the object does not exist.
 fn is_missing(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }

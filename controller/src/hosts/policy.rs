@@ -1,5 +1,5 @@
-//! The admission policy that limits a join token to one host. No token may be issued before the API
-//! server enforces it.
+//! The admission policy that limits a join token to one host. Never issue a token before the API
+//! server enforces the policy.
 
 use std::time::Duration;
 
@@ -14,13 +14,14 @@ use tokio::time::{Instant, sleep};
 use super::cluster::Cluster;
 use super::{HostsError, is_missing};
 
-/// Name of the policy and of its binding.
+/// Name of the policy and its binding.
 const POLICY: &str = "sesame-hosts";
-/// Time that an API server may take to enforce a new policy and to learn the invitation's rights.
+/// Timeout for the API server to enforce a new policy and to apply the invitation's permissions.
 const PATIENCE: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// Fails if the policy is certainly not installed. If the caller may not read it, `wait_until_followed` decides.
+/// Returns an error if the policy is known to be missing. If the caller may not read the policy,
+/// `wait_until_followed` tests it.
 pub(super) async fn require(cluster: &Cluster) -> Result<(), HostsError> {
     let api: Api<ValidatingAdmissionPolicyBinding> = Api::all(cluster.client.clone());
     match api.get(POLICY).await {
@@ -29,8 +30,8 @@ pub(super) async fn require(cluster: &Cluster) -> Result<(), HostsError> {
     }
 }
 
-/// Waits until the API server refuses the Secrets that the invitation must not create. `bearer` is the invitation's
-/// token. These are dry runs, so nothing is created even without the policy.
+/// Waits until the API server rejects the Secrets that the invitation may not create. `bearer` is
+/// the token of the invitation. These are dry runs, so nothing is created even without the policy.
 pub(super) async fn wait_until_followed(
     cluster: &Cluster,
     host: &str,
@@ -59,8 +60,7 @@ pub(super) async fn wait_until_followed(
     Ok(())
 }
 
-/// Returns Secrets that an invitation must not create, with part of the message of the rule that
-/// rejects each.
+/// Returns Secrets that an invitation may not create, each with part of the rejection message.
 fn forbidden(host: &str, account_uid: &str) -> [(Secret, &'static str); 2] {
     let mut renamed = host_secret(host, account_uid, "");
     renamed.metadata.name = Some("sesame-probe".to_owned());
@@ -72,7 +72,7 @@ fn forbidden(host: &str, account_uid: &str) -> [(Secret, &'static str); 2] {
     ]
 }
 
-/// Returns true if this rule of our policy rejected the request. Other checks of the API server may
+/// Returns true if this rule of our policy rejected the request. Other checks of the API server can
 /// return the same code.
 fn is_refusal(status: &Status, words: &str) -> bool {
     status.code == 422

@@ -1,4 +1,4 @@
-//! Ends the access of a host, and removes its objects from the cluster.
+//! Revokes the access of a host and removes its objects from the cluster.
 
 use std::fmt::Debug;
 
@@ -16,8 +16,8 @@ use sesame_published::host_access::{
 use super::cluster::Cluster;
 use super::{HostsError, is_missing};
 
-/// Ends a host's access and deletes its reports, so that its addresses leave the Gateways. The host
-/// itself keeps serving its last configuration.
+/// Revokes a host's access and deletes its reports, which removes its addresses from the Gateways.
+/// The host itself keeps serving its last configuration.
 pub(crate) async fn revoke(cluster: &Cluster, host: &str) -> Result<(), HostsError> {
     if !remove(cluster, host).await? {
         return Err(HostsError::Unknown(host.to_owned()));
@@ -36,8 +36,8 @@ pub(crate) async fn revoke(cluster: &Cluster, host: &str) -> Result<(), HostsErr
     Ok(())
 }
 
-/// Deletes the accounts and rights of a host. Returns true if there were any. Rights go first,
-/// because a token may be accepted for some seconds after its account was deleted.
+/// Deletes the accounts and permissions of a host. Returns true if there were any. Permissions are
+/// deleted first, because a token may be accepted for some seconds after its account was deleted.
 pub(super) async fn remove(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
     let mut found = remove_invitation(cluster, host).await?;
     found |= remove_account(cluster, &host_account(host)).await?;
@@ -48,12 +48,12 @@ pub(super) async fn remove(cluster: &Cluster, host: &str) -> Result<bool, HostsE
     Ok(found)
 }
 
-/// Deletes only the account and the rights of a host's invitation. Returns true if there were any.
+/// Deletes only the account and permissions of a host's invitation. Returns true if there were any.
 pub(super) async fn remove_invitation(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
     remove_account(cluster, &invitation_account(host)).await
 }
 
-/// Deletes an account and the rights of its name. Returns true if there were any.
+/// Deletes an account, and the Role and binding of the same name. Returns true if there were any.
 async fn remove_account(cluster: &Cluster, account: &str) -> Result<bool, HostsError> {
     let mut found = delete::<RoleBinding>(cluster, account).await?;
     found |= delete::<ServiceAccount>(cluster, account).await?;

@@ -1,16 +1,16 @@
-//! Decides what to do about the Lease. Pure.
+//! Decides the next step of leader election. Pure.
 //!
-//! A holder counts as dead when the record has not changed for long enough while we watched. The
-//! times in the record are of another clock, and are never compared.
+//! A holder is considered dead if we have not observed a change to the record for long enough. The
+//! times in the record come from another clock, so they are never compared.
 
 use std::time::{Duration, Instant};
 
 /// Content of the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
-    /// Holder of the Lease; empty after it was released.
+    /// Holder of the Lease; empty after a release.
     pub(super) holder: String,
-    /// Time for which the holder may be silent.
+    /// How long the holder may go without renewing the Lease.
     pub(super) duration: Duration,
     /// Version of the object, which changes with every write.
     pub(super) version: String,
@@ -21,7 +21,7 @@ pub(super) struct Record {
 pub(super) enum LeaseStep {
     /// Create the Lease: it does not exist.
     Create,
-    /// Take the Lease: it is free, or its holder is dead.
+    /// Take the Lease: it is free or its holder is dead.
     Take,
     /// Renew the Lease: it is ours.
     Renew,

@@ -16,12 +16,12 @@ use crate::replica::{Replica, replace};
 /// Name of the Lease.
 const NAME: &str = "sesame-controller";
 
-/// What one replica knows about the Lease.
+/// A replica's knowledge about the Lease.
 #[derive(Default)]
 struct Known {
-    /// Last content, and the time at which it was first seen.
+    /// Last record, and the time at which it was first seen.
     seen: Option<(Record, Instant)>,
-    /// The Lease as this replica wrote it, unless something newer was seen.
+    /// The Lease as this replica last wrote it, unless a newer version was seen.
     ours: Option<Lease>,
 }
 
@@ -32,19 +32,19 @@ impl Known {
     }
 }
 
-/// One replica's part in the election.
+/// Participant in the leader election.
 pub(crate) struct Elector {
     pub(crate) replica: Replica,
-    /// Time for which a holder may be silent before another takes over.
+    /// How long a holder may go without renewing before another replica takes over.
     pub(crate) duration: Duration,
     pub(crate) leading: watch::Sender<bool>,
 }
 
 impl Elector {
-    /// Takes part in the election until `stop`, and then releases the Lease.
+    /// Participates in the election until `stop` completes, then releases the Lease.
     pub(crate) async fn run(self, stop: impl Future<Output = ()>) {
         let api: Api<Lease> = Api::namespaced(self.replica.client.clone(), &self.replica.namespace);
-        // The last third of the duration is for pending writes to end before another leader begins.
+        // The last third of the duration lets pending writes finish before another leader starts.
         let deadline = self.duration * 2 / 3;
         let pause = self.duration / 6;
         let mut known = Known::default();
@@ -106,8 +106,8 @@ impl Elector {
 
     /// Takes the next step. Returns true if this replica holds the Lease now.
     async fn step(&self, api: &Api<Lease>, known: &mut Known) -> kube::Result<bool> {
-        // The holder replaces the object that it wrote last: one request and not two. It fails if
-        // another writer was faster.
+        // The holder replaces the object that it wrote last, which takes one request instead of
+        // two. The request fails if another writer was faster.
         if let Some(lease) = known.ours.take() {
             let lease = self.lease(lease.spec, lease.metadata);
             match api.replace(NAME, &PostParams::default(), &lease).await {
@@ -154,7 +154,8 @@ impl Elector {
         }
     }
 
-    /// Returns the Lease with this replica as its holder; `before` is its content if it is ours already.
+    /// Returns the Lease with this replica as its holder. `before` is the content of the Lease if
+    /// this replica already holds it.
     fn lease(&self, before: Option<LeaseSpec>, mut metadata: ObjectMeta) -> Lease {
         metadata.name = Some(NAME.to_owned());
         metadata.managed_fields = None;
@@ -174,7 +175,7 @@ impl Elector {
         }
     }
 
-    /// Frees the Lease if it is ours, so that the next leader need not wait.
+    /// Releases the Lease if this replica holds it, so that the next leader need not wait.
     async fn give_up(&self, api: &Api<Lease>, limit: Duration) {
         let give_up = async {
             if let Some(mut lease) = api.get_opt(NAME).await?
@@ -200,7 +201,7 @@ fn record(lease: &Lease) -> Record {
         holder: spec
             .and_then(|spec| spec.holder_identity.clone())
             .unwrap_or_default(),
-        // Do not trust another replica's duration beyond reason.
+        // Limit the duration, because another replica wrote it.
         duration: Duration::from_secs(seconds.unwrap_or(15).clamp(1, 600).unsigned_abs().into()),
         version: lease.metadata.resource_version.clone().unwrap_or_default(),
     }

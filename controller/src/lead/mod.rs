@@ -1,7 +1,7 @@
-//! Elects the replica that writes: the one that holds the Lease. All replicas watch and compute.
+//! Leader election: only the replica that holds the Lease writes. All replicas watch and compute.
 //!
-//! A holder that cannot renew in time stops writing before another replica may begin. Agents never
-//! need a leader.
+//! A holder that cannot renew the Lease in time stops writing before another replica may start.
+//! Agents do not depend on a leader.
 
 mod decide;
 mod elector;

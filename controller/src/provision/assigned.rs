@@ -1,4 +1,4 @@
-//! Reads the addresses that Services, or second Gateways, got for their Gateways. Pure.
+//! Reads the addresses that Services or second Gateways were assigned for their Gateways. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,16 +16,16 @@ use sesame_gateway_api::api::{NamespacedName, PublishingType};
 use sesame_gateway_api::resolve::ServiceRequest;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// Largest number of addresses that `status.addresses` of a Gateway holds.
+/// Maximum number of `status.addresses` of a Gateway.
 pub(super) const MAX_ADDRESSES: usize = 16;
-/// Maximum number of ingresses of a load balancer that are read, and of ports of each.
+/// Maximum number of load balancer ingresses to read, and of ports per ingress.
 pub(super) const MAX_READ: usize = 100;
-/// Largest number of remarks.
+/// Maximum number of notes.
 pub(super) const MAX_NOTES: usize = 8;
-/// Longest foreign text in a remark, in characters.
+/// Maximum length, in characters, of text quoted from other controllers.
 const MAX_TEXT: usize = 200;
 
-/// Returns the addresses of all Gateways that are reached through their Services.
+/// Returns the addresses of all Gateways that are reached through Services.
 pub(super) fn assigned(
     inventory: &Inventory,
     settings: &BTreeMap<NamespacedName, GatewaySettings>,
@@ -123,7 +123,8 @@ fn of_service(
     }
 }
 
-/// Returns the addresses of the load balancer that open at least one port, and remarks on ports that they do not open.
+/// Returns the load balancer's addresses with at least one open port, and notes about ports that
+/// are not open.
 fn of_load_balancer(service: &Value) -> (Vec<String>, Vec<String>) {
     let all = service.pointer("/status/loadBalancer/ingress");
     let all = all.and_then(Value::as_array).into_iter().flatten();
@@ -154,7 +155,7 @@ fn of_load_balancer(service: &Value) -> (Vec<String>, Vec<String>) {
     (addresses, notes)
 }
 
-/// Truncates foreign text to the length that a message may hold.
+/// Truncates text from other controllers to the maximum length in a message.
 pub(super) fn short(text: &str) -> String {
     text.chars().take(MAX_TEXT).collect()
 }

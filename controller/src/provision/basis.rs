@@ -1,4 +1,4 @@
-//! The facts about a Gateway that its Service is built from, including resolution results and
+//! The facts about a Gateway from which its objects are built, including resolution results and
 //! reports. Pure.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ServiceRequest;
 use sesame_published::names::ADOPT_ANNOTATION;
 
-/// Fields of a Gateway, or of a GatewayClass, that its objects are built from.
+/// Fields of a Gateway or GatewayClass from which its objects are built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Basis {
     pub(super) gateway: NamespacedName,
@@ -19,10 +19,10 @@ pub(super) struct Basis {
     /// `gateway`.
     pub(super) of_class: bool,
     pub(super) uid: String,
-    /// Time of creation as the API writes it, so that texts sort by time.
+    /// Time of creation in the API's format, which sorts by time.
     pub(super) created: String,
     pub(super) class: String,
-    /// Name of the Gateway that this second Gateway forwards to.
+    /// If this is a second Gateway, the name of the Gateway that it forwards to.
     pub(super) leads_to: Option<String>,
     /// Labels of `spec.infrastructure`.
     pub(super) labels: BTreeMap<String, String>,
@@ -32,12 +32,12 @@ pub(super) struct Basis {
     pub(super) adopt: Option<String>,
     /// Service request, as accepted by resolution.
     pub(super) request: ServiceRequest,
-    /// Hosts that serve it, by address.
+    /// Hosts that serve the Gateway, by address.
     pub(super) hosts: BTreeMap<IpAddr, HostEndpoint>,
 }
 
 impl Basis {
-    /// Reads a Gateway. Returns `None` if it is being deleted, or is invalid.
+    /// Reads a Gateway. Returns `None` if it is invalid or being deleted.
     pub(super) fn of(received: &Received) -> Option<Self> {
         if received.is_deleted() {
             return None;
@@ -59,7 +59,8 @@ impl Basis {
         })
     }
 
-    /// Reads a GatewayClass, whose Gateways may be merged; `namespace` is the controller's.
+    /// Reads a GatewayClass, whose Gateways may be merged; `namespace` is the controller's
+    /// namespace.
     pub(super) fn of_class(received: &Received, namespace: &str) -> Option<Self> {
         let class = received.name().name;
         Some(Self {
@@ -79,7 +80,7 @@ impl Basis {
         })
     }
 
-    /// Returns the same Gateway without the hosts that serve it.
+    /// Returns a copy without hosts.
     pub(super) fn without_hosts(&self) -> Self {
         Self {
             hosts: BTreeMap::new(),
@@ -102,7 +103,7 @@ fn adopt(received: &Received) -> Option<String> {
     annotations.remove(ADOPT_ANNOTATION)
 }
 
-/// Returns the name of the Gateway that owns this one.
+/// Returns the name of the Gateway that owns this Gateway.
 fn leads_to(received: &Received) -> Option<String> {
     let owners = received.value().pointer("/metadata/ownerReferences")?;
     let owner = owners.as_array()?.iter().find(|owner| is_gateway(owner))?;

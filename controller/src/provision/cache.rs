@@ -1,4 +1,4 @@
-//! Objects that the watches have seen.
+//! Cache of the objects seen by the watches.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ pub(super) enum WatchedKind {
 }
 
 impl WatchedKind {
-    /// Returns everything that is always watched: all except routes, which only second Gateways
+    /// Returns the kinds that are always watched: all except routes, which only second Gateways
     /// need.
     pub(super) fn always() -> impl Iterator<Item = Self> {
         let owned = OwnedKind::ALL.into_iter();
@@ -40,7 +40,7 @@ impl WatchedKind {
     }
 }
 
-/// Event of a watch, or the reason why the kind cannot be watched.
+/// Event of a watch, or why the kind cannot be watched.
 pub(super) type CacheEvent = (WatchedKind, Result<WatchEvent<Received>, Unwatched>);
 
 /// Returns true for a kind that may be unavailable.
@@ -58,8 +58,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Returns true once all existing objects are known, except kinds of fleets that must not be
-    /// watched.
+    /// Returns true once all existing objects are known, except for kinds that cannot be watched.
     pub(super) fn is_complete(&self) -> bool {
         let known = |kind| match kind {
             WatchedKind::Owned(owned) if self.inventory.unwatched.contains(&owned) => true,
@@ -70,7 +69,7 @@ impl Cache {
         WatchedKind::always().chain(routes).all(known)
     }
 
-    /// Returns true if there is a second Gateway, which may have routes.
+    /// Returns true if a second Gateway exists, which may have routes.
     pub(super) fn has_upstream(&self) -> bool {
         let first = (OwnedKind::Gateway, NamespacedName::default());
         let found = self.inventory.objects.range(first..).next();
@@ -99,8 +98,8 @@ impl Cache {
             ..
         } = &mut self.inventory;
         match (event, watched) {
-            // Fleets are optional without permission to watch them, and routes without their
-            // definitions. Everything else is required.
+            // Fleets are optional if the controller may not watch them, and routes if their CRDs
+            // are missing. All other kinds are required.
             (Err(why), WatchedKind::Owned(kind)) if is_optional(kind) => {
                 unwatched.insert(kind);
                 if why == Unwatched::NotServed {
@@ -138,8 +137,8 @@ impl Cache {
             }
             (Ok(WatchEvent::Deleted(received)), WatchedKind::Owned(kind)) => {
                 let key = (kind, received.name());
-                // A new object may have this name by now, because the answer to a write can
-                // overtake the watch.
+                // A new object may already have this name, because the response to a write can
+                // arrive before the watch event.
                 let known = objects.get(&key);
                 let is_newer =
                     |known: &ExistingObject| is_later(&known.version, received.version());
@@ -168,7 +167,7 @@ impl Cache {
 
     fn put_gateway(&mut self, received: &Received) {
         let name = received.name();
-        // There may have been another Gateway of this name.
+        // There may have been another Gateway with this name.
         self.forget(&name);
         if let Some(basis) = Basis::of(received) {
             self.inventory.gone.remove(&basis.uid);
@@ -176,7 +175,8 @@ impl Cache {
         }
     }
 
-    /// Forgets a deleted Gateway, but not that its remaining objects are ours.
+    /// Forgets a deleted Gateway, but remembers its UID, so that its remaining objects are still
+    /// ours.
     fn forget(&mut self, gateway: &NamespacedName) {
         let gone = self.inventory.gateways.remove(gateway);
         self.note_gone(gone);
@@ -196,12 +196,12 @@ impl Cache {
         }
     }
 
-    /// Records an object as it is stored.
+    /// Records an object as stored in the cluster.
     pub(super) fn put_object(&mut self, kind: OwnedKind, received: &Received) {
         let observed = existing(kind, received);
         let known = self.inventory.objects.entry((kind, received.name()));
         let known = known.or_insert_with(|| observed.clone());
-        // The answer to a write may be newer than the watch.
+        // The response to a write may be newer than the watch event.
         if !is_later(&known.version, &observed.version) {
             *known = observed;
         }
@@ -214,7 +214,7 @@ fn is_later(one: &str, other: &str) -> bool {
     number(one) > number(other)
 }
 
-/// Returns the relevant parts of an object that arrived.
+/// Returns the relevant parts of a received object.
 pub(super) fn existing(kind: OwnedKind, received: &Received) -> ExistingObject {
     let managed = received.kept.managed.as_ref();
     ExistingObject::new(kind, received.version(), received.value().clone(), managed)
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(cache.inventory.objects.len(), 1);
         cache.take(deleted("13"));
         assert!(cache.inventory.objects.is_empty());
-        // A list of several namespaces lacks it; such a deletion has no version.
+        // If a list lacks the object, the deletion has no version.
         cache.put_object(OwnedKind::Service, &service("14"));
         cache.take(deleted(""));
         assert!(cache.inventory.objects.is_empty());

@@ -12,14 +12,14 @@ const MAX_ENDPOINTS: usize = 1000;
 
 /// Endpoints of one EndpointSlice.
 pub(super) struct EndpointsOfSlice {
-    /// End of the slice's name.
+    /// Suffix of the slice's name.
     pub(super) suffix: String,
     /// `addressType` of the slice.
     pub(super) family: &'static str,
     pub(super) endpoints: Vec<Value>,
 }
 
-/// Returns the slices for these hosts, in order. A family without hosts has no slice.
+/// Returns the slices for these hosts, in order. An address family without hosts has no slice.
 pub(super) fn slices(hosts: &BTreeMap<IpAddr, HostEndpoint>) -> Vec<EndpointsOfSlice> {
     let mut all = Vec::new();
     for (family, suffix) in [("IPv4", "ipv4"), ("IPv6", "ipv6")] {
@@ -41,8 +41,8 @@ pub(super) fn slices(hosts: &BTreeMap<IpAddr, HostEndpoint>) -> Vec<EndpointsOfS
     all
 }
 
-/// Returns an endpoint of a slice. Its Node name lets kube-proxy find serving nodes, which
-/// `externalTrafficPolicy: Local` and its health check need.
+/// Returns an endpoint of a slice. From its Node name, kube-proxy determines the serving nodes,
+/// which is needed for `externalTrafficPolicy: Local` and its health check.
 fn endpoint(ip: IpAddr, host: &HostEndpoint) -> Value {
     let HostEndpoint { node, draining } = host;
     let mut endpoint = json!({

@@ -55,7 +55,7 @@ pub(super) fn planned(inventory: &Inventory, settings: &GatewaySettings) -> Owne
     plan(inventory, inventory.gateways.keys(), &settings)
 }
 
-/// Carries out the writes, as the API server would.
+/// Applies the writes as the API server would.
 pub(super) fn carry_out(inventory: &mut Inventory, writes: Vec<OwnedWrite>) {
     for write in writes {
         let key = write.key().clone();
@@ -72,7 +72,7 @@ pub(super) fn carry_out(inventory: &mut Inventory, writes: Vec<OwnedWrite>) {
     }
 }
 
-/// A Gateway with its fleet.
+/// Returns an inventory in which each Gateway has its complete fleet.
 pub(super) fn settled(bases: &[Basis]) -> Inventory {
     let mut inventory = inventory(bases);
     let OwnedPlan { writes, report } = planned(&inventory, &managed());
@@ -86,7 +86,7 @@ fn names(keys: impl Iterator<Item = OwnedKey>) -> BTreeSet<String> {
     keys.map(|(kind, name)| format!("{kind} {name}")).collect()
 }
 
-/// Returns true if nothing is written but what would be adopted.
+/// Returns true if the only write is the adoption preview.
 fn only_tells(writes: &[OwnedWrite]) -> bool {
     matches!(writes, [OwnedWrite::Create(object)] if object.key.0 == OwnedKind::ConfigMap)
 }
@@ -190,7 +190,7 @@ fn unmanaged_fleet_is_released_and_outlives_its_gateway() {
     );
     assert_eq!(report.released.len(), 1);
 
-    // Managed again: they have no owner, so adoption needs an agreement.
+    // Managed again: the objects have no owner, so adoption needs an agreement.
     all.insert(basis("edge").gateway, managed());
     let OwnedPlan { writes, report } = plan(&inventory, names.iter(), &all);
     assert!(only_tells(&writes), "{writes:?}");
@@ -203,7 +203,7 @@ fn unmanaged_fleet_is_released_and_outlives_its_gateway() {
         "{why}"
     );
 
-    // One Gateway is deleted, and its fleet stays. The other one loses everything.
+    // Both Gateways are deleted. The released fleet is kept; the other fleet is deleted.
     let gone: Vec<String> = inventory
         .gateways
         .values()

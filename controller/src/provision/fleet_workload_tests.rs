@@ -40,7 +40,7 @@ fn settings(workload: FleetWorkload) -> GatewaySettings {
     settings
 }
 
-/// A Gateway, and the objects in the cluster.
+/// The cluster with one Gateway.
 struct Room(Inventory);
 
 impl Room {
@@ -62,7 +62,7 @@ impl Room {
         plan(&self.0, settings.keys(), &settings)
     }
 
-    /// Carries out one plan, as the API server would, and returns the deleted kinds.
+    /// Applies one plan as the API server would. Returns the deleted kinds.
     fn step(&mut self, settings: &GatewaySettings) -> BTreeSet<&'static str> {
         let OwnedPlan { writes, report } = self.plan(settings);
         assert!(report.without_fleet.is_empty(), "{report:?}");
@@ -131,7 +131,7 @@ fn deployment_has_service_pods_and_disruption_budget() {
     }
 }
 
-/// Pod Security calls such Pods `restricted`; other tests ask the API server itself.
+/// Such Pods meet the Pod Security level `restricted`, which other tests check with an API server.
 #[test]
 fn pods_are_isolated_and_only_agent_has_token() {
     let mut room = Room::new();
@@ -200,7 +200,7 @@ fn old_workload_stays_until_new_one_serves() {
     assert_eq!(room.step(&on_pods), ["DaemonSet"].into());
     assert_eq!(room.plan(&on_pods), OwnedPlan::default());
 
-    // And back.
+    // Migrate back.
     room.basis().hosts.clear();
     let mut on_nodes = on_nodes;
     on_nodes.publishing.type_ = Some("ClusterIP".into());

@@ -1,4 +1,4 @@
-//! The Gateways and their objects.
+//! The state of the cluster from which a plan is computed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,31 +11,32 @@ use sesame_gateway_api::resolve::settings::GatewaySettings;
 /// Gateways and their objects.
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
-    /// Name of the controller: another controller may have Gateways, too.
+    /// Name of this controller, to distinguish its Gateways from those of other controllers.
     pub(super) controller: String,
-    /// Namespace of the controller, in which objects have no owner reference.
+    /// Namespace of the controller, where objects cannot have a Gateway of another namespace as
+    /// owner.
     pub(super) namespace: String,
-    /// URL of the collector that agents of fleets send spans to.
+    /// URL of the collector to which agents of fleets send spans.
     pub(super) fleet_spans: Option<String>,
-    /// All Gateways, ours or not.
+    /// All Gateways, including those of other controllers.
     pub(super) gateways: BTreeMap<NamespacedName, Basis>,
-    /// All GatewayClasses, ours or not, by the name under which their Gateways are published
-    /// together.
+    /// All GatewayClasses, including those of other controllers, by the name under which their
+    /// merged Gateways are published.
     pub(super) classes: BTreeMap<NamespacedName, Basis>,
     /// True if class-owned objects in the controller's own namespace are not watched.
     pub(super) unwatched_home: bool,
     /// UIDs of deleted Gateways, which may have left objects behind.
     pub(super) gone: BTreeSet<String>,
-    /// Objects with our label, with any owner.
+    /// Objects with our label, regardless of their owner.
     pub(super) objects: BTreeMap<OwnedKey, ExistingObject>,
-    /// Kinds of fleets and of routes that cannot be watched.
+    /// Kinds of fleet objects and routes that cannot be watched.
     pub(super) unwatched: BTreeSet<OwnedKind>,
-    /// The subset that the API server does not know.
+    /// Kinds in `unwatched` that the API server does not know.
     pub(super) absent: BTreeSet<OwnedKind>,
 }
 
 impl Inventory {
-    /// Returns the Gateway, or the GatewayClass, that is published under this name with these settings.
+    /// Returns the Gateway or GatewayClass that is published under this name with these settings.
     pub(super) fn basis(
         &self,
         name: &NamespacedName,

@@ -1,7 +1,7 @@
-//! Keeps additions of other writers when we replace our object. Pure.
+//! Preserves other writers' additions when one of our objects is replaced. Pure.
 //!
-//! Load balancer controllers write into Services: a finalizer, annotations, the class. A
-//! replacement that dropped them would leave a load balancer behind, or be rejected.
+//! Load balancer controllers add finalizers, annotations and the class to Services. A replacement
+//! without these additions would leak a load balancer or be rejected.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use super::fleet::POD_LABEL_VALUE;
 
 /// Annotation with the names of the labels and annotations that Sesame wrote. It distinguishes
-/// obsolete ones from foreign ones.
+/// obsolete entries from those of other writers.
 pub(super) const WRITTEN_ANNOTATION: &str = "projectsesame.io/written";
-/// Fields of a Service that others may fill in.
+/// Fields of a Service that other writers may set.
 const FILLED_IN: [&str; 2] = ["loadBalancerClass", "loadBalancerIP"];
 /// Parts of the metadata with named entries.
 const NAMED: [&str; 2] = ["labels", "annotations"];
 
-/// Records in the object which labels and annotations we write.
+/// Records in the object which labels and annotations we wrote.
 pub(super) fn note_written(object: &mut Value) {
     let names: Vec<String> = NAMED
         .into_iter()
@@ -26,7 +26,7 @@ pub(super) fn note_written(object: &mut Value) {
     object["metadata"]["annotations"][WRITTEN_ANNOTATION] = json!(names.join(" "));
 }
 
-/// Returns the object with the additions of other writers to the replaced one.
+/// Returns the object, with the additions that other writers made to the replaced object.
 pub(super) fn with_kept(mut object: Value, found: &Value) -> Value {
     let finalizers = &found["metadata"]["finalizers"];
     if finalizers.is_array() {
@@ -56,8 +56,9 @@ pub(super) fn with_kept(mut object: Value, found: &Value) -> Value {
     object
 }
 
-/// Keeps a Deployment's number of Pods unless it is configured, and the selector of a Service that
-/// led to Pods. Without the selector, Kubernetes would never remove the endpoints of the last Pods.
+/// Keeps the replica count of a Deployment unless it is configured, and the selector of a Service
+/// that selected Pods. Without the selector, Kubernetes would never remove the endpoints of the
+/// last Pods.
 fn keep_decided(object: &mut Value, found: &Value) {
     let led_to_pods = found["spec"]["selector"]["app.kubernetes.io/name"] == POD_LABEL_VALUE;
     for (kind, field, keeps) in [

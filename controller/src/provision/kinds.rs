@@ -7,7 +7,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{ADOPTION_LABEL, GATEWAY_LABEL};
 
 /// Kind of an object that is created for a Gateway. Objects are deleted in this order: routes
-/// before their Gateway, Pods before their rights.
+/// before their Gateway, Pods before their permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum OwnedKind {
     TcpRoute,
@@ -21,7 +21,7 @@ pub(super) enum OwnedKind {
     ServiceAccount,
     RoleBinding,
     Role,
-    /// Shows the adoption to people.
+    /// Shows a pending adoption to users.
     ConfigMap,
 }
 
@@ -54,7 +54,7 @@ impl OwnedKind {
         Self::ConfigMap,
     ];
 
-    /// Returns the kind as the API writes it.
+    /// Returns the kind as in the API.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::TcpRoute => "TCPRoute",
@@ -84,7 +84,7 @@ impl OwnedKind {
         }
     }
 
-    /// Returns the kind's name in the paths of the API server.
+    /// Returns the API resource of the kind.
     pub(super) fn resource(self) -> ApiResource {
         let version = self.api_version();
         let (group, version) = version.split_once('/').unwrap_or(("", version));
@@ -106,7 +106,7 @@ impl OwnedKind {
         }
     }
 
-    /// Returns true for the kinds that a fleet consists of.
+    /// Returns true for the kinds of fleet objects.
     pub(super) fn is_of_fleet(self) -> bool {
         self.purpose() == Purpose::Fleet
     }
@@ -116,7 +116,7 @@ impl OwnedKind {
         matches!(self, Self::DaemonSet | Self::Deployment)
     }
 
-    /// Returns true for the kinds that a fleet of this workload consists of.
+    /// Returns true for the kinds of objects of a fleet with this workload.
     pub(super) fn is_of_workload(self, on_pods: bool) -> bool {
         match self {
             Self::Service
@@ -131,13 +131,14 @@ impl OwnedKind {
         }
     }
 
-    /// Returns true for the kinds whose objects are in the controller's own namespace, away from their Gateway.
+    /// Returns true for the kinds whose objects are in the controller's namespace, not the
+    /// Gateway's namespace.
     pub(super) fn is_away(self) -> bool {
         matches!(self, Self::RoleBinding | Self::Role | Self::ConfigMap)
     }
 
     /// Returns the label of all objects of this kind. Our ConfigMaps with the other label are
-    /// publications, which agents read.
+    /// publications for agents.
     pub(super) fn label(self) -> &'static str {
         match self.purpose() {
             Purpose::Adoption => ADOPTION_LABEL,

@@ -1,15 +1,16 @@
-//! Keeps the objects that a Gateway owns: its Service, whose EndpointSlices hold the hosts that serve it, the fleet of a managed
-//! Gateway, and a second Gateway that leads to it. All carry the labels and annotations of `spec.infrastructure`.
+//! Maintains the objects that a Gateway owns: its Service, whose EndpointSlices list the hosts that
+//! serve it, the fleet of a managed Gateway, and a second Gateway that forwards to it. All have the
+//! labels and annotations in `spec.infrastructure`.
 //!
-//! By default the Service is headless: `<gateway>-<class>.<namespace>.svc` resolves to the hosts'
-//! own addresses. The fleet serves the Gateway.
+//! By default the Service is headless: `<gateway>-<class>.<namespace>.svc` resolves to the
+//! addresses of the hosts. The fleet serves the Gateway.
 //!
-//! [`Basis`] holds the facts about a Gateway; `service`, `fleet` and `upstream` build its desired
-//! objects; `plan` computes the writes; `assigned` reads the addresses that Services got. All of
-//! these are pure. Only the `provisioner` writes, while this replica leads. It never touches
-//! foreign objects, which do not name the UID of our Gateway, or of a GatewayClass with merged
-//! Gateways, as their owner. If a name is taken, the Gateway lacks the object, and its status says
-//! so.
+//! [`Basis`] contains the facts about a Gateway; `service`, `fleet` and `upstream` build its
+//! desired objects; `plan` computes the writes; `assigned` reads the addresses assigned to
+//! Services. All of these are pure. Only the `provisioner` writes, while this replica is the
+//! leader. It never changes foreign objects, i.e. objects whose owner is neither our Gateway nor a
+//! GatewayClass with merged Gateways, by UID. If a name is taken, the Gateway lacks the object, and
+//! its status reports this.
 
 mod adoption;
 mod assigned;

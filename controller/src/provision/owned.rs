@@ -1,4 +1,4 @@
-//! Objects that are created for a Gateway, and how their owner is determined. Pure.
+//! Objects that are created for a Gateway, and their ownership. Pure.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,20 @@ use super::kinds::{OwnedKey, OwnedKind};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{GATEWAY_ANNOTATION, GATEWAY_LABEL, PUBLISHER, gateway_id};
 
-/// Label of the specification for objects that are created for a Gateway.
+/// Label that the specification defines for objects created for a Gateway.
 const NAME_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
-/// The same for objects that are created for all Gateways of a class.
+/// The corresponding label for objects created for all Gateways of a class.
 const CLASS_LABEL: &str = "gateway.networking.k8s.io/gateway-class-name";
-/// Annotation with a digest of all fields that we write, to detect fields that we no longer write.
+/// Annotation with a digest of all fields that we write, for detecting fields that we no longer
+/// write.
 pub(super) const DIGEST_ANNOTATION: &str = "projectsesame.io/digest";
-/// Annotation of an object in another namespace, which the Gateway cannot own: the Gateway's UID.
+/// Annotation with the Gateway's UID, for objects in other namespaces, which the Gateway cannot
+/// own.
 pub(super) const OWNER_ANNOTATION: &str = "projectsesame.io/owner-uid";
-/// Annotation with the name of the controller that manages an object. Other controllers leave it
-/// alone, whatever the class of the Gateway.
+/// Annotation with the name of the controller that manages an object. Other controllers ignore the
+/// object, regardless of the Gateway's class.
 pub(super) const CONTROLLER_ANNOTATION: &str = "projectsesame.io/controller";
-/// Longest name of a Service, and value of a label.
+/// Maximum length of Service names and label values.
 const MAX_LABEL: usize = 63;
 
 /// Object that should exist.
@@ -38,12 +40,12 @@ pub(super) struct OwnedObject {
 pub(super) struct ExistingObject {
     pub(super) version: String,
     pub(super) value: Value,
-    /// UID of the Gateway that owns it, if any.
+    /// UID of the Gateway that owns the object, if any.
     pub(super) owner: Option<String>,
 }
 
 impl ExistingObject {
-    /// Returns the object; `managed` is its `metadata.managedFields`.
+    /// Creates the object; `managed` is its `metadata.managedFields`.
     pub(super) fn new(
         kind: OwnedKind,
         version: &str,
@@ -62,23 +64,23 @@ impl ExistingObject {
         }
     }
 
-    /// Returns true if this Gateway owns it.
+    /// Returns true if this Gateway owns the object.
     pub(super) fn is_of(&self, basis: &Basis) -> bool {
         self.owner.as_ref() == Some(&basis.uid)
     }
 }
 
-/// Returns the UID of the Gateway that the object names as its owner, if any.
+/// Returns the UID of the Gateway in the object's owner references, if any.
 ///
-/// Only this makes an object ours: labels are copied along with objects, and any user may choose a
-/// name.
+/// Only the owner reference makes an object ours: labels are copied along with objects, and users
+/// can choose any name.
 fn owner_reference(value: &Value) -> Option<&str> {
     let all = value.pointer("/metadata/ownerReferences")?.as_array()?;
     let ours = all.iter().find(|reference| is_gateway(reference));
     ours?["uid"].as_str()
 }
 
-/// Returns true for an owner that is a Gateway or a GatewayClass, and the object's controller.
+/// Returns true if the owner is a Gateway or GatewayClass, and the object's controller.
 pub(super) fn is_gateway(reference: &Value) -> bool {
     let group = reference["apiVersion"].as_str().unwrap_or_default();
     group.starts_with("gateway.networking.k8s.io/")
@@ -86,8 +88,8 @@ pub(super) fn is_gateway(reference: &Value) -> bool {
         && reference["controller"] == true
 }
 
-/// Returns the UID in the annotation of an object that we wrote. In a copy, the field manager
-/// differs.
+/// Returns the owner UID in the annotation of an object that we wrote. A copy has a different field
+/// manager.
 fn owner_away<'v>(value: &'v Value, managed: Option<&Value>) -> Option<&'v str> {
     let managers = managed.and_then(Value::as_array);
     let wrote = managers.into_iter().flatten();
@@ -96,8 +98,8 @@ fn owner_away<'v>(value: &'v Value, managed: Option<&Value>) -> Option<&'v str> 
     uid.filter(|_| ours)
 }
 
-/// Returns the labels of everything created for a Gateway: its `spec.infrastructure` labels, and
-/// ours, which its author cannot override.
+/// Returns the labels of all objects created for a Gateway: its `spec.infrastructure` labels, and
+/// our own labels, which the former cannot override.
 pub(super) fn labels(basis: &Basis, own: &[(&str, &str)]) -> BTreeMap<String, String> {
     let mut all = basis.labels.clone();
     let own = own.iter();
@@ -112,8 +114,8 @@ pub(super) fn labels(basis: &Basis, own: &[(&str, &str)]) -> BTreeMap<String, St
     all
 }
 
-/// Returns an object in the Gateway's namespace, which the Gateway owns, or in the controller's,
-/// which a GatewayClass owns.
+/// Returns an object in the namespace of the owning Gateway, or in the controller's namespace if a
+/// GatewayClass owns it.
 pub(super) fn beside(
     basis: &Basis,
     kind: OwnedKind,
@@ -201,14 +203,14 @@ pub(super) fn stamped(mut object: OwnedObject) -> OwnedObject {
     object
 }
 
-/// Returns `<gateway>-<class>`, as the specification recommends, or `gateways-<class>`. A digest
-/// replaces it if it is not a valid Service name.
+/// Returns `<gateway>-<class>`, as the specification recommends, or `gateways-<class>`. If this is
+/// not a valid Service name, a digest replaces it.
 pub(super) fn service_name(basis: &Basis) -> String {
     name_up_to(basis, MAX_LABEL)
 }
 
-/// Returns the same name, short enough that a suffix of `more` characters still gives a valid
-/// Service name.
+/// Returns the same name, shortened so that it is still a valid Service name with `more` additional
+/// characters.
 pub(super) fn beginning_of_names(basis: &Basis, more: usize) -> String {
     name_up_to(basis, MAX_LABEL - more)
 }

@@ -1,4 +1,4 @@
-//! Plans the writes that turn the existing objects of Gateways into the desired ones. Pure.
+//! Plans the writes that turn the existing objects of Gateways into the desired objects. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,9 +20,9 @@ use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 /// One write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum OwnedWrite {
-    /// Create the object: we have none with this name.
+    /// Create the object; we own no object with this name.
     Create(OwnedObject),
-    /// Replace ours, which differs.
+    /// Replace our object, which differs.
     Replace {
         /// Object that should exist.
         object: OwnedObject,
@@ -47,7 +47,7 @@ impl OwnedWrite {
         }
     }
 
-    /// Returns true if the write ends Pods.
+    /// Returns true if the write terminates Pods.
     pub(super) fn ends_pods(&self) -> bool {
         matches!(self, Self::Delete { key, .. } if key.0.is_workload())
     }
@@ -60,16 +60,16 @@ impl OwnedWrite {
     }
 }
 
-/// A Gateway that wants a Service or a fleet, and its objects.
+/// A Gateway and the objects that it claims, such as a Service or a fleet.
 pub(super) struct ObjectClaim<'a> {
     basis: &'a Basis,
     objects: Vec<OwnedObject>,
 }
 
-/// Claims by the first object: its owner gets the others.
+/// Claims, by their first object. The Gateway that gets the first object gets the others, too.
 pub(super) type Claims<'a> = BTreeMap<OwnedKey, Vec<ObjectClaim<'a>>>;
 
-/// All writes, and all remarks for statuses.
+/// All writes, and the report for Gateway statuses.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct OwnedPlan {
     pub(super) writes: Vec<OwnedWrite>,
@@ -82,7 +82,7 @@ impl OwnedPlan {
     }
 }
 
-/// Adds the reason why a Gateway lacks an object of this kind.
+/// Reports why a Gateway lacks an object of this kind.
 pub(super) fn tell(
     report: &mut ProvisionReport,
     kind: OwnedKind,
@@ -97,12 +97,12 @@ pub(super) fn tell(
     all.entry(gateway).or_insert(why);
 }
 
-/// Returns all writes, and the remarks for Gateways; `ours` are the Gateways that we serve. Objects
-/// of a Gateway without settings stay as they are.
+/// Returns all writes, and the report on Gateways; `ours` are the Gateways that we serve. Objects
+/// of a Gateway without settings are not changed.
 ///
-/// Only objects that name the UID of a known Gateway are replaced or deleted. If a Gateway was
-/// deleted while no controller ran, Kubernetes collects its objects in its namespace, and we
-/// collect them in ours.
+/// Only objects owned by a known Gateway, by UID, are replaced or deleted. If a Gateway was deleted
+/// while no controller was running, Kubernetes garbage-collects the objects in its namespace, and
+/// we delete those in ours.
 pub(super) fn plan<'a>(
     inventory: &Inventory,
     ours: impl Iterator<Item = &'a NamespacedName>,
@@ -116,7 +116,8 @@ pub(super) fn plan<'a>(
         let settings = settings.get(gateway);
         let basis = settings.and_then(|settings| inventory.basis(gateway, settings));
         let Some((basis, settings)) = basis.zip(settings) else {
-            // It has just appeared or disappeared: its objects stay until both watches agree.
+            // The Gateway just appeared or disappeared. Its objects are kept until both watches
+            // agree.
             unknown.insert(gateway_id(gateway));
             continue;
         };
@@ -158,7 +159,7 @@ pub(super) fn plan<'a>(
             }
             Err(why) => {
                 plan.problem(OwnedKind::DaemonSet, gateway, why);
-                // Its existing objects keep serving.
+                // The existing objects keep serving.
                 unknown.insert(gateway_id(gateway));
             }
         }
@@ -186,7 +187,7 @@ pub(super) fn claim<'a>(
     }
 }
 
-/// Returns the objects of a Gateway's fleet, or the reason why it cannot be kept.
+/// Returns the objects of a Gateway's fleet, or why the fleet cannot be managed.
 fn fleet_of(
     inventory: &Inventory,
     basis: &Basis,
@@ -204,7 +205,7 @@ fn fleet_of(
     fleet::objects(basis, settings, &inventory.namespace, spans)
 }
 
-/// Releases the fleet of a Gateway that is no longer managed, unchanged; returns the released
+/// Releases the unchanged fleet of a Gateway that is no longer managed. Returns the released
 /// objects.
 fn release(
     plan: &mut OwnedPlan,
@@ -213,7 +214,7 @@ fn release(
     basis: &Basis,
 ) {
     let mut released = Vec::new();
-    // The first kind of fleets, in the order of kinds.
+    // DaemonSet is the first kind of fleet objects in the order of kinds.
     let of_fleets = (OwnedKind::DaemonSet, NamespacedName::default());
     for (key, found) in inventory.objects.range(of_fleets..) {
         let (kind, name) = key;
@@ -238,7 +239,7 @@ fn release(
     }
 }
 
-/// Plans the objects of Gateways that get their claimed names, and remarks for the others.
+/// Plans the objects of Gateways that get their claimed names, and reports the other Gateways.
 fn settle(
     plan: &mut OwnedPlan,
     wanted: &mut BTreeSet<OwnedKey>,
@@ -267,7 +268,7 @@ fn settle(
                     plan.problem(object.key.0, &basis.gateway, taken(&object.key, None));
                 }
                 Some(found) if is_there(&object, &found.value) => {}
-                // The next plan recreates it.
+                // The next plan recreates the object.
                 Some(found) if !is_replaceable(&object, &found.value) => {
                     plan.writes.push(OwnedWrite::Delete {
                         key: object.key,
@@ -280,8 +281,8 @@ fn settle(
     }
 }
 
-/// Returns true if no listener is accepted now. Existing objects, and their address, are kept
-/// nevertheless.
+/// Returns true if no listener is currently accepted. In this case, existing objects and their
+/// addresses are kept.
 fn keeps_what_it_has(objects: &[OwnedObject], settings: &GatewaySettings) -> bool {
     objects.is_empty() && service::needs_ports(settings)
 }
@@ -296,8 +297,8 @@ fn replacement(object: OwnedObject, found: &ExistingObject) -> OwnedWrite {
     }
 }
 
-/// Deletes this controller's obsolete objects, except objects of `unknown` Gateways, which are
-/// named as in labels.
+/// Deletes this controller's obsolete objects, except objects of `unknown` Gateways, given as label
+/// values.
 fn leftovers(
     inventory: &Inventory,
     wanted: &BTreeSet<OwnedKey>,
@@ -308,7 +309,7 @@ fn leftovers(
     let left = inventory.objects.iter().filter(|(key, found)| {
         let of = found.value["metadata"]["labels"][key.0.label()].as_str();
         let owner = found.owner.as_deref();
-        // Kubernetes does not collect objects outside their Gateway's namespace.
+        // Kubernetes does not garbage-collect objects outside their Gateway's namespace.
         let ours = owner.is_some_and(|uid| key.0.is_away() || uids.contains(uid))
             && controller_of(&found.value) == inventory.controller;
         ours && !wanted.contains(*key) && of.is_none_or(|of| !unknown.contains(of))
@@ -320,7 +321,7 @@ fn leftovers(
     left.map(delete).collect()
 }
 
-/// Returns the Gateway that gets the name: the one that has it, or else the oldest.
+/// Returns the Gateway that gets the name: the current owner, or else the oldest claimant.
 fn holder<'a>(claimants: &[ObjectClaim<'a>], found: Option<&ExistingObject>) -> Option<&'a Basis> {
     let mut claimants = claimants.iter().map(|claim| claim.basis);
     match found {
@@ -329,7 +330,7 @@ fn holder<'a>(claimants: &[ObjectClaim<'a>], found: Option<&ExistingObject>) -> 
     }
 }
 
-/// Returns the reason why a Gateway does not get the object of this name.
+/// Returns why a Gateway does not get the object with this name.
 pub(super) fn taken((kind, name): &OwnedKey, holder: Option<&Basis>) -> String {
     let whose = match holder {
         Some(holder) => format!("belongs to Gateway {}", holder.gateway),
@@ -343,7 +344,7 @@ pub(super) fn taken((kind, name): &OwnedKey, holder: Option<&Basis>) -> String {
     format!("{lack}: {kind} {name} {whose}")
 }
 
-/// Returns the consequence for a Gateway without an object of this kind.
+/// Returns the consequence for a Gateway that lacks an object of this kind.
 pub(super) fn lack(kind: OwnedKind) -> &'static str {
     match kind.purpose() {
         Purpose::Service => "this Gateway has no Service for its addresses",
@@ -352,11 +353,11 @@ pub(super) fn lack(kind: OwnedKind) -> &'static str {
     }
 }
 
-/// Returns true if the object has every field that we write, and none that we no longer write.
+/// Returns true if the object has all fields that we write, and none that we no longer write.
 fn is_there(wanted: &OwnedObject, found: &Value) -> bool {
     let digest = |value: &Value| value["metadata"]["annotations"][DIGEST_ANNOTATION].clone();
     let mut value = wanted.value.clone();
-    // Items of a list have no kind.
+    // Items of a list lack the kind.
     if let Some(fields) = value.as_object_mut() {
         fields.retain(|name, _| name != "apiVersion" && name != "kind");
     }
@@ -371,8 +372,8 @@ fn is_there(wanted: &OwnedObject, found: &Value) -> bool {
 }
 
 /// Returns true if the object can be updated in place. A Service cannot gain or lose a cluster IP,
-/// a workload cannot change its selector, and a RoleBinding cannot change its Role. A Gateway of
-/// another class is recreated, so that the old class's controller removes its objects.
+/// a workload cannot change its selector, and a RoleBinding cannot change its Role. A Gateway is
+/// recreated if its class changes, so that the controller of the old class removes its objects.
 pub(super) fn is_replaceable(wanted: &OwnedObject, found: &Value) -> bool {
     let wanted_value = &wanted.value;
     let is_headless = |service: &Value| service["spec"]["clusterIP"] == "None";

@@ -45,20 +45,20 @@ fn hosts(addresses: &[&str]) -> BTreeMap<IpAddr, HostEndpoint> {
     ips.map(|ip| (ip, HostEndpoint::default())).collect()
 }
 
-/// The objects of a Gateway without settings.
+/// Returns the objects of a Gateway with default settings.
 fn plain(basis: &Basis) -> Vec<OwnedObject> {
     let objects = objects(basis, &GatewaySettings::default()).into_iter();
     objects.map(|object| of_controller(object, "")).collect()
 }
 
-/// The world after the writes were carried out.
+/// Returns the existing objects after all writes.
 fn settled(bases: &[Basis]) -> BTreeMap<OwnedKey, ExistingObject> {
     let all = bases.iter().flat_map(plain);
     all.map(|object| {
         let mut value = object.value;
-        // The API server adds this.
+        // The API server adds this field.
         value["metadata"]["generation"] = json!(1);
-        // And it omits these in lists.
+        // The API server omits these fields in lists.
         value["apiVersion"].take();
         value["kind"].take();
         let existing = ExistingObject::new(object.key.0, "7", value, None);
@@ -161,7 +161,7 @@ fn only_objects_that_differ_are_written() {
     assert!(writes(&mine, &settled(&mine)).is_empty());
     assert_eq!(writes(&mine, &BTreeMap::new()).len(), 3);
 
-    // No ports: the API leaves the list out.
+    // No ports: the API omits the list.
     let mut bare = [basis(|_| {})];
     bare[0].request.ports.clear();
     bare[0].hosts.clear();
@@ -174,7 +174,7 @@ fn only_objects_that_differ_are_written() {
     }
     assert!(writes(&bare, &there).is_empty());
 
-    // An obsolete label, and a field that was edited.
+    // An obsolete label and an edited field.
     let fewer = [basis(|gateway| {
         gateway["spec"]["infrastructure"]["labels"] = json!({});
     })];
@@ -202,18 +202,19 @@ fn objects_without_own_gateway_are_deleted_once_known() {
         assert!(writes.iter().all(deletes));
         writes.len()
     };
-    // It has another class now.
+    // The Gateway has another class now.
     assert_eq!(deletes(&known(&mine, &there)), 3);
-    // If the Gateway is gone without our having seen it, the owner of these objects is unknown.
+    // If we never saw the deleted Gateway, the owner of these objects is unknown.
     let mut gone = known(&[], &there);
     assert_eq!(deletes(&gone), 0);
     gone.gone.insert("u".to_owned());
     assert_eq!(deletes(&gone), 3);
-    // It is ours, but the watch of Gateways does not have it yet, or no longer.
+    // The Gateway is ours, but the Gateway watch has not delivered it yet, or no longer contains
+    // it.
     let ours = [mine[0].gateway.clone()];
     let planned = plan(&gone, ours.iter(), &BTreeMap::new());
     assert_eq!(planned, OwnedPlan::default());
-    // Its address of one family is gone.
+    // The address of one family is gone.
     let mut fewer = [basis(|_| {})];
     fewer[0].hosts = hosts(&["192.0.2.1"]);
     let deletes = writes(&fewer, &there);
@@ -270,7 +271,7 @@ fn first_gateway_keeps_contested_service_name() {
     let why = "Service web/web-int-sesame belongs to Gateway web/web-int";
     assert!(without_service[&young.gateway].ends_with(why));
     assert_eq!(without_service.len(), 1);
-    // Once one of them has it, nothing is written any more, even if the other is older.
+    // Once one of them owns the Service, nothing is written any more, even if the other is older.
     for holder in [&young, &old] {
         let there = settled(std::slice::from_ref(holder));
         let (writes, without_service) = planned(&both, &there);

@@ -1,4 +1,5 @@
-//! Carries out the plan while this replica leads. The only place that writes the objects that Gateways own.
+//! Carries out the plan while this replica is the leader. No other module writes objects that
+//! Gateways own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,19 +35,19 @@ use sesame_published::names::PUBLISHER;
 
 /// Timeout of a write.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Pauses between attempts at one write.
+/// Pauses between attempts of one write.
 const PAUSES: Backoff = Backoff::new(PAUSE, Duration::from_secs(60));
-/// Pauses between attempts to write an object that changes all the time, such as a DaemonSet during
+/// Pauses between attempts to write an object that changes continually, such as a DaemonSet during
 /// a rollout.
 const CONFLICT_PAUSES: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
-/// Time between removing Pods from routing and deleting their workload: every node has to learn of
-/// it.
+/// Time between removing Pods from routing and deleting their workload, during which all nodes
+/// learn of the removal.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Pause before retrying to watch a kind that was not served.
+/// Pause before retrying to watch a kind that the API server did not serve.
 const PAUSE: Duration = Duration::from_secs(5);
 const GATEWAY_VERSION: &str = "gateway.networking.k8s.io/v1";
 
-/// Everything the provisioner's task owns.
+/// State owned by the task.
 pub(crate) struct Provisioner {
     pub(crate) replica: Replica,
     pub(crate) desired: watch::Receiver<Option<Arc<DesiredPublications>>>,
@@ -58,21 +59,21 @@ pub(crate) struct Provisioner {
     pub(crate) addresses: watch::Sender<AddressesByGateway>,
 }
 
-/// A write that failed or has to wait.
+/// A write that failed or must wait.
 struct FailedWrite {
     retry: NextAttempt,
-    /// The Gateway that lacks the object, and the reason, if its author can fix it.
+    /// The Gateway that lacks the object, and the reason, if the Gateway's owner can fix it.
     told: Option<(NamespacedName, String)>,
 }
 
-/// Reason why a write did nothing.
+/// Reason why a write had no effect.
 #[derive(Debug)]
 enum WriteFailure {
-    /// Another owner's object has the name, for this reason.
+    /// An object of another owner has the name; the string explains why it is not ours.
     Taken(String),
-    /// The API server rejects it, for this reason.
+    /// The API server rejected the object; the string is its reason.
     Refused(String),
-    /// The object has changed since it was read.
+    /// The object changed after it was read.
     Changed,
     /// A possibly temporary error.
     Other(String),
@@ -91,7 +92,7 @@ impl From<kube::Error> for WriteFailure {
 }
 
 impl Provisioner {
-    /// Runs until the senders of its channels are dropped.
+    /// Runs until the senders of the task's channels are dropped.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
@@ -138,10 +139,11 @@ impl Provisioner {
                 continue;
             }
             let hosts = self.hosts.borrow_and_update().clone();
-            // Read after the settings: a Gateway with settings always has a Service request.
+            // Read after the settings, so that a Gateway with settings always has a Service
+            // request.
             cache.tell(&self.services.borrow_and_update(), &hosts);
             let leads = *self.replica.leading.borrow_and_update();
-            // Planning before the reports are known would remove all endpoints.
+            // Planning before reports are known would remove all endpoints.
             let mut report = ProvisionReport::default();
             if leads && hosts.is_some() {
                 let ours = desired.keys();
@@ -154,7 +156,7 @@ impl Provisioner {
         }
     }
 
-    /// Plans, carries out the writes that are due, and returns the report on Gateways.
+    /// Computes the plan and carries out the writes that are due. Returns the report on Gateways.
     async fn carry_out<'a>(
         &self,
         ours: impl Iterator<Item = &'a NamespacedName>,
@@ -223,8 +225,7 @@ impl Provisioner {
         })
     }
 
-    /// Returns the watched namespaces of Gateways, for a kind whose objects live in the same
-    /// namespace.
+    /// Returns the APIs to watch for a kind whose objects are in the namespaces of Gateways.
     fn apis(&self, kind: OwnedKind) -> Vec<Api<Received>> {
         let resource = kind.resource();
         let client = || self.replica.client.clone();
@@ -233,7 +234,7 @@ impl Provisioner {
         self.replica.watched.each(all, of)
     }
 
-    /// Carries out a write, and records the stored object.
+    /// Carries out a write and records the stored object.
     async fn write(&self, write: OwnedWrite, cache: &mut Cache) -> Result<(), WriteFailure> {
         let key = write.key().clone();
         let created = matches!(write, OwnedWrite::Create(_));
@@ -244,7 +245,8 @@ impl Provisioner {
             }
             Err(kube::Error::Api(status)) if created && status.reason == "AlreadyExists" => {
                 let there = answer(TIMEOUT, self.read(&key)).await?;
-                // The watch has not shown our object yet, or it lost its label. The next plan starts from it.
+                // The watch has not delivered our object yet, or the object lost its label. The
+                // next plan uses the object found here.
                 let ours = there.filter(|there| {
                     let there = existing(key.0, there);
                     cache.inventory.bases().any(|basis| there.is_of(basis))
@@ -255,7 +257,7 @@ impl Provisioner {
                 cache.put_object(key.0, &ours);
                 return Err(WriteFailure::Changed);
             }
-            // The object was deleted, and the watch has not shown it yet.
+            // The object was deleted, but the watch has not delivered the deletion yet.
             Err(kube::Error::Api(status)) if !created && status.code == 404 => {
                 cache.inventory.objects.remove(&key);
                 return Err(WriteFailure::Changed);
@@ -312,7 +314,7 @@ impl Provisioner {
     }
 }
 
-/// Returns the next attempt at a failed write, with the message to report until then.
+/// Returns the next attempt at a failed write, and the message to report until then.
 fn after(
     key: &OwnedKey,
     gateway: Option<NamespacedName>,

@@ -15,11 +15,11 @@ use sesame_gateway_api::resolve::settings::GatewaySettings;
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 const MANAGED_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "sesame-controller";
-/// Largest number of ports of an EndpointSlice.
+/// Maximum number of ports of an EndpointSlice.
 const MAX_PORTS: usize = 100;
 
-/// Returns the desired objects of a Gateway, the Service first. Kubernetes manages the endpoints of
-/// Pods.
+/// Returns the desired Service and EndpointSlices of a Gateway, the Service first. Kubernetes
+/// itself manages the endpoints of Pods.
 pub(super) fn objects(basis: &Basis, settings: &GatewaySettings) -> Vec<OwnedObject> {
     let Some(spec) = specification(basis, settings) else {
         return Vec::new();
@@ -92,14 +92,14 @@ fn specification(basis: &Basis, settings: &GatewaySettings) -> Option<Value> {
     }
     match (type_, basis.request.addresses.first()) {
         (PublishingType::Headless, _) => spec["clusterIP"] = json!("None"),
-        // The field holds one address; the status lists the others.
+        // The field accepts only one address; the status reports the others.
         (PublishingType::LoadBalancer, Some(wanted)) => spec["loadBalancerIP"] = json!(wanted),
         _ => {}
     }
     Some(spec)
 }
 
-/// Returns true if the Service has an address. The API then requires ports.
+/// Returns true if the Service has an address, in which case the API requires ports.
 pub(super) fn needs_ports(settings: &GatewaySettings) -> bool {
     !matches!(
         settings.publishing_type(),
@@ -107,11 +107,11 @@ pub(super) fn needs_ports(settings: &GatewaySettings) -> bool {
     )
 }
 
-/// Adds the configured labels and annotations of the Service, unless the Gateway or we set the same
-/// name.
+/// Adds the configured labels and annotations of the Service, except names that the Gateway or we
+/// set.
 fn decorate(service: &mut Value, settings: &GatewaySettings) {
     if *settings.publishing_type() == PublishingType::UpstreamGateway {
-        // They are meant for the second Gateway's infrastructure.
+        // The labels and annotations are for the infrastructure of the second Gateway.
         return;
     }
     let Publishing {

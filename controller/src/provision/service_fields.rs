@@ -1,10 +1,10 @@
-//! Fields of a Service that the configuration controls. Pure.
+//! Service fields that the configuration controls. Pure.
 
 use serde_json::{Value, json};
 
 use sesame_gateway_api::api::{PinnedNodePort, Publishing, PublishingType};
 
-/// Returns the fields of `spec` that the configuration sets and that a Service of this type has.
+/// Returns the configured fields of `spec` that exist in a Service of this type.
 pub(super) fn fields(
     publishing: &Publishing,
     type_: &PublishingType,

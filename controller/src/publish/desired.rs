@@ -1,4 +1,4 @@
-//! The desired publications. All others are withdrawn.
+//! The desired publications. All other publications are withdrawn.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use sesame_gateway_api::api::NamespacedName;
 /// Decision about the publication of one Gateway.
 #[derive(Clone, Debug)]
 pub(crate) enum DesiredPublication {
-    /// Write this.
+    /// Write this publication.
     Publish(Arc<Publication>),
-    /// Keep the publication: the Gateway is ours, but cannot be resolved now.
+    /// Keep the existing publication, because the Gateway is ours but cannot currently be resolved.
     Retain,
 }
 

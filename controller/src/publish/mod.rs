@@ -1,12 +1,14 @@
-//! Publishes resolved Gateways as ConfigMaps and Secrets of Sesame's own namespace.
+//! Publishes resolved Gateways as ConfigMaps and Secrets in Sesame's own namespace.
 //!
-//! [`Publication`] holds the desired objects of a Gateway, `observed` the existing ones, and `plan`
-//! the writes between them: all pure. Only the `publisher` writes. Its state is the cluster itself,
-//! so that a restart, another leader, or a `kubectl delete` needs no special case.
+//! [`Publication`] contains the desired objects of a Gateway, `observed` contains the existing
+//! objects, and `plan` computes the writes. All of these are pure. Only the `publisher` writes. Its
+//! state is the cluster itself, so a restart, a new leader or a `kubectl delete` needs no special
+//! handling.
 //!
-//! Order: keys, shards and endpoints (with the previous revision's) → manifest → leftovers are
-//! deleted. Shards of the previous revision stay until the next one, because an agent may be
-//! reading them. Nothing is withdrawn unless the Gateway is known to be deleted or no longer ours.
+//! Order: keys, shards and endpoints are written (together with those of the previous revision),
+//! then the manifest; then leftovers are deleted. Shards of the previous revision are kept until
+//! the next revision, because an agent may be reading them. Nothing is withdrawn unless the Gateway
+//! is known to be deleted or no longer ours.
 
 mod desired;
 mod objects;

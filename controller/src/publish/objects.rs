@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets to publish, and their form in the API. Pure.
+//! ConfigMaps and Secrets to publish, and their JSON. Pure.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,10 @@ use sesame_published::names::{
 pub(crate) struct DesiredObject {
     pub(crate) part: Part,
     pub(crate) name: String,
-    /// Name of the entry that holds `bytes`.
+    /// Name of the entry that contains `bytes`.
     pub(crate) entry: &'static str,
     pub(crate) bytes: Bytes,
-    /// Entries for people.
+    /// Human-readable entries.
     pub(crate) summary: BTreeMap<String, String>,
     /// Digest that identifies the object in the cluster.
     pub(crate) digest: [u8; 32],
@@ -35,7 +35,7 @@ impl std::fmt::Debug for DesiredObject {
     }
 }
 
-/// Owner of an object: a Gateway and its fleet.
+/// Gateway and fleet that an object belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PublicationOwner {
     pub(crate) gateway: NamespacedName,
@@ -43,7 +43,7 @@ pub(crate) struct PublicationOwner {
 }
 
 impl DesiredObject {
-    /// Returns an object that holds `bytes` in one entry.
+    /// Creates an object that contains `bytes` in one entry.
     pub(crate) fn new(
         owner: &PublicationOwner,
         part: Part,
@@ -68,13 +68,13 @@ impl DesiredObject {
         }
     }
 
-    /// Returns the same object with these bytes.
+    /// Returns a copy of the object with these bytes.
     pub(crate) fn with(&self, owner: &PublicationOwner, bytes: Bytes) -> Self {
         let (name, summary) = (self.name.clone(), self.summary.clone());
         Self::new(owner, self.part, name, bytes, summary)
     }
 
-    /// Returns the object in the form of the API.
+    /// Returns the object as Kubernetes API JSON.
     pub(crate) fn json(
         &self,
         owner: &PublicationOwner,
@@ -112,7 +112,7 @@ impl DesiredObject {
     }
 }
 
-/// Returns the kind of object that holds a part.
+/// Returns the kind of object that contains a part.
 pub(crate) fn kind(part: Part) -> &'static str {
     match part {
         Part::Keys => "Secret",
@@ -120,7 +120,7 @@ pub(crate) fn kind(part: Part) -> &'static str {
     }
 }
 
-/// Returns the name of the entry that holds a part.
+/// Returns the name of the entry that contains a part.
 pub(super) fn entry(part: Part) -> &'static str {
     match part {
         Part::Manifest => MANIFEST_ENTRY,

@@ -1,4 +1,4 @@
-//! The published objects, as digests. Endpoints also keep their bytes, which a change starts from.
+//! Digests of the published objects, and the bytes of endpoint shards, which deltas need.
 
 use std::collections::BTreeMap;
 
@@ -20,16 +20,16 @@ use sesame_published::names::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PublishedObject {
     pub(super) part: Part,
-    /// Label that names the Gateway.
+    /// Value of the label that identifies the Gateway.
     pub(super) gateway: String,
     pub(super) digest: [u8; 32],
-    /// State of its signature.
+    /// State of the signature.
     pub(super) seal: Seal,
-    /// `metadata.resourceVersion`, which grows.
+    /// `metadata.resourceVersion`, which increases with each write.
     pub(super) version: u64,
-    /// Content of an endpoint shard; empty for any other part.
+    /// Content of an endpoint shard; empty for other parts.
     pub(super) bytes: Bytes,
-    /// Shards that a manifest names; empty for any other part.
+    /// Shards that a manifest references; empty for other parts.
     pub(super) shards: Vec<String>,
 }
 
@@ -78,8 +78,8 @@ impl PublishedObjects {
         }
     }
 
-    /// Applies a version of an object, unless a later one is known. Returns true if it is a change.
-    /// Objects that we wrote ourselves arrive again through the watch.
+    /// Applies a version of an object, unless a later version is known. Returns true if this
+    /// changes the object. Objects that we wrote ourselves arrive again through the watch.
     pub(super) fn put(&mut self, name: &str, entry: PublishedObject) -> bool {
         let key = (objects::kind(entry.part), name.to_owned());
         match self.0.get(&key) {
@@ -91,7 +91,7 @@ impl PublishedObjects {
         }
     }
 
-    /// Removes an object, unless a later version is known. Returns true if it was known.
+    /// Removes an object, unless a later version is known. Returns true if the object was removed.
     pub(super) fn remove(&mut self, kind: &'static str, name: &str, version: u64) -> bool {
         let key = (kind, name.to_owned());
         let known = self.0.get(&key);
@@ -104,7 +104,7 @@ impl PublishedObjects {
 }
 
 impl PublishedObject {
-    /// Returns true if it is this object with a valid signature.
+    /// Returns true if the content is that of `object` and the signature is valid.
     pub(super) fn is(&self, object: &DesiredObject) -> bool {
         self.digest == object.digest && self.seal != Seal::Bad
     }
@@ -128,7 +128,7 @@ impl PublishedObject {
         bare.with_content(&object.bytes)
     }
 
-    /// Keeps the parts of an object's content that a plan needs.
+    /// Keeps the parts of the object's content that a plan needs.
     fn with_content(self, content: &Bytes) -> Self {
         match self.part {
             Part::Endpoints => Self {
@@ -143,7 +143,8 @@ impl PublishedObject {
         }
     }
 
-    /// Returns the entry of a watched object, or `None` if it is not ours or has no part label.
+    /// Returns the entry of a watched object, or `None` if the object is not ours or lacks a part
+    /// label.
     pub(super) fn of_seen(
         kind: &'static str,
         received: &Received,
@@ -168,7 +169,7 @@ impl PublishedObject {
             .map(|(name, text)| (name, STANDARD.decode(text).unwrap_or_default()))
             .collect();
         // A signed part has a signature in addition to the entries that the digest covers. Other
-        // parts must have none.
+        // parts must not have a signature.
         let signature = match part {
             Part::Manifest | Part::Endpoints if signing.is_on() => binary.remove(SIGNATURE_ENTRY),
             _ => None,
@@ -204,15 +205,16 @@ impl PublishedObject {
     }
 }
 
-/// Returns true if we wrote the object. Owners cannot be in another namespace, and labels are
-/// copied along with objects.
+/// Returns true if we wrote the object. Owner references cannot show this across namespaces, and
+/// labels are copied along with objects.
 pub(super) fn is_ours(received: &Received) -> bool {
     let managers = received.kept.managed.as_ref().and_then(Value::as_array);
     let mut managers = managers.into_iter().flatten();
     managers.any(|entry| entry["manager"] == PUBLISHER)
 }
 
-/// Returns the shards that a manifest names, or `None` if it is invalid and about to be replaced.
+/// Returns the shards that a manifest references. An invalid manifest, which will be replaced, has
+/// none.
 fn shards(manifest: &[u8]) -> Vec<String> {
     let manifest = bounds::manifest(manifest).unwrap_or_default();
     let all = manifest.config.into_iter().chain(manifest.endpoints);

@@ -1,4 +1,4 @@
-//! Plans the writes that turn the published objects into the desired ones. Pure.
+//! Plans the writes that turn the published objects into the desired objects. Pure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use super::signing::Seal;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{Part, gateway_id, shard_name};
 
-/// Writes for one Gateway, in steps. A step begins after the previous one has succeeded.
+/// Writes for one Gateway, in steps. A step starts after the previous step has succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GatewayPlan {
-    /// Owner of the objects, or `None` if only the label of the Gateway is left.
+    /// Owner of the objects, or `None` if only the label of the Gateway is known.
     pub(super) owner: Option<PublicationOwner>,
     pub(super) steps: Vec<Vec<ObjectWrite>>,
 }
@@ -22,11 +22,11 @@ pub(super) struct GatewayPlan {
 /// One write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ObjectWrite {
-    /// Create the object: the name is free.
+    /// Create the object.
     Create(Arc<DesiredObject>),
-    /// Replace the object of this name.
+    /// Replace the object with this name.
     Replace(Arc<DesiredObject>),
-    /// Delete the object, which is a leftover.
+    /// Delete the obsolete object.
     Delete {
         /// `ConfigMap` or `Secret`.
         kind: &'static str,
@@ -79,8 +79,8 @@ fn publish(
         if known.is(object) {
             continue;
         }
-        // Readers of either manifest must find endpoints for all of its backends. Endpoints that
-        // other writers put there are dropped, because they would get signed.
+        // Readers of the old and the new manifest must find endpoints for all backends. Endpoints
+        // from other writers are dropped, because they would be signed.
         let ours = known.seal != Seal::Bad;
         let united = (new_manifest && ours && object.part == Part::Endpoints)
             .then(|| unite(&known.bytes, object, owner))
@@ -110,7 +110,7 @@ fn publish(
     }
 }
 
-/// Deletes objects that neither the new manifest nor the previous one needs.
+/// Deletes objects that neither the new nor the previous manifest needs.
 fn left_over(
     published: &PublishedObjects,
     name: &NamespacedName,
@@ -124,7 +124,7 @@ fn left_over(
         manifest,
         summary: _,
     } = publication;
-    // While the manifest is unchanged, unnamed shards belong to the previous revision.
+    // While the manifest is unchanged, unreferenced shards belong to the previous revision.
     let named_before: BTreeSet<String> = published
         .get(Part::Manifest, &manifest.name)
         .iter()
@@ -176,7 +176,8 @@ fn steps(all: [Vec<ObjectWrite>; 3]) -> Vec<Vec<ObjectWrite>> {
     all.into_iter().filter(|step| !step.is_empty()).collect()
 }
 
-/// Returns the endpoint shard merged with its published endpoints, or `None` if both do not fit.
+/// Returns the endpoint shard merged with its published endpoints, or `None` if the result is too
+/// large.
 fn unite(
     published: &[u8],
     object: &DesiredObject,

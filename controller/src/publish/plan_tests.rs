@@ -1,4 +1,4 @@
-//! Carries out plans against a published state in memory.
+//! Applies plans to a published state in memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn name() -> NamespacedName {
     NamespacedName::new("ns", "edge")
 }
 
-/// A Gateway whose one route goes to `service`, with a key of this content.
+/// Returns a Gateway with one route to `service` and a key with this content.
 fn publication(service: &str, address: &str, key: &str) -> Arc<Publication> {
     let backend = format!("Service/ns/{service}/80");
     let resolved = ResolvedGateway {
@@ -150,7 +150,7 @@ fn endpoint_is_one_write_and_key_precedes_manifest() {
     assert_eq!(told(&plan(&published, &moved)), ["0 replace endpoints"]);
     carry_out(&mut published, &moved);
     let rotated = desired(&publication("a", "10.0.0.2", "two"));
-    // Resolution puts the digest of a key into the snapshot; here only the Secret differs.
+    // Resolution would also change the key's digest in the snapshot; here only the Secret differs.
     assert_eq!(told(&plan(&published, &rotated)), ["0 replace keys"]);
 }
 
@@ -180,14 +180,14 @@ fn readers_of_either_manifest_find_all_objects() {
     assert!(
         matches!(manifest.as_slice(), [ObjectWrite::Replace(object)] if object.part == Part::Manifest)
     );
-    // Nothing of the previous revision is deleted while hosts may be reading it.
+    // No part of the previous revision is deleted while hosts may be reading it.
     assert!(
         !change.steps[2]
             .iter()
             .any(|write| matches!(write, ObjectWrite::Delete { .. }))
     );
 
-    // After an interruption at any write, the next leader does the rest, with the same result.
+    // After an interruption at any write, the next leader completes the plan with the same result.
     let mut whole = published.clone();
     carry_out(&mut whole, &next);
     let all: Vec<&ObjectWrite> = change.steps.iter().flatten().collect();

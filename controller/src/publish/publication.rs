@@ -27,7 +27,7 @@ pub(crate) struct Publication {
 
 impl Publication {
     /// Builds the objects. The error describes the oversized part, for the Gateway's status.
-    /// `splitter` is the Gateway's own.
+    /// `splitter` must belong to this Gateway.
     pub(crate) fn new(
         resolved: ResolvedGateway,
         fleet: &str,
@@ -66,8 +66,8 @@ impl Publication {
         Self::of(owner, secrets, sharded, summary, &[])
     }
 
-    /// Returns the publication after these changes, or `None` if it has to be rebuilt from the
-    /// whole Gateway. `splitter` is the Gateway's own.
+    /// Returns the publication after these changes, or `None` if it must be rebuilt from the whole
+    /// Gateway. `splitter` must belong to this Gateway.
     pub(crate) fn with_changes(
         &self,
         delta: &GatewayDelta,
@@ -78,8 +78,8 @@ impl Publication {
         self.with_shards(sharded, summary)
     }
 
-    /// Returns the publication with the splitter's endpoints for its configuration, or `None` if
-    /// the splitter has another configuration.
+    /// Returns the publication with the splitter's endpoints, or `None` if the splitter has a
+    /// different configuration.
     pub(crate) fn with_last(&self, splitter: &Splitter) -> Option<Self> {
         let sharded = splitter.last()?;
         let is_same = sharded.manifest.revision == self.revision;
@@ -144,7 +144,8 @@ impl Publication {
         })
     }
 
-    /// Returns the same publication with these endpoint shards, which replace their namesakes.
+    /// Returns a copy of the publication in which these endpoint shards replace those of the same
+    /// name.
     pub(crate) fn with_endpoints(&self, shards: Vec<Shard>) -> Self {
         let mut publication = self.clone();
         for Shard { name, bytes } in shards {
@@ -157,7 +158,7 @@ impl Publication {
     }
 }
 
-/// Distributes key pairs, in their order, over as few Secrets as hold them.
+/// Distributes key pairs, in order, over as few Secrets as possible.
 fn pack_keys(keys: &[KeyPair]) -> Result<Vec<Vec<KeyPair>>, String> {
     let mut secrets: Vec<Vec<KeyPair>> = Vec::new();
     let mut room = 0_usize;

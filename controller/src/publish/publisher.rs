@@ -1,4 +1,4 @@
-//! Carries out the plan while this replica leads. The only place that writes ConfigMaps and Secrets.
+//! Carries out the plan while this replica is the leader. Only this module writes publications.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,15 +28,15 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::{GATEWAY_LABEL, Part};
 
-/// Timeout of a write. A disconnected leader stops well before another begins.
+/// Timeout of a write. A disconnected leader stops well before another replica starts.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause before retrying to watch a kind that was not served.
+/// Pause before retrying to watch a kind that the API server did not serve.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Number of Gateways that are written concurrently, and of objects of each.
+/// Maximum numbers of Gateways written concurrently, and of concurrent writes per Gateway.
 const GATEWAYS_AT_ONCE: usize = 4;
 const WRITES_AT_ONCE: usize = 4;
 
-/// Everything the publisher's task owns.
+/// State owned by the task.
 pub(crate) struct SnapshotPublisher {
     pub(crate) replica: Replica,
     pub(crate) desired: watch::Receiver<Option<Arc<DesiredPublications>>>,
@@ -45,7 +45,7 @@ pub(crate) struct SnapshotPublisher {
 }
 
 impl SnapshotPublisher {
-    /// Runs until the senders of its channels are dropped.
+    /// Runs until the senders of the task's channels are dropped.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
@@ -56,12 +56,12 @@ impl SnapshotPublisher {
         let mut published = PublishedObjects::default();
         let mut listed = BTreeSet::new();
         let mut retries = Retries::new();
-        // True if the input of a plan may have changed since the last one.
+        // True if the input of the plan may have changed since the last plan.
         let mut open = true;
-        // Stamp of signatures, which grows across leaders regardless of their clocks.
+        // Stamp of signatures, which increases across leaders regardless of their clocks.
         let mut stamp = 0;
         loop {
-            // A replica that does not lead writes nothing, so a due attempt would be due for ever.
+            // Other replicas than the leader never write, so a due retry would stay due forever.
             let leads = *self.replica.leading.borrow();
             let next_try = retries.values().map(|retry| retry.at).min();
             tokio::select! {
@@ -98,7 +98,7 @@ impl SnapshotPublisher {
         }
     }
 
-    /// Carries out all plans that are due; each step signs with `stamp` or a later one.
+    /// Carries out all plans that are due. Each step signs with `stamp` or a later stamp.
     async fn publish(
         &self,
         desired: &DesiredPublications,
@@ -116,7 +116,8 @@ impl SnapshotPublisher {
             .filter_map(|plan| plan.owner.as_ref())
             .map(|owner| &owner.gateway)
             .collect();
-        // A revision that is already published is not a change, even after others in between.
+        // A revision that is already published is not a change, even with other revisions in
+        // between.
         under_way.retain(|name, _| planned.contains(name));
         let plans = plans.into_iter().filter(|plan| {
             let name = plan.owner.as_ref().map(|owner| owner.gateway.clone());
@@ -171,7 +172,7 @@ impl SnapshotPublisher {
     }
 
     /// Executes the plan's steps until one fails. Each step signs with a later stamp than the
-    /// previous one.
+    /// previous step.
     async fn carry_out(&self, plan: GatewayPlan, first: u64) -> PlanOutcome {
         let GatewayPlan { owner, steps } = plan;
         let mut outcome = PlanOutcome {
@@ -253,8 +254,8 @@ impl SnapshotPublisher {
 struct PlanOutcome {
     gateway: Option<NamespacedName>,
     written: Vec<Written>,
-    /// Version of the written manifest, and the steps up to it, unless the manifest is missing or
-    /// another one.
+    /// Resource version of the written manifest, and the steps up to it. `None` if the manifest was
+    /// not written or has changed.
     manifest: Option<(u64, Vec<WrittenStep>)>,
     failure: Option<String>,
 }
@@ -272,8 +273,8 @@ fn step_name(step: &[ObjectWrite]) -> &'static str {
     }
 }
 
-/// Returns a stamp later than all previous ones: at least the milliseconds since 1970. A plan has
-/// three steps.
+/// Returns a stamp later than all previous stamps, and at least the current Unix time in
+/// milliseconds. A plan has up to three steps, each with its own stamp.
 fn next_stamp(before: u64, now: SystemTime) -> u64 {
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = u64::try_from(now.as_millis()).unwrap_or(0);

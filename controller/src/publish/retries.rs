@@ -1,4 +1,4 @@
-//! Gateways that could not be published, and the time of the next attempt.
+//! Gateways that could not be published, and the times of the next attempts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,10 +15,10 @@ use sesame_gateway_api::api::NamespacedName;
 /// Pauses between attempts to publish a Gateway.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
 
-/// Next attempts by Gateway. `None` is for leftovers of deleted Gateways.
+/// Next attempts by Gateway. The key `None` is for leftovers of deleted Gateways.
 pub(super) type Retries = BTreeMap<Option<NamespacedName>, NextAttempt>;
 
-/// Forgets failures of obsolete work, after another change or replica made it unnecessary.
+/// Forgets the failures of writes that another change or replica made unnecessary.
 pub(super) fn forget_settled(
     retries: &mut Retries,
     failures: &watch::Sender<GatewayProblems>,

@@ -1,14 +1,14 @@
-//! Published objects as seen through watches and answers to writes. Pure.
+//! Updates the published objects from watch events and write responses. Pure.
 
 use std::collections::BTreeSet;
 
 use super::observed::{PublishedObject, PublishedObjects};
 use crate::watch::WatchEvent;
 
-/// Name and version of an object, and its entry if it is ours.
+/// Name and version of an object, and its entry if the object is ours.
 pub(super) type FoundObject = (String, u64, Option<PublishedObject>);
 
-/// Applies an event of a watch. Returns true if it changed anything.
+/// Applies a watch event. Returns true if it changed anything.
 pub(super) fn take(
     published: &mut PublishedObjects,
     listed: &mut BTreeSet<&'static str>,

@@ -1,4 +1,4 @@
-//! Signs published objects, and verifies existing ones, so that permission to write ConfigMaps is
+//! Signs published objects and verifies existing ones, so that permission to write ConfigMaps is
 //! not enough to change the served configuration.
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use sesame_proto::signature::{SignedPiece, SigningKeys, Statement};
 use super::objects::{DesiredObject, PublicationOwner};
 use sesame_published::names::{KEY_SECRETS_ENTRY, Part};
 
-/// Keys to sign with, if there are any.
+/// Signing keys, or `None` if signing is disabled.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Signing(pub(crate) Option<Arc<SigningKeys>>);
 
@@ -20,11 +20,11 @@ pub(super) enum Seal {
     None,
     /// The object is signed by each of our keys, with this stamp.
     Good(u64),
-    /// The signature is missing, invalid or not by our keys.
+    /// The signature is missing, invalid or not made with our keys.
     Bad,
 }
 
-/// Parts of an object that its signature covers.
+/// Parts of an object that the signature covers.
 pub(super) struct Sealed<'a> {
     pub(super) part: Part,
     pub(super) name: &'a str,
@@ -66,7 +66,7 @@ impl Signing {
         Some(keys.sign(&statement, stamp))
     }
 
-    /// Returns the state after a write with this stamp.
+    /// Returns the signature state of an object written with this stamp.
     pub(super) fn written(&self, part: Part, stamp: u64) -> Seal {
         match part {
             Part::Manifest | Part::Endpoints if self.is_on() => Seal::Good(stamp),
@@ -74,7 +74,7 @@ impl Signing {
         }
     }
 
-    /// Verifies an existing object.
+    /// Verifies the signature of an existing object.
     pub(super) fn seen(&self, found: &Sealed<'_>) -> Seal {
         let Sealed {
             part,

@@ -1,7 +1,8 @@
-//! The summary of a Gateway in its manifest's ConfigMap, for `kubectl describe` and for the
-//! controller's memory. Pure.
+//! The summary of a Gateway in its manifest's ConfigMap, for `kubectl describe` and for restarts of
+//! the controller. Pure.
 //!
-//! Never include anything that endpoints change, because they do not rewrite the manifest.
+//! Never include data that depends on endpoints, because endpoint changes do not rewrite the
+//! manifest.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +13,13 @@ use sesame_proto::schema::{Manifest, Port, Snapshot};
 use sesame_gateway_api::world::ServedPorts;
 use sesame_published::names::{GATEWAY_ENTRY, KEY_SECRETS_ENTRY, SERVED_TOGETHER_ENTRY};
 
-/// Number of listeners that the summary names.
+/// Maximum number of listeners in the summary.
 const MAX_LISTENERS: usize = 64;
 
 /// Summary of one Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Summary {
-    /// The entries that do not depend on virtual hosts and backends, by name.
+    /// Entries that do not depend on virtual hosts and backends, by name.
     entries: BTreeMap<String, String>,
     /// Number of routes of all virtual hosts.
     routes: usize,
@@ -52,7 +53,7 @@ impl Summary {
         }
     }
 
-    /// Returns the summary after these changes, or `None` if they may affect which listeners are
+    /// Returns the summary after these changes, or `None` if they might affect which listeners are
     /// served.
     pub(super) fn after(&self, delta: &GatewayDelta) -> Option<Self> {
         let GatewayDelta {
@@ -89,7 +90,7 @@ impl Summary {
     }
 }
 
-/// Returns a line for each of the first listeners: its name, protocol, port and hostname.
+/// Returns one line for each of the first listeners: name, protocol, port and hostname.
 fn listeners(ports: &[Port]) -> String {
     let all = ports.iter().flat_map(|port| {
         let listeners = port.listeners.iter();

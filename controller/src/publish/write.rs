@@ -1,5 +1,5 @@
-//! Carries out one write of the publisher: creates, replaces or deletes a ConfigMap or Secret. It
-//! must not touch objects that this controller has not written.
+//! Carries out one write of the publisher: creates, replaces or deletes a ConfigMap or Secret.
+//! Never changes an object that this controller did not write.
 
 use kube::api::{DeleteParams, PostParams};
 use kube::core::request::Request;
@@ -13,7 +13,7 @@ use super::publisher::SnapshotPublisher;
 use crate::watch::Received;
 use sesame_published::names::{PUBLISHER, Part};
 
-/// The change made by a write.
+/// Result of a successful write.
 pub(super) enum Written {
     Put(String, Box<PublishedObject>),
     Deleted(&'static str, String),
@@ -34,9 +34,9 @@ impl Written {
     }
 }
 
-/// Reason why a write did nothing.
+/// Reason why a write had no effect.
 pub(super) enum WriteRefusal {
-    /// An object that this controller has not written has the name.
+    /// The name is taken by an object that this controller did not write.
     Foreign,
     Kube(kube::Error),
 }
@@ -54,7 +54,7 @@ enum Verb {
 }
 
 impl SnapshotPublisher {
-    /// Carries one write out.
+    /// Carries out one write.
     pub(super) async fn send(
         &self,
         owner: Option<&PublicationOwner>,
@@ -64,8 +64,8 @@ impl SnapshotPublisher {
         let written = match (owner, write) {
             (Some(owner), ObjectWrite::Create(object)) => {
                 match self.put(owner, &object, (Verb::Create, stamp)).await {
-                    // The object may be ours nevertheless: without its label the watch does not see
-                    // it.
+                    // The object may still be ours: the watch does not deliver objects that lost
+                    // their label.
                     Err(kube::Error::Api(status)) if status.code == 409 => {
                         if !self.wrote(objects::kind(object.part), &object.name).await? {
                             return Err(WriteRefusal::Foreign);
@@ -80,8 +80,8 @@ impl SnapshotPublisher {
                     Err(kube::Error::Api(status)) if status.code == 404 => {
                         self.put(owner, &object, (Verb::Create, stamp)).await
                     }
-                    // An immutable object under our name holds different bytes, so it is foreign.
-                    // Nothing else is ever deleted to be replaced.
+                    // An immutable object with our name contains different bytes, so it is foreign.
+                    // Only in this case is an object deleted to be replaced.
                     Err(kube::Error::Api(status))
                         if status.code == 422 && object.part == Part::Config =>
                     {
@@ -129,7 +129,7 @@ impl SnapshotPublisher {
         let request = request.map_err(kube::Error::BuildRequest)?;
         let metrics = &self.replica.metrics;
         metrics.published(object.part.as_str(), verb);
-        // Everything else in it comes from here.
+        // Only the metadata is needed, because the rest of the object is what was sent.
         let stored: PartialObjectMeta = self.replica.client.request(request).await?;
         let version = stored.metadata.resource_version.unwrap_or_default();
         let version = version.parse().unwrap_or(0);

@@ -1,16 +1,16 @@
-//! Logs failures of requests to the API server: a warning when they start, rare warnings while they
-//! last, and one line when they end. Every watch fails while an API server restarts, so they must
-//! not log individually.
+//! Logs failed requests to the API server: a warning when an outage starts, rare warnings while it
+//! lasts, and one message when it is over. Every watch fails while an API server restarts, so
+//! watches must not log failures individually.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time without a failure after which an outage counts as over; failed requests are retried sooner.
+/// Time without failures after which an outage is over. Failed requests are retried sooner.
 const QUIET: Duration = Duration::from_secs(10);
-/// Time between the first two warnings. Each later one waits as long as the outage lasted until the
-/// previous one.
+/// Time between the first two warnings. The time until each later warning is the duration of the
+/// outage at the previous one.
 const REPEAT: Duration = Duration::from_secs(30);
 
 /// Failures of all tasks of a replica.
@@ -28,7 +28,7 @@ struct Outage {
 }
 
 impl ApiFailures {
-    /// Records a failed request, which the caller retries. Logs if this is news.
+    /// Records a failed request, which the caller retries. Logs if a warning is due.
     pub(crate) fn record(&self, subject: &str, error: &dyn Display) {
         let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -49,7 +49,7 @@ impl ApiFailures {
         }
     }
 
-    /// Records that the API server has answered a request. Logs if an outage has ended.
+    /// Records a successful request. Logs if an outage is over.
     pub(crate) fn answered(&self) {
         let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -74,7 +74,7 @@ impl Outage {
         }
     }
 
-    /// Records a further failure. Returns true if a warning is due.
+    /// Records another failure. Returns true if a warning is due.
     fn record(&mut self, subject: &str, now: Instant) -> bool {
         self.last = now;
         self.count += 1;

@@ -1,4 +1,4 @@
-//! Watches and removes the objects that hold the agents' reports.
+//! Watches and removes the objects that contain the agents' reports.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::replica::Replica;
 use crate::watch::{ObjectWatch, PAGE, Received, watch_config};
 use sesame_published::GatewayAgent;
 
-/// Pause before looking again for a kind that is not installed.
+/// Pause before retrying to watch a kind that is not installed.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// Name of a GatewayAgent, and its report, or `None` if it cannot be decoded.
+/// Name of a GatewayAgent, and its report, or `None` if the report cannot be decoded.
 pub(super) type NamedReport = (String, Option<GatewayAgent>);
 
-/// Returns the agents that can be decoded.
+/// Returns the agents whose reports can be decoded.
 pub(super) fn readable(
     found: &[NamedReport],
 ) -> impl Iterator<Item = (&str, &GatewayAgent)> + Clone {
@@ -42,7 +42,7 @@ pub(super) async fn watch(replica: Replica, events: UnboundedSender<FleetEvent>)
     watch.run(LOOK_AGAIN, keep, take).await;
 }
 
-/// Removes an agent, and logs why.
+/// Deletes a GatewayAgent and logs why.
 pub(super) async fn remove(api: Api<GatewayAgent>, name: String, why: String) {
     tracing::info!(agent = name, "the GatewayAgent is removed: {why}");
     match api.delete(&name, &DeleteParams::default()).await {

@@ -1,4 +1,4 @@
-//! Collects the reports of all agents by Gateway, and decides which of them count.
+//! Collects the reports of all agents by Gateway, and decides which of them to accept.
 
 mod shown;
 
@@ -28,13 +28,13 @@ use sesame_proto::network::Network;
 use sesame_published::GatewayAgent;
 use sesame_published::names::agent_name;
 
-/// Event of the watches of agents and Nodes.
+/// Event of the watch of agents or Nodes.
 pub(super) enum FleetEvent {
     Agents(Result<Box<WatchEvent<NamedReport>>, Unwatched>),
     Nodes(Result<WatchEvent<nodes::NamedNode>, Unwatched>),
 }
 
-/// All agents, and the summary of each Gateway's agents.
+/// The reports of all agents, and a summary for each Gateway.
 pub(super) struct Agents {
     api: Api<GatewayAgent>,
     by_gateway: BTreeMap<NamespacedName, BTreeMap<String, GatewayAgent>>,
@@ -44,20 +44,20 @@ pub(super) struct Agents {
     revisions: BTreeMap<NamespacedName, Revisions>,
     fleets: BTreeMap<NamespacedName, FleetSummary>,
     liveness: AgentLiveness,
-    /// Silence after which a host is lost.
+    /// Time without a report after which a host is lost.
     lost_after: Duration,
     /// Hosts that are lost or have returned.
     pub(super) presences: AllPresences,
-    /// Agents that were stale at the last check: a single check may be too early.
+    /// Agents that were stale at the last check. Deleted if still stale at the next check.
     stale: BTreeSet<String>,
-    /// Agents whose reports are ignored, with the reason.
+    /// Agents whose reports are ignored, with reasons.
     refused: BTreeMap<String, ReportRefusal>,
     of_host: BTreeMap<String, usize>,
     /// True once all existing agents are known.
     listed: bool,
-    /// Gateways with reports that have not been summed up.
+    /// Gateways with new reports that are not in the summary yet.
     unsummed: BTreeSet<NamespacedName>,
-    /// True if the summary is urgent: statuses are written once everything is listed.
+    /// True if the summary is urgent, because statuses are written as soon as everything is listed.
     sum_at_once: bool,
     /// True if the set of serving hosts changed since the last call of `take_endpoints`.
     endpoints_changed: bool,
@@ -68,7 +68,7 @@ pub(super) struct Agents {
 }
 
 impl Agents {
-    /// Starts the watches. Without rules, no host is lost, and hosts serve only at their Nodes.
+    /// Starts the watches. Without rules, no host is lost, and hosts serve only at Node addresses.
     pub(super) fn watch(replica: &Replica) -> (Self, UnboundedReceiver<FleetEvent>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
@@ -98,8 +98,8 @@ impl Agents {
         (agents, receiver)
     }
 
-    /// Replaces the rules: hosts of any name may serve at the `declared` addresses, and a host that
-    /// is silent for longer than `lost_after` is lost. Returns the objects whose summary changed.
+    /// Replaces the rules: hosts of any name may serve at the `declared` addresses, and a host is
+    /// lost after `lost_after` without a report. Returns the objects whose summary changed.
     pub(super) fn apply_rules(
         &mut self,
         declared: &[Network],
@@ -111,12 +111,12 @@ impl Agents {
         self.summarize(self.all(), now)
     }
 
-    /// Returns true once all reports are known. Statuses written earlier would be reverted.
+    /// Returns true once all reports are known. Statuses written earlier could be wrong.
     pub(super) fn listed(&self) -> bool {
         self.listed && self.nodes.listed()
     }
 
-    /// Applies an event of a watch. [`Self::sum_up`] handles the consequences, because events
+    /// Applies a watch event. The summary is updated later, by [`Self::sum_up`], because events
     /// arrive in bursts.
     pub(super) fn take(&mut self, event: FleetEvent, now: Moment) {
         match event {
@@ -125,7 +125,7 @@ impl Agents {
                 let touched = self.take_agents(*event, now);
                 self.unsummed.extend(touched);
             }
-            // The kind is not installed, or may not be read.
+            // The kind is not installed, or the controller may not read it.
             FleetEvent::Agents(Err(_)) => self.listed = true,
             FleetEvent::Nodes(Ok(event)) => {
                 if self.nodes.take(event) {
@@ -133,18 +133,19 @@ impl Agents {
                     self.unsummed.extend(self.by_gateway.keys().cloned());
                 }
             }
-            // An older ClusterRole does not allow it. Then no host counts as a Node.
+            // An older ClusterRole does not permit this watch. Then no host has a Node.
             FleetEvent::Nodes(Err(Unwatched::Forbidden)) => self.nodes.none(),
             FleetEvent::Nodes(Err(_)) => {}
         }
     }
 
-    /// Returns true if new reports should be summed up now, because they `may` be or have to be.
+    /// Returns true if a summary of new reports is due: either allowed by the pace (`may`) or
+    /// urgent.
     pub(super) fn wants_sum(&self, may: bool) -> bool {
         !self.unsummed.is_empty() && (may || self.sum_at_once)
     }
 
-    /// Sums up the Gateways with changed reports. Returns the objects whose summary changed.
+    /// Summarizes Gateways with changed reports. Returns the objects whose summary changed.
     pub(super) fn sum_up(&mut self, now: Moment) -> BTreeSet<ObjectKey> {
         self.sum_at_once = false;
         let names = std::mem::take(&mut self.unsummed);
@@ -156,7 +157,7 @@ impl Agents {
         &self.fleets
     }
 
-    /// Returns the hosts that serve each Gateway, if known and different from the last call.
+    /// Returns the hosts that serve each Gateway, if known and changed since the last call.
     pub(super) fn take_endpoints(&mut self) -> Option<HostsByGateway> {
         if !self.listed() || !std::mem::take(&mut self.endpoints_changed) {
             return None;
@@ -169,7 +170,7 @@ impl Agents {
         Some(Some(serving.collect()))
     }
 
-    /// Returns the Gateways whose reports changed. A repeated report only counts as a heartbeat.
+    /// Applies a watch event. Returns the Gateways whose reports changed beyond a heartbeat.
     fn take_agents(
         &mut self,
         event: WatchEvent<NamedReport>,
@@ -212,7 +213,7 @@ impl Agents {
         touched
     }
 
-    /// Applies the revisions to publish. Returns the objects whose summary changed.
+    /// Records the revisions to publish. Returns the objects whose summary changed.
     pub(super) fn note_revisions(
         &mut self,
         resolved: &ResolvedStatuses,
@@ -245,7 +246,7 @@ impl Agents {
         touched
     }
 
-    /// Looks for newly lost hosts. Returns the objects whose summary changed.
+    /// Checks for lost hosts. Returns the objects whose summary changed.
     pub(super) fn check_liveness(&mut self, now: Moment) -> BTreeSet<ObjectKey> {
         self.summarize(self.all(), now)
     }
@@ -274,7 +275,7 @@ impl Agents {
         }
     }
 
-    /// Deletes the agents that were stale at two checks in a row.
+    /// Deletes agents that were stale at two consecutive checks.
     pub(super) fn forget_stale(&mut self, resolved: &ResolvedStatuses, now: Moment) {
         while self.tasks.try_join_next().is_some() {}
         let is_ours = |name: &NamespacedName| resolved.publishes(name);
@@ -296,7 +297,7 @@ impl Agents {
         self.stale = stale;
     }
 
-    /// Replaces or removes the agent of this name.
+    /// Replaces or removes the agent with this name.
     fn put(
         &mut self,
         name: String,
@@ -335,7 +336,7 @@ impl Agents {
         }
     }
 
-    /// Returns the reason why the agent is ignored, or `None` if it counts.
+    /// Returns why the agent is ignored, or `None` if its report is accepted.
     fn refusal(&self, name: &str, agent: &GatewayAgent) -> Option<ReportRefusal> {
         let host = &agent.spec.host;
         if agent_name(&fleet::gateway_of(agent), host) != name {
@@ -349,7 +350,8 @@ impl Agents {
         self.by_gateway.keys().cloned().collect()
     }
 
-    /// Recomputes the summaries of these names. Returns the objects whose summary changed.
+    /// Recomputes the summaries of these published names. Returns the objects whose summary
+    /// changed.
     fn summarize(&mut self, names: BTreeSet<NamespacedName>, now: Moment) -> BTreeSet<ObjectKey> {
         let mut touched = BTreeSet::new();
         for name in names {
@@ -366,7 +368,7 @@ impl Agents {
         touched
     }
 
-    /// Recomputes the summary of one name as the hosts of this Gateway.
+    /// Recomputes the summary of one published name for this Gateway.
     fn summarize_one(
         &mut self,
         name: &NamespacedName,

@@ -1,4 +1,4 @@
-//! The objects whose status may have to be written, and the allowed pace.
+//! The objects whose status may need a write, and the pace of writes.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ use sesame_gateway_api::resolve::INGRESS_CONTROLLER;
 use sesame_gateway_api::status::RouteStatus;
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-/// Pause after a conflict with another controller's write.
+/// Pause after a conflict with another writer.
 const AGAIN: Duration = Duration::from_millis(100);
 /// Pauses between attempts at a rejected write.
 const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
@@ -51,26 +51,27 @@ pub(super) struct Backlog {
     /// Objects whose conditions report lapsed trust.
     pub(super) lapsed: BTreeSet<ObjectKey>,
     pub(super) stored: BTreeMap<ObjectKey, StoredStatus>,
-    /// Objects whose status may have to be written.
+    /// Objects whose status may need a write.
     pub(super) open: BTreeSet<ObjectKey>,
     /// Objects being written.
     pub(super) writing: BTreeSet<ObjectKey>,
     pub(super) paces: BTreeMap<ObjectKey, Pace>,
     /// Objects whose write failed, and the time of the next attempt.
     pub(super) retries: BTreeMap<ObjectKey, NextAttempt>,
-    /// Digests of the last written statuses, with the resulting version. The API server may drop
-    /// unknown fields or fill in others.
+    /// Digests of the last written statuses, with the resulting versions. The stored status can
+    /// differ, because the API server drops unknown fields and fills in defaults.
     pub(super) written: BTreeMap<ObjectKey, (Box<str>, StatusDigest)>,
-    /// Statuses of Ingresses as reported by Events. No status in the cluster has their conditions.
+    /// Last statuses of Ingresses that Events reported. The cluster does not store conditions of
+    /// Ingresses.
     told_ingresses: BTreeMap<ObjectKey, RouteStatus>,
-    /// True if these may be out of date.
+    /// True if `told_ingresses` may be out of date.
     are_ingresses_untold: bool,
-    /// True if the warnings are of an earlier world.
+    /// True if the warnings are from an earlier resolution.
     pub(super) is_unwarned: bool,
 }
 
 impl Backlog {
-    /// Applies a change, and opens the affected objects.
+    /// Applies a change and opens the affected objects.
     pub(super) fn take(&mut self, change: StatusChange, agents: &mut Agents) {
         let StatusChange { stored, resolved } = change;
         for (key, stored) in stored {
@@ -94,8 +95,7 @@ impl Backlog {
                 self.note_revisions(agents);
             }
             Some(Resolved::Routes(RouteStatusUpdate { routes, revisions })) => {
-                // The whole world was resolved earlier, and no other task holds that result any
-                // more.
+                // A full resolution came earlier, and no other task holds its result any more.
                 let Some(resolved) = self.resolved.as_mut().map(Arc::make_mut) else {
                     return;
                 };
@@ -118,11 +118,12 @@ impl Backlog {
 
     fn put(&mut self, key: ObjectKey, stored: StoredStatus) {
         let before = self.stored.get(&key);
-        // The answer to a write can overtake the watch.
+        // The response to a write can arrive before the watch event.
         if before.is_some_and(|before| before.number() > stored.number()) {
             return;
         }
-        // After a change of the object, its status is wrong until it is written, so do not pause.
+        // After a change to the object, its status is outdated until the next write, so do not
+        // pause.
         if before.is_some_and(|before| before.generation != stored.generation) {
             self.paces.remove(&key);
         }
@@ -165,7 +166,7 @@ impl Backlog {
         self.open_layered();
     }
 
-    /// Opens the Ingresses and HTTPProxies of open Gateways, because they have the same addresses.
+    /// Opens the Ingresses and HTTPProxies of open Gateways, because they share the addresses.
     fn open_layered(&mut self) {
         let Some(resolved) = &self.resolved else {
             return;
@@ -179,8 +180,8 @@ impl Backlog {
         self.open.extend(ingresses);
     }
 
-    /// Returns the conditions of Ingresses that turned bad or recovered since the last call. Only a
-    /// leader may call this: a new one repeats the faults that still hold.
+    /// Returns the conditions of Ingresses that turned bad or recovered since the last call. Only
+    /// the leader may call this, so that a new leader reports current errors again.
     pub(super) fn take_turned(&mut self) -> Vec<ObjectTransitions> {
         let Some(resolved) = self.resolved.clone() else {
             return Vec::new();
@@ -210,7 +211,7 @@ impl Backlog {
     }
 
     /// Returns the change that clears the status of an Ingress or HTTPProxy that is no longer ours,
-    /// unless another writer has changed it.
+    /// unless another writer has changed the status.
     pub(super) fn clear(&self, key: &ObjectKey, stored: &StoredStatus) -> Option<Value> {
         let (_, written) = self.written.get(key)?;
         let is_unchanged = *written == StatusDigest::of(&stored.status());
@@ -220,7 +221,7 @@ impl Backlog {
         })
     }
 
-    /// Opens the objects whose certificate warnings, or whose trust in certificates, have changed.
+    /// Opens the objects whose certificate warnings or lapsed trust have changed.
     pub(super) fn open_warned(&mut self, now: Timestamp) {
         let Some(resolved) = &self.resolved else {
             return;
@@ -258,13 +259,13 @@ impl Backlog {
         self.open_layered();
     }
 
-    /// Returns the earliest time at which an object may be written, if limited.
+    /// Returns the earliest time at which the status of an object may be written, if limited.
     pub(super) fn allowed(&self, key: &ObjectKey) -> Option<Instant> {
         let pace = self.paces.get(key).map(Pace::next);
         pace.max(self.retries.get(key).map(|retry| retry.at))
     }
 
-    /// Returns true if this status was already written and resulted in the stored one.
+    /// Returns true if this status was already written and resulted in the stored status.
     pub(super) fn was_written(
         &self,
         key: &ObjectKey,
@@ -293,7 +294,7 @@ impl Backlog {
                 }
             }
             WriteOutcome::Gone => {}
-            // The watch delivers the new version, or already has.
+            // The watch delivers the new version, or has already done so.
             WriteOutcome::Changed => {
                 let retry = NextAttempt::soon(AGAIN, PAUSES, Instant::now());
                 self.retries.insert(key, retry);
@@ -306,8 +307,8 @@ impl Backlog {
     }
 }
 
-/// Returns the warnings about certificates at this time: their expiry, then the hostnames that they
-/// do not cover.
+/// Returns the current warnings about certificates: first expiry, then hostnames that they do not
+/// cover.
 fn certificate_warnings(resolved: &ResolvedStatuses, now: Timestamp) -> CertificateWarnings {
     let gateways = resolved.expiries.keys();
     let gateways = gateways.map(|name| (key_of(Kind::Gateway)(name), resolved.warnings(name, now)));
@@ -328,7 +329,7 @@ fn certificate_warnings(resolved: &ResolvedStatuses, now: Timestamp) -> Certific
     all
 }
 
-/// Returns a function from the name of an object of this kind to its key.
+/// Returns a function that converts the name of an object of this kind to its key.
 fn key_of(kind: Kind) -> impl Fn(&NamespacedName) -> ObjectKey {
     move |name| ObjectKey {
         kind,
@@ -336,12 +337,12 @@ fn key_of(kind: Kind) -> impl Fn(&NamespacedName) -> ObjectKey {
     }
 }
 
-/// Returns the keys of entries that differ, or are missing in one map.
+/// Returns the keys of entries that differ or are missing in one of the maps.
 fn differences<'a, K: Ord, V: PartialEq>(
     before: &'a BTreeMap<K, V>,
     after: &'a BTreeMap<K, V>,
 ) -> impl Iterator<Item = &'a K> {
-    // Both are sorted, so no key has to be looked up.
+    // Both maps are sorted, so keys need not be looked up.
     let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
     std::iter::from_fn(move || {
         loop {

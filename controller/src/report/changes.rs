@@ -1,4 +1,4 @@
-//! Logs changes of the hosts of a Gateway.
+//! Logs changes to the hosts of a Gateway.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Composes the status of one object from the result of resolution and the reports of hosts, the
-//! publisher and the provisioner. Pure.
+//! Composes the status of one object from the result of resolution and the reports of the hosts,
+//! the publisher and the provisioner. Pure.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ use sesame_gateway_api::status::{
 };
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-/// Maximum number of expiring certificates in a condition: its message is bounded and must stay
-/// readable.
+/// Maximum number of expiring certificates in a condition, whose message is limited in length and
+/// must be readable.
 const MAX_EXPIRING: usize = 20;
 
-/// Status of one of the kinds whose status the controller writes.
+/// Status of an object, for each kind whose status the controller writes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Status {
     Class(GatewayClassStatus),
@@ -32,7 +32,7 @@ pub(super) enum Status {
     HttpProxy(ProxyStatus),
 }
 
-/// The verdict on an HTTPProxy, and its addresses.
+/// The `Valid` condition of an HTTPProxy, and its addresses.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ProxyStatus {
     pub(super) valid: Condition,
@@ -40,7 +40,7 @@ pub(super) struct ProxyStatus {
     pub(super) addresses: Vec<GatewayStatusAddress>,
 }
 
-/// Where an Ingress is served, and its first fault. The API has no conditions for it.
+/// Where an Ingress is served, and its first error. The Ingress API has no conditions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct IngressStatus {
     pub(super) addresses: Vec<GatewayStatusAddress>,
@@ -48,7 +48,7 @@ pub(super) struct IngressStatus {
     pub(super) fault: Option<Reason>,
 }
 
-/// All reports except the results of resolution.
+/// All inputs of a status except the results of resolution.
 pub(super) struct Reports<'a> {
     pub(super) fleets: &'a BTreeMap<NamespacedName, FleetSummary>,
     /// Gateways that the publisher cannot publish.
@@ -59,8 +59,8 @@ pub(super) struct Reports<'a> {
 }
 
 impl Reports<'_> {
-    /// Returns true if it is too early to write the status of the object: an address would be
-    /// removed at once.
+    /// Returns true if it is too early to write the status of the object, because an address would
+    /// be removed prematurely.
     pub(super) fn leave_open(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> bool {
         let gateway = match key.kind {
             Kind::Gateway => Some(key.name.clone()),
@@ -72,7 +72,7 @@ impl Reports<'_> {
         gateway.as_ref().is_some_and(is_by_service) && self.of_services.is_none()
     }
 
-    /// Returns the combined report on the Gateway, or `None` without one.
+    /// Returns the combined report on the Gateway, or `None` if there is none.
     fn of_gateway(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> Option<Programmed> {
         let fleet = self.fleets.get(&key.name);
         let of_hosts = fleet.map(|fleet| programmed(fleet, key));
@@ -163,7 +163,7 @@ pub(super) fn compose(
     })
 }
 
-/// Returns the status of an Ingress, with the addresses of the Gateway of its class.
+/// Returns the status of an Ingress, with the addresses of its class's Gateway.
 fn ingress(
     key: &ObjectKey,
     resolved: &ResolvedStatuses,
@@ -189,7 +189,7 @@ fn ingress(
     Some(status)
 }
 
-/// Returns the status of an HTTPProxy, with the addresses of the Gateway of its class.
+/// Returns the status of an HTTPProxy, with the addresses of its class's Gateway.
 fn http_proxy(
     key: &ObjectKey,
     resolved: &ResolvedStatuses,
@@ -198,7 +198,7 @@ fn http_proxy(
 ) -> Option<ProxyStatus> {
     let status = resolved.statuses.routes.get(key)?;
     let parent = status.parents.first()?;
-    // An orphan attaches to no listener.
+    // An orphan is not attached to any listener.
     let is_served = !parent.ports.is_empty();
     Some(ProxyStatus {
         valid: parent.conditions.first()?.clone(),
@@ -211,7 +211,7 @@ fn http_proxy(
     })
 }
 
-/// Returns the addresses of the Gateway of an Ingress or HTTPProxy.
+/// Returns the addresses of the Gateway that serves an Ingress or HTTPProxy.
 fn addresses(
     key: &ObjectKey,
     resolved: &ResolvedStatuses,
@@ -227,7 +227,7 @@ fn addresses(
     }
 }
 
-/// Returns the status of a policy, without the trust that has lapsed.
+/// Returns the status of a policy, without lapsed trust.
 fn policy(resolved: &PolicyStatus, reports: &Reports<'_>, now: Timestamp) -> Status {
     let mut status = resolved.clone();
     for ancestor in &mut status.ancestors {
@@ -242,7 +242,7 @@ fn policy(resolved: &PolicyStatus, reports: &Reports<'_>, now: Timestamp) -> Sta
     Status::Policy(status)
 }
 
-/// Returns the reports of a Gateway's hosts on this object, with remarks on some of them.
+/// Returns the reports of a Gateway's hosts on this object, with notes about some of the hosts.
 fn programmed(fleet: &FleetSummary, key: &ObjectKey) -> Programmed {
     let FleetSummary {
         programmed,
@@ -290,8 +290,8 @@ fn find(conditions: &mut [Condition], type_: ConditionType) -> Option<&mut Condi
     all.find(|condition| condition.type_ == type_)
 }
 
-/// Adds the conditions for a missing Service or fleet, or for a fleet without an owner. They do not
-/// affect routing. `name` is the one under which the Gateway is published.
+/// Adds conditions for a missing Service or fleet, or for a fleet without an owner. These do not
+/// affect routing. `name` is the published name of the Gateway.
 fn tell_provisioned(
     conditions: &mut Vec<Condition>,
     provisioned: &ProvisionReport,
@@ -300,7 +300,7 @@ fn tell_provisioned(
     let ProvisionReport {
         without_service,
         without_fleet,
-        // It is reported with the addresses.
+        // Reported together with the addresses.
         without_upstream: _,
         released,
     } = provisioned;
@@ -328,7 +328,7 @@ fn tell_provisioned(
     );
 }
 
-/// Adds the certificates that expire soon, or have expired. Expiry never makes the condition False.
+/// Adds certificates that expire soon or have expired. Expiry never makes the condition False.
 fn tell_expiry(conditions: &mut [Condition], warnings: &[Warning]) {
     if let Some(condition) = find(conditions, ConditionType::ResolvedRefs) {
         for warning in warnings.iter().take(MAX_EXPIRING) {
@@ -350,7 +350,7 @@ fn tell_listeners(
     }
 }
 
-/// Replaces the condition Programmed of a Gateway that cannot be published.
+/// Replaces the `Programmed` condition of a Gateway that cannot be published.
 fn tell_unpublished(conditions: &mut [Condition], why: &str) {
     if let Some(condition) = find(conditions, ConditionType::Programmed) {
         condition.status = ConditionStatus::False;

@@ -1,7 +1,7 @@
-//! Collects the hosts of a Gateway as endpoints of its Service. Pure.
+//! Collects the hosts of a Gateway as the endpoints of its Service. Pure.
 //!
-//! A host is an endpoint as long as its Envoy serves and its agent reports. It does not have to
-//! serve the newest revision: during a change, clients are served as before.
+//! A host is an endpoint as long as its Envoy serves and its agent reports. It need not serve the
+//! newest revision, so that clients are still served during a change.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,12 +11,12 @@ use crate::statuses::HostEndpoint;
 use sesame_gateway_api::status::AgentState;
 use sesame_published::GatewayAgentStatus;
 
-/// Largest number of endpoints of one host.
+/// Maximum number of endpoints of one host.
 const MAX_OF_HOST: usize = 16;
-/// Largest number of endpoints of one Gateway.
+/// Maximum number of endpoints of one Gateway.
 const MAX_ENDPOINTS: usize = 5000;
 
-/// Adds the addresses at which a host serves and is allowed to.
+/// Adds the addresses at which a host serves, if it is allowed to serve there.
 pub(super) fn note(
     status: &GatewayAgentStatus,
     host: &str,
@@ -33,7 +33,8 @@ pub(super) fn note(
         let node = (permission == Permission::OfNode).then(|| host.to_owned());
         let draining = status.draining;
         if let Some(shared) = endpoints.get_mut(&ip) {
-            // Several hosts share the address, which is ready as long as one of them is.
+            // Several hosts share the address, which is ready as long as one of these hosts is
+            // ready.
             shared.node = shared.node.take().or(node);
             shared.draining &= draining;
         } else if endpoints.len() < MAX_ENDPOINTS {
@@ -87,7 +88,7 @@ mod tests {
             (ip("192.0.2.9"), host(None, true)),
         ];
         assert_eq!(found, expected.into());
-        // Another host has the same address, and is not drained.
+        // Another host has the same address and is not draining.
         let other = status(AgentState::Serving, false, &["192.0.2.9"]);
         note(&other, "d", allow, &mut found);
         assert_eq!(found[&ip("192.0.2.9")], host(None, false));

@@ -1,7 +1,7 @@
 //! Writes Events for users of `kubectl describe`: a condition turned bad or recovered; a Gateway's
-//! certificate expires, or clients refuse it or its hostname; a host is lost or returned. The leading
-//! replica writes each once, and a new leader repeats the ones that still hold. Statuses say the
-//! same, so nothing may depend on an Event.
+//! certificate expires, or clients will reject it or its hostname; a host was lost or returned. The
+//! leader writes each Event once; a new leader repeats Events that still apply. Statuses contain
+//! the same information, so nothing may depend on Events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,25 +24,25 @@ use sesame_gateway_api::world::{Kind, ObjectKey};
 
 const API_VERSION: &str = "gateway.networking.k8s.io/v1";
 const CONTROLLER: &str = "projectsesame.io/gateway-controller";
-/// Pause between two Events, because a thousand certificates may expire on one day.
+/// Pause between two Events, because a thousand certificates can expire on the same day.
 const PACE: Duration = Duration::from_millis(100);
-/// Pause before a failed Event is retried.
+/// Pause before retrying a failed Event.
 const AGAIN: Duration = Duration::from_secs(30);
-/// Minimum interval of Events about the hosts of one Gateway. Hosts lost in between share the next
-/// ones.
+/// Minimum interval between Events about the hosts of one Gateway. Hosts that are lost in between
+/// share the next Event.
 const GATHER: Duration = Duration::from_secs(30);
-/// Time for which an Event of an object is not repeated: a condition may flap with every change of
-/// another object.
+/// How long an Event of an object is not repeated, because a condition can flap with every change
+/// to another object.
 const REPEATED: Duration = Duration::from_secs(60);
 /// Maximum number of objects with pending Events about conditions.
 pub(crate) const MAX_UNTOLD: usize = 1000;
-/// Maximum number of characters of an Event's text (the API's limit is a kilobyte).
+/// Maximum length of an Event's note in characters (the API's limit is a kilobyte).
 const MAX_NOTE: usize = 900;
 
 /// Warnings about the certificates of each Gateway and ListenerSet.
 pub(crate) type CertificateWarnings = BTreeMap<ObjectKey, Vec<CertificateWarning>>;
 
-/// A warning about a certificate, as its Event has it.
+/// A warning about a certificate, with the content of its Event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CertificateWarning {
     reason: &'static str,
@@ -69,29 +69,29 @@ impl From<&UncoveredHostname> for CertificateWarning {
     }
 }
 
-/// Everything the task of events owns.
+/// State owned by the task.
 pub(crate) struct Events {
     pub(crate) replica: Replica,
     pub(crate) warnings: watch::Receiver<CertificateWarnings>,
     pub(crate) presences: watch::Receiver<AllPresences>,
     pub(crate) transitions: mpsc::Receiver<ObjectTransitions>,
-    /// Settings, including the silence after which a host is lost.
+    /// Settings, including the time without a report after which a host is lost.
     pub(crate) current: watch::Receiver<CurrentSettings>,
 }
 
-/// Everything already reported.
+/// Events that were already written.
 #[derive(Default)]
 struct Told {
     certificates: BTreeSet<(ObjectKey, CertificateWarning)>,
     hosts: AllPresences,
     /// Times of the last Events about each Gateway's hosts.
     hosts_at: BTreeMap<NamespacedName, Instant>,
-    /// Times of reported conditions of objects, by their part and reason.
+    /// Times of the last Events about conditions, by object, affected part and reason.
     conditions_at: BTreeMap<(ObjectKey, String, String), Instant>,
 }
 
 impl Events {
-    /// Runs until the senders of its channels are dropped.
+    /// Runs until the senders of the task's channels are dropped.
     pub(crate) async fn run(mut self) {
         let mut told = Told::default();
         loop {
@@ -118,7 +118,7 @@ impl Events {
         }
     }
 
-    /// Writes the Events about conditions of an object. Failed ones are dropped.
+    /// Writes the Events about conditions of an object. Failed Events are dropped.
     async fn tell_transitions(&self, turned: ObjectTransitions, told: &mut Told) {
         let ObjectTransitions {
             key,
@@ -192,7 +192,8 @@ impl Events {
         all_told
     }
 
-    /// Returns the silence after which a host is lost. Fails until the first valid settings.
+    /// Returns the time without a report after which a host is lost. Returns an error until the
+    /// first valid settings.
     fn host_lost(&self) -> Result<Duration, String> {
         let current = self.current.borrow();
         let known = current.as_ref();
@@ -201,7 +202,7 @@ impl Events {
             .map_err(Clone::clone)
     }
 
-    /// Writes an Event of a Gateway. Returns false on failure.
+    /// Writes an Event for a Gateway. Returns false on failure.
     async fn tell_gateway(&self, gateway: &NamespacedName, event: &Event) -> bool {
         let key = ObjectKey {
             kind: Kind::Gateway,
@@ -230,7 +231,7 @@ impl Events {
             Api::namespaced_with(client.clone(), &name.namespace, &resource)
         };
         let Some(found) = api.get_metadata_opt(&name.name).await? else {
-            // The object is gone, so skip the Event.
+            // The object no longer exists, so skip the Event.
             return Ok(());
         };
         let regarding = ObjectReference {
@@ -245,8 +246,8 @@ impl Events {
             controller: CONTROLLER.to_owned(),
             instance: Some(self.replica.identity.clone()),
         };
-        // A reused recorder would extend its last Event of the same reason, and keep the first
-        // text.
+        // A reused recorder would extend its last Event with the same reason, and keep the first
+        // note.
         Recorder::new(client, instance)
             .publish(event, &regarding)
             .await
@@ -300,7 +301,7 @@ fn event(type_: EventType, reason: &str, action: &str, note: &str) -> Event {
     }
 }
 
-/// Returns the unreported warnings, in order.
+/// Returns the warnings without an Event, in order.
 fn untold(
     warnings: &CertificateWarnings,
     told: &BTreeSet<(ObjectKey, CertificateWarning)>,

@@ -13,36 +13,36 @@ use sesame_gateway_api::status::{AgentState, Programmed, RefusedRules};
 use sesame_published::names::is_pod;
 use sesame_published::{GatewayAgent, GatewayAgentStatus, MAX_REPORT_SECONDS, RefusedRule};
 
-/// Silence after which a host is forgotten.
+/// Time without a report after which a host is forgotten.
 const DEAD_AFTER: Duration = Duration::from_secs(24 * 3600);
-/// Largest number of addresses that `status.addresses` holds.
+/// Maximum number of `status.addresses`.
 const MAX_ADDRESSES: usize = 16;
-/// Number of foreign addresses that a condition names.
+/// Maximum number of foreign addresses listed in a condition.
 const MAX_FOREIGN: usize = 8;
-/// Reason for ignoring reported addresses.
+/// Explanation for ignored addresses.
 pub(super) const FOREIGN_ADDRESS: &str =
     "they belong neither to the host's Node nor to the controller's --host-addresses";
 
-/// Summary of the reports of one Gateway's hosts.
+/// Summary of the reports from one Gateway's hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FleetSummary {
-    /// Reports about the Gateway and its ListenerSets; listeners by provenance.
+    /// Reports about the Gateway and its ListenerSets, with listeners by provenance.
     pub(super) programmed: Programmed,
     /// Names of the lost hosts.
     pub(super) lost: Vec<String>,
-    /// Silence after which a host is lost.
+    /// Time without a report after which a host is lost.
     pub(super) lost_after: Duration,
     /// Addresses that do not belong to the reporting host, as `ADDRESS of HOST`.
     pub(super) foreign_addresses: Vec<String>,
-    /// Serving hosts by address, whatever revision they serve.
+    /// Serving hosts by address, regardless of their revision.
     pub(super) endpoints: BTreeMap<IpAddr, HostEndpoint>,
-    /// True if Pods serve. Kubernetes routes to them, so they are not endpoints here.
+    /// True if Pods are serving. Kubernetes routes to Pods itself, so they are not in `endpoints`.
     pub(super) pods: bool,
-    /// Hosts that rejected the newest revision and serve an older one, with the reason.
+    /// Hosts that rejected the newest revision and serve an older revision, with reasons.
     pub(super) behind: Vec<(String, String)>,
-    /// Number of the ready hosts that do not serve the newest generation of a ListenerSet yet.
+    /// Number of ready hosts that do not serve the newest generation of a ListenerSet yet.
     pub(super) without_set: BTreeMap<NamespacedName, u32>,
-    /// Refused parts of routes, by `HTTPRoute/namespace/name`.
+    /// Rejected parts of routes, by `HTTPRoute/namespace/name`.
     pub(super) refused: BTreeMap<String, RefusedRules>,
 }
 
@@ -55,7 +55,7 @@ impl FleetSummary {
         }
     }
 
-    /// Records addresses that the host must not claim, up to a limit for all hosts. Pods are
+    /// Records addresses that the host may not claim, up to a limit for all hosts. Pods are
     /// skipped, because the addresses in their reports do not receive traffic.
     fn note_foreign(&mut self, foreign: &BTreeSet<IpAddr>, host: &str) {
         if is_pod(host) {
@@ -68,8 +68,8 @@ impl FleetSummary {
     }
 }
 
-/// Returns true if a host rejected the newest revision that it has read. While the host is still
-/// applying it, it counts as ready.
+/// Returns true if a host rejected the newest revision that it has read. A host that is still
+/// applying the revision counts as ready.
 fn refuses_newest(status: &GatewayAgentStatus) -> bool {
     status.state == AgentState::Degraded
         && !status.draining
@@ -77,8 +77,8 @@ fn refuses_newest(status: &GatewayAgentStatus) -> bool {
         && status.wanted_revision != status.applied_revision
 }
 
-/// Summarizes the agents of one Gateway, each with the time since its last report. A host that is
-/// silent for longer than `lost_after` is lost.
+/// Summarizes the agents of one Gateway, each given with the time since its last report. A host is
+/// lost after `lost_after` without a report.
 pub(super) fn summarize<'a>(
     agents: impl Iterator<Item = (&'a GatewayAgent, Duration)>,
     revisions: &Revisions,
@@ -122,7 +122,7 @@ pub(super) fn summarize<'a>(
             } else {
                 all.note_ready(revisions.sets_changed_after(revision));
             }
-            // Clients are served there nevertheless.
+            // The host still serves clients at its addresses.
             let (own, foreign) = addresses_of(status, |ip| allow(host, ip).is_some());
             addresses.push(own.into_iter().collect());
             all.note_foreign(&foreign, host);
@@ -136,7 +136,7 @@ pub(super) fn summarize<'a>(
     all.programmed.addresses = addresses.map(|ip| ip.to_string()).collect();
     all.programmed.refused_listeners = listeners.describe(heard);
     all.programmed.unshown_certificates = unshown.describe(heard);
-    // One host may have an address that another one lacks.
+    // An address is usable if at least one host has it.
     unusable
         .0
         .retain(|_, reasons| reasons.values().map(BTreeSet::len).sum::<usize>() >= heard as usize);
@@ -148,16 +148,17 @@ pub(super) fn summarize<'a>(
     all
 }
 
-/// Returns the silence after which a host is lost, which is never before its next report is
-/// overdue.
+/// Returns the time without a report after which a host is lost, which is never before the next
+/// report is overdue.
 pub(super) fn patience(status: &GatewayAgentStatus, lost_after: Duration) -> Duration {
     let seconds = status.report_seconds.unwrap_or(0).min(MAX_REPORT_SECONDS);
-    // Hosts delay reports by up to a quarter, so that not all of them report at once.
+    // Hosts delay reports by up to a quarter of the interval, so that they do not all report at the
+    // same time.
     lost_after.max(Duration::from_secs(seconds.into()) * 3 / 2)
 }
 
-/// Splits the addresses of a report into allowed and other ones. The API server would reject the
-/// whole status of the Gateway for anything else.
+/// Splits the addresses of a report into allowed and foreign addresses. Invalid addresses are
+/// dropped, because the API server would reject the Gateway's whole status for them.
 fn addresses_of(
     status: &GatewayAgentStatus,
     may_have: impl Fn(IpAddr) -> bool,
@@ -167,8 +168,8 @@ fn addresses_of(
     parsed.partition(|ip| may_have(*ip))
 }
 
-/// Returns as many addresses as fit into a status: the first of each host, then the second, so that
-/// no host takes up all the room.
+/// Returns as many addresses as fit into a status: the first of each host, then the second of each,
+/// so that no host takes up all the space.
 fn shared_out(of_hosts: &[Vec<IpAddr>]) -> BTreeSet<IpAddr> {
     let most = of_hosts.iter().map(Vec::len).max().unwrap_or(0);
     let mut taken = BTreeSet::new();
@@ -207,14 +208,14 @@ fn note<'a>(
     }
 }
 
-/// Returns true if the report says that its host ended.
+/// Returns true if the host reported that it has shut down.
 fn has_ended(agent: &GatewayAgent) -> bool {
     let status = agent.status.as_ref();
     status.is_some_and(|status| status.state == AgentState::Down)
 }
 
-/// Returns the agents to forget: agents of Gateways that are not ours, agents dead for a day, and
-/// Pods that have ended or are lost, whose names are never used again.
+/// Returns the agents to forget: agents of Gateways that are not ours, agents without a report for
+/// a day, and Pods that have shut down or are lost. Pod names are never reused.
 pub(super) fn stale<'a>(
     agents: impl Iterator<Item = (&'a String, &'a GatewayAgent)>,
     is_ours: impl Fn(&NamespacedName) -> bool,
@@ -232,7 +233,7 @@ pub(super) fn stale<'a>(
         .collect()
 }
 
-/// Returns true if both reports are equal except for their time.
+/// Returns true if both reports differ at most in their time.
 pub(super) fn says_the_same(before: &GatewayAgent, now: &GatewayAgent) -> bool {
     let said = |agent: &GatewayAgent| {
         let status = agent.status.clone();
@@ -244,15 +245,15 @@ pub(super) fn says_the_same(before: &GatewayAgent, now: &GatewayAgent) -> bool {
     before.spec == now.spec && said(before) == said(now)
 }
 
-/// Returns the Gateway that an agent reports about.
+/// Returns the Gateway that an agent reports on.
 pub(super) fn gateway_of(agent: &GatewayAgent) -> NamespacedName {
     let text = agent.spec.gateway.as_str();
-    // An invalid name matches no Gateway.
+    // An invalid name does not match any Gateway.
     let (namespace, name) = text.split_once('/').unwrap_or(("", text));
     NamespacedName::new(namespace, name)
 }
 
-/// Parts of one route that hosts refuse.
+/// Parts of one route that hosts reject.
 #[derive(Default)]
 struct Refusals<'a> {
     rules: Reasons<'a, usize>,
@@ -266,13 +267,13 @@ impl Refusals<'_> {
         RefusedRules {
             rules: self.rules.describe(heard),
             backends: self.backends.describe(heard),
-            // Hosts that do not mention the route serve all of it.
+            // Hosts that do not report the route serve all of it.
             works: self.works || self.hosts < heard,
         }
     }
 }
 
-/// Reasons by subject, each with the hosts that report it.
+/// Reasons by subject, each with the hosts that report the reason.
 #[derive(Default)]
 struct Reasons<'a, K>(BTreeMap<K, BTreeMap<&'a str, BTreeSet<&'a str>>>);
 
@@ -282,7 +283,7 @@ impl<'a, K: Ord> Reasons<'a, K> {
         reasons.entry(reason).or_default().insert(host);
     }
 
-    /// Describes the reasons, with the hosts unless all of them give the same reason.
+    /// Describes the reasons, including the hosts unless all hosts report the same reason.
     fn describe(self, heard: u32) -> BTreeMap<K, String> {
         let describe = |reasons: BTreeMap<&str, BTreeSet<&str>>| {
             let each: Vec<String> = reasons
@@ -360,7 +361,7 @@ mod tests {
             !all.lost.is_empty()
         };
         assert!(!lost(None, 180) && lost(None, 181));
-        // Another host reports more often, but the configured limit still applies.
+        // A host that reports more often is still subject to the configured limit.
         assert!(!lost(Some(10), 180) && lost(Some(10), 181));
         assert!(!lost(Some(600), 900) && lost(Some(600), 901));
         assert!(!lost(Some(u32::MAX), 5400) && lost(Some(u32::MAX), 5401));

@@ -1,9 +1,9 @@
-//! Distinguishes living hosts from dead ones by the time since their last report. Pure.
+//! Distinguishes live from dead hosts by the time since their last report. Pure.
 //!
-//! Clocks of hosts and of this machine may be wrong, and jump, so they are never compared. A host
-//! lives as long as its reports change, and our monotonic clock measures the time since the last
-//! change. For the time before this process started, the API server's clock dates each write of an
-//! agent. Only a report without such a date is judged once by the host's clock and ours.
+//! The clocks of hosts and of this machine can be wrong and can jump, so they are never compared. A
+//! host is live as long as its reports change, and our monotonic clock measures the time since the
+//! last change. For the time before this process started, the API server dates each write of an
+//! agent. Only a report without such a date is judged, once, by the host's clock and ours.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use jiff::Timestamp;
 
 use sesame_published::{GatewayAgent, STATUS_MANAGER};
 
-/// A moment on two clocks.
+/// A moment in time on two clocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     /// Monotonic clock.
@@ -31,7 +31,7 @@ impl Moment {
     }
 }
 
-/// Marks that distinguish a host's consecutive reports: two times, compared only for equality.
+/// Distinguishes consecutive reports of a host: two times, compared only for equality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ReportMark {
     heartbeat: Option<Timestamp>,
@@ -42,9 +42,9 @@ struct ReportMark {
 #[derive(Clone, Copy, Debug)]
 struct LastReport {
     mark: ReportMark,
-    /// Time at which it arrived.
+    /// Time at which the report arrived.
     since: Instant,
-    /// Silence of the agent before this report.
+    /// Time without a report before this report arrived.
     before: Duration,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct AgentLiveness {
 }
 
 impl AgentLiveness {
-    /// Applies the reports of these agents. Reports in one call are judged together.
+    /// Applies the reports of these agents. Reports passed in one call are judged together.
     pub(super) fn hear<'a>(
         &mut self,
         agents: impl Iterator<Item = (&'a str, &'a GatewayAgent)> + Clone,
@@ -77,7 +77,7 @@ impl AgentLiveness {
             };
             let before = match self.heard.get(name) {
                 Some(heard) if heard.mark == mark => continue,
-                // An agent that has not written a status yet has not reported.
+                // An agent without a status has not reported yet.
                 Some(heard) if heard.mark.heartbeat.is_some() => Duration::ZERO,
                 _ => self.before(mark, now),
             };
@@ -96,14 +96,14 @@ impl AgentLiveness {
         self.heard.retain(|name, _| there(name));
     }
 
-    /// Returns the time since the agent's last sign of life.
+    /// Returns the time since the agent's last report.
     pub(super) fn of(&self, name: &str, now: Moment) -> Duration {
         self.heard.get(name).map_or(Duration::ZERO, |heard| {
             heard.before + now.steady.saturating_duration_since(heard.since)
         })
     }
 
-    /// Returns the silence of an agent at its first observation.
+    /// Returns how long an agent had not reported when it was first observed.
     fn before(&self, mark: ReportMark, now: Moment) -> Duration {
         let silence = match (mark.written, mark.heartbeat) {
             (Some(written), _) => self
@@ -149,8 +149,8 @@ mod tests {
         Timestamp::from_second(second).expect("a time")
     }
 
-    /// Returns an agent after a write at `written` by the API server's clock and `heartbeat` by its
-    /// own.
+    /// Returns an agent after a write at `written` by the API server's clock and `heartbeat` by the
+    /// host's clock.
     fn agent(heartbeat: i64, written: Option<i64>) -> GatewayAgent {
         let mut agent = GatewayAgent::new("a", GatewayAgentSpec::default());
         agent.status = Some(GatewayAgentStatus {
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(seconds(&silences, "dead", now), 1_000);
         assert_eq!(seconds(&silences, "strange", now), 600);
         assert_eq!(seconds(&silences, "unknown", now), 0);
-        // An event shows that the host lives; a list does not.
+        // A changed report shows that the host is live; a repeated report does not.
         let later = Moment {
             steady: now.steady + Duration::from_secs(100),
             wall: second(1),
@@ -228,7 +228,8 @@ mod tests {
     }
 
     proptest! {
-        /// A host that writes every minute is never silent for longer, whatever its clock and ours do.
+        /// A host that writes every minute never appears silent for longer, regardless of its clock
+        /// and ours.
         #[test]
         fn writing_host_is_heard_whatever_clocks_say(
             jumps in prop::collection::vec((-YEAR..YEAR, -YEAR..YEAR), 1..40)

@@ -1,9 +1,9 @@
-//! Writes statuses to the objects, from the results of resolution and the hosts' reports.
+//! Writes the statuses of objects, from the results of resolution and the reports of hosts.
 //!
-//! The desired status ([`compose`]), the stored one, and the change between them ([`patch`]) are
-//! values; only the `reporter` writes. A write carries the version of the object it was computed
-//! from, so that no other controller's entry in a shared list is lost. Only our entries and
-//! conditions change, and nothing is written that is already there.
+//! The desired status ([`compose`]), the stored status, and the change between them ([`patch`]) are
+//! values; only the `reporter` writes. Each write contains the version of the object from which it
+//! was computed, so that entries of other controllers in shared lists are not lost. Only our
+//! entries and conditions are changed, and a status that is already stored is not written again.
 
 mod agent_objects;
 mod agents;

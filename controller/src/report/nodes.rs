@@ -1,7 +1,8 @@
-//! Decides which addresses a host may report: its Node's, and the ones that the administrator
+//! Decides which addresses a host may report: those of its Node, and those that the administrator
 //! declared.
 //!
-//! A compromised host must not redirect the clients of its Gateways to foreign addresses.
+//! A compromised host must not be able to redirect the clients of its Gateways to foreign
+//! addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,7 +20,7 @@ use crate::watch::{Json, Keep, ObjectWatch, PAGE, Received, WatchEvent, watch_co
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::network::Network;
 
-/// Pause before retrying a watch that is not served.
+/// Pause before retrying a watch that the API server does not serve.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// Maximum number of addresses kept for a Node.
 const MAX_ADDRESSES: usize = 64;
@@ -27,7 +28,7 @@ const MAX_ADDRESSES: usize = 64;
 /// Name of a Node, and its addresses.
 pub(super) type NamedNode = (String, NodeAddresses);
 
-/// Addresses of a Node, the only part of it that is kept.
+/// Addresses of a Node, the only part of the Node that is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeAddresses(BTreeSet<IpAddr>);
 
@@ -43,9 +44,9 @@ impl Keep for NodeAddresses {
 /// Reason why a host may serve at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Permission {
-    /// The Node with the host's name has it.
+    /// The Node with the host's name has the address.
     OfNode,
-    /// The administrator has declared it.
+    /// The administrator declared the address.
     Declared,
 }
 
@@ -63,7 +64,7 @@ impl Nodes {
         self.declared = declared.to_vec();
     }
 
-    /// Records that Nodes must not be read. Known ones stay.
+    /// Records that Nodes cannot be read. Known Nodes are kept.
     pub(super) fn none(&mut self) {
         self.known.get_or_insert_default();
     }
@@ -73,7 +74,7 @@ impl Nodes {
         self.known.is_some()
     }
 
-    /// Applies an event of the watch. Returns true if any address was added or removed.
+    /// Applies a watch event. Returns true if any address was added or removed.
     pub(super) fn take(&mut self, event: WatchEvent<NamedNode>) -> bool {
         if let WatchEvent::Listed(all) = event {
             let all = Some(all.into_iter().collect());
@@ -91,7 +92,7 @@ impl Nodes {
         }
     }
 
-    /// Returns the reason why this host may not serve at this address, or `None` if it may.
+    /// Returns why this host may serve at this address, or `None` if it may not.
     pub(super) fn allow(&self, host: &str, ip: IpAddr) -> Option<Permission> {
         let node = self.known.as_ref().and_then(|known| known.get(host));
         if node.is_some_and(|NodeAddresses(all)| all.contains(&ip)) {

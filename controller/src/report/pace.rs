@@ -1,4 +1,4 @@
-//! Limits how often one object is written, and how often reports are summed up. Pure.
+//! Limits how often one object is written and how often reports are summarized. Pure.
 
 use std::time::Duration;
 
@@ -25,12 +25,12 @@ impl Pace {
         }
     }
 
-    /// Returns the time at which the object may be written next.
+    /// Returns the earliest time of the next write.
     pub(super) fn next(&self) -> Instant {
         self.last + self.pause
     }
 
-    /// Records a write. If it came as early as allowed, the next wait is longer.
+    /// Records a write. If it came about as early as allowed, the next pause is longer.
     pub(super) fn wrote(&mut self, now: Instant) {
         let busy = now < self.next() + self.pause;
         self.pause = if busy {
@@ -47,18 +47,19 @@ impl Pace {
     }
 }
 
-/// Summaries may use one in this many parts of the time while reports keep arriving.
+/// While reports keep arriving, summaries use at most this fraction of the time (one over this
+/// number).
 const SHARE: u32 = 20;
 
-/// Pace of summaries. Each looks at all hosts of a Gateway, so with more hosts, more reports share
-/// one. An isolated report is never delayed.
+/// Pace of summaries. Each summary examines all hosts of a Gateway, so with more hosts, more
+/// reports share a summary. An isolated report is never delayed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SummaryPace {
     next: Option<Instant>,
 }
 
 impl SummaryPace {
-    /// Returns true if reports may be summed up now.
+    /// Returns true if reports may be summarized now.
     pub(super) fn allows(&self, now: Instant) -> bool {
         self.next.is_none_or(|next| next <= now)
     }
@@ -68,7 +69,7 @@ impl SummaryPace {
         self.next
     }
 
-    /// Records that a summary of all reports took this time.
+    /// Records the start and end of a summary.
     pub(super) fn summed(&mut self, began: Instant, ended: Instant) {
         let took = ended.saturating_duration_since(began);
         self.next = Some(ended + (took * (SHARE - 1)).min(LONGEST));

@@ -1,4 +1,4 @@
-//! Computes the patch from the stored status of an object to the desired one. Pure.
+//! Computes the patch from the stored to the desired status of an object. Pure.
 
 use jiff::Timestamp;
 use serde::Deserialize as _;
@@ -12,12 +12,12 @@ use sesame_gateway_api::status::{
     ListenerSetStatus, ListenerStatus, ProxyDetail, merge,
 };
 
-/// Longest message that the API allows. Ours are far shorter, but may quote Envoy.
+/// Maximum message length that the API allows. Our messages are far shorter, but can quote Envoy.
 const MAX_MESSAGE: usize = 4096;
 
-/// Returns the new `status` for a merge patch, or `None` if the stored one is already equal.
+/// Returns the new `status` for a merge patch, or `None` if the stored status is the same.
 ///
-/// `said` is `None` if the object is not ours: then only our old entries are removed.
+/// `said` is `None` if the object is not ours; then only our old entries are removed.
 pub(super) fn patch(
     stored: &StoredStatus,
     said: Option<&Status>,
@@ -66,8 +66,8 @@ pub(super) fn patch(
         }
         Some(Status::Ingress(status)) => load_balancer(&stored, status),
         Some(Status::HttpProxy(status)) => http_proxy(&stored, status, now),
-        // On a Gateway or class of another controller, nothing is ours alone; its new controller
-        // overwrites it.
+        // A Gateway or class of another controller has no entries of our own; its new controller
+        // overwrites the status.
         None => [PARENTS, ANCESTORS]
             .iter()
             .find(|list| stored.get(list.field).is_some())
@@ -75,7 +75,7 @@ pub(super) fn patch(
     }
 }
 
-/// Returns the new status of an Ingress, or `None` if the stored one is equal.
+/// Returns the new status of an Ingress, or `None` if the stored status is the same.
 fn load_balancer(stored: &Value, status: &IngressStatus) -> Option<Value> {
     let IngressStatus {
         addresses,
@@ -112,14 +112,14 @@ fn entry_of(address: &GatewayStatusAddress) -> Value {
     }
 }
 
-/// Messages of the condition `Valid`, which programs compare.
+/// Messages of the condition `Valid`, which other programs compare.
 const VALID: &str = "Valid HTTPProxy";
 const INVALID: &str = "At least one error present, see Errors for details";
 /// Status of an HTTPProxy without a controller.
 const NOT_RECONCILED: &str = "NotReconciled";
 
-/// Returns the new status of an HTTPProxy, or `None` if the stored one is equal. Conditions of other
-/// types stay.
+/// Returns the new status of an HTTPProxy, or `None` if the stored status is the same. Conditions
+/// of other types are kept.
 fn http_proxy(stored: &Value, status: &ProxyStatus, now: Timestamp) -> Option<Value> {
     let ProxyStatus {
         valid,
@@ -199,7 +199,7 @@ fn shortened(message: &str) -> &str {
 }
 
 /// Returns the new status of a kind that only one controller writes: `said`, with times in its
-/// conditions. Returns `None` if the stored one is equal.
+/// conditions. Returns `None` if the stored status is the same.
 fn own(
     stored: &Value,
     mut said: Value,
@@ -218,13 +218,13 @@ fn own(
     (!holds(stored, &said)).then_some(said)
 }
 
-/// List of a status in which each controller has entries.
+/// List in a status in which each controller has its own entries.
 #[derive(Clone, Copy)]
 struct SharedList {
     field: &'static str,
-    /// Field of an entry that names its subject.
+    /// Field of an entry that identifies its subject.
     of: &'static str,
-    /// Largest number of entries.
+    /// Maximum number of entries.
     most: usize,
 }
 
@@ -257,8 +257,8 @@ impl SharedList {
         let is_ours = |entry: &&Value| entry["controllerName"] == controller_name;
         let (old, foreign): (Vec<&Value>, Vec<&Value>) =
             entries.into_iter().flatten().partition(is_ours);
-        // If there is not enough room, existing entries win: a name must not push out another
-        // entry.
+        // If there is not enough room, existing entries take precedence, so that the order of names
+        // does not displace them.
         let room = self.most.saturating_sub(foreign.len());
         let known = |entry: &OwnEntry<'_>| old.iter().any(|before| before[self.of] == entry.of);
         let mut room_for_new =
@@ -292,7 +292,7 @@ impl SharedList {
     }
 }
 
-/// Returns conditions with their times. Invalid old ones are ignored and rewritten.
+/// Returns conditions with their times. Invalid old conditions are ignored and overwritten.
 fn timed(old: &Value, new: &[Condition], now: Timestamp) -> Value {
     let old = Vec::deserialize(old).unwrap_or_default();
     let mut merged = merge(&old, new, now);
@@ -382,7 +382,7 @@ mod tests {
         let before = stored(&json!({ "parents": foreign }));
         let written = patch(&before, Some(&said(&["m", "n"])), OURS, now(5)).expect("a change");
         let after = stored(&written);
-        // `a` would sort first.
+        // `a` would come first in the order.
         assert_eq!(
             patch(&after, Some(&said(&["a", "m", "n"])), OURS, now(9)),
             None

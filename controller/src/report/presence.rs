@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 
 use sesame_gateway_api::api::NamespacedName;
 
-/// Number of hosts of one Gateway that get separate Events. If there are more, they share one.
+/// Maximum number of hosts of one Gateway that get separate Events. More hosts share one Event.
 const MAX_ALONE: usize = 5;
 
-/// Presence of a host that is or was lost.
+/// State of a host that is or was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum HostPresence {
-    /// It has stopped reporting.
+    /// The host has stopped reporting.
     Lost,
-    /// It was lost, and reports again.
+    /// The host was lost and reports again.
     Returned,
 }
 
 /// Hosts of one Gateway that are or were lost, by name.
 pub(crate) type HostPresences = BTreeMap<String, HostPresence>;
-/// The same for all Gateways.
+/// Hosts that are or were lost, for all Gateways.
 pub(crate) type AllPresences = BTreeMap<NamespacedName, HostPresences>;
 
-/// Returns the lost hosts of a Gateway, and the ones that were lost `before` and report again.
+/// Returns the lost hosts of a Gateway, and the hosts that were lost `before` and report again.
 pub(super) fn follow(
     before: &HostPresences,
     lost: &[String],
@@ -40,12 +40,12 @@ pub(super) fn follow(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PresenceNews {
     pub(super) presence: HostPresence,
-    /// Hosts that it is about, in order: one, or more than [`MAX_ALONE`].
+    /// Affected hosts, in order: one, or more than [`MAX_ALONE`].
     pub(super) hosts: Vec<String>,
 }
 
 impl PresenceNews {
-    /// Returns the Event's text. A host is lost after `seconds` of silence.
+    /// Returns the Event's note. A host is lost after `seconds` without a report.
     pub(super) fn text(&self, seconds: u64) -> String {
         let Self { presence, hosts } = self;
         let named: Vec<&str> = hosts.iter().take(MAX_ALONE).map(String::as_str).collect();
@@ -65,7 +65,7 @@ impl PresenceNews {
 }
 
 /// Returns the unreported changes of one Gateway, lost hosts first. A return is reported only if
-/// the loss was.
+/// the loss was reported.
 pub(super) fn untold(now: &HostPresences, told: &HostPresences) -> Vec<PresenceNews> {
     let of = |wanted: HostPresence| {
         let is_news = move |(host, presence): &(&String, &HostPresence)| {
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn presence_news_is_reported_once_for_many_hosts() {
         let now = presences(&[("a", HostPresence::Lost), ("b", HostPresence::Returned)]);
-        // The loss was never reported.
+        // The loss was never reported, so neither is the return.
         let news = untold(&now, &HostPresences::new());
         let lost = PresenceNews {
             presence: HostPresence::Lost,

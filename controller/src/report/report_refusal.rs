@@ -2,16 +2,15 @@
 
 use std::fmt;
 
-/// Maximum number of Gateways that one host may report about, same as its maximum number of
-/// addresses.
+/// Maximum number of Gateways that one host may report on, same as its maximum number of addresses.
 pub(super) const MAX_OF_HOST: usize = 256;
 
 /// Reason for ignoring a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReportRefusal {
-    /// The host must not write an object of this name.
+    /// The host may not write an object with this name.
     Name,
-    /// The host reports about too many Gateways.
+    /// The host reports on too many Gateways.
     TooMany,
 }
 

@@ -1,4 +1,4 @@
-//! Writes statuses while this replica leads: one write of an object at a time, and few in total.
+//! Writes statuses while this replica is the leader: few at a time, and one at a time per object.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -30,13 +30,13 @@ use sesame_gateway_api::world::{Kind, ObjectKey};
 
 /// Maximum number of concurrent writes.
 const WRITES_AT_ONCE: usize = 8;
-/// Interval of time-based checks: hosts may be lost, agents forgotten.
+/// Interval of time-based checks for lost hosts and stale agents.
 const TICK: Duration = Duration::from_secs(5);
 
-/// Everything that the reporter's task owns.
+/// State owned by the task.
 pub(crate) struct StatusReporter {
     pub(crate) replica: Replica,
-    /// Networks of hosts that are not Nodes, and the silence after which a host is lost.
+    /// Networks of hosts that are not Nodes, and how long a host may be silent before it is lost.
     pub(crate) host_rules: watch::Receiver<CurrentSettings>,
     pub(crate) changes: UnboundedReceiver<StatusChange>,
     pub(crate) failures: watch::Receiver<GatewayProblems>,
@@ -46,12 +46,12 @@ pub(crate) struct StatusReporter {
     pub(crate) warnings: watch::Sender<CertificateWarnings>,
     pub(crate) presences: watch::Sender<AllPresences>,
     pub(crate) transitions: mpsc::Sender<ObjectTransitions>,
-    /// Requests for the status page, which is rendered only on request.
+    /// Requests for the status page, which is rendered on demand.
     pub(crate) asked: mpsc::Receiver<PageAsk>,
 }
 
 impl StatusReporter {
-    /// Runs until the senders of its channels are dropped.
+    /// Runs until the senders of the task's channels are dropped.
     pub(crate) async fn run(mut self) {
         let mut backlog = Backlog::default();
         let mut writes: JoinSet<(ObjectKey, WriteOutcome)> = JoinSet::new();
@@ -104,11 +104,11 @@ impl StatusReporter {
                 Some(ask) = self.asked.recv() => self.show(ask, &backlog, &agents),
                 Some(()) = OptionFuture::from(wait.map(sleep_until)) => {}
             }
-            // Take everything that has arrived before comparing statuses.
+            // Apply all changes that have arrived before comparing statuses.
             while let Ok(change) = self.changes.try_recv() {
                 backlog.take(change, &mut agents);
             }
-            // Certificates may change twice between two ticks, and be the same again at the second.
+            // Certificates can change and change back between two ticks.
             if std::mem::take(&mut backlog.is_unwarned) {
                 backlog.open_warned(write::now());
             }
@@ -123,7 +123,7 @@ impl StatusReporter {
         }
     }
 
-    /// Passes on the differences between the written status and the previous one.
+    /// Passes on the transitions from the previous to the written status.
     fn note_transitions(&self, key: &ObjectKey, outcome: &WriteOutcome) {
         let WriteOutcome::Stored { before, stored, .. } = outcome else {
             return;
@@ -141,7 +141,7 @@ impl StatusReporter {
         self.pass_on(of_object);
     }
 
-    /// Passes on the conditions of Ingresses that have changed, if this replica leads.
+    /// Passes on changed conditions of Ingresses if this replica is the leader.
     fn tell_ingresses(&self, backlog: &mut Backlog) {
         if *self.replica.leading.borrow() {
             for turned in backlog.take_turned() {
@@ -152,7 +152,7 @@ impl StatusReporter {
 
     fn pass_on(&self, turned: ObjectTransitions) {
         let object = turned.key.clone();
-        // The status reports it too. If thousands turn bad at once, Events are dropped.
+        // The status has the conditions, too. If thousands turn bad together, Events are dropped.
         if self.transitions.try_send(turned).is_err() {
             tracing::debug!(%object, "too many conditions have changed: no Event is written");
         }
@@ -183,7 +183,7 @@ impl StatusReporter {
         let _ = answer.send(page);
     }
 
-    /// Passes on the rules for hosts. Returns the objects whose reports count differently now.
+    /// Passes on the rules for hosts. Returns the objects whose summary changed.
     fn apply_rules(&mut self, agents: &mut Agents) -> BTreeSet<ObjectKey> {
         match &*self.host_rules.borrow_and_update() {
             Ok(ControllerSettings {
@@ -195,7 +195,7 @@ impl StatusReporter {
         }
     }
 
-    /// Starts the writes that are allowed now, and returns the time of the next one.
+    /// Starts the writes that are allowed now. Returns the time of the next allowed write.
     fn start_writes(
         &self,
         backlog: &mut Backlog,
@@ -265,7 +265,7 @@ impl StatusReporter {
     }
 }
 
-/// Sums up new reports if the pace allows it.
+/// Summarizes new reports if the pace allows it.
 fn sum_up(agents: &mut Agents, pace: &mut SummaryPace, backlog: &mut Backlog) {
     let began = Instant::now();
     if agents.wants_sum(pace.allows(began)) {

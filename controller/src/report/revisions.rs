@@ -1,31 +1,31 @@
-//! The revisions of a Gateway that hosts may report, in their order. Pure.
+//! The revisions of a Gateway that hosts may report, in order. Pure.
 //!
-//! A host serves the current Gateway with any revision since the last change of the Gateway itself,
-//! and a ListenerSet with any revision since the last change of that set. Other changes may still be
-//! in progress.
+//! A host serves the current Gateway with any revision since the last change to the Gateway itself.
+//! Likewise, it serves a ListenerSet with any revision since the last change to that set. Other
+//! changes may still be in progress.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::digest::short;
 
-/// Number of remembered revisions of one generation.
+/// Maximum number of remembered revisions per generation.
 const MAX_REVISIONS: usize = 256;
 
-/// Revisions since the last change of a Gateway.
+/// Revisions since the last change to a Gateway.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Revisions {
     generation: i64,
-    /// Each with its number, in ascending order.
+    /// Revisions with their numbers, in ascending order.
     known: VecDeque<(u64, String)>,
     /// Number of the newest revision.
     newest: u64,
-    /// Generation of each ListenerSet, and the number of the first revision with it.
+    /// Generation of each ListenerSet, and the number of the first revision with this generation.
     sets: BTreeMap<NamespacedName, (i64, u64)>,
 }
 
 impl Revisions {
-    /// Adds the revision to publish now, with the generations of the Gateway and its ListenerSets.
+    /// Adds the current revision, with the generations of the Gateway and its ListenerSets.
     pub(super) fn note<'s>(
         &mut self,
         generation: i64,
@@ -56,14 +56,14 @@ impl Revisions {
             .collect();
     }
 
-    /// Returns the number of a reported revision, or `None` if the Gateway has changed since.
+    /// Returns the number of a reported revision, or `None` if the Gateway has changed since then.
     pub(super) fn number(&self, reported: &str) -> Option<u64> {
         let mut known = self.known.iter();
         let (number, _) = known.find(|(_, known)| known == reported)?;
         Some(*number)
     }
 
-    /// Returns the ListenerSets whose newest generation came after a revision.
+    /// Returns the ListenerSets whose newest generation is newer than this revision.
     pub(super) fn sets_changed_after(&self, number: u64) -> impl Iterator<Item = &NamespacedName> {
         let sets = self.sets.iter();
         sets.filter(move |(_, (_, since))| *since > number)
@@ -89,7 +89,7 @@ mod tests {
         };
         revisions.note(1, "first", [(&a, 1), (&b, 1)]);
         assert_eq!(without(&revisions, "first"), Some(vec![]));
-        // A route has changed, then one of the sets.
+        // A route has changed, then one of the ListenerSets.
         revisions.note(1, "second", [(&a, 1), (&b, 1)]);
         revisions.note(1, "third", [(&a, 1), (&b, 2)]);
         let b = vec![b.to_string()];

@@ -1,7 +1,7 @@
-//! Finds differences between a written status and the previous one: conditions that turned bad or
-//! recovered. Each becomes an Event of the object. Pure.
+//! Finds conditions that turned bad or recovered between the previous and the written status. Each
+//! becomes an Event of the object. Pure.
 //!
-//! A changed message alone is not a transition: it may count hosts, and change with each of them.
+//! A changed message alone is not a transition, because a message may contain the number of hosts.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use serde_json::Value;
 use sesame_gateway_api::status::{ConditionStatus, ConditionType, Reason};
 use sesame_gateway_api::world::ObjectKey;
 
-/// Maximum number of transitions of one write: a Gateway with hundreds of listeners may lose all of
-/// them at once.
+/// Maximum number of transitions per write, because a Gateway can lose hundreds of listeners at the
+/// same time.
 const MAX_AT_ONCE: usize = 8;
 
 /// One condition that turned bad or recovered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Transition {
-    /// True if it turned bad.
+    /// True if the condition turned bad.
     pub(super) is_bad: bool,
-    /// The condition's reason, or `Resolved` for a removed one.
+    /// The condition's reason, or `Resolved` if the condition was removed.
     pub(super) reason: String,
     /// The affected part of the object, as `listener http` or `Gateway edge`; empty for the whole
     /// object.
@@ -28,7 +28,7 @@ pub(crate) struct Transition {
     pub(super) message: String,
 }
 
-/// The transitions of one object, and the API version in which it was read.
+/// The transitions of one object, and the API version in which the object was read.
 #[derive(Clone, Debug)]
 pub(crate) struct ObjectTransitions {
     pub(super) key: ObjectKey,
@@ -48,7 +48,7 @@ struct ConditionView<'a> {
 type ConditionViews<'a> = BTreeMap<(String, ConditionType), ConditionView<'a>>;
 
 /// Returns the transitions from one status to the next, in order, at most [`MAX_AT_ONCE`]. Ignores
-/// conditions of others.
+/// conditions of other controllers.
 pub(super) fn transitions(before: &Value, after: &Value, controller_name: &str) -> Vec<Transition> {
     let (before, after) = (
         condition_views(before, controller_name),
@@ -68,7 +68,7 @@ pub(super) fn transitions(before: &Value, after: &Value, controller_name: &str) 
             message: now.message.to_owned(),
         })
     });
-    // A removed part of the object needs no Event.
+    // A removed part of the object does not need an Event.
     let is_there = |about: &str| after.keys().any(|(known, _)| known == about);
     let gone = before
         .iter()
@@ -83,7 +83,7 @@ pub(super) fn transitions(before: &Value, after: &Value, controller_name: &str) 
     all.take(MAX_AT_ONCE).collect()
 }
 
-/// Returns true for the reason of an undecided condition.
+/// Returns true if the reason means that the condition is undecided.
 fn is_awaited(reason: &str) -> bool {
     reason == Reason::Pending.as_str()
 }
@@ -120,7 +120,7 @@ fn add_conditions<'a>(all: &mut ConditionViews<'a>, about: &str, conditions: &'a
     }
 }
 
-/// Describes a reference to a parent or an ancestor.
+/// Describes a reference to a parent or ancestor.
 fn named(reference: &Value) -> String {
     let kind = reference["kind"].as_str().unwrap_or("Gateway");
     let name = text(&reference["name"]);

@@ -1,7 +1,7 @@
-//! Trims a GatewayAgent to the input of statuses and the status page. Pure.
+//! Trims a GatewayAgent to the data needed for statuses and the status page. Pure.
 //!
-//! The writer of a report chooses its size, and an old definition may not limit it. So unread
-//! fields are dropped on arrival, and the rest is bounded.
+//! The author of a report controls its size, and an old CRD might not limit it. So unused fields
+//! are dropped on arrival, and the size of the rest is limited.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
@@ -13,16 +13,16 @@ use sesame_published::{
     MAX_RULES, MAX_TEXT, STATUS_MANAGER,
 };
 
-/// Maximum number of bytes of names and reasons kept from one report. A condition holds a quarter
-/// of that.
+/// Maximum total size of names and reasons kept from one report, in bytes. A condition message can
+/// contain a quarter of that.
 const MAX_BYTES: usize = 16 * 1024;
-/// Maximum lengths of the names of a Gateway and of a host.
+/// Maximum lengths of Gateway names and host names.
 const MAX_GATEWAY: usize = 317;
 const MAX_HOST: usize = 253;
 /// Maximum length of a revision or an address.
 const MAX_WORD: usize = 64;
 
-/// Report of an agent, trimmed, or `None` if it cannot be decoded.
+/// Trimmed report of an agent, or `None` if the report cannot be decoded.
 #[derive(Clone)]
 pub(super) struct TrimmedReport(pub(super) Option<GatewayAgent>);
 
@@ -87,7 +87,7 @@ fn trim(name: String, agent: GatewayAgent, managed: Vec<ManagedFieldsEntry>) -> 
     }
 }
 
-// Long: one field after another, so that none is forgotten.
+// Long: handles every field, so that none is forgotten.
 fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
     let GatewayAgentStatus {
         state,
@@ -160,11 +160,11 @@ fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
             })
             .take_while(|refused| {
                 let rules = refused.rules.iter().chain(&refused.backends);
-                // A rule without a reason takes memory too.
+                // A rule without a reason takes memory, too.
                 fits(refused.route.len() + rules.map(|rule| rule.reason.len() + 32).sum::<usize>())
             })
             .collect(),
-        // Last, because it is only shown to people.
+        // The message comes last, because it is only shown to users.
         message: Some(short(&message, MAX_TEXT))
             .filter(|message| fits(message.len()))
             .unwrap_or_default(),
@@ -178,7 +178,7 @@ fn few<T>(all: Vec<T>, most: usize) -> impl Iterator<Item = T> {
     all.into_iter().take(most)
 }
 
-/// Copies the first characters, so that the rest of a longer text can be freed.
+/// Copies the first characters, so that the memory of a longer string can be freed.
 fn short(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => text.get(..end).unwrap_or_default().to_owned(),
@@ -257,7 +257,7 @@ mod tests {
         assert!(managed[0].time.is_some() && managed[0].fields_v1.is_none());
     }
 
-    /// Any JSON, with the names of a report's fields.
+    /// Generates arbitrary JSON that uses field names of reports.
     fn anything() -> impl Strategy<Value = serde_json::Value> {
         let leaf = prop_oneof![
             Just(json!(null)),
@@ -299,7 +299,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever an object holds, a watch of reports continues, and little is kept.
+        /// Regardless of an object's content, the watch of reports continues, and the size kept is
+        /// limited.
         #[test]
         fn any_object_is_read_or_skipped_within_bounds(object in anything(), status in anything()) {
             let _ = trimmed(object);

@@ -32,17 +32,17 @@ pub(super) enum WriteOutcome {
     Gone,
     /// Another writer changed the object.
     Changed,
-    /// The write was rejected, or got no answer.
+    /// The write was rejected or timed out.
     Failed,
 }
 
-/// Returns the time for conditions, in whole seconds.
+/// Returns the current time in whole seconds, for use in conditions.
 pub(super) fn now() -> Timestamp {
     let now = Timestamp::now();
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
-/// Merges `status` into the object, unless the object has changed since the patch was computed.
+/// Merges `status` into the object unless the object has changed since the patch was computed.
 pub(super) async fn write(
     client: Client,
     key: ObjectKey,

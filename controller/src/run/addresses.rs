@@ -1,7 +1,8 @@
-//! The addresses of a replica: one for probes, and a guarded one for metrics and the status page.
+//! The addresses of a replica: one for probes, and a guarded address for metrics and the status
+//! page.
 //!
-//! They are reopened on every restart of the tasks, but the guard stays: an error in its files must
-//! neither end the process nor open the address.
+//! Sockets are reopened on every restart of the tasks, but the guard is kept. An error in its files
+//! must neither stop the process nor disable access control.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use sesame_http_server::GuardedCallers;
 use sesame_http_server::guard::{Guard, GuardFiles};
 use tokio::net::TcpListener;
 
-/// Address of metrics and the status page.
+/// Address for metrics and the status page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MetricsAddress {
     pub(crate) address: SocketAddr,
@@ -32,7 +33,7 @@ pub(super) struct OpenAddresses {
 }
 
 impl Addresses {
-    /// Reads the files of the guard, if there is one.
+    /// Reads the guard's files, if a guard is configured.
     pub(super) fn new(listen: SocketAddr, metrics: Option<&MetricsAddress>) -> Result<Self> {
         let guarded = metrics.map(|MetricsAddress { address, guard }| {
             let guard = Guard::new(guard.clone())
@@ -45,7 +46,7 @@ impl Addresses {
         })
     }
 
-    /// Listens on all of them.
+    /// Listens on all addresses.
     pub(super) async fn open(&self) -> Result<OpenAddresses> {
         let Self { listen, guarded } = self;
         let probes = TcpListener::bind(listen).await;

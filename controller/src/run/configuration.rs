@@ -1,4 +1,4 @@
-//! Starts the task that follows the configuration. Must not read the configuration itself.
+//! Starts the task that follows the configuration. Never reads the configuration itself.
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -7,7 +7,7 @@ use super::ProcessSettings;
 use crate::configuration::{ConfigurationFollower, ConfigurationSource, CurrentSettings, settings};
 use crate::replica::Replica;
 
-/// Starts to follow the configuration. The receiver starts without having seen the first settings.
+/// Starts to follow the configuration. The receiver has not seen the first settings yet.
 pub(super) fn follow_configuration(
     replica: &Replica,
     process: &ProcessSettings,

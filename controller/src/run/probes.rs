@@ -1,5 +1,5 @@
-//! Answers probes: a replica is ready once it has a valid configuration and has resolved
-//! everything.
+//! Answers probes. A replica is ready once it has a valid configuration and has resolved the
+//! cluster.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::watch::kinds::AwaitedKinds;
 /// Initial reason for not being ready.
 const NOT_READ: &str = "the cluster's objects have not all been read yet";
 
-/// Receives the publications; `None` until the cluster was read.
+/// Receiver of the publications; `None` until the cluster was read.
 pub(super) type PublicationsReceiver = watch::Receiver<Option<Arc<DesiredPublications>>>;
 
-/// Progress of the first resolution, from the parts that were started for it.
+/// Progress of the first resolution.
 #[derive(Clone)]
 pub(super) struct Progress {
     pub(super) publications: PublicationsReceiver,
@@ -27,7 +27,8 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Returns the missing steps of the first resolution.
+    /// Returns a description of the missing steps of the first resolution, or `None` if it is
+    /// complete.
     fn missing(&self) -> Option<String> {
         let Self {
             publications,
@@ -50,7 +51,7 @@ impl Progress {
     }
 }
 
-/// Starts the servers for probes, metrics and pages. Returns the requests for pages.
+/// Starts the servers for probes, metrics and status pages. Returns the requests for pages.
 pub(super) fn spawn_servers(
     OpenAddresses { probes, guarded }: OpenAddresses,
     replica: &Replica,

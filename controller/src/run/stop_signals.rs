@@ -1,16 +1,16 @@
-//! The signals that stop the process. Only receives them.
+//! Receives the signals that stop the process.
 
 use anyhow::{Context as _, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Receivers of these signals.
+/// Receivers of SIGTERM and SIGINT.
 pub(super) struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl StopSignals {
-    /// Begins to listen.
+    /// Starts to listen for the signals.
     pub(super) fn listen() -> Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate()).context("wait for SIGTERM")?,

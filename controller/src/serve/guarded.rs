@@ -1,7 +1,7 @@
-//! The guarded address: metrics and the status page.
+//! Serves metrics and the status page at the guarded address.
 //!
-//! Never show anything to a client that the guard does not admit. A page is rendered at most once a
-//! second, however many ask.
+//! Never show anything to a client that the guard does not admit. A page is rendered at most once
+//! per second, regardless of the number of clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,15 +16,15 @@ use tokio::time::{Instant, timeout};
 
 use super::{METRICS, Metrics, UnreadyReason, not_found, text};
 
-/// Time for which a rendered page is reused.
+/// How long a rendered page is reused.
 const FRESH: Duration = Duration::from_secs(1);
-/// Timeout for rendering a page, which takes some milliseconds.
+/// Timeout for rendering a page, which normally takes a few milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Request for a page, by a browser.
+/// Request for a status page.
 #[derive(Debug)]
 pub(crate) struct PageAsk {
-    /// Reason for not being ready, if any.
+    /// Reason why the replica is not ready, or `None` if it is ready.
     pub(crate) unready: Option<String>,
     /// Sender for the page.
     pub(crate) answer: oneshot::Sender<Page>,
@@ -40,7 +40,7 @@ pub(crate) struct StatusPages {
 }
 
 impl StatusPages {
-    /// Returns a source that asks for pages over this channel.
+    /// Creates a source that requests pages over this channel.
     pub(crate) fn new(asks: mpsc::Sender<PageAsk>, readiness: UnreadyReason) -> Self {
         Self {
             asks,
@@ -76,7 +76,7 @@ impl StatusPages {
     }
 }
 
-/// Returns a page for a replica that knows nothing yet.
+/// Returns the page of a replica that has no objects yet.
 fn without_objects(unready: Option<String>) -> Page {
     let mut page = Page::new("Sesame controller");
     let why = unready.unwrap_or_else(|| "its objects are not to be had just now".to_owned());
@@ -152,7 +152,7 @@ mod tests {
 
     #[tokio::test]
     async fn unreadable_replica_explains_why_it_is_unready() {
-        // The first request is never answered; the receiver of the second is dropped.
+        // The first channel never answers; the receiver of the second is dropped.
         let (silent, _unread) = mpsc::channel(1);
         let (gone, _) = mpsc::channel(1);
         for asks in [silent, gone] {

@@ -59,7 +59,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Returns the metrics, all at zero.
+    /// Creates all metrics, initialized to zero.
     pub(crate) fn new() -> Self {
         let mut registry = Registry::with_prefix("sesame_controller");
         let all = &mut registry;
@@ -105,7 +105,7 @@ impl Metrics {
         }
     }
 
-    /// Returns the metrics in the text format of OpenMetrics.
+    /// Returns the metrics in OpenMetrics text format.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         match prometheus_client::encoding::text::encode(&mut text, &self.registry) {
@@ -124,7 +124,7 @@ impl Metrics {
 
     /// Counts a list of a kind.
     pub(crate) fn listed(&self, kind: &str) {
-        // A counter that appears with its first failure would be missing from every rate.
+        // If a counter appeared only with its first failure, `rate` would miss that failure.
         self.watch_failures.get_or_create(&of_kind(kind)).inc_by(0);
         self.lists.get_or_create(&of_kind(kind)).inc();
     }
@@ -134,7 +134,7 @@ impl Metrics {
         self.watch_failures.get_or_create(&of_kind(kind)).inc();
     }
 
-    /// Records a resolution of the whole world.
+    /// Records a full resolution.
     pub(crate) fn resolved(&self, took: Duration, world: &World, gateways: usize, skipped: usize) {
         self.resolutions.observe(took.as_secs_f64());
         self.gateways.set(count(gateways));
@@ -168,7 +168,7 @@ impl Metrics {
         }
     }
 
-    /// Replaces the number of hostnames that no certificate of their listener covers.
+    /// Sets the number of hostnames that no certificate of their listener covers.
     pub(crate) fn uncovered(&self, hostnames: &UncoveredHostnames) {
         self.uncovered
             .set(count(hostnames.values().map(Vec::len).sum()));
@@ -188,27 +188,27 @@ impl Metrics {
         self.published.get_or_create(&labels).inc();
     }
 
-    /// Counts a write of a status, before its result is known.
+    /// Counts a status write, before its result is known.
     pub(crate) fn status_written(&self, kind: &str) {
         self.statuses.get_or_create(&of_kind(kind)).inc();
     }
 
-    /// Replaces the number of GatewayAgents that are ignored.
+    /// Sets the number of ignored GatewayAgents.
     pub(crate) fn reports_refused(&self, now: usize) {
         self.reports_refused.set(count(now));
     }
 
-    /// Replaces the number of hosts that are lost.
+    /// Sets the number of lost hosts.
     pub(crate) fn hosts_lost(&self, now: usize) {
         self.hosts_lost.set(count(now));
     }
 
-    /// Records whether this replica leads.
+    /// Records whether this replica is the leader.
     pub(crate) fn leads(&self, now: bool) {
         self.leader.set(now.into());
     }
 
-    /// Returns true if the API server answered the last time.
+    /// Returns true if the API server answered the last read or write of the Lease.
     pub(crate) fn does_api_server_answer(&self) -> bool {
         self.api_server.get() == 1
     }

@@ -1,8 +1,8 @@
 //! Serves health, readiness, metrics and the status page over HTTP.
 //!
-//! Live means that the process answers; it does not cover the API server, which a restart would not
+//! Live means that the process answers, regardless of the API server, which a restart would not
 //! fix. Ready means that the whole world was resolved at least once. Probes are unguarded, because
-//! kubelets have no credentials, so guarded pages have their own address.
+//! kubelets have no credentials; guarded pages therefore have a separate address.
 
 mod guarded;
 mod metrics;
@@ -21,7 +21,7 @@ pub(crate) use self::metrics::Metrics;
 const TEXT: &str = "text/plain; charset=utf-8";
 const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Returns the reason why a replica is not ready, as an error, until the first resolution.
+/// Function that returns why the replica is not ready, as an error, until the first resolution.
 pub(crate) type UnreadyReason = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// Answers probes until the task is dropped. Also serves the metrics, unless they have a separate

@@ -1,5 +1,4 @@
-//! Detects the release of the installed Gateway API definitions. Never guesses: failed reads are
-//! retried.
+//! Detects the release of the installed Gateway API CRDs. Never guesses: failed reads are retried.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
@@ -16,14 +15,14 @@ use crate::retry::READS;
 use sesame_gateway_api::api::GATEWAY_GROUP;
 use sesame_gateway_api::world::{DefinitionRelease, Definitions, Kind};
 
-/// Polling interval: definitions are upgraded while the controller runs.
+/// Polling interval, because CRDs can be upgraded while the controller is running.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
-/// Timeout for reading a definition.
+/// Timeout for reading a CRD.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
 
-/// Returns the newest version of `ClusterTrustBundle` that the API server serves and Sesame reads,
-/// or `None`. Many API servers have the kind, but do not serve it.
+/// Returns the newest version of `ClusterTrustBundle` that both the API server and Sesame support,
+/// or `None`. Many API servers have the kind but do not serve it.
 async fn served_certificates(client: &Client) -> kube::Result<Option<&'static str>> {
     let groups = answer(TIMEOUT, client.list_api_groups()).await?;
     let group = groups
@@ -50,17 +49,17 @@ async fn served_certificates(client: &Client) -> kube::Result<Option<&'static st
     Ok(None)
 }
 
-/// Reasons why `ClusterTrustBundle` is not read.
+/// Reason why `ClusterTrustBundle` is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnreadCertificates {
-    /// The API server serves no version that Sesame reads.
+    /// The API server does not serve any version that Sesame supports.
     NotServed,
-    /// It serves one, but the controller may not list it.
+    /// The API server serves a supported version, but the controller may not list it.
     Forbidden,
 }
 
-/// Returns the newest readable version of `ClusterTrustBundle`. It checks the rights with a list
-/// request, which covers every way of granting them.
+/// Returns the newest readable version of `ClusterTrustBundle`. Checks permissions with a list
+/// request, regardless of how they are granted.
 pub(super) async fn readable_certificates(
     client: &Client,
 ) -> kube::Result<Result<&'static str, UnreadCertificates>> {
@@ -79,14 +78,14 @@ pub(super) async fn readable_certificates(
     }
 }
 
-/// Everything that the reader needs.
+/// State owned by the task.
 pub(crate) struct DefinitionReader {
     pub(crate) replica: Replica,
     pub(crate) inputs: Sender<Input>,
 }
 
 impl DefinitionReader {
-    /// Runs until the engine ends.
+    /// Runs until the engine stops.
     pub(crate) async fn run(self) {
         let mut told = None;
         let mut backoff = READS;
@@ -124,8 +123,8 @@ impl DefinitionReader {
                 found.insert(*kind, DefinitionRelease::read(&annotations));
             }
         }
-        // ClusterTrustBundle is not a Gateway API kind, but BackendTLSPolicy's references to it
-        // are: they belong to the release of that policy.
+        // ClusterTrustBundle is not a Gateway API kind, but BackendTLSPolicy can reference it since
+        // some release. So it gets the release of that policy.
         if let Some(release) = found.get(&Kind::BackendTlsPolicy).cloned()
             && readable_certificates(&self.replica.client).await?.is_ok()
         {

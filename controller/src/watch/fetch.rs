@@ -1,5 +1,5 @@
-//! Reads the Secrets and ConfigMaps that are referred to, and no others. It starts with the last
-//! publication, which stays in use while a Secret or a Gateway's settings are broken.
+//! Reads only referenced Secrets and ConfigMaps. On startup, it first reads the previous
+//! publications, which remain in use while a Secret or a Gateway's settings are broken.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 /// Timeout of a read.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Number of retries after refusals, with growing pauses; about ten seconds in total.
+/// Maximum number of rejected attempts, with increasing pauses: about ten seconds in total.
 const MAX_REFUSALS: u32 = 8;
-/// Pause before an unreadable object is retried.
+/// Pause before retrying an unreadable object.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Result of reading an object.
@@ -34,22 +34,22 @@ pub(crate) enum FetchOutcome {
     Found(AnyObject),
     /// The object does not exist.
     Missing,
-    /// The object cannot be read: the known version stays.
+    /// The object cannot be read; the known version is kept.
     Unreadable,
 }
 
-/// Event of a watch of metadata.
+/// Event of a metadata watch.
 #[derive(Debug)]
 pub(crate) enum Touched {
-    /// Something happened to this object.
+    /// This object may have changed.
     Object(ObjectKey),
-    /// The kind was relisted: any object may have changed.
+    /// The kind was relisted, so any object may have changed.
     Kind(Kind),
 }
 
 /// Referenced objects, published by the engine, each with the number of its request. The fetcher
-/// may miss a version in which an object was not referenced. The engine has forgotten it then, so
-/// only a new number says that it must be read again.
+/// can miss a version in which an object was not referenced. Since the engine has forgotten such an
+/// object, a new request number tells the fetcher to read it again.
 pub(crate) type References = Arc<BTreeMap<ObjectKey, u64>>;
 
 /// Returns the objects that were requested since `before`.
@@ -60,7 +60,7 @@ pub(crate) fn newly_requested(before: &References, now: &References) -> Vec<Obje
     new.map(|(key, _)| key.clone()).collect()
 }
 
-/// Reads each referenced object: at its first reference, and after each event about it.
+/// Reads each referenced object when it is first referenced and after each event about it.
 pub(crate) struct Fetcher {
     pub(crate) replica: Replica,
     pub(crate) references: watch::Receiver<References>,
@@ -69,14 +69,14 @@ pub(crate) struct Fetcher {
 }
 
 impl Fetcher {
-    /// Runs until the engine ends.
+    /// Runs until the engine stops.
     pub(crate) async fn run(mut self) {
         let published = published_before(&self.replica).await;
         if self.inputs.send(Input::Published(published)).is_err() {
             return;
         }
         let mut wanted = References::default();
-        // Objects being read; true if an event about the object has arrived since.
+        // Objects being read; true if an event about the object has arrived in the meantime.
         let mut reading: BTreeMap<ObjectKey, bool> = BTreeMap::new();
         let mut reads: JoinSet<(ObjectKey, FetchOutcome)> = JoinSet::new();
         loop {
@@ -120,7 +120,7 @@ impl Fetcher {
                     *again = true;
                     continue;
                 }
-                // Objects in other namespaces count as missing.
+                // Objects in other namespaces are treated as missing.
                 if !self.replica.watched.holds(&key.name.namespace) {
                     let answer = FetchOutcome::Missing;
                     if self.inputs.send(Input::Fetched { key, answer }).is_err() {
@@ -135,8 +135,8 @@ impl Fetcher {
     }
 }
 
-/// Reads an object until there is an answer. An API server that is just starting forbids everything
-/// for a moment, so only a repeated refusal counts.
+/// Reads an object, retrying until there is a result. A starting API server briefly rejects all
+/// requests, so only repeated rejections are final.
 async fn read(replica: Replica, key: ObjectKey, delay: Duration) -> (ObjectKey, FetchOutcome) {
     tokio::time::sleep(delay).await;
     let resource = api_resource(key.kind, "v1");

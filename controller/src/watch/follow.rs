@@ -1,4 +1,4 @@
-//! Follows one kind: lists, then changes, of values that the caller extracts from each object.
+//! Follows one kind: lists and changes of values that the caller extracts from each object.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -18,15 +18,14 @@ use crate::retry::{READS, WatchBackoff};
 use crate::serve::Metrics;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Seconds that one watch lasts. A frozen API server, or a network that drops everything, looks
-/// like a quiet one. The only difference is that a live server ends a watch in time.
+/// Duration of one watch in seconds. A frozen API server, or a network that drops all packets,
+/// looks like a quiet cluster. Only a live server ends the watch in time.
 const WATCH_SECONDS: u32 = 45;
 
-/// Pause before objects are relisted because the API server has forgotten the position of their
-/// watch.
+/// Pause before relisting after the API server has forgotten the position of a watch.
 const FORGOTTEN: Duration = Duration::from_millis(100);
 
-/// Returns the settings that all watches share.
+/// Returns the configuration shared by all watches.
 pub(crate) fn watch_config() -> Config {
     Config::default().timeout(WATCH_SECONDS)
 }
@@ -34,7 +33,7 @@ pub(crate) fn watch_config() -> Config {
 /// Event of a watch.
 #[derive(Debug)]
 pub(crate) enum WatchEvent<T> {
-    /// All existing objects: any others are gone.
+    /// All existing objects; any other objects were deleted.
     Listed(Vec<T>),
     /// A new or changed object.
     Applied(T),
@@ -51,7 +50,7 @@ pub(crate) enum Unwatched {
     Forbidden,
 }
 
-/// Objects of a kind, watched as long as there is a receiver.
+/// Watch of the objects of a kind, which lasts as long as there is a receiver.
 pub(crate) struct ObjectWatch<K> {
     apis: Vec<Api<K>>,
     config: Config,
@@ -64,8 +63,7 @@ impl<K> ObjectWatch<K>
 where
     K: kube::Resource + OfName + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    /// Watches the objects that `api` and `config` select. `kind` is the name in messages and
-    /// metrics.
+    /// Watches the objects that `api` and `config` select. `kind` is the name in logs and metrics.
     pub(crate) fn new(replica: &Replica, kind: &'static str, api: Api<K>, config: Config) -> Self {
         Self::of_all(replica, kind, vec![api], config)
     }
@@ -86,9 +84,9 @@ where
         }
     }
 
-    /// Passes on events until `take` returns false. Failures are counted, logged and retried, and
-    /// known objects stay until then. `pause` is for a kind that is not served; `keep` is the same
-    /// as for [`follow`].
+    /// Passes on events until `take` returns false. Failures are counted, logged and retried; known
+    /// objects are kept in the meantime. `pause` is the retry pause for a kind that is not served;
+    /// `keep` is the same as in [`follow`].
     pub(crate) async fn run<T>(
         self,
         pause: Duration,
@@ -116,10 +114,10 @@ where
 }
 
 /// Merges the watches of a kind and passes on their events until `take` returns false or the kind
-/// is not served. Returns true for the latter.
+/// is not served. Returns true in the latter case.
 ///
-/// `keep` extracts the needed parts of each object at once, so that two lists of whole objects are
-/// never in memory. Errors go to `fail`, and each watch retries by itself.
+/// `keep` extracts the needed parts of each object on arrival, so that two lists of whole objects
+/// are never in memory. Errors are passed to `fail`, and each watch retries on its own.
 pub(crate) async fn follow<K: kube::Resource + OfName + Debug, T>(
     watches: Vec<impl Stream<Item = Result<Event<K>, Error>>>,
     keep: impl Fn(K) -> T,
@@ -170,14 +168,14 @@ pub(crate) async fn follow<K: kube::Resource + OfName + Debug, T>(
     false
 }
 
-/// Drops the error that the API server has forgotten the position of a watch, as a restarted one
-/// does. The watch then relists, and should not back off as long as for an unreachable server.
+/// Drops the error that the API server has forgotten the position of a watch, e.g. after a restart.
+/// The watch relists, and should not back off as long as for an unreachable server.
 fn forgotten_passed_over<K>(
     watch: impl Stream<Item = Result<Event<K>, Error>>,
 ) -> impl Stream<Item = Result<Event<K>, Error>> {
     watch.filter_map(async |event| match event {
         Err(Error::WatchError(status)) if status.code == 410 => {
-            // Prevents a tight loop, whatever the server answers.
+            // Prevents a tight loop, regardless of the server's response.
             tokio::time::sleep(FORGOTTEN).await;
             None
         }

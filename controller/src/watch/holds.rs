@@ -1,4 +1,4 @@
-//! Compares stored objects with desired ones. Pure.
+//! Compares stored with desired objects. Pure.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 pub(crate) fn holds(whole: &Value, part: &Value) -> bool {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => part.iter().all(|(name, part)| {
-            // The API omits empty fields, or writes null.
+            // The API server omits empty fields or writes null.
             let nothing = matches!(part, Value::Array(all) if all.is_empty()) || *part == 0;
             let whole = whole.get(name).filter(|whole| !whole.is_null());
             whole.map_or(nothing, |whole| holds(whole, part))

@@ -1,4 +1,4 @@
-//! Events for the engine: one type for everything that can change the world.
+//! Input events of the engine: one type for everything that can change the world.
 
 use std::time::SystemTime;
 
@@ -7,21 +7,21 @@ use sesame_gateway_api::world::{AnyObject, Definitions, Kind, ObjectKey};
 
 use super::{FetchOutcome, PublishedBefore, StoredStatus, WatchEvent};
 
-/// An event of the cluster.
+/// Input event of the engine.
 #[derive(Debug)]
 pub(crate) enum Input {
     /// Event of a watch.
     Watched {
-        /// The kind that is watched.
+        /// The watched kind.
         kind: Kind,
         /// The event.
         event: WatchEvent<WatchedObject>,
-        /// Time at which it arrived.
+        /// Time at which the event arrived.
         seen: SystemTime,
     },
-    /// The installed definitions of the Gateway API.
+    /// The installed Gateway API CRDs.
     Defined(Definitions),
-    /// Digests of the last publication, read before referenced objects.
+    /// The previous publications, read before referenced objects.
     Published(PublishedBefore),
     /// The settings of the controller may have changed.
     Configured,
@@ -29,7 +29,7 @@ pub(crate) enum Input {
     Fetched {
         /// The object.
         key: ObjectKey,
-        /// The answer.
+        /// The result.
         answer: FetchOutcome,
     },
 }
@@ -55,13 +55,13 @@ impl Input {
     }
 }
 
-/// Object in a watch event, decoded.
+/// Decoded object of a watch event.
 #[derive(Debug)]
 pub(crate) struct WatchedObject {
     /// Namespace and name.
     pub(crate) name: NamespacedName,
-    /// The object, or the reason why it cannot be decoded.
+    /// The object, or why it cannot be decoded.
     pub(crate) object: Result<AnyObject, String>,
-    /// Its status, if the controller writes statuses of this kind.
+    /// Status of the object, if the controller writes statuses of this kind.
     pub(crate) stored: Option<StoredStatus>,
 }

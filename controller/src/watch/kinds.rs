@@ -1,4 +1,4 @@
-//! Watches all input of resolution.
+//! Watches all objects that resolution needs.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
@@ -29,14 +29,14 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::decode::decode_value;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
-/// Pause before looking again for a kind that is not installed.
+/// Pause before checking again whether a kind is installed.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Pause after "not found" for a kind that was served before.
 pub(super) const NOT_SERVED: Duration = Duration::from_secs(1);
-/// Number of refusals after which the ClusterRole does not permit a kind.
+/// Number of rejections after which the ClusterRole is assumed not to permit a kind.
 const REFUSALS: usize = 5;
-/// Timeout for asking whether a kind is installed.
+/// Timeout for checking whether a kind is installed.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 const NOT_INSTALLED: &str = "it is not installed";
@@ -49,14 +49,14 @@ const NOT_FOUND_OUT: &str = "the controller's ClusterRole does not let it look f
     definition; apply the ClusterRole of this release, and the kind is read within moments";
 const NONE_READ: &str = "its definition serves no supported version; install newer definitions";
 
-/// Kinds that resolution cannot do without. A replica that has never seen their definitions waits,
-/// because an empty result would withdraw all publications.
+/// Kinds that resolution requires. A replica that has never seen their CRDs waits, because an empty
+/// result would withdraw all publications.
 const NEEDED: [Kind; 2] = [Kind::GatewayClass, Kind::Gateway];
 
-/// Needed kinds that have never been available, each with the reason.
+/// Required kinds that have never been available, with reasons.
 pub(crate) type AwaitedKinds = BTreeMap<Kind, &'static str>;
 
-/// Returns true for kinds that the ClusterRoles of earlier releases do not know.
+/// Returns true for kinds that the ClusterRoles of earlier releases do not include.
 fn is_newer(kind: Kind) -> bool {
     kind.is_experimental()
         || kind.is_contour()
@@ -66,14 +66,14 @@ fn is_newer(kind: Kind) -> bool {
         )
 }
 
-/// Everything that the watches need.
+/// State shared by the watches.
 #[derive(Clone)]
 pub(crate) struct Watches {
     pub(crate) replica: Replica,
     pub(crate) inputs: Sender<Input>,
     pub(crate) touched: UnboundedSender<Touched>,
     pub(crate) awaited: watch::Sender<AwaitedKinds>,
-    /// Follows the kinds that define the mesh of a Gateway outside the cluster.
+    /// Whether to watch the kinds that define the mesh of a Gateway outside the cluster.
     pub(crate) extra_minimal_ocg: bool,
     /// The existing XBackends.
     pub(crate) x_backends: KnownXBackends,
@@ -85,7 +85,7 @@ impl Watches {
         for kind in Kind::ALL.iter().copied() {
             let watches = self.clone();
             if kind.is_of_extra_minimal_ocg() && !self.extra_minimal_ocg {
-                // The other watches find out whether the engine has ended.
+                // If the engine has stopped, the other watches notice it.
                 self.pass_on(kind, WatchEvent::Listed(Vec::new()));
                 continue;
             }
@@ -99,7 +99,7 @@ impl Watches {
         }
     }
 
-    /// Watches a kind and keeps its objects.
+    /// Watches a kind and passes on its objects.
     async fn objects(&self, kind: Kind) {
         let mut absent = false;
         let mut needed = NEEDED.contains(&kind);
@@ -125,7 +125,7 @@ impl Watches {
                 tokio::time::sleep(LOOK_AGAIN).await;
                 continue;
             };
-            // From now on, removing a definition intentionally removes its objects.
+            // From now on, removing the CRD intentionally removes its objects.
             needed = false;
             self.awaited
                 .send_if_modified(|all| all.remove(&kind).is_some());
@@ -145,7 +145,7 @@ impl Watches {
         }
     }
 
-    /// Watches only the metadata of a kind whose objects are read individually.
+    /// Watches only the metadata of a kind. Its objects are read individually.
     async fn metadata<K>(&self, kind: Kind)
     where
         K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -199,11 +199,11 @@ impl Watches {
         self.replica.failures.record(kind.as_str(), error);
     }
 
-    /// Returns the newest version of the kind that the API server serves and Sesame reads, or the
-    /// reason why there is none.
+    /// Returns the newest version of the kind that both the API server and Sesame support, or why
+    /// there is none.
     ///
-    /// It reads the definition itself, because an API server that is just starting answers "not
-    /// found" for kinds that exist.
+    /// It reads the CRD itself, because a starting API server answers "not found" for existing
+    /// kinds.
     async fn served_version(&self, kind: Kind) -> Result<String, &'static str> {
         let known = kind.api_versions();
         if kind == Kind::ClusterTrustBundle {
@@ -232,7 +232,7 @@ impl Watches {
         let plural = api_resource(kind, "").plural;
         let name = format!("{plural}.{group}");
         let asked = async || match answer(TIMEOUT, definitions.get_opt(&name)).await {
-            // The ClusterRole is older than Sesame's support of the kind. Continue without it.
+            // The ClusterRole predates support for this kind. Continue without the kind.
             Err(kube::Error::Api(status)) if status.code == 403 && is_newer(kind) => {
                 Ok(Err(NOT_FOUND_OUT))
             }
@@ -245,7 +245,7 @@ impl Watches {
         Ok((*version).to_owned())
     }
 
-    /// Fails if the ClusterRole is older than Sesame's support of the kind. Continue without it.
+    /// Returns an error if the ClusterRole predates support for this kind, which is then left out.
     async fn ask_for_ingresses(&self, kind: Kind) -> Result<(), &'static str> {
         let version = kind.api_versions().first().ok_or(NONE_READ)?;
         let apis: Vec<Api<Received>> = watched_apis(&self.replica, kind, version);
@@ -264,13 +264,13 @@ impl Watches {
             if answer.is_ok() {
                 break;
             }
-            // An API server that is just starting refuses, too, and an empty list withdraws routes.
+            // A starting API server rejects requests, too, and an empty list would withdraw routes.
             tokio::time::sleep(NOT_SERVED).await;
         }
         answer
     }
 
-    /// Asks the API server until it answers. Failures are recorded under `what`.
+    /// Repeats a request until the API server answers. Failures are recorded under `what`.
     async fn ask<T, F>(&self, kind: Kind, what: &str, question: impl Fn() -> F) -> T
     where
         F: Future<Output = kube::Result<T>>,
@@ -290,7 +290,7 @@ impl Watches {
     }
 }
 
-/// Returns true if the definition serves `group/version`.
+/// Returns true if the CRD serves `group/version`.
 fn serves(definition: &Value, api_version: &str) -> bool {
     let wanted = api_version.rsplit('/').next().unwrap_or(api_version);
     let versions = definition
@@ -302,7 +302,7 @@ fn serves(definition: &Value, api_version: &str) -> bool {
     })
 }
 
-/// Decodes an object that arrived. Its status is kept as text, as the base of the next write.
+/// Decodes a received object. Its status is kept as a string, as the base of the next write.
 pub(super) fn observe(kind: Kind, api_version: &str, received: Received) -> WatchedObject {
     WatchedObject {
         name: received.name(),
@@ -311,7 +311,7 @@ pub(super) fn observe(kind: Kind, api_version: &str, received: Received) -> Watc
     }
 }
 
-/// Decodes an object. The error is the reason for a failure.
+/// Decodes an object. Returns an error message if this fails.
 pub(super) fn decode(kind: Kind, api_version: &str, value: Value) -> Result<AnyObject, String> {
     let decoded = decode_value(value, kind, api_version);
     decoded.map_or_else(|e| Err(e.reason.to_string()), |decoded| Ok(decoded.object))

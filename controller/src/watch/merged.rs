@@ -1,8 +1,9 @@
 //! Merges several watches of one kind, one for each namespace. Pure.
 //!
-//! The first list waits until every namespace has been listed, because half a list looks like
-//! deletions. Afterwards, a relisted namespace changes only its own objects, and one that cannot be
-//! listed keeps its known objects. Lists of a single watch are passed on unchanged.
+//! The first list waits until every namespace has been listed, because an incomplete list would
+//! look like deletions. Afterwards, a relisted namespace changes only its own objects, and a
+//! namespace that cannot be listed keeps its known objects. Lists of a single watch are passed on
+//! unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ use kube::runtime::watcher::Event;
 use super::WatchEvent;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Object that can be created from a name alone, which is all that is known about a deleted one.
+/// Object that can be created from only a name, which is all that is known about a deleted object.
 pub(crate) trait OfName {
     /// Returns an object without content.
     fn of_name(metadata: ObjectMeta) -> Self;
@@ -34,11 +35,11 @@ pub(super) struct MergedLists<T> {
 
 /// Objects of one watch.
 struct NamespaceList<T> {
-    /// List that is arriving.
+    /// List that is still arriving.
     arriving: Vec<(NamespacedName, T)>,
-    /// Objects until all other watches have listed; `None` before this one has.
+    /// Objects, until all watches have listed; `None` before this watch has listed.
     early: Option<BTreeMap<NamespacedName, T>>,
-    /// Names of the objects, once all have listed.
+    /// Names of the objects, once all watches have listed.
     known: BTreeSet<NamespacedName>,
 }
 
@@ -144,8 +145,8 @@ impl<T> NamespaceList<T> {
 mod tests {
     use super::*;
 
-    /// Feeds events, as `namespace/name` or a marker for the beginning and end of a list, and
-    /// returns the resulting events.
+    /// Feeds events, given as `namespace/name` or as a marker for the start or end of a list.
+    /// Returns the resulting events.
     fn told(lists: &mut MergedLists<String>, index: usize, events: &[&str]) -> Vec<String> {
         let named = |text: &str| {
             let (namespace, name) = text.split_once('/').expect("namespace/name");
@@ -176,7 +177,7 @@ mod tests {
         let mut lists = MergedLists::new(2);
         let none: [&str; 0] = [];
         assert_eq!(told(&mut lists, 0, &["[", ":a/1", ":a/2", "]"]), none);
-        // The list includes changes during listing; a list that restarts counts from its end.
+        // The first list includes changes until its end; a restarted list replaces its beginning.
         assert_eq!(told(&mut lists, 0, &["+a/3", "-a/1"]), none);
         assert_eq!(told(&mut lists, 1, &["[", ":b/0", "[", ":b/1"]), none);
         assert_eq!(told(&mut lists, 1, &["]"]), ["all: a/2 a/3 b/1"]);

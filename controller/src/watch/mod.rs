@@ -1,13 +1,13 @@
-//! Watches the cluster, and hands its objects on as a stream of values.
+//! Watches the cluster and passes on its objects as a stream of values.
 //!
 //! Every kind has its own watch, or one per namespace if namespaces are configured ([`merged`]). A
-//! lost watch changes nothing: it is restarted with growing pauses, and its new list replaces the
-//! known objects. An undecodable object is passed on as such. A kind without a definition counts as
-//! empty and is looked for again; without the essential kinds nothing is resolved ([`kinds`]).
+//! lost watch changes nothing: it is restarted with increasing pauses, and its new list replaces
+//! the known objects. An undecodable object is passed on as such. A kind without a CRD is treated
+//! as empty and checked again later; without the required kinds nothing is resolved ([`kinds`]).
 //!
-//! There are many large and irrelevant Secrets and ConfigMaps. Only their metadata is watched, and
-//! not kept: an event about a referenced object triggers a read of the object itself
-//! ([`references`], [`fetch`]). Sesame's own namespace is excluded; its publications have their own
+//! Clusters contain many large, irrelevant Secrets and ConfigMaps. Only their metadata is watched,
+//! and it is not kept: an event about a referenced object triggers a read of the object itself
+//! ([`references`], [`fetch`]). Sesame's own namespace is excluded; its publications have separate
 //! watches, which keep digests.
 
 pub(crate) mod definitions;

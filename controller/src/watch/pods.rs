@@ -1,5 +1,5 @@
-//! Watches the Pods of namespaces with XBackends only. Until these are known, no Pods are reported,
-//! because an empty list would withdraw endpoints.
+//! Watches the Pods in namespaces that contain XBackends. Until the XBackends are known, no Pods
+//! are reported, because an empty list would withdraw endpoints.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use super::{Received, WatchEvent, WatchedObject, api_resource, follow};
 pub(crate) struct KnownXBackends(watch::Sender<Option<BTreeSet<NamespacedName>>>);
 
 impl KnownXBackends {
-    /// Applies an event of the XBackends.
+    /// Applies an event of the XBackend watch.
     pub(super) fn note(&self, event: &WatchEvent<WatchedObject>) {
         self.0.send_modify(|known| match event {
             WatchEvent::Listed(all) => {
@@ -33,8 +33,8 @@ impl KnownXBackends {
     }
 }
 
-/// Returns the namespaces of the XBackends once they differ from these, or `None` if the sender was
-/// dropped.
+/// Waits until the namespaces of the XBackends differ from `namespaces`, and returns them. Returns
+/// `None` if the sender was dropped.
 async fn other(
     known: &mut watch::Receiver<Option<BTreeSet<NamespacedName>>>,
     namespaces: Option<&BTreeSet<String>>,
@@ -51,7 +51,7 @@ async fn other(
 }
 
 impl Watches {
-    /// Watches Pods.
+    /// Watches Pods in the namespaces of XBackends.
     pub(super) async fn pods(&self) {
         let kind = Kind::Pod;
         let version = kind.api_versions().first().copied().unwrap_or_default();

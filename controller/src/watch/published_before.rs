@@ -1,4 +1,4 @@
-//! Reads the last publication once: after a restart, it is the memory of the last good state.
+//! Reads the previous publications once, because they record the last good state across restarts.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Page size of lists.
 const PAGE: u32 = 50;
 
-/// The last published good state.
+/// The last good state, from the previous publications.
 #[derive(Debug, Default)]
 pub(crate) struct PublishedBefore {
     /// Key pairs by Secret.
@@ -31,8 +31,8 @@ pub(crate) struct PublishedBefore {
     pub(crate) together: ServedTogether,
 }
 
-/// Reads the last publication, and retries until there is an answer. Without it, a broken Secret
-/// would withdraw its listener, and broken settings a Gateway.
+/// Reads the previous publications, retrying until this succeeds. Without them, a broken Secret
+/// would withdraw its listener, and broken settings would withdraw a Gateway.
 pub(super) async fn published_before(replica: &Replica) -> PublishedBefore {
     loop {
         match read(&replica.client, &replica.namespace).await {
@@ -79,7 +79,7 @@ async fn each(
     }
 }
 
-/// Returns the key pairs of a published Secret. Empty if its contents were altered.
+/// Returns the key pairs of a published Secret; empty if the content was altered.
 fn pairs_of(secret: &Received) -> Vec<KeyPair> {
     let entry = secret.value()["data"][KEYS_ENTRY].as_str();
     let bytes = entry.and_then(|entry| STANDARD.decode(entry).ok());
@@ -87,8 +87,8 @@ fn pairs_of(secret: &Received) -> Vec<KeyPair> {
     pairs.unwrap_or_default()
 }
 
-/// Returns the ports on which several Gateways are served, with the name that the manifest
-/// publishes.
+/// Returns the ports on which several Gateways are served, and their published name, from the
+/// manifest.
 fn served_together(manifest: &Received) -> Option<(NamespacedName, ServedPorts)> {
     let entry = |name: &str| manifest.value()["data"][name].as_str();
     let name = ObjectKey::parse_as(Kind::Gateway, entry(GATEWAY_ENTRY)?)?;

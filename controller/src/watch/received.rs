@@ -1,7 +1,7 @@
-//! Objects as they arrive. Any object can be read this far, so that none stalls a watch.
+//! Received objects. Every object can be parsed into this form, so that no object stalls a watch.
 //!
-//! The author of an object chooses its size. So each object is reduced on arrival, and never are
-//! two whole ones in memory.
+//! The author of an object controls its size. So each object is reduced on arrival, and no two
+//! whole objects are ever in memory.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,11 +16,11 @@ use serde_json::Value;
 use super::merged::OfName;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Page size of lists: each object may be as large as the API server allows.
+/// Page size of lists. Small, because each object may be as large as the API server allows.
 pub(crate) const PAGE: u32 = 16;
 
-/// Name and version of an object, and its reduced content. `Debug` prints nothing else, because it
-/// may be a Secret.
+/// Name and version of an object, and its reduced content. `Debug` omits the content, because the
+/// object may be a Secret.
 #[derive(Clone)]
 pub(crate) struct Received<T = Json> {
     /// Only name, namespace and resourceVersion.
@@ -37,7 +37,7 @@ pub(crate) trait Keep: Clone {
 /// A whole object.
 #[derive(Clone)]
 pub(crate) struct Json {
-    /// Everything but `metadata.managedFields`.
+    /// The object without `metadata.managedFields`.
     pub(crate) value: Value,
     /// `metadata.managedFields`.
     pub(crate) managed: Option<Value>,
@@ -50,7 +50,7 @@ impl Keep for Json {
 }
 
 impl<T> Received<T> {
-    /// Returns namespace and name.
+    /// Returns the namespace and name.
     pub(crate) fn name(&self) -> NamespacedName {
         NamespacedName {
             namespace: self.metadata.namespace.clone().unwrap_or_default(),
@@ -73,12 +73,12 @@ impl Received {
         &self.kept.value
     }
 
-    /// Returns the text of a field, if any.
+    /// Returns the string value of a field, if any.
     pub(crate) fn text(&self, pointer: &str) -> Option<String> {
         Some(self.value().pointer(pointer)?.as_str()?.to_owned())
     }
 
-    /// Returns the texts in a map, such as labels, by name.
+    /// Returns the string values of a map, such as labels.
     pub(crate) fn texts(&self, pointer: &str) -> BTreeMap<String, String> {
         let map = self.value().pointer(pointer).and_then(Value::as_object);
         map.into_iter()

@@ -1,7 +1,7 @@
 //! Finds the Secrets and ConfigMaps that resolution needs. Pure.
 //!
-//! Only Gateways of our classes count, so that no other Secret is read. Resolution checks whether a
-//! reference is permitted.
+//! Only Gateways of our classes are considered, so that unrelated Secrets are not read. Resolution
+//! checks whether a reference is permitted.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ use sesame_gateway_api::resolve::{
 use sesame_gateway_api::world::{Kind, ObjectKey, World};
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
-/// Returns the objects that Gateways of this controller, ListenerSets, HTTPProxies, Ingresses and
-/// policies refer to.
+/// Returns the objects referenced by this controller's Gateways, ListenerSets, HTTPProxies,
+/// Ingresses and policies.
 pub(crate) fn references(world: &World, options: &Options) -> BTreeSet<ObjectKey> {
     let mut found = Referenced::default();
     let ours: BTreeSet<&str> = world
@@ -114,7 +114,7 @@ impl Referenced {
         let of_policies = world.mesh_ocg_policies.iter().map(|it| &it.spec.ocg);
         let of_meshes = world.x_meshes.iter().filter_map(|it| it.spec.ocg.as_ref());
         for ocg in of_policies.chain(of_meshes) {
-            // Without a namespace the reference is void.
+            // A reference without a namespace is ignored.
             self.trust_bundle("", &ocg.trust_bundle);
         }
     }
@@ -207,7 +207,7 @@ impl Referenced {
             _ => return,
         };
         let namespace = reference.namespace.as_deref().unwrap_or(from);
-        // A name becomes part of a request's path. Invalid names match no object.
+        // The name becomes part of a request path. Invalid names do not match any object.
         let named = is_dns_label(namespace) && is_dns_subdomain(&reference.name);
         if named && reference.group.as_deref().is_none_or(str::is_empty) {
             self.0.insert(ObjectKey {

@@ -1,4 +1,4 @@
-//! Names of each kind in the paths of the API server, and the namespaces to watch.
+//! Names of kinds in API server paths, and the namespaces to watch.
 
 use kube::Api;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -7,13 +7,13 @@ use super::{Keep, Received};
 use crate::replica::Replica;
 use sesame_gateway_api::world::Kind;
 
-/// Returns the resource of a kind in a version: `group/version` or `version`.
+/// Returns the API resource of a kind; the version is `group/version` or `version`.
 pub(crate) fn api_resource(kind: Kind, api_version: &str) -> ApiResource {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind.as_str()))
 }
 
-/// Returns the watched objects of a kind: of the whole cluster, or of each namespace.
+/// Returns the APIs for watching a kind: one for the whole cluster, or one for each namespace.
 pub(crate) fn watched_apis<T: Keep>(
     replica: &Replica,
     kind: Kind,

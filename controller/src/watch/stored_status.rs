@@ -5,16 +5,16 @@ use serde_json::Value;
 use super::Received;
 use sesame_gateway_api::world::Kind;
 
-/// Status of one object, as text, because most are never read again.
+/// Status of one object, kept as a string, because most statuses are never parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredStatus {
     /// `metadata.resourceVersion`.
     pub(crate) version: Box<str>,
     /// `metadata.generation`.
     pub(crate) generation: i64,
-    /// The `apiVersion` in which it was read.
+    /// The `apiVersion` in which the object was read.
     pub(crate) api_version: Box<str>,
-    /// `status`, as JSON; empty if there is none.
+    /// `status` as JSON; empty if the object has none.
     status: Box<str>,
 }
 
@@ -44,12 +44,12 @@ impl StoredStatus {
         })
     }
 
-    /// Returns the version as a number, which grows with every write.
+    /// Returns the resource version as a number, which increases with every write.
     pub(crate) fn number(&self) -> u64 {
         self.version.parse().unwrap_or(0)
     }
 
-    /// Returns the status; null if there is none.
+    /// Returns the parsed status, or null if there is none.
     pub(crate) fn status(&self) -> Value {
         serde_json::from_str(&self.status).unwrap_or_default()
     }

@@ -1,9 +1,9 @@
-//! Pauses between attempts that fail. Never sleeps, and adds no jitter: callers that need either
-//! do it.
+//! Exponential backoff between failed attempts. Never sleeps and adds no jitter; callers do both if
+//! needed.
 
 use std::time::Duration;
 
-/// Pauses that double up to a limit, and start again after a success.
+/// Pauses that double up to a limit, and start over after a success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
@@ -12,7 +12,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Returns pauses from `first` to `longest`.
+    /// Creates a backoff with pauses from `first` to `longest`.
     pub const fn new(first: Duration, longest: Duration) -> Self {
         Self {
             first,
@@ -21,20 +21,19 @@ impl Backoff {
         }
     }
 
-    /// Returns the pause after one more failure.
+    /// Records a failure, and returns the pause before the next attempt.
     pub fn next_pause(&mut self) -> Duration {
         let pause = self.doubled(self.failures);
         self.failures = self.failures.saturating_add(1);
         pause
     }
 
-    /// Starts again with the shortest pause.
+    /// Starts over with the shortest pause.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// Returns the first pause after this many doublings, for callers that count failures
-    /// themselves.
+    /// Returns the first pause doubled this many times, for callers that count failures themselves.
     pub fn doubled(self, doublings: u32) -> Duration {
         let factor = 2_u32.saturating_pow(doublings);
         self.first.saturating_mul(factor).min(self.longest)
@@ -74,7 +73,7 @@ mod tests {
                 backoff.doubled(doublings.saturating_add(1)),
             );
             prop_assert!(pause <= longest);
-            // From 2^32 times the first pause on, it no longer doubles.
+            // The pause stops doubling at 2^32 times the first pause.
             if doublings < 31 {
                 prop_assert_eq!(next, pause.saturating_mul(2).min(longest));
             } else {

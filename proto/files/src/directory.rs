@@ -1,8 +1,8 @@
-//! A snapshot as a directory: a manifest, and a file for each shard.
+//! Stores a snapshot as a directory: a manifest, and one file for each shard.
 //!
 //! Shards are written before the manifest that references them, and the manifest is renamed into
-//! place. So a reader sees the old or the new snapshot, even after a crash. Unreferenced shards are
-//! removed last. Names from a manifest are validated before they become file names.
+//! place. So a reader sees either the old or the new snapshot, even after a crash. Unreferenced
+//! shards are removed last. Names in a manifest are validated before they are used as file names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -23,20 +23,20 @@ use sesame_proto::signature::{
 
 /// File name of the manifest.
 pub const MANIFEST: &str = "manifest.pb";
-/// File name of the key pairs, which may accompany a snapshot but are not a part of it.
+/// File name of the key pairs, which can accompany a snapshot but are not part of it.
 pub const KEYS: &str = "keys.pb";
 const SHARD_SUFFIX: &str = ".pb.zst";
 const SIGNATURE_SUFFIX: &str = ".sig";
 const MAX_SIGNATURE_BYTES: u64 = 4096;
-/// Signed piece for the manifest of a directory. A directory is for any host that reads it, and has
-/// all keys in one file.
+/// Signature context of a directory's manifest. A directory is not bound to a fleet, and all its
+/// keys are in one file.
 const MANIFEST_PIECE: SignedPiece<'_> = SignedPiece::Manifest {
     fleet: "",
     key_secrets: 0,
 };
 const MAX_MANIFEST_BYTES: u64 = 1024 * 1024;
 
-/// Reason why a snapshot directory cannot be written or read.
+/// Error from writing or reading a snapshot directory.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
     /// A file cannot be trusted or read.
@@ -52,13 +52,13 @@ pub enum DirectoryError {
     },
 }
 
-/// Reason why a file or directory of a snapshot cannot be used.
+/// Reason why a snapshot's file or directory is unusable.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub enum DirectoryFault {
     /// I/O error.
     Io(#[from] io::Error),
-    /// A file lacks a signature by a trusted key.
+    /// A file is not signed by a trusted key.
     Signature(#[from] SignatureError),
     /// The shards are inconsistent.
     Shard(#[from] ShardError),
@@ -71,8 +71,8 @@ pub fn write(dir: &Path, snapshot: &Snapshot) -> Result<Manifest, DirectoryError
     write_signed(dir, snapshot, None)
 }
 
-/// Like [`write()`], but signs with these keys. The stamp must be later than the stamps of all
-/// earlier snapshots.
+/// Like [`write()`], but also signs with these keys. The stamp must be greater than the stamps of
+/// all earlier snapshots.
 pub fn write_signed(
     dir: &Path,
     snapshot: &Snapshot,
@@ -119,14 +119,14 @@ pub fn write_signed(
         let name = entry.file_name();
         let kept = |name: &str| name == KEYS || named.contains(name);
         if !name.to_str().is_some_and(kept) {
-            // Ignore failures: a leftover file is harmless.
+            // Ignore errors: a leftover file is harmless.
             let _ = fs::remove_file(entry.path());
         }
     }
     Ok(manifest)
 }
 
-/// Writes key pairs to `dir`, readable only for its owner. Call it before writing the snapshot that
+/// Writes key pairs to `dir`, readable only by the owner. Call it before writing the snapshot that
 /// references them.
 pub fn write_keys(dir: &Path, pairs: &[KeyPair]) -> Result<(), DirectoryError> {
     fs::create_dir_all(dir).map_err(at(dir))?;
@@ -143,7 +143,7 @@ fn manifest_with_bytes(path: &Path) -> Result<(Manifest, Vec<u8>), DirectoryErro
     Ok((bounds::manifest(&bytes).map_err(at(path))?, bytes))
 }
 
-/// Reads the snapshot in `dir`, and checks all digests.
+/// Reads the snapshot in `dir` and verifies all digests.
 pub fn read(dir: &Path) -> Result<(Manifest, Snapshot), DirectoryError> {
     let read = read_trusted(dir, None)?;
     Ok((read.manifest, read.snapshot))
@@ -160,7 +160,7 @@ pub struct StoredSnapshot {
     pub stamp: Option<u64>,
 }
 
-/// Like [`read`]. With trusted keys, accepts only content that one of them has signed.
+/// Like [`read`], but with trusted keys accepts only content signed by one of them.
 pub fn read_trusted(
     dir: &Path,
     trusted: Option<&TrustedKeys>,
@@ -199,8 +199,8 @@ pub fn read_trusted(
         let content = shards.get(name).map(Vec::as_slice).unwrap_or_default();
         let path = dir.join(shard_file(name));
         let of_shard = verify(&path, SignedPiece::Endpoints { name }, content)?;
-        // The manifest and the endpoints are written together, so older endpoints come from another
-        // program.
+        // The manifest and the endpoints are written together, so older endpoints were written by
+        // another program.
         if let (Some(found), Some(known)) = (of_shard, stamp) {
             signature::follows(found, Some(known)).map_err(at(&path))?;
         }
@@ -213,7 +213,7 @@ pub fn read_trusted(
     })
 }
 
-/// Returns true if a file of this name can be a part of a snapshot.
+/// Returns true if a file with this name can be part of a snapshot.
 pub fn is_piece(name: &str) -> bool {
     let signed = name.strip_suffix(SIGNATURE_SUFFIX).unwrap_or(name);
     name == KEYS || signed == MANIFEST || signed.ends_with(SHARD_SUFFIX)
@@ -231,7 +231,7 @@ pub fn shard_file(name: &str) -> String {
 fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DirectoryError> {
     let staged = dir.join(format!(".{name}.new"));
     let path = dir.join(name);
-    // A leftover file may have another mode.
+    // A leftover file could have a different mode.
     let _ = fs::remove_file(&staged);
     let mode = if name == KEYS { 0o600 } else { 0o644 };
     File::options()

@@ -1,8 +1,8 @@
-//! Opens files that another user may have written, and reads and writes stored snapshots.
+//! Opens files that another user could have written, and reads and writes stored snapshots.
 //!
-//! A file name may lead to a link, a pipe or a file of another user, and to something else a moment
-//! later. This crate opens a file without blocking, checks the open file, and reads no more than a
-//! limit. An error names the file and the fault, and the command that repairs its owner or mode.
+//! A path may refer to a link, a pipe or another user's file, and to something else a moment later.
+//! This crate opens a file without blocking, checks the open file, and reads no more than a limit.
+//! An error contains the path, the reason, and the command that fixes the owner or mode.
 //!
 //! ```
 //! use std::fs::{self, Permissions};
@@ -15,7 +15,7 @@
 //! let path = directory.path().join("token");
 //! fs::write(&path, "secret")?;
 //! fs::set_permissions(&path, Permissions::from_mode(0o600))?;
-//! // At most 1024 bytes of a file that only this user or root can write.
+//! // Read at most 1024 bytes of a file that only this user or root can write.
 //! assert_eq!(open::read_text(&path, Rule::Own, 1024)?, "secret");
 //!
 //! fs::set_permissions(&path, Permissions::from_mode(0o666))?;
@@ -27,10 +27,10 @@
 //!
 //! - `open` opens files and directories after checking that they can be trusted.
 //! - `directory` reads and writes snapshot directories.
-//! - `bundle` makes, reads and writes bundles.
+//! - `bundle` creates, reads and writes bundles.
 //! - `random` returns random bytes from the kernel.
 //!
-//! No other code in the workspace may open a file that another user may have written.
+//! No other code in the workspace may open a file that another user could have written.
 
 pub mod bundle;
 pub mod directory;

@@ -1,8 +1,8 @@
-//! Opens files and directories with trusted content. An error explains why a file is not trusted.
+//! Opens trusted files and directories. Errors explain why a file is not trusted.
 //!
-//! A name may refer to a link, pipe or device, and to another file a moment later. So files are
-//! opened without blocking, and the checks of type, owner, mode and size apply to the open file.
-//! Never follow a link unless the rule allows it, and never read more than the limit.
+//! A path may refer to a link, pipe or device, and to another file a moment later. So files are
+//! opened without blocking, and type, owner, mode and size are checked on the open file. Never
+//! follow a link unless the rule allows it, and never read more than the limit.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, StatVfsMountFlags};
 
-/// Rule for the owner and mode of a file or directory, and for links to it.
+/// Requirements for the owner and mode of a file or directory, and for links to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Written by this process: not a link, owned by this user or root, and not writable for other
+    /// Written by this process: not a link, owned by this user or root, and not writable by other
     /// users.
     Own,
     /// Named on the command line: like [`Rule::Own`], but links are followed.
@@ -23,11 +23,11 @@ pub enum Rule {
     Given,
     /// Like [`Rule::Given`], but links are followed.
     GivenByLink,
-    /// Content verified by signatures: writable for any user, but not a link.
+    /// Content verified by signatures: may be writable by any user, but not a link.
     Vouched,
 }
 
-/// Reason why a file or directory is not used.
+/// Error for a file or directory that cannot be read or trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// I/O error.
@@ -38,13 +38,13 @@ pub enum OpenError {
         /// The I/O error.
         source: io::Error,
     },
-    /// It is a symbolic link.
+    /// The path is a symbolic link.
     #[error("{path}: is a symbolic link, which is not followed; put the file itself there")]
     Link {
         /// The file or directory.
         path: PathBuf,
     },
-    /// It has an unexpected type.
+    /// The file has an unexpected type.
     #[error("{path}: is {found}, expected {expected}")]
     Type {
         /// The file or directory.
@@ -54,7 +54,7 @@ pub enum OpenError {
         /// Expected type.
         expected: &'static str,
     },
-    /// It belongs to another user, who could change it at any time.
+    /// The file belongs to another user, who could change it at any time.
     #[error(
         "{path}: belongs to user {owner}, who could change it at any time; check its content, \
         then run `chown {wanted} {path}`"
@@ -67,7 +67,7 @@ pub enum OpenError {
         /// Expected owner.
         wanted: u32,
     },
-    /// Its mode lets other users change it at any time.
+    /// The file's mode lets other users change it at any time.
     #[error(
         "{path}: {who} can write to it (mode {mode:04o}); check its content, then run `chmod \
         {change} {path}`"
@@ -79,10 +79,10 @@ pub enum OpenError {
         who: &'static str,
         /// Actual mode.
         mode: u32,
-        /// Argument of `chmod` that fixes it.
+        /// Argument of `chmod` that fixes the mode.
         change: &'static str,
     },
-    /// It exceeds the size limit.
+    /// The file exceeds the size limit.
     #[error("{path}: larger than {limit} bytes")]
     TooLarge {
         /// The file or directory.
@@ -146,8 +146,7 @@ pub fn open(path: &Path, rule: Rule) -> Result<(File, Metadata), OpenError> {
     open_with(OpenOptions::new().read(true), path, rule)
 }
 
-/// Opens a file with `options`, which must not truncate, because the file is checked only after
-/// opening it.
+/// Opens a file with `options`, which must not truncate, because the file is checked after opening.
 pub fn open_with(
     options: &mut OpenOptions,
     path: &Path,
@@ -162,7 +161,7 @@ pub fn open_with(
     let file = match opened {
         Ok(file) => file,
         Err(error) => {
-            // Report an unexpected type instead: a link, a socket, or a pipe without a reader.
+            // Prefer to report an unexpected type: a link, a socket, or a pipe without a reader.
             if let Ok(metadata) = fs::symlink_metadata(path)
                 && (!follows || !metadata.is_symlink())
             {
@@ -177,7 +176,7 @@ pub fn open_with(
     Ok((file, metadata))
 }
 
-/// Checks a directory.
+/// Checks a directory's type, owner and mode.
 pub fn check_directory(path: &Path, rule: Rule) -> Result<(), OpenError> {
     let mut flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     if matches!(rule, Rule::Own | Rule::Given | Rule::Vouched) {
@@ -295,7 +294,7 @@ mod tests {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Returns for each rule whether it allows reading the file.
+    /// Returns, for each rule, whether it allows reading the file.
     fn read_by(path: &Path) -> [bool; 4] {
         RULES.map(|rule| read(path, rule, 10).is_ok())
     }

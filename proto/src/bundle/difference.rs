@@ -1,4 +1,4 @@
-//! Differences between two snapshots, grouped for people. Pure.
+//! Differences between two snapshots, grouped for display. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,14 +7,14 @@ use prost::Message;
 use crate::digest::sha256;
 use crate::schema::Snapshot;
 
-/// Names by which two lists differ, each list sorted.
+/// Differences between two lists, by name and sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameDifference {
     /// Names only in the second list.
     pub added: Vec<String>,
     /// Names only in the first list.
     pub removed: Vec<String>,
-    /// Names in both lists, with different content.
+    /// Names in both lists with different content.
     pub changed: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ pub struct BundleDifference {
     pub settings: bool,
 }
 
-/// Returns the difference from one snapshot to another.
+/// Returns the differences between two snapshots.
 pub fn difference(from: &Snapshot, to: &Snapshot) -> BundleDifference {
     let lists =
         |named: fn(&Snapshot) -> BTreeMap<String, String>| compare(&named(from), &named(to));

@@ -1,17 +1,17 @@
-//! Reasons why bytes are not an acceptable bundle.
+//! Errors from creating and accepting bundles.
 
 use super::{FORMAT, MAX_BYTES};
 use crate::bounds::BoundsError;
 use crate::shard::ShardError;
 use crate::signature::SignatureError;
 
-/// Reason why a bundle cannot be created or accepted.
+/// Error from creating or accepting a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BundleError {
     /// The bytes are not a bundle.
     #[error("is not a bundle: it does not begin with \"SESAME-BUNDLE\"")]
     NoBundle,
-    /// The format version is unknown to this code.
+    /// The format version is not supported.
     #[error("has format {found}, and this version of Sesame reads format {FORMAT}; {}", advice(*found))]
     Format {
         /// Actual version.
@@ -20,7 +20,7 @@ pub enum BundleError {
     /// The bundle is truncated.
     #[error("is truncated after {found} bytes, within its {place}; copy it again completely")]
     CutOff {
-        /// Part in which the bytes end.
+        /// Part at which the bytes end.
         place: String,
         /// Number of bytes found.
         found: usize,
@@ -60,10 +60,10 @@ pub enum BundleError {
         place: String,
         /// Digest in the header.
         expected: String,
-        /// Digest of the bytes.
+        /// Actual digest of the bytes.
         found: String,
     },
-    /// The parts differ from the manifest.
+    /// The parts do not match the manifest.
     #[error("{0}")]
     Parts(String),
     /// The shards cannot be joined.
@@ -75,7 +75,7 @@ pub enum BundleError {
 }
 
 impl BundleError {
-    /// Returns true if a file that is still being written may cause this error.
+    /// Returns true if this error can be caused by a file that is still being written.
     pub fn may_be_unfinished(&self) -> bool {
         match self {
             Self::NoBundle

@@ -1,9 +1,9 @@
 //! A bundle: a snapshot as one signed file, for a host without network access.
 //!
-//! Bundles are parsed without trusting them. Sizes and counts are limited before anything is
-//! decoded. The header contains the digests of all parts, and the header is signed. Private keys
-//! are included only as [`sealed`] for certain hosts. This module must never read a clock or
-//! generate random numbers; callers pass both.
+//! Bundles are parsed as untrusted input. Sizes and counts are limited before anything is decoded.
+//! The signed header contains the digests of all parts. Private keys are included only if
+//! [`sealed`] for certain hosts. This module must never read a clock or generate random numbers;
+//! callers pass both.
 //!
 //! ```
 //! use sesame_proto::bundle::{self, BundleFile, BundleLabel};
@@ -49,20 +49,19 @@ pub use self::write::{add_signatures, write};
 
 /// First bytes of every bundle.
 const MAGIC: &[u8; 14] = b"SESAME-BUNDLE\n";
-/// Format version that this code writes and reads.
+/// Supported format version.
 pub const FORMAT: u32 = 1;
 /// Size limit of a bundle in bytes.
 pub const MAX_BYTES: u64 = 256 << 20;
 /// Size limit of the header in bytes.
 const MAX_HEADER_BYTES: usize = 1 << 20;
-/// Size limit of the signatures in bytes. It exceeds the size of [`crate::signature::MAX_KEYS`]
-/// signatures.
+/// Size limit of the signatures in bytes, sufficient for [`crate::signature::MAX_KEYS`] signatures.
 const MAX_SIGNATURE_BYTES: usize = 1 << 10;
 /// Size limit of the manifest in bytes.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 /// Size limit of the sealed keys in bytes.
 const MAX_KEY_BYTES: u64 = 24 << 20;
-/// Length limit of a human-readable text in bytes.
+/// Length limit of human-readable strings in bytes.
 pub const MAX_TEXT_BYTES: usize = 256;
 
 /// Label of a bundle: its Gateway, sequence number, and origin.
@@ -70,9 +69,9 @@ pub const MAX_TEXT_BYTES: usize = 256;
 pub struct BundleLabel {
     /// Gateway as `Gateway/namespace/name`.
     pub gateway: String,
-    /// Sequence number from 1, which increases with each bundle of the Gateway.
+    /// Sequence number, starting at 1, which increases with each bundle of the Gateway.
     pub sequence: u64,
-    /// Creation time in seconds since 1970; 0 if unknown.
+    /// Creation time as a Unix timestamp; 0 if unknown.
     pub created: u64,
     /// Human-readable name of the creator.
     pub creator: String,
@@ -91,7 +90,7 @@ impl BundleLabel {
         }
     }
 
-    /// Checks the header's statements about the whole bundle.
+    /// Checks the fields of the header that describe the whole bundle.
     fn check(&self) -> Result<(), BundleError> {
         let Self {
             gateway,
@@ -108,7 +107,7 @@ impl BundleLabel {
             ("creator", creator),
             ("origin", origin),
         ] {
-            // Control characters could manipulate a terminal or log that shows the text.
+            // Control characters could manipulate a terminal or log that shows the string.
             if text.len() > 2 * MAX_TEXT_BYTES || text.chars().any(char::is_control) {
                 return Err(BundleError::Header(format!(
                     "its {name} has control characters or more than {} bytes",

@@ -1,7 +1,7 @@
 //! Parses a bundle.
 //!
-//! Do not trust any content before [`BundleFile::verify`]: the digests only prove that the file is
-//! complete.
+//! Do not trust any content before calling [`BundleFile::verify`]: the digests only prove that the
+//! file is complete.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::schema::{BundleHeader, BundlePart, BundlePartKind, Manifest, Snapshot
 use crate::shard::{self, MAX_SHARDS, MAX_STORED_BYTES};
 use crate::signature::{GoodSignatures, SignedPiece, Statement, TrustedKeys};
 
-/// Complete bundle: all digests match, and its parts are those in its manifest.
+/// A complete bundle: all digests match, and the parts match the manifest.
 #[derive(Clone, Debug)]
 pub struct BundleFile<'a> {
     label: BundleLabel,
@@ -77,8 +77,8 @@ impl<'a> BundleFile<'a> {
         })
     }
 
-    /// Returns the valid signatures by trusted keys. Fails with fewer than the required number of
-    /// distinct keys.
+    /// Returns the valid signatures by trusted keys. Returns an error if fewer than `required`
+    /// distinct keys have signed.
     pub fn verify(
         &self,
         trusted: &TrustedKeys,
@@ -105,7 +105,7 @@ impl<'a> BundleFile<'a> {
         &self.label
     }
 
-    /// Returns its manifest.
+    /// Returns the manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -116,8 +116,8 @@ impl<'a> BundleFile<'a> {
         self.keys
     }
 
-    /// Returns the hex SHA-256 of the signed part. It serves as the digest of the bundle, because
-    /// adding signatures does not change it.
+    /// Returns the hex SHA-256 of the signed part. This identifies the bundle, because adding
+    /// signatures does not change it.
     pub fn digest(&self) -> String {
         sha256(self.signed)
     }
@@ -179,9 +179,9 @@ fn check_parts(header: &BundleHeader) -> Result<(), BundleError> {
     Ok(())
 }
 
-/// Takes the bytes of a part, and checks their digest.
+/// Reads the bytes of a part and checks their digest.
 fn content<'a>(part: &BundlePart, cursor: &mut Cursor<'a>) -> Result<&'a [u8], BundleError> {
-    // The size was checked. If it exceeds `usize`, the remaining bytes cannot be that many either.
+    // The size was checked. If it exceeds `usize`, there cannot be enough remaining bytes either.
     let size = usize::try_from(part.size).unwrap_or(usize::MAX);
     let content = cursor.take(size, &place(part))?;
     let found = Sha256::digest(content);
@@ -197,8 +197,8 @@ fn content<'a>(part: &BundlePart, cursor: &mut Cursor<'a>) -> Result<&'a [u8], B
 
 type Contents<'a> = (Manifest, BTreeMap<String, &'a [u8]>, Option<&'a [u8]>);
 
-/// Returns the manifest, the shards and the keys. Fails unless the shards match the manifest, in
-/// its order.
+/// Returns the manifest, the shards and the keys. Returns an error unless the shards match the
+/// manifest, in the same order.
 fn sort<'a>(
     gateway: &str,
     contents: Vec<(&BundlePart, &'a [u8])>,
@@ -256,7 +256,7 @@ fn kind(part: &BundlePart) -> Result<BundlePartKind, BundleError> {
     })
 }
 
-/// Returns the part's name for errors.
+/// Returns the name of the part for use in errors.
 fn place(part: &BundlePart) -> String {
     match kind(part) {
         Ok(BundlePartKind::Manifest) => "manifest".to_owned(),
@@ -290,7 +290,7 @@ impl<'a> Cursor<'a> {
         Ok(u32::from_be_bytes(number))
     }
 
-    /// Takes bytes prefixed with their length.
+    /// Reads bytes that are prefixed with their length.
     fn counted(&mut self, place: &str, limit: usize) -> Result<&'a [u8], BundleError> {
         let length = usize::try_from(self.number(place)?).unwrap_or(usize::MAX);
         if length > limit {

@@ -2,7 +2,7 @@
 //!
 //! The key pairs are encrypted once with a random content key. That key is encrypted for the public
 //! key of each host with HPKE (RFC 9180: X25519, HKDF-SHA256, ChaCha20-Poly1305). A host's private
-//! key must never leave the host, nor be printed.
+//! key must never be printed or leave the host.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,15 +21,15 @@ use crate::bounds;
 use crate::keys::{self, KeyPair};
 use crate::schema::{SealedKey, SealedKeys};
 
-/// Context of every encryption, so that data of other programs cannot be mistaken for ours.
+/// Context of every encryption, so that data from other programs cannot be mistaken for ours.
 const DOMAIN: &[u8] = b"sesame bundle keys v1\n";
 const HOST_KEY_PREFIX: &str = "sesame-host-";
 const IDENTITY_PREFIX: &str = "SESAME-HOST-PRIVATE-";
-/// Length of the digest that detects typing errors, in bytes.
+/// Length in bytes of the checksum that detects typing errors.
 const CHECKSUM: usize = 4;
-/// Length of a public key's identifying digest in bytes.
+/// Length in bytes of the digest that identifies a public key.
 const ID: usize = 8;
-/// Largest number of hosts for a bundle's keys.
+/// Maximum number of hosts per bundle.
 pub const MAX_HOSTS: usize = 10_000;
 
 type Kem = X25519HkdfSha256;
@@ -42,10 +42,10 @@ pub struct HostKey([u8; 32]);
 #[derive(Clone)]
 pub struct HostIdentity([u8; 32]);
 
-/// Reason why keys cannot be sealed or opened.
+/// Error from sealing or opening keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
-    /// The text is not a public key of a host.
+    /// The text is not a host's public key.
     #[error(
         "{given:?} is not a host's public key: expected {HOST_KEY_PREFIX} and 48 characters, as \
         `sesame-agent identity` prints it"
@@ -54,7 +54,7 @@ pub enum SealError {
         /// The text.
         given: String,
     },
-    /// The text is not a private key of a host.
+    /// The text is not a host's private key.
     #[error("holds no private key of a host, or a damaged one")]
     Identity,
     /// There are too many hosts.
@@ -69,12 +69,12 @@ pub enum SealError {
         `--recipient {this}`"
     )]
     OtherHosts {
-        /// Number of those hosts.
+        /// Number of hosts that the keys are sealed for.
         hosts: usize,
         /// Public key of this host.
         this: HostKey,
     },
-    /// The encrypted bytes are damaged, or were sealed for another Gateway or sequence number.
+    /// The encrypted bytes are damaged or were sealed for another Gateway or sequence number.
     #[error("its keys cannot be decrypted: {0}")]
     Damaged(&'static str),
 }
@@ -98,7 +98,7 @@ impl FromStr for HostKey {
 
     fn from_str(text: &str) -> Result<Self, SealError> {
         let key = text.strip_prefix(HOST_KEY_PREFIX).and_then(decode);
-        // Reject low-order keys such as all zeros, with which all hosts would get the same secret.
+        // Reject low-order keys such as all zeros, which would give all hosts the same secret.
         let usable = |key: &[u8; 32]| <Kem as hpke::Kem>::PublicKey::from_bytes(key).is_ok();
         key.filter(usable)
             .filter(|key| *key != [0; 32])
@@ -124,7 +124,7 @@ impl HostIdentity {
         key.and_then(decode).map(Self).ok_or(SealError::Identity)
     }
 
-    /// Returns the text to store in a file of mode 0600. The caller must protect it.
+    /// Returns the string to store in a file with mode 0600. The caller must protect it.
     pub fn stored(&self) -> String {
         format!("{IDENTITY_PREFIX}{}\n", encode(&self.0))
     }
@@ -149,7 +149,7 @@ impl fmt::Debug for HostIdentity {
     }
 }
 
-/// Encrypts key pairs for hosts, bound to the Gateway and sequence number of their bundle. `random`
+/// Encrypts key pairs for hosts, bound to the Gateway and sequence number of the bundle. `random`
 /// must fill its argument with random bytes.
 pub fn seal(
     pairs: &[KeyPair],
@@ -198,7 +198,7 @@ pub fn seal(
     Ok(sealed.encode_to_vec())
 }
 
-/// Decrypts the key pairs of the bundle with this Gateway and sequence number.
+/// Decrypts the key pairs of a bundle with this Gateway and sequence number.
 pub fn open(
     sealed: &[u8],
     identity: &HostIdentity,
@@ -237,7 +237,7 @@ pub fn host_count(sealed: &[u8]) -> Result<usize, SealError> {
     Ok(decode_sealed(sealed)?.hosts.len())
 }
 
-/// Returns true if this host is among those that the keys are sealed for.
+/// Returns true if the keys are sealed for this host, among others.
 pub fn is_sealed_to(sealed: &[u8], host: &HostKey) -> bool {
     let sealed = decode_sealed(sealed);
     sealed.is_ok_and(|sealed| sealed.hosts.iter().any(|one| one.host == host.id()))
@@ -280,7 +280,7 @@ fn decode(text: &str) -> Option<[u8; 32]> {
     (Sha256::digest(key)[..CHECKSUM] == *checksum).then_some(*key)
 }
 
-/// Adapts the caller's random numbers to `hpke`.
+/// Adapts the caller's random number generator to `hpke`.
 struct Random<'a>(&'a mut dyn FnMut(&mut [u8]));
 
 impl hpke::rand_core::TryRng for Random<'_> {
@@ -321,7 +321,7 @@ mod tests {
         }
     }
 
-    /// Returns predictable numbers instead of random ones.
+    /// Returns a predictable generator instead of a random one.
     fn counter() -> impl FnMut(&mut [u8]) {
         let mut next = 0u8;
         move |bytes| {
@@ -350,7 +350,7 @@ mod tests {
         for place in 0..sealed.len() {
             let mut changed = sealed.clone();
             changed[place] ^= 1;
-            // A change of the other host's part affects only that host.
+            // A change to the other host's part affects only that host.
             if let Ok(found) = open(&changed, &one, GATEWAY, 7) {
                 assert_eq!(found, [pair()], "byte {place}");
             }

@@ -1,4 +1,4 @@
-//! A bundle is accepted exactly as created, or not at all.
+//! Tests that a bundle is accepted exactly as created or not at all.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -190,7 +190,7 @@ fn labels_are_plain_text_and_unknown_fields_fail() {
         };
         assert!(write(&label, &sharded(), None, &signing(PRIVATE)).is_err());
     }
-    // An unknown field might be one that protects something.
+    // An unknown field might be security-relevant.
     let bytes = made();
     let length = u32::from_be_bytes(bytes[18..22].try_into().unwrap()) as usize;
     let header = BundleHeader::decode(&bytes[22..22 + length]).unwrap();

@@ -9,10 +9,10 @@ use crate::schema::{BundleHeader, BundlePart, BundlePartKind};
 use crate::shard::Sharded;
 use crate::signature::{SignedPiece, SigningKeys, Statement};
 
-/// Creates the bundle of a snapshot. `keys` are its key pairs in the format of
-/// [`super::sealed::seal`]; `None` omits them.
+/// Creates the bundle of a snapshot. `keys` are the key pairs in the format of
+/// [`super::sealed::seal`], or `None` to omit them.
 ///
-/// Equal inputs give equal bytes.
+/// The same input always produces the same bytes.
 pub fn write(
     label: &BundleLabel,
     sharded: &Sharded,
@@ -68,12 +68,12 @@ pub fn write(
             return Err(BundleError::TooLargeAsAWhole);
         }
     }
-    // Never return a bundle that this code would not read.
+    // Never return a bundle that this code would reject.
     BundleFile::read(&bytes)?;
     Ok(bytes)
 }
 
-/// Adds signatures by further keys to a bundle, and keeps the existing ones.
+/// Adds signatures with further keys to a bundle. Existing signatures are kept.
 pub fn add_signatures(bundle: &[u8], signing: &SigningKeys) -> Result<Vec<u8>, BundleError> {
     let file = BundleFile::read(bundle)?;
     let signatures = signing.add_to(&file.statement(), file.signatures())?;

@@ -1,8 +1,8 @@
-//! Adds and removes backends of an encoded snapshot, with their endpoint sets. The rest is not
+//! Adds and removes backends and their endpoint sets in an encoded snapshot. The rest is not
 //! decoded.
 //!
-//! Never guess: if the bytes are not as expected, return `None`, and the caller rebuilds
-//! everything.
+//! Never guess: if the bytes are not as expected, return `None`, so that the caller rebuilds the
+//! snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::schema::Backend;
 use crate::wire::numbers::{backend, snapshot};
 use crate::wire::{append, append_message, appended_len, first};
 
-/// Field numbers of the backends, and of the name in each.
+/// Field numbers of the backends and of their names.
 const PLACE: (u32, u32) = (snapshot::BACKENDS, backend::NAME);
 
 /// Backends and endpoint sets that differ between two versions of a snapshot.
@@ -31,8 +31,9 @@ pub struct BackendChanges {
 }
 
 impl EncodedSnapshot {
-    /// Returns the backends added, removed and changed since `before`. Returns `None` if other
-    /// backends differ, if there are more than `most`, or if the encoding is not as expected.
+    /// Returns the backends added and removed since `before`, and all endpoint sets that differ.
+    /// Returns `None` if other backends have changed, if more than `most` were added and removed,
+    /// or if the encoding is not as expected.
     pub fn backend_changes(&self, before: &Self, most: usize) -> Option<BackendChanges> {
         let (now, then) = (&self.parts, &before.parts);
         let backends = differences(&then.backends, &now.backends, PLACE)?;
@@ -62,8 +63,8 @@ impl EncodedSnapshot {
         })
     }
 
-    /// Returns the snapshot with these backends added and removed. Returns `None` if an added one
-    /// exists already, or a removed one does not.
+    /// Returns the snapshot with these backends added and removed. Returns `None` if an added
+    /// backend already exists or a removed backend does not.
     pub fn with_changed_backends(&self, delta: &BackendDelta) -> Option<Self> {
         let BackendDelta { added, removed } = delta;
         let mut changed = self.clone();
@@ -77,15 +78,15 @@ impl EncodedSnapshot {
         Some(changed)
     }
 
-    /// Returns true if the route tables contain this text anywhere, whatever its meaning there.
+    /// Returns true if the bytes of the route tables contain this text anywhere, in any role.
     pub fn is_in_route_tables(&self, text: &str) -> bool {
         let text = text.as_bytes();
         let tables = &self.parts.route_tables;
         text.is_empty() || memchr::memmem::find(tables, text).is_some()
     }
 
-    /// Returns true if any part except the route tables, backends and endpoint sets contains this
-    /// text, whatever its meaning there.
+    /// Returns true if the bytes of the snapshot contain this text, in any role, outside the route
+    /// tables, backends and endpoint sets.
     pub fn is_in_rest(&self, text: &str) -> bool {
         let text = text.as_bytes();
         let is_in = |part: &Bytes| memchr::memmem::find(part, text).is_some();
@@ -93,15 +94,15 @@ impl EncodedSnapshot {
     }
 }
 
-/// Returns the encoded endpoint sets after adding and removing these.
+/// Returns the encoded endpoint sets after these additions and removals.
 pub(super) fn patched_endpoints(encoded: &[u8], delta: &EndpointDelta) -> Option<Bytes> {
     let EndpointDelta { added, removed } = delta;
     let added_by_name = added.iter().map(|it| (it.name.as_str(), it)).collect();
     patch(encoded, endpoints::PLACE, added_by_name, removed).map(Bytes::from)
 }
 
-/// Adds and removes entries of a list that is sorted by name, given its field number and the field
-/// number of the name.
+/// Adds and removes entries in a list that is sorted by name, given the field numbers of the list
+/// and the name.
 fn patch<M: Message>(
     encoded: &[u8],
     place: (u32, u32),

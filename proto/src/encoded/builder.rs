@@ -1,8 +1,8 @@
 //! Builds an encoded snapshot from the pieces in its shards.
 //!
-//! Each piece is encoded and dropped before the next one is decoded, because all of them as values
-//! would take several times the memory. The result must always equal the encoding of the whole
-//! canonical snapshot.
+//! Each piece is encoded and dropped before the next piece is decoded, because all pieces together
+//! would take several times the memory in decoded form. The result must always equal the encoding
+//! of the whole canonical snapshot.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ use crate::digest::{canonicalize, domain_order};
 use crate::schema::{RouteTable, Snapshot};
 use crate::wire::{append, appended_len, numbers};
 
-/// Builder of a configuration without keys and endpoints.
+/// Builder of an encoded configuration without key pairs and endpoints.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigBuilder {
-    /// Everything except route tables and backends.
+    /// All fields except route tables and backends.
     rest: Snapshot,
-    /// Encoded virtual hosts by domain, by table.
+    /// Encoded virtual hosts with their domains, by table.
     tables: BTreeMap<String, Encoded>,
-    /// Encoded backends by name.
+    /// Encoded backends with their names.
     backends: Encoded,
     hostnames: usize,
 }
@@ -36,7 +36,7 @@ impl ConfigBuilder {
             ports,
             route_tables,
             backends,
-            // Ignore endpoints: the revision does not cover them, so nothing has verified them.
+            // Ignore endpoints: the revision does not cover them, so they are not verified.
             endpoints: _,
             keys,
             trust_bundles,
@@ -56,7 +56,7 @@ impl ConfigBuilder {
             } = table;
             let hosts = self.tables.entry(name).or_default();
             for mut host in virtual_hosts {
-                // Next part of a virtual host that was too large for one piece.
+                // This is the next part of a virtual host that was too large for one piece.
                 if let Some((_, bytes)) = hosts.last_mut().filter(|(it, _)| *it == host.domain) {
                     host.domain.clear();
                     host.encode_raw(bytes);
@@ -114,7 +114,7 @@ impl ConfigBuilder {
     }
 }
 
-/// Encoded messages by name.
+/// Encoded messages with their names.
 type Encoded = Vec<(String, Vec<u8>)>;
 
 fn encode_tables(tables: BTreeMap<String, Encoded>) -> Bytes {
@@ -130,7 +130,7 @@ fn encode_tables(tables: BTreeMap<String, Encoded>) -> Bytes {
     bytes.into()
 }
 
-/// Appends a field for each message, and drops each message immediately.
+/// Appends each message as a field and drops the message immediately.
 fn append_all(field: u32, messages: Encoded, bytes: &mut Vec<u8>) {
     let lengths = messages.iter().map(|(_, it)| appended_len(field, it.len()));
     bytes.reserve_exact(lengths.sum());

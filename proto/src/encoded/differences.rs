@@ -1,4 +1,4 @@
-//! Compares two versions of an encoded list by name, without decoding what they have in common.
+//! Compares two versions of an encoded list by name, without decoding their common messages.
 //!
 //! Never guess: if the bytes are not as expected, or names are out of order, return `None`.
 
@@ -13,11 +13,11 @@ pub(super) struct Differences<'e> {
     pub(super) gone: Vec<&'e [u8]>,
     /// Messages only in the second version.
     pub(super) come: Vec<&'e [u8]>,
-    /// Messages in the second version that differ in the first.
+    /// Messages of the second version that differ from the first version.
     pub(super) replaced: Vec<&'e [u8]>,
 }
 
-/// Compares two versions of a list, given its field number and the field number of the name.
+/// Compares two versions of a list, given the field numbers of the list and the name.
 pub(super) fn differences<'e>(
     before: &'e [u8],
     now: &'e [u8],

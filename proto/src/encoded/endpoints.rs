@@ -1,4 +1,4 @@
-//! Patches endpoint sets in an encoded snapshot, without decoding unchanged sets.
+//! Patches endpoint sets in an encoded snapshot without decoding unchanged sets.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,11 +9,10 @@ use crate::schema::EndpointSet;
 use crate::wire::numbers::{self, endpoint_set, snapshot};
 use crate::wire::{append, append_message, contents, first};
 
-/// Field numbers of the sets, and of the name in each.
+/// Field numbers of the sets and of their names.
 pub(super) const PLACE: (u32, u32) = (snapshot::ENDPOINTS, endpoint_set::NAME);
 
-/// Replaces the sets of the same names, and ignores sets that do not exist. Returns `None` if the
-/// bytes are not as expected.
+/// Replaces sets by name, ignoring unknown sets. Returns `None` if the bytes are not as expected.
 pub(super) fn patch(encoded: &[u8], sets: &[EndpointSet]) -> Option<Vec<u8>> {
     let sets: HashMap<&[u8], &EndpointSet> =
         sets.iter().map(|set| (set.name.as_bytes(), set)).collect();
@@ -28,8 +27,8 @@ pub(super) fn patch(encoded: &[u8], sets: &[EndpointSet]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Returns the sets that differ from `before`. Returns `None` if one was added, removed or moved,
-/// or the bytes are not as expected.
+/// Returns the sets that differ from `before`. Returns `None` if a set was added, removed or moved,
+/// or if the bytes are not as expected.
 pub(super) fn replaced(before: &[u8], now: &[u8]) -> Option<Vec<EndpointSet>> {
     let differ = differ_in_place(&by_name(before, PLACE)?, &by_name(now, PLACE)?)?.into_iter();
     differ
@@ -37,7 +36,7 @@ pub(super) fn replaced(before: &[u8], now: &[u8]) -> Option<Vec<EndpointSet>> {
         .collect()
 }
 
-/// Returns the changed sets. Returns `None` if one was added, removed or moved.
+/// Returns the changed sets. Returns `None` if a set was added, removed or moved.
 fn differ_in_place<'e>(
     before: &[NamedMessage<'_>],
     now: &[NamedMessage<'e>],
@@ -48,7 +47,7 @@ fn differ_in_place<'e>(
     same_names.then(|| differ.map(|(_, now)| *now).collect())
 }
 
-/// Returns the name of the endpoint set of an encoded backend.
+/// Returns the name of an encoded backend's endpoint set.
 pub(super) fn set_of(backend: &[u8]) -> &[u8] {
     let mut rest = backend;
     // Fields are in numeric order, and all preceding fields are length-delimited.

@@ -1,8 +1,8 @@
-//! Snapshots that are kept encoded.
+//! Snapshots in encoded form.
 //!
-//! A decoded snapshot takes several times the memory, and is not needed between two changes. The
-//! parts are encoded separately, so that comparing bytes shows which parts a change affects. Must
-//! never print a key.
+//! A decoded snapshot takes several times the memory, and is not needed between changes. Parts are
+//! encoded separately, so that comparing bytes shows which parts a change affects. Never print a
+//! key.
 
 mod backends;
 mod builder;
@@ -31,7 +31,7 @@ use crate::schema::{
 };
 use crate::wire::{self, numbers};
 
-/// Encoded snapshot with its key pairs, and a few values that are needed often.
+/// Encoded snapshot with its key pairs, and a few frequently needed values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EncodedSnapshot {
     gateway: String,
@@ -48,12 +48,12 @@ pub struct EncodedSnapshot {
     rate_limits: Arc<[RateLimit]>,
     shared_filters: Arc<[SharedFilter]>,
     filters: Option<Arc<RequestFilters>>,
-    /// Shared by all versions with the same key pairs.
+    /// Key pairs, shared by all versions with the same pairs.
     keys: Arc<[KeyPair]>,
 }
 
 impl EncodedSnapshot {
-    /// Encodes a snapshot. `keys` are the key pairs that it references, in its order.
+    /// Encodes a snapshot. `keys` are the referenced key pairs, in the order of the snapshot.
     pub fn new(snapshot: &Snapshot, keys: Vec<KeyPair>) -> Self {
         let not_after = snapshot.keys.iter().map(|key| key.not_after);
         let tables = snapshot.route_tables.iter();
@@ -84,7 +84,8 @@ impl EncodedSnapshot {
         }
     }
 
-    /// Returns the snapshot with these key pairs: those that it references, in its order.
+    /// Returns the snapshot with these key pairs, which must be the referenced pairs in the order
+    /// of the snapshot.
     #[must_use]
     pub fn with_keys(self, keys: Vec<KeyPair>) -> Self {
         let ports = decoded(&self.parts.ahead).ports;
@@ -111,7 +112,7 @@ impl EncodedSnapshot {
     }
 
     /// Returns the endpoint sets that differ from `before`, and their backends, in order. Decodes
-    /// nothing else. Returns `None` if a set was added or removed.
+    /// only these. Returns `None` if a set was added or removed.
     pub fn replaced_endpoints(&self, before: &Self) -> Option<(Vec<EndpointSet>, Vec<Backend>)> {
         let sets = endpoints::replaced(&before.parts.endpoints, &self.parts.endpoints)?;
         let names: HashSet<&[u8]> = sets.iter().map(|set| set.name.as_bytes()).collect();
@@ -124,8 +125,8 @@ impl EncodedSnapshot {
         Some((sets, backends))
     }
 
-    /// Returns the names of endpoint sets in both snapshots that have changed since `before`,
-    /// without decoding.
+    /// Returns the names of endpoint sets that exist in both snapshots and have changed since
+    /// `before`, without decoding.
     pub fn changed_endpoints(&self, before: &Self) -> Vec<&str> {
         if is_same(&self.parts.endpoints, &before.parts.endpoints) {
             return Vec::new();
@@ -134,8 +135,8 @@ impl EncodedSnapshot {
         endpoints::changed(&before.parts.endpoints, &self.parts.endpoints).unwrap_or_default()
     }
 
-    /// Applies these changes of virtual hosts. Returns `None` if one does not match its previous
-    /// version.
+    /// Applies these changes to virtual hosts. Returns `None` if a virtual host does not match its
+    /// previous version.
     pub fn with_changed_hosts(&self, delta: &RouteTableDelta) -> Option<Self> {
         let mut changed = self.clone();
         changed.parts.route_tables = route_tables::patch(&self.parts.route_tables, delta)?.into();
@@ -176,17 +177,17 @@ impl EncodedSnapshot {
         self.edge
     }
 
-    /// Returns the settings for the rotation of credentials.
+    /// Returns the settings for credential rotation.
     pub fn rotation(&self) -> Rotation {
         self.rotation
     }
 
-    /// Returns the names of the routes with separate request counts.
+    /// Returns the names of routes with separate request counts.
     pub fn measured_routes(&self) -> &[String] {
         &self.measured_routes
     }
 
-    /// Returns the limits of requests, by name.
+    /// Returns the rate limits, by name.
     pub fn rate_limits(&self) -> &[RateLimit] {
         &self.rate_limits
     }
@@ -196,7 +197,7 @@ impl EncodedSnapshot {
         &self.shared_filters
     }
 
-    /// Returns the filters of virtual hosts that have none.
+    /// Returns the filters for virtual hosts without filters of their own.
     pub fn filters(&self) -> Option<&RequestFilters> {
         self.filters.as_deref()
     }
@@ -251,17 +252,17 @@ impl EncodedSnapshot {
         route_tables::tables(&self.parts.route_tables)
     }
 
-    /// Returns the encoded size of its route tables in bytes.
+    /// Returns the encoded size of the route tables in bytes.
     pub fn size_of_route_tables(&self) -> usize {
         self.parts.route_tables.len()
     }
 
-    /// Returns the encoded size of its backends in bytes.
+    /// Returns the encoded size of the backends in bytes.
     pub fn size_of_backends(&self) -> usize {
         self.parts.backends.len()
     }
 
-    /// Returns the names of the endpoint sets that its backends use, including missing sets.
+    /// Returns the names of the endpoint sets that the backends use, including missing sets.
     /// Returns `None` if the encoding is not as expected.
     pub fn used_endpoints(&self) -> Option<BTreeSet<&str>> {
         let backends = wire::contents(&self.parts.backends, numbers::snapshot::BACKENDS)?;
@@ -269,8 +270,8 @@ impl EncodedSnapshot {
         names.map(|name| std::str::from_utf8(name).ok()).collect()
     }
 
-    /// Returns the hex SHA-256 of everything except endpoints and private keys, whose digests are
-    /// included. For a canonical snapshot, this is the revision. Decodes nothing.
+    /// Returns the hex SHA-256 of all parts except endpoints and private keys; digests of the keys
+    /// are included. For a canonical snapshot, this is the revision. Does not decode.
     pub fn config_digest(&self) -> String {
         let Parts {
             ahead,
@@ -282,12 +283,12 @@ impl EncodedSnapshot {
         digest::sha256_of_all(&[ahead, route_tables, backends, behind])
     }
 
-    /// Returns the hex SHA-256 of everything except private keys, whose digests are included.
+    /// Returns the hex SHA-256 of all parts except private keys; digests of the keys are included.
     pub fn digest(&self) -> String {
         digest::sha256_of_all(&self.parts.all())
     }
 
-    /// Decodes the endpoint sets with these names. Skips missing ones. Returns `None` if the
+    /// Decodes the endpoint sets with these names, skipping missing sets. Returns `None` if the
     /// encoding is not as expected.
     pub fn endpoints_of(&self, names: &BTreeSet<&str>) -> Option<Vec<EndpointSet>> {
         endpoints::named(&self.parts.endpoints, names)
@@ -308,7 +309,7 @@ impl EncodedSnapshot {
         &self.addresses
     }
 
-    /// Returns the ports of its listeners as seen from outside, each with the port that hosts open.
+    /// Returns the external ports of the listeners, each with the port that hosts open.
     pub fn ports(&self) -> &BTreeMap<(Transport, u32), u32> {
         &self.ports
     }
@@ -318,7 +319,7 @@ impl EncodedSnapshot {
         &self.serials
     }
 
-    /// Returns the earliest expiry of its certificates, in seconds since 1970.
+    /// Returns the earliest expiry of the certificates, as a Unix timestamp.
     pub fn first_expiry(&self) -> Option<i64> {
         self.first_expiry
     }
@@ -334,13 +335,13 @@ impl EncodedSnapshot {
         self.counts
     }
 
-    /// Returns the key pairs, in the snapshot's order.
+    /// Returns the key pairs, in the order of the snapshot.
     pub fn keys(&self) -> &[KeyPair] {
         &self.keys
     }
 }
 
-/// Decodes parts of a snapshot.
+/// Decodes one or more parts of a snapshot.
 fn decoded(bytes: &[u8]) -> Snapshot {
     #[expect(clippy::expect_used, reason = "proven")]
     Snapshot::decode(bytes).expect("`EncodedSnapshot` encoded these bytes from a Snapshot")
@@ -349,16 +350,16 @@ fn decoded(bytes: &[u8]) -> Snapshot {
 /// Numbers of objects in a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Listeners of all ports.
+    /// Number of listeners on all ports.
     pub listeners: usize,
-    /// Hostnames of all route tables, without those that only reject requests misdirected from
-    /// another listener.
+    /// Number of hostnames in all route tables, except those that only reject misdirected requests
+    /// of another listener.
     pub hostnames: usize,
-    /// Backends.
+    /// Number of backends.
     pub backends: usize,
 }
 
-/// Parts whose bytes are equal in two snapshots.
+/// Parts whose bytes are the same in two snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -371,7 +372,7 @@ pub struct UnchangedParts {
     pub backends: bool,
     /// The endpoint sets.
     pub endpoints: bool,
-    /// Everything else: listeners, trust bundles, key pairs, settings.
+    /// All other parts: listeners, trust bundles, key pairs, settings.
     pub rest: bool,
 }
 

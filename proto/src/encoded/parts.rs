@@ -1,23 +1,24 @@
-//! The bytes of an encoded snapshot, split by how often they change. Decodes nothing.
+//! The bytes of an encoded snapshot, split by how often they change. Does not decode.
 
 use bytes::Bytes;
 
 use crate::schema::Snapshot;
 use crate::wire::{self, numbers};
 
-/// Returns true for equal bytes. Unchanged parts are shared, so megabytes need not be compared.
+/// Returns true if the bytes are the same. Unchanged parts are shared, so megabytes need not be
+/// compared.
 pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
     std::ptr::eq(one, other) || one == other
 }
 
-/// Encoded snapshots with disjoint sets of fields. Concatenated, they are the whole snapshot.
+/// Encoded snapshots with disjoint sets of fields. Their concatenation is the whole snapshot.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parts {
-    /// Fields with numbers below the route tables.
+    /// Fields with lower numbers than the route tables.
     pub(super) ahead: Bytes,
     pub(super) route_tables: Bytes,
     pub(super) backends: Bytes,
-    /// All other fields, except the endpoints.
+    /// All other fields except the endpoints.
     pub(super) behind: Bytes,
     pub(super) endpoints: Bytes,
 }
@@ -52,7 +53,8 @@ impl Parts {
             shared_filters,
             filters,
         } = snapshot;
-        // Encode each field separately: building a Snapshot for each part would clone its values.
+        // Encode each field separately, because building a Snapshot for each part would clone the
+        // values.
         let (mut ahead, mut behind) = (Vec::new(), Vec::new());
         if !gateway.is_empty() {
             wire::append(numbers::snapshot::GATEWAY, gateway.as_bytes(), &mut ahead);
@@ -90,7 +92,7 @@ impl Parts {
         }
     }
 
-    /// Returns all parts in the order for storage and digests.
+    /// Returns all parts in the order used for storage and digests.
     pub(super) fn all(&self) -> [&[u8]; 5] {
         let Self {
             ahead,

@@ -1,7 +1,7 @@
 //! Reads and patches route tables in an encoded snapshot without decoding them.
 //!
-//! Never guess: if the bytes are not as expected, return `None`, and the caller rebuilds
-//! everything.
+//! Never guess: if the bytes are not as expected, return `None`, so that the caller rebuilds the
+//! snapshot.
 
 use std::collections::HashMap;
 
@@ -40,7 +40,7 @@ impl<'a> EncodedTable<'a> {
     }
 }
 
-/// Returns the tables of an encoded snapshot with no other fields.
+/// Returns the tables of an encoded snapshot that contains no other fields.
 pub(super) fn tables(encoded: &[u8]) -> Option<Vec<EncodedTable<'_>>> {
     let tables = contents(encoded, snapshot::ROUTE_TABLES)?;
     let table = |table| {
@@ -72,7 +72,7 @@ pub(super) fn begin(name: &str, content: &mut Vec<u8>) {
     }
 }
 
-/// Returns the patched tables. Returns `None` unless each changed virtual host matches its previous
+/// Returns the patched tables, or `None` unless each changed virtual host matches its previous
 /// version exactly once.
 pub(super) fn patch(encoded: &[u8], delta: &RouteTableDelta) -> Option<Vec<u8>> {
     // `None` marks a virtual host that has been replaced.
@@ -114,8 +114,8 @@ pub(super) fn hostnames(table: &RouteTable) -> usize {
         .count()
 }
 
-/// Returns true if a virtual host has routes. Other virtual hosts answer 421; their number depends
-/// on how many listeners share the port.
+/// Returns true if a virtual host has routes of its own. Other virtual hosts only answer 421; their
+/// number depends on how many listeners share the port.
 pub(super) fn is_served(host: &VirtualHost) -> bool {
     let [route] = host.routes.as_slice() else {
         return true;

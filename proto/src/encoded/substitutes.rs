@@ -1,4 +1,4 @@
-//! Replaces keys and trust bundles of a snapshot with local ones of a host.
+//! Replaces keys and trust bundles of a snapshot with local files of a host.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use super::{EncodedSnapshot, Parts, decoded, serials};
 use crate::keys::KeyPair;
 use crate::schema::{KeyRef, TrustBundle};
 
-/// Key pairs and trust bundles of one host, by the name of the original that they replace.
+/// Key pairs and trust bundles of one host, by the name of the originals that they replace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Substitutes {
     /// Key pairs.
     pub pairs: BTreeMap<String, (KeyRef, KeyPair)>,
-    /// Trust bundles. If one has no revocation lists, the snapshot's lists remain in force.
+    /// Trust bundles. If a bundle has no revocation lists, the snapshot's lists remain in effect.
     pub bundles: BTreeMap<String, TrustBundle>,
 }
 
@@ -59,7 +59,8 @@ impl EncodedSnapshot {
         (changed != *self).then_some(changed)
     }
 
-    /// Returns the names of keys that are expected in files of each host, and missing on this one.
+    /// Returns the names of keys that are expected in files on each host but are missing on this
+    /// host.
     pub fn missing_on_host(&self) -> Vec<String> {
         if self.serials.len() == self.keys.len() {
             return Vec::new();

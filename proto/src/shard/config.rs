@@ -9,28 +9,28 @@ use super::{Form, MAX_SNAPSHOT_BYTES, Packed, Shard, ShardError, bucket, pack, p
 use crate::digest::sha256;
 use crate::schema::{Backend, RouteTable, ShardRef, Snapshot, VirtualHost};
 
-/// Number of hex digits of the digest in a shard's name. 80 bits make collisions by chance
+/// Number of hex digits of the digest in a shard's name. With 80 bits, accidental collisions are
 /// implausible.
 const NAME_DIGITS: usize = 20;
 
 /// Configuration shard.
 #[derive(Clone, Debug)]
 pub(super) struct ConfigShard {
-    /// Bucket whose content it holds, or `None` for content without a bucket.
+    /// Bucket of the content, or `None` for content without a bucket.
     pub(super) bucket: Option<usize>,
-    /// SHA-256 of its uncompressed content.
+    /// SHA-256 of the uncompressed content.
     pub(super) content: [u8; 32],
-    /// Size of its values in memory, in bytes.
+    /// Size in memory once decoded, in bytes.
     pub(super) decoded: u64,
     pub(super) reference: ShardRef,
     pub(super) shard: Shard,
 }
 
-/// References to one bucket's part of a snapshot. Copies of all pieces at once would take as much
-/// memory as the snapshot.
+/// References to one bucket's part of a snapshot. Copying all pieces at the same time would take as
+/// much memory as the snapshot.
 #[derive(Default)]
 struct Piece<'s> {
-    /// Virtual hosts with their tables' names, in the order of the snapshot.
+    /// Virtual hosts with the names of their tables, in the order of the snapshot.
     hosts: Vec<(&'s str, &'s VirtualHost)>,
     backends: Vec<&'s Backend>,
 }
@@ -76,7 +76,7 @@ fn pieces<'s>(
     pieces
 }
 
-/// Splits a canonical configuration, and reuses earlier shards with the same content.
+/// Splits a canonical configuration, reusing earlier shards with the same content.
 pub(super) fn split_config(
     config: &Snapshot,
     count: usize,
@@ -138,7 +138,7 @@ pub(super) fn split_config(
     Ok(shards)
 }
 
-/// Adds the shards of one piece. There are several if the piece exceeds the limits of a shard.
+/// Adds the shards of one piece; several if the piece exceeds the limits of a shard.
 fn add_parts(
     bucket: Option<usize>,
     piece: Snapshot,
@@ -183,7 +183,7 @@ fn add_parts(
     add_parts(bucket, second, known, shards)
 }
 
-/// Returns the size in memory of all shards, in bytes.
+/// Returns the size in memory of all shards once decoded, in bytes.
 pub(super) fn decoded(shards: &[ConfigShard]) -> u64 {
     let sizes = shards.iter().map(|shard| shard.decoded);
     sizes.fold(0, u64::saturating_add)

@@ -1,7 +1,7 @@
-//! Computes the difference between two versions of a configuration from the changed shards only.
+//! Computes the difference between two versions of a configuration from only the changed shards.
 //!
-//! Never trust the result: the caller must verify the resulting revision. If anything other than
-//! virtual hosts and added or removed backends has changed, the result is `None`, and the caller
+//! Never trust the result: the caller must verify the resulting revision. If anything has changed
+//! other than virtual hosts and added or removed backends, the result is `None`, and the caller
 //! joins all shards.
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use super::{MAX_SNAPSHOT_BYTES, check_digest};
 use crate::delta::{BackendDelta, RouteTableDelta};
 use crate::schema::{ShardRef, Snapshot};
 
-/// Largest number of changed shards. With more, joining all shards is hardly more work.
+/// Maximum number of changed shards. With more, joining all shards is hardly more work.
 pub const MAX_CHANGED_SHARDS: usize = 16;
 
 /// Difference between two versions of a configuration.
@@ -21,13 +21,13 @@ pub struct ShardDelta {
     pub route_tables: RouteTableDelta,
     /// Added and removed backends.
     pub backends: BackendDelta,
-    /// Size of all shards in memory after the change, in bytes.
+    /// Size in memory of all shards after the change, in bytes.
     pub size: u64,
 }
 
-/// Returns the difference between a configuration that was joined from `before`, and takes `size`
-/// bytes of memory, and `after`. `stored` returns shards by digest. Returns `None` if anything
-/// other than virtual hosts and added or removed backends has changed, or if a shard is missing or
+/// Returns the difference between the configurations in `before` and `after`. `size` is the size in
+/// memory of the former, and `stored` returns shards by digest. Returns `None` if anything has
+/// changed other than virtual hosts and added or removed backends, or if a shard is missing or
 /// damaged.
 pub fn delta<'s>(
     before: &[ShardRef],
@@ -116,7 +116,7 @@ mod tests {
         }
     }
 
-    /// Packs these pieces into shards, and also returns them by digest.
+    /// Packs these pieces into shards. Also returns the stored bytes by digest.
     fn stored(pieces: &[Snapshot]) -> (Vec<ShardRef>, BTreeMap<String, Vec<u8>>) {
         let mut shards = BTreeMap::new();
         let references = pieces.iter().enumerate().map(|(index, piece)| {
@@ -198,7 +198,7 @@ mod tests {
         }
         assert_eq!(changed(&before, &before[..1], 1000), None, "a shard less");
 
-        // If two shards had the same name, one of them would be joined twice.
+        // If two shards had the same name, one of the two would be joined twice.
         let (references, shards) = stored(&before);
         let mut twice = references.clone();
         twice[1].name.clone_from(&references[0].name);

@@ -1,6 +1,6 @@
 //! Joins a snapshot from a manifest and stored shards.
 //!
-//! All input is hostile until its digest matches. Never decode anything before its size is known.
+//! All input is untrusted until its digest matches. Never decode anything before its size is known.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -20,7 +20,7 @@ use crate::schema::{EndpointSet, Manifest, ShardRef, Snapshot};
 pub struct Joined {
     /// Canonical configuration without key pairs and endpoints.
     pub config: EncodedSnapshot,
-    /// Size of its shards in memory, in bytes.
+    /// Size in memory of the decoded shards, in bytes.
     pub size: u64,
 }
 
@@ -29,11 +29,11 @@ pub struct Joined {
 pub struct Endpoints {
     /// Sets in the order of the shard.
     pub sets: Vec<EndpointSet>,
-    /// Size in memory, in bytes.
+    /// Size in memory of the decoded sets, in bytes.
     pub size: u64,
 }
 
-/// Joins a snapshot from a manifest and its shards' stored bytes, by name.
+/// Joins a snapshot from a manifest and the stored bytes of its shards, by name.
 pub fn join<B: AsRef<[u8]>>(
     manifest: &Manifest,
     shards: &BTreeMap<String, B>,
@@ -75,7 +75,7 @@ pub fn check(manifest: &Manifest) -> Result<(), ShardError> {
     }
 }
 
-/// Joins the configuration without endpoints, and verifies the revision.
+/// Joins the configuration without endpoints and verifies the revision.
 pub fn join_config<B: AsRef<[u8]>>(
     manifest: &Manifest,
     shards: &BTreeMap<String, B>,
@@ -121,8 +121,8 @@ pub fn endpoint_sets(name: &str, bytes: &[u8]) -> Result<Endpoints, ShardError> 
     }
 }
 
-/// Replaces a configuration's endpoints, in canonical order. If sets have the same name, the first
-/// one wins.
+/// Replaces the endpoints of a configuration, in canonical order. If several sets have the same
+/// name, the first is used.
 pub fn set_endpoints(snapshot: &mut Snapshot, mut sets: Vec<EndpointSet>) {
     sets.sort_by(|a, b| a.name.cmp(&b.name));
     sets.dedup_by(|a, b| a.name == b.name);
@@ -164,9 +164,9 @@ fn too_much(name: &str) -> ShardError {
     }
 }
 
-/// Decodes a shard within the decompressed size from a manifest. 0 stands for the common limit,
-/// because an endpoint shard may have grown after the manifest was written. Also returns its size
-/// in memory, in bytes.
+/// Decodes a shard, limited to the decompressed size in the manifest. A size of 0 means the general
+/// limit, because an endpoint shard may have grown after the manifest was written. Also returns the
+/// size in memory in bytes.
 pub(super) fn unpack(name: &str, size: u64, bytes: &[u8]) -> Result<(Snapshot, u64), ShardError> {
     let limit = match size {
         0 => MAX_SHARD_BYTES,

@@ -1,5 +1,4 @@
-//! Endpoint shards. They keep their names, and each one changes in place, independently of the
-//! others.
+//! Endpoint shards, which keep their names and change in place, independently of each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,20 +10,20 @@ use crate::delta::EndpointDelta;
 use crate::digest::canonicalize_endpoints;
 use crate::schema::{EndpointSet, ShardRef, Snapshot};
 
-/// Target size of a shard in bytes before compression. Each change writes, sends and reads a whole
-/// shard.
+/// Target size of a shard in bytes before compression. Small, because each change writes, sends and
+/// reads a whole shard.
 const TARGET_BYTES: usize = 16 * 1024;
-/// Largest number of endpoint shards. With more endpoints, shards grow instead.
+/// Maximum number of endpoint shards. With more endpoints, shards grow instead.
 const MAX_ENDPOINT_SHARDS: usize = 256;
 
 /// A snapshot's endpoint sets, in shards.
 #[derive(Debug, Default)]
 pub(super) struct LiveShards {
-    /// Number of buckets that the sets are distributed over.
+    /// Number of buckets over which the sets are distributed.
     count: usize,
     /// Encoded size of all sets in bytes.
     size: usize,
-    /// Shards by bucket; empty buckets have none.
+    /// Shards by bucket; empty buckets have no shard.
     shards: BTreeMap<usize, LiveShard>,
 }
 
@@ -33,12 +32,12 @@ struct LiveShard {
     /// Sets, sorted by name.
     sets: Vec<EndpointSet>,
     shard: Shard,
-    /// Size of its values in memory, in bytes.
+    /// Size in memory once decoded, in bytes.
     decoded: u64,
 }
 
 impl LiveShards {
-    /// Splits canonical sets, and reuses shards with the same content.
+    /// Splits canonical sets, reusing shards with the same content.
     pub(super) fn after(mut self, sets: Vec<EndpointSet>) -> Result<Self, ShardError> {
         let size = sets.iter().map(EndpointSet::encoded_len).sum();
         let count = count(size);
@@ -69,7 +68,7 @@ impl LiveShards {
         })
     }
 
-    /// Replaces sets, even if that changes the number of shards. Ignores unknown sets.
+    /// Replaces sets, even if this changes the number of shards. Ignores unknown sets.
     pub(super) fn replace(self, sets: Vec<EndpointSet>) -> Result<Self, ShardError> {
         let mut new: BTreeMap<String, EndpointSet> = sets
             .into_iter()
@@ -81,7 +80,7 @@ impl LiveShards {
         self.after(sets)
     }
 
-    /// Fails if readers would reject the total size.
+    /// Returns an error if readers would reject the total size.
     pub(super) fn check(&self) -> Result<(), ShardError> {
         let decoded = self.shards.values().map(|shard| shard.decoded);
         let size = decoded.fold(0, u64::saturating_add);
@@ -128,8 +127,8 @@ impl LiveShards {
         Ok(RefreshedShards::Changed(changed))
     }
 
-    /// Adds and removes sets. Returns false if the number of shards changes, an added set exists,
-    /// or a removed one does not; the shards must then be discarded.
+    /// Adds and removes sets. Returns false if the number of shards changes, an added set already
+    /// exists, or a removed set does not exist; the shards must then be discarded.
     pub(super) fn change(&mut self, delta: &EndpointDelta) -> Result<bool, ShardError> {
         let EndpointDelta { added, removed } = delta;
         let mut touched = BTreeSet::new();
@@ -169,8 +168,8 @@ impl LiveShards {
         Ok(true)
     }
 
-    /// Returns the references for a manifest, without digests and sizes, because those change in
-    /// place.
+    /// Returns the references for a manifest. Digests and sizes are omitted, because shards change
+    /// in place.
     pub(super) fn references(&self) -> impl Iterator<Item = ShardRef> + '_ {
         self.shards().map(|shard| ShardRef {
             name: shard.name.clone(),
@@ -179,14 +178,14 @@ impl LiveShards {
         })
     }
 
-    /// Returns the shards, in the order of their buckets.
+    /// Returns the shards in the order of their buckets.
     pub(super) fn shards(&self) -> impl Iterator<Item = &Shard> {
         self.shards.values().map(|live| &live.shard)
     }
 }
 
 impl LiveShard {
-    /// Returns an empty shard for a bucket, without packed bytes.
+    /// Creates an empty shard for a bucket, without packed bytes.
     fn empty(count: usize, index: usize) -> Self {
         let name = format!("endpoints-{count}-{index}");
         let bytes = bytes::Bytes::new();
@@ -197,7 +196,7 @@ impl LiveShard {
         }
     }
 
-    /// Returns the position of the named set, or `Err` with the position to insert it.
+    /// Returns the position of the set with this name, or `Err` with the position for inserting it.
     fn place(&self, name: &str) -> Result<usize, usize> {
         let place = |held: &EndpointSet| held.name.as_str().cmp(name);
         self.sets.binary_search_by(place)

@@ -3,8 +3,8 @@
 //! Configuration shards are content-addressed: the name ends in the digest of the stored bytes, so
 //! a shard never changes. Virtual hosts and backends are assigned to pieces by the hash of their
 //! name, so an edit rewrites only one piece. A piece that is too large is stored in several shards,
-//! which may split a virtual host; readers join them in the order of the manifest. Endpoint shards
-//! keep their names and change in place.
+//! possibly in the middle of a virtual host; readers join the shards in the order of the manifest.
+//! Endpoint shards keep their names and change in place.
 //!
 //! Every shard is a zstd-compressed partial `Snapshot`. Stored data is not trusted: sizes are
 //! limited before decompression, and digests and the size in memory are checked before decoding.
@@ -31,24 +31,24 @@ pub use self::join::{
 };
 pub use self::splitter::{RefreshedShards, Splitter, split};
 
-/// Version of the schema semantics that this code writes and reads.
+/// Supported version of the schema semantics.
 pub const FORMAT: u32 = 1;
-/// Limit of a stored shard in bytes: a ConfigMap holds 1 MiB including its metadata.
+/// Maximum size of a stored shard in bytes. A ConfigMap is limited to 1 MiB including its metadata.
 pub const MAX_STORED_BYTES: usize = 900 * 1024;
-/// Limit of a decompressed shard in bytes.
+/// Maximum size of a decompressed shard in bytes.
 pub const MAX_SHARD_BYTES: u64 = 16 * 1024 * 1024;
-/// Limit of the size of a shard in memory, in bytes.
+/// Maximum size in memory of a decoded shard, in bytes.
 pub const MAX_DECODED_BYTES: u64 = 256 * 1024 * 1024;
-/// Limit of the size in memory of all configuration shards, and separately of all endpoint shards,
-/// in bytes.
+/// Maximum total size in memory of all decoded configuration shards, in bytes. The same limit
+/// applies separately to all endpoint shards.
 pub const MAX_SNAPSHOT_BYTES: u64 = 512 * 1024 * 1024;
-/// Largest number of shards in a manifest.
+/// Maximum number of shards in a manifest.
 pub const MAX_SHARDS: usize = 1024;
 
 /// Stored shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// Name: lower-case letters, digits and `-`, 63 characters at most.
+    /// Name: at most 63 lower-case letters, digits and `-`.
     pub name: String,
     /// Content, compressed with zstd.
     pub bytes: Bytes,
@@ -63,7 +63,7 @@ pub struct Sharded {
     pub shards: Vec<Shard>,
 }
 
-/// Reason why shards cannot be created or joined.
+/// Error from creating or joining shards.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShardError {
     /// A single item exceeds the limits of a shard, or the snapshot exceeds the limits of readers.
@@ -80,7 +80,7 @@ pub enum ShardError {
         /// Remedy to append to the message.
         remedy: String,
     },
-    /// The manifest has a version unknown to this code.
+    /// The manifest version is not supported.
     #[error("manifest format {found}, expected {FORMAT}; upgrade the reader")]
     Format {
         /// Actual version.
@@ -111,7 +111,7 @@ pub enum ShardError {
         name: String,
         /// Digest in the manifest.
         expected: String,
-        /// Digest of the bytes.
+        /// Actual digest of the bytes.
         found: String,
     },
     /// A shard cannot be decompressed or decoded, or exceeds its limit.
@@ -122,7 +122,7 @@ pub enum ShardError {
         /// The reason.
         reason: String,
     },
-    /// The shards' revision differs from the one in the manifest.
+    /// The revision of the shards differs from the revision in the manifest.
     #[error("the shards have revision {found}, but the manifest has {expected}")]
     Revision {
         /// Revision in the manifest.
@@ -139,7 +139,7 @@ pub enum Form {
     Stored,
     /// Encoded.
     Encoded,
-    /// Values in memory.
+    /// Decoded, in memory.
     Decoded,
 }
 
@@ -153,19 +153,20 @@ impl fmt::Display for Form {
     }
 }
 
-/// Adds the sets that only `old` has to the endpoint shard `new`, for the time in which readers may
-/// still use the manifest of `old`.
+/// Adds the sets that are only in `old` to the endpoint shard `new`, for use while readers may
+/// still have the old manifest.
 pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Bytes, ShardError> {
     let mut both = Snapshot::default();
-    // If sets have the same name, the first one wins.
+    // If several sets have the same name, the first is used.
     let mut sets = endpoint_sets(name, new)?.sets;
     sets.extend(endpoint_sets(name, old)?.sets);
     set_endpoints(&mut both, sets);
     Ok(pack(name, &both.encode_to_vec())?.bytes)
 }
 
-/// Returns the number of buckets for `size` bytes, with about `target` bytes each and `most` at
-/// most. It is a power of two, so that growth moves half of the names, and an edit moves none.
+/// Returns the number of buckets for `size` bytes: about `target` bytes each, and at most `most`
+/// buckets. It is a power of two, so that growth moves half of the names, and edits usually move
+/// none.
 fn bucket_count(size: usize, target: usize, most: usize) -> usize {
     size.div_ceil(target).max(1).next_power_of_two().min(most)
 }
@@ -180,11 +181,12 @@ fn bucket(name: &str, count: usize) -> usize {
 /// Packed content of a shard.
 struct Packed {
     bytes: Bytes,
-    /// Size of its values in memory, in bytes.
+    /// Size in memory once decoded, in bytes.
     decoded: u64,
 }
 
-/// Packs the content of a shard. Fails if readers would reject it. `name` is used in errors.
+/// Packs the content of a shard. Returns an error if readers would reject it. `name` is used in
+/// errors.
 fn pack(name: &str, plain: &[u8]) -> Result<Packed, ShardError> {
     let too_large = |size: u64, form, limit| ShardError::TooLarge {
         what: name.to_owned(),

@@ -7,10 +7,10 @@ use prost::Message;
 use crate::provenance::Provenance;
 use crate::schema::{RouteTable, Snapshot, VirtualHost};
 
-/// Largest number of namespaces in a message.
+/// Maximum number of namespaces in a message.
 const MAX_NAMESPACES: usize = 4;
 
-/// Splits the piece into two halves of similar size. Returns `None` if it is a single route,
+/// Splits the piece into two halves of similar size. Returns `None` if the piece is a single route,
 /// backend or trust bundle, or has nothing to split.
 pub(super) fn halves(mut piece: Snapshot) -> Option<(Snapshot, Snapshot)> {
     let mut rest = Snapshot::default();
@@ -53,8 +53,8 @@ pub(super) fn halves(mut piece: Snapshot) -> Option<(Snapshot, Snapshot)> {
     Some((piece, rest))
 }
 
-/// Removes all routes after the first `left` ones from the tables, and returns them. A virtual host
-/// at the cut is in both results, with its remaining routes in the returned tables.
+/// Removes all routes after the first `left` routes from the tables, and returns them. A virtual
+/// host at the cut is in both results, with its remaining routes in the returned tables.
 fn split_off_routes(tables: &mut Vec<RouteTable>, mut left: usize) -> Vec<RouteTable> {
     let mut rest: Vec<RouteTable> = Vec::new();
     for table in tables.iter_mut() {
@@ -72,7 +72,8 @@ fn split_off_routes(tables: &mut Vec<RouteTable>, mut left: usize) -> Vec<RouteT
                 behind.push(VirtualHost {
                     domain: host.domain.clone(),
                     routes,
-                    // The encoding has them after the routes, so they belong to the second part.
+                    // These fields follow the routes in the encoding, so they belong to the second
+                    // part.
                     external_auth: std::mem::take(&mut host.external_auth),
                     filters: host.filters.take(),
                 });
@@ -92,7 +93,7 @@ fn split_off_routes(tables: &mut Vec<RouteTable>, mut left: usize) -> Vec<RouteT
     rest
 }
 
-/// Returns the name of an indivisible piece for messages.
+/// Returns the name of an indivisible piece, for use in messages.
 pub(super) fn name(piece: &Snapshot) -> String {
     if let Some(host) = hosts(piece).next() {
         let routes = host.routes.first().map(|route| route.name.as_str());
@@ -107,7 +108,8 @@ pub(super) fn name(piece: &Snapshot) -> String {
         .unwrap_or_else(|| "the listeners and settings of the Gateway".to_owned())
 }
 
-/// Describes the largest virtual host for messages, with its size and the namespaces of its routes.
+/// Describes the largest virtual host, with its size and the namespaces of its routes, for use in
+/// messages.
 pub(super) fn largest_host(snapshot: &Snapshot) -> String {
     let Some(host) = hosts(snapshot).max_by_key(|it| it.encoded_len()) else {
         return String::new();
@@ -149,7 +151,7 @@ mod tests {
     };
     use crate::shard::{MAX_STORED_BYTES, ShardError, Sharded, Splitter, join};
 
-    /// Generates text that compresses to half its size at best.
+    /// Generates a string that compresses to half its size at best.
     fn noise(seed: &str, length: usize) -> String {
         let mut text = String::with_capacity(length + 64);
         for part in 0.. {
@@ -178,8 +180,8 @@ mod tests {
         }
     }
 
-    /// Creates two hostnames: a small one of `team-a` with one endpoint, and one of `team-b` with
-    /// routes of these sizes.
+    /// Creates a snapshot with two hostnames: a small one of `team-a` with one endpoint, and one of
+    /// `team-b` with routes of these sizes.
     fn snapshot(address: &str, sizes: &[usize]) -> Snapshot {
         let endpoints = |name: &str, address: &str| EndpointSet {
             name: name.to_owned(),
@@ -241,7 +243,7 @@ mod tests {
         let sharded = splitter.split(&mut large.clone()).expect("it fits");
         assert!(sharded.manifest.config.len() > 6);
         assert_eq!(joined(&sharded), large);
-        // A new splitter gives the same bytes.
+        // A new splitter produces the same bytes.
         let again = Splitter::default().split(&mut large.clone());
         assert_eq!(again, Ok(sharded));
     }

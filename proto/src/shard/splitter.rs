@@ -1,7 +1,7 @@
 //! Splits successive snapshots of a Gateway into shards.
 //!
 //! Shards that a change does not affect are not built, compressed or hashed again. The result must
-//! always equal that of a new splitter.
+//! always equal the result of a new splitter.
 
 use std::collections::BTreeMap;
 
@@ -19,29 +19,29 @@ use crate::digest::{canonicalize, canonicalize_endpoints};
 use crate::encoded::EncodedSnapshot;
 use crate::schema::{EndpointSet, Manifest, Snapshot};
 
-/// Target size of a configuration shard in bytes before compression. An edit rewrites one shard,
-/// but a reader fetches all of them when it starts.
+/// Target size of a configuration shard in bytes before compression. A compromise: an edit rewrites
+/// one shard, but a starting reader fetches all shards.
 const TARGET_BYTES: usize = 64 * 1024;
-/// Largest number of configuration buckets. With more configuration, shards grow instead.
+/// Maximum number of configuration buckets. With more configuration, shards grow instead.
 const MAX_CONFIG_SHARDS: usize = 512;
 
 /// Splits the snapshots of one Gateway.
 #[derive(Debug, Default)]
 pub struct Splitter {
-    /// Last snapshot, canonical, without its endpoints.
+    /// Last snapshot in canonical form, without endpoints.
     snapshot: EncodedSnapshot,
     revision: String,
-    /// Number of buckets that virtual hosts and backends are distributed over.
+    /// Number of buckets over which virtual hosts and backends are distributed.
     count: usize,
-    /// Shards without a bucket, then the shards of each non-empty bucket, usually one.
+    /// Shards without a bucket, then the shards of each non-empty bucket, usually one per bucket.
     config: Vec<ConfigShard>,
     live: LiveShards,
 }
 
-/// Result of a change of endpoints only.
+/// Result of a change that affects only endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RefreshedShards {
-    /// These shards have changed, and the manifest has not.
+    /// These shards have changed; the manifest is unchanged.
     Changed(Vec<Shard>),
     /// The number of shards changes, so the whole snapshot must be split again.
     Whole,
@@ -53,9 +53,9 @@ pub fn split(snapshot: &Snapshot) -> Result<Sharded, ShardError> {
 }
 
 impl Splitter {
-    /// Splits the next snapshot. Makes it canonical, and removes its endpoints. If its
-    /// configuration cannot be stored, keeps the last one, with the new endpoints for its backends:
-    /// see [`last`](Self::last).
+    /// Splits the next snapshot. Makes `snapshot` canonical and removes its endpoints. If its
+    /// configuration cannot be stored, keeps the last configuration, with new endpoints for its
+    /// backends; see [`last`](Self::last).
     pub fn split(&mut self, snapshot: &mut Snapshot) -> Result<Sharded, ShardError> {
         let mut before = std::mem::take(self);
         canonicalize(snapshot);
@@ -83,8 +83,8 @@ impl Splitter {
         Ok(self.sharded())
     }
 
-    /// Replaces endpoints of the last snapshot, for use if the configuration of the next one cannot
-    /// be published.
+    /// Replaces endpoints of the last snapshot, for use if the configuration of the next snapshot
+    /// cannot be published.
     pub fn replace_endpoints(&mut self, mut endpoints: Vec<EndpointSet>) -> Result<(), ShardError> {
         let mut before = std::mem::take(self);
         endpoints.iter_mut().for_each(canonicalize_endpoints);
@@ -95,12 +95,12 @@ impl Splitter {
     }
 
     /// Returns the last configuration that could be stored, with its current endpoints, or `None`
-    /// without one.
+    /// if there is none.
     pub fn last(&self) -> Option<Sharded> {
         (!self.config.is_empty()).then(|| self.sharded())
     }
 
-    /// Fails if readers would reject the number or total size of the shards.
+    /// Returns an error if readers would reject the number or total size of the shards.
     fn check(&self) -> Result<(), ShardError> {
         let found = self.config.len() + self.live.references().count();
         if found > MAX_SHARDS {
@@ -109,9 +109,9 @@ impl Splitter {
         self.live.check()
     }
 
-    /// Applies changes to the last snapshot. The result equals that of splitting the changed
-    /// snapshot. Returns `None` if that requires the whole snapshot; split it then, and also after
-    /// an error.
+    /// Applies changes to the last snapshot. The result is the same as from splitting the changed
+    /// snapshot. Returns `None` if this requires the whole snapshot; then, or after an error, split
+    /// the whole snapshot.
     pub fn change(&mut self, delta: &GatewayDelta) -> Result<Option<Sharded>, ShardError> {
         let GatewayDelta {
             route_tables,
@@ -140,8 +140,8 @@ impl Splitter {
         Ok(Some(self.sharded()))
     }
 
-    /// Changes the shard of a bucket. Returns false if it does not match the state before the
-    /// changes.
+    /// Changes the shard of a bucket. Returns false if the shard does not match the state before
+    /// the changes, or if one shard is not enough.
     fn change_bucket(&mut self, bucket: usize, delta: BucketDelta) -> Result<bool, ShardError> {
         let BucketDelta { hosts, backends } = delta;
         let config = &mut self.config;
@@ -200,8 +200,8 @@ impl Splitter {
         }
     }
 
-    /// Replaces endpoint sets of the last snapshot. The result equals that of splitting the changed
-    /// snapshot. Ignores unknown sets. After an error, split the whole snapshot again.
+    /// Replaces endpoint sets of the last snapshot. The result is the same as from splitting the
+    /// changed snapshot. Ignores unknown sets. After an error, split the whole snapshot again.
     pub fn refresh(&mut self, sets: &[EndpointSet]) -> Result<RefreshedShards, ShardError> {
         let refreshed = self.live.refresh(sets);
         if !matches!(refreshed, Ok(RefreshedShards::Changed(_))) {
@@ -211,7 +211,7 @@ impl Splitter {
     }
 }
 
-/// Returns the number of buckets to distribute virtual hosts and backends over.
+/// Returns the number of buckets over which to distribute virtual hosts and backends.
 fn count(config: &EncodedSnapshot) -> usize {
     bucket_count(
         config.size_of_route_tables() + config.size_of_backends(),

@@ -1,4 +1,4 @@
-//! Verifies signatures of several keys over one statement.
+//! Verifies signatures with several keys over one statement.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use super::{SignatureError, Statement, TrustedKeys, id, list, parse};
 use crate::keys::hex;
 
 impl TrustedKeys {
-    /// Returns the valid signatures by trusted keys. Fails with fewer than the required number of
-    /// distinct keys.
+    /// Returns the valid signatures by trusted keys. Returns an error if fewer than `required`
+    /// distinct keys have signed.
     pub fn verify_by(
         &self,
         required: usize,
@@ -53,13 +53,13 @@ impl TrustedKeys {
 /// Valid signatures by trusted keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoodSignatures {
-    /// Their common stamp.
+    /// Common stamp of the signatures.
     pub stamp: u64,
     /// Identifiers of the keys, without duplicates.
     pub signers: Vec<String>,
 }
 
-/// Returns the identifiers of all keys that claim to have signed. Unverified.
+/// Returns the identifiers of all keys that claim to have signed, without verification.
 pub fn signers(stored: &[u8]) -> Vec<String> {
     let signatures = parse(stored).map(|(_, signatures)| signatures);
     let signatures = signatures.unwrap_or_default();

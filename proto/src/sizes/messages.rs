@@ -1,4 +1,4 @@
-//! Sizes of the parts of routes.
+//! Sizes of route parts.
 
 use super::{
     EXPRESSION, EXPRESSION_CHARACTER, HEADER, REQUEST_FILTERS, SESSION, SESSION_NAMES, TEXT,

@@ -1,9 +1,9 @@
 //! An echo backend in this process: it answers each request with a description of that request.
 //!
-//! It speaks HTTP/1.1 and HTTP/2 with prior knowledge, both with or without TLS, and gRPC (see
-//! `grpc`). It upgrades to `websocket` and `SPDY/3.1`, and then sends every byte back. Two
-//! consecutive path elements request more: `status/503` sets the response's status, `delay/500ms`
-//! delays it, `vary/Accept` sets that header, `location/there` redirects to `/there` of the same host.
+//! It speaks HTTP/1.1, HTTP/2 with prior knowledge, and gRPC (see `grpc`), all with or without TLS.
+//! It upgrades to `websocket` and `SPDY/3.1`, and then echoes every byte. Pairs of path elements
+//! control the response: `status/503` sets the response's status, `delay/500ms` delays it,
+//! `vary/Accept` sets that header, `location/there` redirects to `/there` of the same host.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -31,7 +31,7 @@ use crate::certs::{Authority, Leaf};
 use crate::echo::{Echo, EchoTls};
 use crate::grpc;
 
-/// Upper limit for the requested delay.
+/// Maximum delay that a request may specify.
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
 /// Protocols that the backend upgrades to.
@@ -76,7 +76,7 @@ impl Backend {
             .expect("127.0.0.1 has a free port")
     }
 
-    /// Starts a backend on a free port of 127.0.0.1 that accepts both TLS and plain text.
+    /// Starts a backend on a free port of 127.0.0.1 that accepts both TLS and plaintext.
     pub async fn start_either(name: &str, leaf: &Leaf) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
         Self::listen(name, anywhere, Some(leaf.acceptor()), true)
@@ -93,7 +93,7 @@ impl Backend {
             .expect("127.0.0.1 has a free port")
     }
 
-    /// Like [`Self::start_mutual_tls`], on this address.
+    /// Like [`Self::start_mutual_tls`], but on this address.
     pub async fn start_mutual_tls_at(
         name: &str,
         address: SocketAddr,
@@ -181,7 +181,7 @@ struct Echoing {
     name: String,
     seen: Arc<Seen>,
     tls: Option<TlsAcceptor>,
-    /// True if plain text is accepted too.
+    /// True if plaintext is accepted too.
     plain: bool,
 }
 
@@ -190,8 +190,8 @@ async fn accept(listener: TcpListener, echo: Echoing, mut closed: watch::Receive
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
-                // Out of file descriptors, or the peer has already gone. The next accept may
-                // succeed.
+                // The process is out of file descriptors, or the peer is already gone. The next
+                // accept may succeed.
                 Err(_) => continue,
             },
             _ = closed.wait_for(|closed| *closed) => return,
@@ -312,7 +312,7 @@ async fn answer(
         headers.insert(header::UPGRADE, protocol);
         return Ok(response);
     }
-    // Read the whole body, because a client that is still sending would see a reset.
+    // Read the entire body, because a client that is still sending would see a reset.
     let _ = request.body_mut().collect().await;
     let path = request.uri().path();
     if let Some(delay) = asked(path, "delay").and_then(|text| text.strip_suffix("ms")?.parse().ok())
@@ -376,7 +376,7 @@ fn text(value: Option<&HeaderValue>) -> String {
         .unwrap_or_default()
 }
 
-/// Returns the path element after `word`.
+/// Returns the path element that follows `word`.
 fn asked<'a>(path: &'a str, word: &str) -> Option<&'a str> {
     let mut elements = path.split('/');
     elements.find(|element| *element == word)?;
@@ -444,7 +444,7 @@ mod tests {
 
     #[tokio::test]
     async fn backend_close_finishes_active_request_and_frees_port() {
-        // On this address no other process can take the port once it is free.
+        // No other process uses this address, so none can take the port once it is free.
         let own = (Ipv4Addr::new(127, 83, 69, 85), 0).into();
         let backend = Backend::start_at("a", own).await.expect("a port");
         let address = backend.address();

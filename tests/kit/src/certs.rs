@@ -33,8 +33,8 @@ impl Authority {
         Self::from_params(Self::own_params(name))
     }
 
-    /// Creates an authority with this serial number. Two with the same name and number differ only
-    /// in their keys.
+    /// Creates an authority with this serial number. Two authorities with the same name and serial
+    /// number differ only in their keys.
     pub fn with_serial(name: &str, serial: u64) -> Self {
         let mut params = Self::own_params(name);
         params.serial_number = Some(SerialNumber::from(serial));
@@ -91,8 +91,8 @@ impl Authority {
         self.issue_from(params, &[])
     }
 
-    /// Issues a certificate that expires this many days after the start of the current day. It
-    /// starts in 2020.
+    /// Issues a certificate that is valid from 2020 until this many days after the start of the
+    /// current day.
     pub fn issue_until(&self, names: &[&str], days: i64) -> Leaf {
         let mut params = Self::params(names);
         let end = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24 * days);
@@ -113,7 +113,7 @@ impl Authority {
         self.issue_from(params, &[])
     }
 
-    /// Signs these bytes by ECDSA with SHA-256.
+    /// Signs these bytes with ECDSA and SHA-256.
     pub fn sign_bytes(&self, bytes: &[u8]) -> Vec<u8> {
         self.issuer.key().sign(bytes).expect("a signature")
     }
@@ -159,7 +159,8 @@ impl Authority {
         }
     }
 
-    /// Returns a CRL in PEM with these certificates, either valid or expired an hour ago.
+    /// Returns a PEM-encoded CRL that revokes these certificates. The CRL is either valid, or
+    /// expired an hour ago.
     pub fn revocation_list(&self, revoked: &[&Leaf], valid: bool) -> String {
         let now = SystemTime::now();
         let hour = Duration::from_secs(3600);
@@ -186,8 +187,7 @@ impl Authority {
         self.issuer.key().serialize_pem()
     }
 
-    /// Answers a certificate signing request with a certificate that is valid from now on for this
-    /// time.
+    /// Signs a certificate signing request. The certificate is valid from now, for `life`.
     pub fn answer(&self, request: &str, life: Duration) -> String {
         let mut request = CertificateSigningRequestParams::from_pem(request).expect("a request");
         let now = SystemTime::now();

@@ -1,5 +1,5 @@
-//! An explicit client: callers choose the address, the host, the SNI and the trusted authorities
-//! separately, and nothing is retried.
+//! An HTTP client without defaults: callers choose the address, the host, the SNI and the trusted
+//! authorities separately. Nothing is retried.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -49,7 +49,7 @@ impl Request {
         self.address
     }
 
-    /// Creates a GET of `path` (with its query) from `host`, to be sent to `address`.
+    /// Creates a GET request to `address` for `path` (which may include a query) on `host`.
     pub fn get(address: SocketAddr, host: &str, path: &str) -> Self {
         Self {
             address,
@@ -85,7 +85,7 @@ impl Request {
         self
     }
 
-    /// Uses HTTP/2, with prior knowledge or, after [`Request::tls`], by ALPN.
+    /// Uses HTTP/2: by ALPN after [`Request::tls`], and otherwise with prior knowledge.
     #[must_use]
     pub fn http2(mut self) -> Self {
         self.http2 = true;
@@ -110,7 +110,7 @@ impl Request {
         self
     }
 
-    /// Limits the time for connection and response; 20 seconds by default.
+    /// Limits the total time for connection and response. The default is 20 seconds.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -123,13 +123,12 @@ impl Request {
         connection.send(self).await
     }
 
-    /// Upgrades to `websocket`, sends `message`, and returns the same number of bytes from the
-    /// backend.
+    /// Upgrades to `websocket`, sends `message`, and reads the same number of bytes back.
     pub async fn websocket(&self, message: &[u8]) -> Result<Vec<u8>> {
         self.upgraded("websocket", message).await
     }
 
-    /// Upgrades to a protocol, sends `message`, and returns the same number of bytes from the backend.
+    /// Upgrades to `protocol`, sends `message`, and reads the same number of bytes back.
     pub async fn upgraded(&self, protocol: &'static str, message: &[u8]) -> Result<Vec<u8>> {
         let exchange = async {
             let mut connection = Connection::open(self).await?;
@@ -238,9 +237,9 @@ pub struct Reply {
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
-    /// Trailers.
+    /// The trailers.
     pub trailers: HeaderMap,
-    /// The leaf certificate that the server showed.
+    /// The leaf certificate that the server presented.
     pub certificate: Option<CertificateDer<'static>>,
 }
 
@@ -280,7 +279,7 @@ impl Reply {
     }
 }
 
-/// A connection for consecutive requests.
+/// A connection that can be used for several requests, one after the other.
 pub struct Connection {
     sender: Sender,
     certificate: Option<CertificateDer<'static>>,
@@ -328,7 +327,7 @@ impl Connection {
         })
     }
 
-    /// Sends a request and reads the whole response.
+    /// Sends a request and reads the entire response.
     pub async fn send(&mut self, request: &Request) -> Result<Reply> {
         let certificate = self.certificate.clone();
         let message = request.message()?;

@@ -1,4 +1,4 @@
-//! The running quickstart: two echo backends, and a real agent on `tests/data/quickstart`.
+//! The running quickstart: two echo backends, and a real agent that serves `tests/data/quickstart`.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -24,7 +24,7 @@ pub const HOST: &str = "demo.example.com";
 /// The backends of `backends.yaml`, by name and port.
 pub const BACKENDS: [(&str, u16); 2] = [("blue", 9001), ("green", 9002)];
 
-/// A stored certificate is reused until it reaches this age.
+/// Maximum age of a stored certificate; an older one is replaced.
 const RENEW_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Well beyond [`RENEW_AFTER`].
@@ -41,7 +41,7 @@ pub async fn backends() -> Result<Vec<Backend>> {
     Ok(backends)
 }
 
-/// Returns the quickstart's self-signed certificate in PEM, which is its own authority.
+/// Returns the quickstart's self-signed certificate in PEM, which clients must trust.
 ///
 /// Reads `certificate.yaml` in `manifests`. If the file is missing or old, writes a new one that
 /// only its owner may read.
@@ -138,7 +138,7 @@ impl DemoSecret {
     }
 }
 
-/// A command to paste, the equivalent request, and the check of its response.
+/// A command to paste, the equivalent request, and a check for its response.
 pub struct Example {
     /// Title of the example, which states the expected answer.
     pub title: &'static str,
@@ -150,7 +150,7 @@ pub struct Example {
     pub good: fn(&Reply) -> bool,
 }
 
-/// Returns example commands for the running quickstart; `ca` is a file with the PEM of
+/// Returns example commands for the running quickstart. The file `ca` contains the PEM from
 /// [`certificate`].
 pub fn examples(http: SocketAddr, https: SocketAddr, ca: &Path, pem: &str) -> Result<Vec<Example>> {
     let mut roots = RootCertStore::empty();

@@ -1,4 +1,4 @@
-//! The response of an echo backend: the request as received.
+//! The response of an echo backend, which describes the request as received.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,9 +15,9 @@ pub struct Echo {
     pub host: String,
     /// The path and query.
     pub path: String,
-    /// The headers in order, with repetitions. Names are in lower case.
+    /// The headers in order, including repeated ones. Names are in lower case.
     pub headers: Vec<(String, String)>,
-    /// The TLS handshake, or `None` for plain text.
+    /// The TLS handshake, or `None` for plaintext.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<EchoTls>,
 }

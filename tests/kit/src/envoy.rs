@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Returns `$ENVOY`, or `envoy` from the path, or the one that `make` downloaded into `.tools`.
+/// Returns `$ENVOY`, `envoy` from `PATH`, or the Envoy that `make` downloaded into `.tools`.
 pub fn envoy_binary() -> PathBuf {
     if let Some(path) = std::env::var_os("ENVOY").filter(|value| !value.is_empty()) {
         let path = PathBuf::from(path);

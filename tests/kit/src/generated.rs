@@ -1,5 +1,5 @@
-//! Generated files of the tree. Tests compare them with the code. With `SESAME_REGENERATE=1`, which
-//! `make regenerate` sets, the tests write the files instead.
+//! Generated files in the source tree. Tests compare them with the code. With
+//! `SESAME_REGENERATE=1`, which `make regenerate` sets, the tests write the files instead.
 
 use crate::envoy::workspace;
 
@@ -8,8 +8,8 @@ pub fn is_requested() -> bool {
     std::env::var_os("SESAME_REGENERATE").is_some_and(|value| value == "1")
 }
 
-/// Compares a file with the text that `generate` makes from its current text, or writes that text.
-/// The path starts at the root of the tree; the current text of a missing file is empty.
+/// Compares a file with the output of `generate` for its current content, or writes that output.
+/// The path is relative to the source root. The content of a missing file is empty.
 pub fn check(path: &str, generate: impl FnOnce(&str) -> String) {
     let file = workspace().join(path);
     let current = std::fs::read_to_string(&file).unwrap_or_default();
@@ -24,7 +24,7 @@ pub fn check(path: &str, generate: impl FnOnce(&str) -> String) {
     std::fs::write(&file, wanted).unwrap_or_else(|error| panic!("{path}: {error}"));
 }
 
-/// Compares everything after a marker with the text, or writes it.
+/// Compares everything after `marker` with `end`, or replaces it.
 pub fn check_end(path: &str, marker: &str, end: &str) {
     check(path, |current| {
         let (start, _) = current

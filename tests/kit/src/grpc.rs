@@ -1,5 +1,4 @@
-//! Minimal unary gRPC, just as much as a gateway can see. Messages are arbitrary bytes, not
-//! protobuf.
+//! Minimal unary gRPC: only what a gateway can observe. Messages are arbitrary bytes, not protobuf.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -24,10 +23,10 @@ pub mod code {
 }
 
 const CONTENT_TYPE: &str = "application/grpc";
-/// Each message is preceded by a flag byte and four bytes of length.
+/// Length of a message prefix: a flag byte and a four-byte message length.
 const PREFIX: usize = 5;
 
-/// Calls `service/method` of `host` at `address`, with an empty message.
+/// Returns a call of `service/method` on `host` with an empty message, to be sent to `address`.
 pub fn call(address: SocketAddr, host: &str, method: &str) -> Request {
     Request::get(address, host, &format!("/{method}"))
         .method("POST")
@@ -37,7 +36,7 @@ pub fn call(address: SocketAddr, host: &str, method: &str) -> Request {
         .body(framed(b""))
 }
 
-/// Calls `service/method` of `host` at `address` like a browser, with an empty message.
+/// Like [`call`], but with gRPC-Web, as a browser would send it.
 pub fn web_call(address: SocketAddr, host: &str, method: &str) -> Request {
     Request::get(address, host, &format!("/{method}"))
         .method("POST")
@@ -64,7 +63,7 @@ pub fn is_request(headers: &HeaderMap) -> bool {
         .is_some_and(|value| value.as_bytes().starts_with(CONTENT_TYPE.as_bytes()))
 }
 
-/// Converts a response to a gRPC one: the body becomes the message, with status OK.
+/// Converts a response to a gRPC response: the body becomes the message, and the status is OK.
 pub async fn answer(response: Response<Full<Bytes>>) -> Response<BoxBody<Bytes, Infallible>> {
     let (mut parts, body) = response.into_parts();
     parts.status = StatusCode::OK;

@@ -1,10 +1,10 @@
 //! Code shared by the demo and the tests: echo backends, certificates, a client, generated files,
 //! and the location of the real Envoy.
 //!
-//! An echo backend answers each request with the request as it arrived, so a test sees what a proxy
-//! changed on the way. The client sends single requests, over TLS or HTTP/2 if asked to. All traffic
-//! stays on the loopback. Any setup failure panics with its cause, because a test that cannot start
-//! must not pass.
+//! An echo backend answers each request with a description of the request as received, so a test
+//! sees what a proxy changed. The client sends single requests, optionally over TLS or HTTP/2. All
+//! traffic stays on the loopback interface. Any setup failure panics with its cause, because a test
+//! that cannot start must not pass.
 //!
 //! ```
 //! use sesame_kit::backend::Backend;
@@ -22,7 +22,7 @@
 //! # }
 //! ```
 //!
-//! This crate must not depend on the agent or a cluster, to keep the build of `make demo` small.
+//! This crate must not depend on the agent or a cluster, so that `make demo` builds quickly.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,

@@ -12,9 +12,9 @@ use nix::unistd::Pid;
 /// A process and the arguments it was started with.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// Its process id.
+    /// The process ID.
     pub pid: i32,
-    /// Its arguments, the program first.
+    /// The arguments, starting with the program.
     pub arguments: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ pub fn below(directory: &Path) -> Vec<Process> {
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter(|pid| u32::try_from(*pid) != Ok(std::process::id()))
         .filter_map(|pid: i32| {
-            // Empty for a zombie, missing if the process has just ended.
+            // The file is empty for a zombie, and missing if the process has just exited.
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
             let arguments: Vec<String> = line
                 .split(|byte| *byte == 0)
@@ -56,7 +56,8 @@ pub fn kill9(pid: i32) {
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
 }
 
-/// Kills all processes below `directory`, including new ones, until none is left.
+/// Kills all processes with `directory` in their command line, including new ones, until none is
+/// left.
 pub fn kill_below(directory: &Path) {
     let start = Instant::now();
     loop {

@@ -1,5 +1,5 @@
-//! Disks of an agent under test: separate file systems, and the shared memory that its Envoys leave
-//! behind.
+//! Storage of an agent under test: separate file systems, and the shared memory that its Envoys
+//! leave behind.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -31,7 +31,7 @@ pub(super) fn on_small_ones(directories: &[PathBuf]) -> Vec<String> {
     command
 }
 
-/// Returns the path of an Envoy's shared memory, or `None` if it runs without hot restart.
+/// Returns the path of an Envoy's shared memory, or `None` if hot restart is off.
 pub fn shared_memory(envoy: &Process) -> Option<String> {
     let value = |name: &str| {
         let mut arguments = envoy.arguments.iter();
@@ -51,7 +51,7 @@ pub(super) fn forget(envoys: &[Process]) {
 }
 
 impl AgentUnderTest {
-    /// Translates a path of the agent to one that is visible from the test.
+    /// Translates a path in the agent's mount namespace to a path that the test can open.
     pub fn visible(&self, path: &Path) -> PathBuf {
         match &self.child {
             Some(child) if self.setup.small_disks => {

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use super::{AgentUnderTest, SOON, arguments, words};
 
 impl AgentUnderTest {
-    /// Sends SIGTERM to the agent, which leaves its Envoy serving, and returns its exit status.
+    /// Sends SIGTERM to the agent and returns its exit status. Its Envoy keeps serving.
     pub fn stop(&mut self) -> ExitStatus {
         let pid = self.child.as_ref().expect("the agent runs").id();
         let pid = i32::try_from(pid).expect("a process id");
@@ -24,7 +24,7 @@ impl AgentUnderTest {
         self.wait_ended()
     }
 
-    /// Runs `drain --stop`, whether or not an agent runs.
+    /// Runs `drain --stop`, whether or not an agent is running.
     pub fn drain_stop(&self) -> Output {
         let drain = "drain --stop --lame-duck=0 --timeout=1 --runtime-dir";
         let line = format!("{drain} {}", self.runtime().display());

@@ -1,4 +1,4 @@
-//! Commands to a running agent, given through its CLI.
+//! Commands to a running agent, through its CLI.
 
 use std::process::{Child, Command, Output, Stdio};
 
@@ -18,8 +18,8 @@ impl AgentUnderTest {
         self.order(&["restart", "--strategy", strategy]).await
     }
 
-    /// Replaces the Envoy, and panics unless that happened `by` a hot restart or a handover.
-    /// Returns the output.
+    /// Replaces the Envoy and returns the output. Panics unless the replacement method is `by`: a
+    /// hot restart or a handover.
     pub async fn envoy_is_replaced(&self, strategy: &str, by: &str) -> String {
         let output = self.replace_envoy(strategy).await;
         let text = words(&output);
@@ -31,7 +31,7 @@ impl AgentUnderTest {
         text
     }
 
-    /// Starts a replacement of the Envoy without waiting for the outcome.
+    /// Starts replacing the Envoy without waiting for the outcome.
     pub fn begin_to_replace_envoy(&self, strategy: &str) -> Child {
         Command::new(agent_binary())
             .args(["restart", "--strategy", strategy, "--runtime-dir"])

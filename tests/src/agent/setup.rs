@@ -28,7 +28,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Creates an agent whose Gateways may use these ports, each of which is mapped to a free one.
+    /// Creates an agent whose Gateways may use these ports. Each port is mapped to a free local
+    /// port.
     pub fn with_ports(ports: &[u16]) -> Self {
         Self {
             ports: ports.to_vec(),
@@ -43,7 +44,7 @@ impl Setup {
         self
     }
 
-    /// Runs the agent as this user, with these inheritable capabilities (as `setpriv` names them).
+    /// Runs the agent as this user, with these inheritable capabilities (in `setpriv` notation).
     #[must_use]
     pub fn user(mut self, id: u32, capabilities: &[&str]) -> Self {
         self.user = Some(id);
@@ -72,15 +73,15 @@ impl Setup {
         self
     }
 
-    /// Does not pass the directory of manifests; the flags must name another source.
+    /// Does not pass the manifest directory to the agent, so the flags must specify another source.
     #[must_use]
     pub fn without_manifests(mut self) -> Self {
         self.other_source = true;
         self
     }
 
-    /// Puts the agent's directories on separate small file systems, which no other process sees.
-    /// See [`AgentUnderTest::visible`].
+    /// Puts the agent's directories on separate small file systems, which are invisible to other
+    /// processes. See [`AgentUnderTest::visible`].
     #[must_use]
     pub fn small_disks(mut self) -> Self {
         self.small_disks = true;
@@ -102,35 +103,35 @@ impl Setup {
         self
     }
 
-    /// Makes the agent refuse endpoints on the host itself, which is its default.
+    /// Restores the agent's default, which is to reject endpoints on the host itself.
     #[must_use]
     pub fn no_local_endpoints(mut self) -> Self {
         self.no_local_endpoints = true;
         self
     }
 
-    /// Uses another Envoy than the default one.
+    /// Uses this Envoy binary instead of the default one.
     #[must_use]
     pub fn envoy(mut self, binary: &Path) -> Self {
         self.envoy = Some(binary.to_owned());
         self
     }
 
-    /// Uses another agent binary than the default one.
+    /// Uses this agent binary instead of the default one.
     #[must_use]
     pub fn agent(mut self, binary: &Path) -> Self {
         self.agent = Some(binary.to_owned());
         self
     }
 
-    /// Runs the agent through this command, to which its command line is appended.
+    /// Runs the agent through this command. The agent's command line is appended to it.
     #[must_use]
     pub fn wrapper(mut self, command: &[&str]) -> Self {
         self.wrapper = command.iter().map(ToString::to_string).collect();
         self
     }
 
-    /// Writes the files (name and YAML) and starts the agent.
+    /// Writes the manifests, given as pairs of a file name and YAML, and starts the agent.
     pub fn start(self, files: &[(&str, &str)]) -> AgentUnderTest {
         let mut agent = self.prepare();
         for (name, yaml) in files {

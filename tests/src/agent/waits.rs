@@ -61,8 +61,8 @@ impl AgentUnderTest {
         self.wait_status("all is well", healthy).await
     }
 
-    /// Waits until Envoy has accepted the latest change, except for rejected parts, and that
-    /// version is stored. An agent killed before that would not know the change after a restart.
+    /// Waits until Envoy has accepted the latest change, except for rejected parts, and the agent
+    /// has stored it. If the agent is killed earlier, it does not know the change after a restart.
     pub async fn wait_stored(&self) {
         let stored = |gateway: &Value| {
             // A change may be served before it is recorded as accepted.
@@ -76,8 +76,8 @@ impl AgentUnderTest {
         .await;
     }
 
-    /// Waits until the first Gateway's Envoy is live and serves everything; returns the process
-    /// that the agent supervises.
+    /// Waits until the first Gateway's Envoy is live and serves everything, and returns its process
+    /// ID.
     pub async fn wait_live(&self) -> i32 {
         let live = |status: &Value| {
             let gateway = &status["gateways"][0];
@@ -88,7 +88,7 @@ impl AgentUnderTest {
         i32::try_from(pid.unwrap_or(0)).expect("a process number")
     }
 
-    /// Waits until exactly this number of Envoys run.
+    /// Waits until exactly this number of Envoys are running.
     pub async fn wait_envoys(&self, count: usize) {
         let what = format!("as many Envoys run: {count}");
         eventually(&what, SOON, async || {

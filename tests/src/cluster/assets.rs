@@ -1,5 +1,5 @@
-//! Finds the server binaries and the Gateway API's definitions, whose versions are pinned by Go
-//! modules in this tree.
+//! Finds the server binaries and the Gateway API's CRDs. Go modules in this tree pin their
+//! versions.
 
 use std::path::PathBuf;
 
@@ -20,8 +20,8 @@ pub enum Channel {
     Experimental,
 }
 
-/// Returns the path of `kube-apiserver` or `etcd`, from `$KUBEBUILDER_ASSETS` or from `.tools`,
-/// where `make` builds it.
+/// Returns the path of `kube-apiserver` or `etcd` in `$KUBEBUILDER_ASSETS`, or in `.tools`, where
+/// `make` builds them.
 pub fn kube_binary(name: &str) -> PathBuf {
     let directory = format!("kube-{}", kube_version());
     let remedy = "let `make kube` build it, or set $KUBEBUILDER_ASSETS to a directory that has it";
@@ -33,7 +33,7 @@ pub fn gateway_api_version() -> &'static str {
     pinned::version(SUITE_PINS, "sigs.k8s.io/gateway-api")
 }
 
-/// Directory with the definitions of the pinned release, which `make kube` downloads.
+/// Directory with the CRDs of the pinned release, which `make kube` downloads.
 pub fn definitions() -> PathBuf {
     definitions_of(gateway_api_version())
 }
@@ -42,7 +42,7 @@ fn definitions_of(release: &str) -> PathBuf {
     workspace().join(format!(".tools/gateway-api-{release}"))
 }
 
-/// Files with the definitions of this channel of the pinned release, sorted by name.
+/// CRD files of this channel in the pinned release, sorted by name.
 pub fn crd_files(channel: Channel) -> Vec<PathBuf> {
     files_of(gateway_api_version(), channel)
 }
@@ -65,7 +65,7 @@ fn files_of(release: &str, channel: Channel) -> Vec<PathBuf> {
     files
 }
 
-/// Returns every object of a release's channel, in the order of its file names.
+/// Returns every object of a release's channel, ordered by file name.
 pub(super) fn crds(release: &str, channel: Channel) -> Vec<Value> {
     files_of(release, channel)
         .iter()

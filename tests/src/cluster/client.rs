@@ -1,4 +1,5 @@
-//! A simple API client: JSON over one HTTP/2 connection, with a cache only for the names of kinds.
+//! A simple API client: JSON over one HTTP/2 connection. It caches only the resource names of
+//! kinds.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,15 +33,15 @@ const APPLY: &str = "application/apply-patch+yaml";
 const MERGE: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
 
-/// Limit for one request on a busy machine.
+/// Timeout for one request, long enough for a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why a request failed.
+/// The reason for a failed request.
 #[derive(Debug)]
 pub enum Failure {
-    /// The answer is missing or incomplete.
+    /// The response is missing or incomplete.
     Unreachable(anyhow::Error),
-    /// The API server refused the request.
+    /// The API server rejected the request.
     Refused {
         /// The HTTP status.
         code: u16,
@@ -67,7 +68,7 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl Failure {
-    /// Returns true if the API server refused with this HTTP status.
+    /// Returns true if the API server rejected the request with this HTTP status.
     pub fn is(&self, status: u16) -> bool {
         matches!(self, Self::Refused { code, .. } if *code == status)
     }
@@ -160,7 +161,7 @@ impl Client {
         self.send(Method::DELETE, path, JSON, None).await
     }
 
-    /// Applies every object of `yaml` in order until one is refused, and returns the stored
+    /// Applies every object of `yaml` in order until one is rejected, and returns the stored
     /// objects.
     pub async fn apply(&self, yaml: &str) -> Result<Vec<Value>, Failure> {
         let objects: Vec<Value> = serde_saphyr::from_multiple(yaml).expect("YAML of a test");
@@ -171,7 +172,7 @@ impl Client {
         Ok(stored)
     }
 
-    /// Applies one object server-side, taking over fields from other managers. The default
+    /// Applies one object server-side, and takes over fields from other managers. The default
     /// namespace is `default`.
     pub async fn apply_value(&self, object: &Value) -> Result<Value, Failure> {
         let path = self.path_of(object).await?;
@@ -179,7 +180,7 @@ impl Client {
         self.send(Method::PATCH, &path, APPLY, Some(object)).await
     }
 
-    /// Checks in a strict dry run that the API server would accept the object and knows all its
+    /// Checks with a strict dry run that the API server accepts the object and knows all its
     /// fields.
     pub async fn try_value(&self, object: &Value) -> Result<(), Failure> {
         let path = self.path_of(object).await?;
@@ -190,8 +191,8 @@ impl Client {
         Ok(())
     }
 
-    /// Returns the path of this object from its `apiVersion`, `kind`, name and namespace (or
-    /// `default`).
+    /// Returns the API path of this object, derived from its `apiVersion`, `kind`, name and
+    /// namespace. The default namespace is `default`.
     pub async fn path_of(&self, object: &Value) -> Result<String, Failure> {
         let field = |value: &Value| {
             let text = value.as_str().map(str::to_owned);
@@ -211,7 +212,7 @@ impl Client {
         })
     }
 
-    /// Returns the body of an answer that is not JSON.
+    /// Returns the body of a non-JSON response.
     pub async fn get_text(&self, path: &str) -> Result<String, Failure> {
         let (_, body) = self.exchange(Method::GET, path, JSON, None).await?;
         Ok(String::from_utf8_lossy(&body).into_owned())
@@ -269,7 +270,7 @@ impl Client {
         })
     }
 
-    /// Returns the status and body of a successful answer.
+    /// Returns the status and body of a successful response.
     async fn exchange(
         &self,
         method: Method,
@@ -339,7 +340,7 @@ impl Client {
     }
 }
 
-/// Returns `/api/v1` for the core group, and `/apis/{group}/{version}` for others.
+/// Returns `/api/v1` for the core group, and `/apis/{group}/{version}` for other groups.
 fn group_path(version: &str) -> String {
     if version.contains('/') {
         format!("/apis/{version}")

@@ -1,9 +1,9 @@
-//! Ends processes if the test that started them cannot do it itself.
+//! Kills processes if the test that started them cannot do so itself.
 //!
-//! A small shell waits for the end of a pipe whose other end only the test's process holds. However
-//! that process ends, the kernel closes the pipe, and the shell kills its own process group, to
-//! which the started processes belong. While the shell lives, its group ID cannot be reused, so no
-//! other process can be hit.
+//! A small shell reads from a pipe whose write end only the test's process holds. When that process
+//! exits for any reason, the kernel closes the pipe. The shell then kills its own process group, to
+//! which the started processes belong. The group ID cannot be reused while the shell is alive, so
+//! no other process can be hit.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 /// `0` is the shell's own process group.
 const SCRIPT: &str = "read -r _; kill -KILL 0";
 
-/// The leader of a process group that ends with this process.
+/// The leader of a process group that is killed when this process exits.
 #[derive(Debug)]
 pub struct Guard {
     shell: Child,
@@ -20,7 +20,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts the shell; `directory` only makes it identifiable in the process list.
+    /// Starts the shell. Its command line contains `directory`, to make it identifiable in the
+    /// process list.
     pub fn start(directory: &Path) -> Self {
         let shell = Command::new("/bin/sh")
             .args(["-c", SCRIPT, "guard"])

@@ -39,14 +39,14 @@ pub(super) struct Identity {
     pub(super) client_authority_pem: String,
     /// Signs tokens of `ServiceAccounts`.
     pub(super) token_key_pem: String,
-    /// Verifies tokens. It is a separate key because the API server does not accept an elliptic
-    /// private key in PKCS#8 for that.
+    /// Verifies tokens. This is a separate key, because the API server cannot read an
+    /// elliptic-curve private key in PKCS#8 for verification.
     pub(super) token_public_key_pem: String,
     admin: Credentials,
 }
 
 impl Identity {
-    /// Generates the identity of an API server with this additional address.
+    /// Generates the identity of an API server that also has this address.
     pub(super) fn new(address: impl Into<IpAddr>) -> Self {
         let server_authority = Authority::new("test cluster: servers");
         let address = address.into().to_string();
@@ -69,7 +69,7 @@ impl Identity {
         self.admin.clone()
     }
 
-    /// Returns the text of a kubeconfig.
+    /// Returns the content of a kubeconfig.
     pub(super) fn kubeconfig(&self, url: &str, credentials: &Credentials) -> String {
         let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
         let user: Value = match credentials {
@@ -94,7 +94,8 @@ impl Identity {
     }
 }
 
-/// Returns an authority for clients, and a member of `system:masters` that it has signed.
+/// Returns the PEM of a new client CA, and credentials signed by it for a member of
+/// `system:masters`.
 fn admin() -> (String, Credentials) {
     let mut params = CertificateParams::new(Vec::new()).expect("no names");
     let name = &mut params.distinguished_name;

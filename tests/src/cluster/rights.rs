@@ -1,4 +1,4 @@
-//! Rights of clients as the API server sees them. It notices changes with a short delay.
+//! Permissions of clients, as the API server reports them. Changes take effect after a short delay.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::wait::{eventually, holds};
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 impl Client {
-    /// Returns true if this client may read a Secret with this name, which need not exist.
+    /// Returns true if this client may read a Secret with this name. The Secret need not exist.
     pub async fn may_get_secret(&self, namespace: &str, name: &str) -> Result<bool, Failure> {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
@@ -21,7 +21,8 @@ impl Client {
         Ok(answer["status"]["allowed"] == true)
     }
 
-    /// Waits until this client may, or may not, use this verb on a resource of the core group.
+    /// Waits until this client may use this verb on a resource of the core group, or may not if
+    /// `wanted` is false.
     pub async fn wait_allowed(&self, wanted: bool, verb: &str, resource: &str, namespace: &str) {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",

@@ -19,7 +19,7 @@ use crate::logs::{log_to, tail};
 use crate::ports::free_port;
 use crate::wait::eventually;
 
-/// Addresses of Services, on which nothing answers.
+/// Address range of Services. Nothing answers on these addresses.
 const SERVICE_ADDRESSES: &str = "10.96.0.0/16";
 
 pub(super) struct Servers {
@@ -32,7 +32,7 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// Starts both and waits for etcd, but not for the API server.
+    /// Starts both servers. Waits for etcd, but not for the API server.
     pub(super) async fn start(identity: &Identity, address: Ipv4Addr) -> Self {
         let directory = tempfile::Builder::new()
             .prefix("sesame-cluster-")
@@ -107,7 +107,7 @@ impl Servers {
         self.apiserver = Some(self.guard.spawn(&mut command));
     }
 
-    /// Panics if one of them has exited by itself.
+    /// Panics if a server has exited unexpectedly.
     pub(super) fn assert_alive(&mut self) {
         let etcd = self.etcd.try_wait().expect("it is our child");
         let apiserver = self.apiserver.as_mut();
@@ -119,7 +119,7 @@ impl Servers {
         }
     }
 
-    /// Returns the last lines of both logs.
+    /// Returns the last lines of both servers' logs.
     pub(super) fn log_tail(&self) -> String {
         let tail = |name: &str| {
             let tail = tail(&log_path(self.directory(), name), 20);
@@ -147,7 +147,7 @@ impl Drop for Servers {
         if std::thread::panicking() {
             eprintln!("{}", self.log_tail());
         }
-        // The directory is about to be removed, so both must have stopped writing to it.
+        // Wait for both servers to exit, because their directory is about to be removed.
         for child in self.apiserver.iter_mut().chain([&mut self.etcd]) {
             let _ = child.kill();
             let _ = child.wait();
@@ -157,7 +157,7 @@ impl Drop for Servers {
 
 fn etcd_command(directory: &Path, port: u16) -> Command {
     let clients = format!("http://127.0.0.1:{port}");
-    // There are no peers, but etcd requires a listener for them.
+    // There are no peers, but etcd requires a peer listener.
     let peers = format!("http://127.0.0.1:{}", free_port());
     let mut command = Command::new(kube_binary("etcd"));
     command
@@ -170,7 +170,7 @@ fn etcd_command(directory: &Path, port: u16) -> Command {
         .args(["--initial-advertise-peer-urls", &peers])
         .args(["--initial-cluster", &format!("test={peers}")])
         .args(["--log-level", "warn"])
-        // The data does not outlive the cluster.
+        // The data is deleted with the cluster, so durability is not needed.
         .arg("--unsafe-no-fsync");
     log_to(&mut command, &log_path(directory, "etcd"));
     command
@@ -184,7 +184,8 @@ fn apiserver_command(directory: &Path, etcd_port: u16, address: SocketAddr) -> C
         .arg(format!("--secure-port={}", address.port()))
         .arg(format!("--bind-address={}", address.ip()))
         .arg(format!("--advertise-address={}", address.ip()))
-        // Endpoints must not be on the loopback, and nothing uses the API server's Service.
+        // Do not publish the API server's own address: endpoints must not be on the loopback, and
+        // nothing uses its Service.
         .arg("--endpoint-reconciler-type=none")
         .arg(format!("--service-cluster-ip-range={SERVICE_ADDRESSES}"))
         .arg(file("tls-cert-file", "server.crt"))
@@ -197,7 +198,7 @@ fn apiserver_command(directory: &Path, etcd_port: u16, address: SocketAddr) -> C
         // This plugin would wait for the `default` ServiceAccount, which only a controller creates.
         .arg("--disable-admission-plugins=ServiceAccount")
         .arg("--allow-privileged=true")
-        // Disabled by default before Kubernetes 1.37.
+        // This feature is off by default before Kubernetes 1.37.
         .arg("--feature-gates=ClusterTrustBundle=true")
         .arg("--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true")
         .arg("--profiling=false");

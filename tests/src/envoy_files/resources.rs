@@ -1,4 +1,4 @@
-//! Hand-written Envoy resources: minimal valid ones, and some that Envoy rejects.
+//! Hand-written Envoy resources: minimal valid resources, and some that Envoy rejects.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -204,8 +204,8 @@ pub fn route_table(name: &str, cluster: &str) -> Resource {
     resource(name, &message)
 }
 
-/// Returns a listener that reads its route table from a file, and also its certificate if `key` is
-/// set.
+/// Returns a listener that reads its route table from a file. If `key` is set, it also reads its
+/// certificate from a file.
 pub fn listener(layout: &XdsLayout, at: SocketAddr, table: &str, key: Option<&str>) -> Resource {
     let name = at.to_string();
     let hcm = HttpConnectionManager {
@@ -273,7 +273,7 @@ pub fn bad_listener(at: SocketAddr) -> Resource {
     resource(&name, &message)
 }
 
-/// Returns a self-signed pair as a secret, and its certificate's serial number in hexadecimal.
+/// Returns a self-signed key pair as a secret, and the certificate's serial number in hexadecimal.
 pub fn key_pair(name: &str, number: u8) -> (Resource, String) {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(vec!["example.com".to_owned()]).unwrap();

@@ -1,11 +1,11 @@
-//! Defaults of golden cases: `tests/golden/_defaults` contains what most outputs share, and a case
-//! contains only the difference.
+//! Defaults of golden cases: `tests/golden/_defaults` contains the parts that most outputs share,
+//! and a case contains only the difference.
 //!
-//! A default is an object, identified by the path of the field that holds such objects (`clusters`,
-//! `gateways.*.listeners`; `*` matches any name), or by the last part of their `@type`. A
-//! difference is a JSON merge patch (RFC 7396) on it: equal fields are omitted, and fields that
-//! only the default has are null. No information may be lost: [`Defaults::merged`] restores the
-//! complete value.
+//! A default is an object. It applies to the objects in a field with a given path (`clusters`,
+//! `gateways.*.listeners`; `*` matches any name), or to objects with a given last part of their
+//! `@type`. A difference is a JSON merge patch (RFC 7396) to the default: equal fields are omitted,
+//! and fields that only the default has are null. No information may be lost: [`Defaults::merged`]
+//! restores the complete value.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 pub struct Defaults(Map<String, Value>);
 
 impl Defaults {
-    /// Reads a file of defaults; a missing file has none.
+    /// Reads a defaults file. A missing file means no defaults.
     pub fn read(file: &Path) -> Result<Self> {
         let Ok(text) = std::fs::read_to_string(file) else {
             return Ok(Self(Map::new()));
@@ -90,7 +90,8 @@ impl Defaults {
         }
     }
 
-    /// Returns an object's default: by its type, by its path, or from the enclosing default.
+    /// Returns an object's default, selected by its type, by its path, or from the enclosing
+    /// default.
     fn of<'a>(
         &'a self,
         map: &Map<String, Value>,

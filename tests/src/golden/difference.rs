@@ -1,8 +1,8 @@
-//! Differences between two texts, short enough for a test's output.
+//! Line differences between two strings, short enough for a test's output.
 
 /// Maximum number of lines shown per side.
 const SHOWN: usize = 20;
-/// Number of equal lines shown before and after.
+/// Number of equal lines shown before and after the difference.
 const AROUND: usize = 3;
 
 /// Returns the lines from the first to the last difference, with some context.

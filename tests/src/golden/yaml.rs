@@ -1,7 +1,7 @@
-//! Readable YAML: values that fit on one line stay there, the rest is indented.
+//! Readable YAML: values that fit on one line are written inline, and all others are indented.
 //!
-//! For golden files only. Never writes text that a YAML parser would read differently; quotes if in
-//! doubt.
+//! For golden files only. Never writes a string that a YAML parser would read differently; quotes
+//! it if in doubt.
 
 use std::fmt::Write as _;
 
@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 
 /// Maximum width of a mapping or list in flow style.
 const WIDTH: usize = 116;
-/// Keys that come first; the others follow in alphabetical order.
+/// Keys that come first. All other keys follow in alphabetical order.
 const FIRST: &[&str] = &["gateway", "name", "type", "status", "reason"];
-/// Words that YAML parsers, old or new, do not read as text.
+/// Words that some YAML parsers, old or new, do not read as strings.
 const RESERVED: &[&str] = &["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
 
 /// Returns the value as a YAML document.
@@ -21,7 +21,8 @@ pub fn to_yaml(value: &Value) -> String {
     out
 }
 
-/// Writes the value at the current position, with further lines indented, and a final line break.
+/// Writes the value at the current position, followed by a line break. Continuation lines are
+/// indented by `indent`.
 fn block(out: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Object(map) if !fits(value, indent) => {
@@ -86,7 +87,7 @@ fn fits(value: &Value, indent: usize) -> bool {
     depth(value) == 0 || (flat && indent + line.len() <= WIDTH && !holds_lines(value))
 }
 
-/// Returns the nesting depth of collections, without empty ones.
+/// Returns the nesting depth of collections, not counting empty ones.
 fn depth(value: &Value) -> usize {
     match value {
         Value::Object(map) if !map.is_empty() => 1 + map.values().map(depth).max().unwrap_or(0),
@@ -104,7 +105,7 @@ fn holds_lines(value: &Value) -> bool {
     }
 }
 
-/// Returns true if the text can be a literal block without losing anything.
+/// Returns true if the string can be written as a literal block without loss.
 fn is_lines(text: &str) -> bool {
     text.ends_with('\n')
         && text
@@ -144,7 +145,8 @@ fn inline(out: &mut String, value: &Value) {
     }
 }
 
-/// Returns the text unquoted if that is safe, and otherwise quoted as in JSON, which is also YAML.
+/// Returns the string unquoted if that is safe, and otherwise quoted as in JSON, which is also
+/// valid YAML.
 fn scalar(text: &str) -> String {
     let plain = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '/')
         && text

@@ -10,10 +10,10 @@ use tokio::task::JoinSet;
 use super::{Cause, HOST};
 use crate::client::Request;
 
-/// Time after which clients stop, in case the gateway was left running.
+/// Maximum duration of the clients, in case the gateway was left running.
 const LONGEST: Duration = Duration::from_secs(1800);
 
-/// Pause between an answer and the next request.
+/// Pause between a response and the next request.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Running clients, which stop when dropped.
@@ -47,7 +47,7 @@ impl Clients {
 }
 
 async fn at_most(work: impl Future<Output = ()>) {
-    // On a timeout, the gateway was left running.
+    // A timeout means that the gateway was left running.
     let _ = tokio::time::timeout(LONGEST, work).await;
 }
 
@@ -59,7 +59,7 @@ async fn asking(request: Request) {
     }
 }
 
-/// Repeatedly requests a long answer, and reads it as slowly as over a bad line.
+/// Repeatedly requests a large response, and reads it slowly, as over a bad connection.
 async fn reading_slowly(address: SocketAddr) {
     loop {
         if let Ok(mut stream) = connect(address).await {
@@ -78,7 +78,7 @@ async fn reading_slowly(address: SocketAddr) {
 
 async fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
-    // With a small buffer, the kernel holds little data for a slow reader.
+    // With a small buffer, the kernel buffers little data for a slow reader.
     socket.set_recv_buffer_size(64 << 10)?;
     socket.connect(address).await
 }

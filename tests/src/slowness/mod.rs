@@ -1,7 +1,7 @@
-//! Ten gateways with performance problems, each with another cause: for people who practice
-//! diagnosis, and for the test that the commands and pages lead to the cause.
+//! Ten gateways with performance problems, each with a different cause. They let people practice
+//! diagnosis, and a test checks that the commands and pages lead to the cause.
 //!
-//! Object names are the same in all of them, so that only the behavior reveals the cause.
+//! Object names are the same in all ten, so that only the behavior reveals the cause.
 
 mod clients;
 mod processor;
@@ -23,32 +23,32 @@ use crate::manifests::{
 /// The host that clients request.
 pub const HOST: &str = "shop.test";
 
-/// The cause for which something is slow.
+/// Cause of a performance problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Cause {
-    /// One of three endpoints of a Service answers late.
+    /// One of three endpoints of a Service responds slowly.
     Endpoint,
-    /// All endpoints of a Service answer late.
+    /// All endpoints of a Service respond slowly.
     Backend,
-    /// The new version, which gets a tenth of the requests, answers late.
+    /// The new version, which gets a tenth of the requests, responds slowly.
     Canary,
-    /// A Service fails often, and the route repeats its requests after a pause.
+    /// A Service fails often, and the route retries its requests after a backoff.
     Retries,
     /// One of two endpoints cannot be connected to.
     Unreachable,
-    /// The service that authorizes requests answers late.
+    /// The service that authorizes requests responds slowly.
     Authorization,
-    /// Some clients read long answers slowly.
+    /// Some clients read large responses slowly.
     Clients,
-    /// More requests than there may be connections to a backend.
+    /// There are more concurrent requests than connections that a backend may have.
     Connections,
-    /// Other processes take the processor from Envoy.
+    /// Other processes compete with Envoy for CPU.
     Processor,
-    /// An older route to a late backend takes the requests that a newer one was made for.
+    /// An older route to a slow backend takes the requests meant for a newer route.
     Shadowed,
 }
 
-/// A gateway with its backends and clients, all of which stop when this is dropped.
+/// A gateway with its backends and clients. All of them stop on drop.
 pub struct SlowGateway {
     /// The agent and its Envoy.
     pub agent: AgentUnderTest,
@@ -59,7 +59,7 @@ pub struct SlowGateway {
     _endpoints: Vec<Endpoint>,
 }
 
-/// The Services, their endpoints and the routes of one gateway.
+/// The Services, endpoints and routes of one gateway.
 struct Shop {
     endpoints: Vec<Endpoint>,
     objects: Vec<Value>,

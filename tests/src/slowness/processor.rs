@@ -4,14 +4,14 @@ use std::process::{Child, Command, Stdio};
 
 use crate::agent::AgentUnderTest;
 
-/// Number of processes that compete with Envoy for its CPU, at a higher priority.
+/// Number of processes that compete with Envoy for its CPU. They have a higher priority.
 const PROCESSES: usize = 3;
 
-/// Busy processes, which are killed when this is dropped.
+/// Busy processes, which are killed on drop.
 pub(super) struct Crowd(Vec<Child>);
 
 impl Crowd {
-    /// Pins an agent's Envoy to one CPU and starts busy processes there.
+    /// Pins an agent's Envoy to one CPU, and starts busy processes on that CPU.
     pub(super) fn around(agent: &AgentUnderTest) -> Self {
         for envoy in agent.envoys() {
             let pid = envoy.pid.to_string();

@@ -21,11 +21,11 @@ use tokio::task::{JoinHandle, JoinSet};
 pub enum Conduct {
     /// Answers immediately.
     Prompt,
-    /// Starts its answer after this time.
+    /// Starts its response after this delay.
     Late(Duration),
-    /// Answers two of three requests with 503.
+    /// Answers two out of three requests with 503.
     Overworked,
-    /// Answers with this number of bytes.
+    /// Answers with a body of this number of bytes.
     Lengthy(usize),
     /// Neither accepts nor refuses connections, like a host behind a broken network.
     Unreachable,
@@ -56,7 +56,7 @@ impl Endpoint {
         }
     }
 
-    /// Fills the backlog of a socket that is never accepted from, so that the kernel drops further
+    /// Fills the backlog of a listening socket that never accepts, so that the kernel drops further
     /// connection attempts.
     fn unreachable() -> Self {
         let tcp = || Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
@@ -69,7 +69,7 @@ impl Endpoint {
         for _ in 0..4 {
             let waiting = tcp();
             waiting.set_nonblocking(true).expect("a socket");
-            // The error says that the connection is in progress, which is intended.
+            // The error `EINPROGRESS` is expected.
             let _ = waiting.connect(&bound);
             held.push(waiting);
         }
@@ -80,7 +80,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns its address.
+    /// Returns the endpoint's address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -96,7 +96,7 @@ impl Drop for Endpoint {
 
 async fn accept(listener: TcpListener, conduct: Conduct) {
     let count = Arc::new(AtomicU64::new(0));
-    // Dropping the set closes all connections with the endpoint.
+    // Dropping the set closes all connections when the endpoint stops.
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         connections.spawn(serve(stream, conduct, Arc::clone(&count)));

@@ -119,7 +119,7 @@ async fn agent_serves_publication_and_reports_to_cluster() {
         "{told:#}"
     );
 
-    // A stopping agent reports that it stops. Envoy keeps serving, and the report keeps the
+    // A stopping agent reports that it is stopping. Envoy keeps serving, and the report keeps the
     // addresses.
     let before = wait_told(&cluster, &edge, "told of all", third.is_served()).await;
     assert!(agent.stop().success(), "{}", agent.log_tail());
@@ -138,7 +138,7 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     load.pass(50).await;
     load.stop().await.assert_clean();
 
-    // The same holds if agent and Envoy end together and start again.
+    // Stop the agent together with Envoy, and start both again.
     assert!(agent.end().success(), "{}", agent.log_tail());
     let ended = cluster.get(&agent_path(&edge)).await;
     assert_eq!(ended["status"]["state"], "Down", "{ended:#}");
@@ -146,7 +146,7 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     wait(&agent, "/three").await;
     wait_told(&cluster, &edge, "told of the new start", third.is_served()).await;
 
-    // The manifest is deleted and restored, with the same endpoint objects.
+    // Delete the manifest and restore it, with the same endpoint objects.
     let manifest = config_map_path(&manifest_name(&edge));
     cluster.delete(&manifest).await;
     wait_withdrawn(&agent, &cluster, &edge).await;
@@ -221,7 +221,8 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
         .await;
     wait(&agent, "/one").await;
 
-    // With the right content, the agent applies the version although the manifest does not change.
+    // Once the content is correct, the agent applies the version although the manifest has not
+    // changed.
     cluster.delete(&config_map_path(&name)).await;
     apply(cluster.admin(), last).await;
     wait(&agent, "/two").await;
@@ -238,8 +239,8 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
         .await;
     wait(&agent, "/two").await;
 
-    // A newer controller sets a field that this agent does not know. The agent rejects the whole
-    // version rather than ignore the field.
+    // A newer controller sets a field that this agent does not know. The agent rejects the complete
+    // version instead of ignoring the field.
     let third = at_port_80(backend.address(), "/three").with_unknown_field();
     third.publish(cluster.admin()).await;
     agent
@@ -273,7 +274,7 @@ async fn agent_serves_from_disk_until_api_server_returns() {
         })
         .await;
     wait(&agent, "/one").await;
-    // As after a reboot.
+    // Simulate a reboot.
     agent.wait_stored().await;
     agent.kill9();
     agent.kill9_envoy();
@@ -310,7 +311,7 @@ async fn agent_serves_from_disk_until_api_server_returns() {
     wait(&agent, "/two").await;
     wait_told(&cluster, &edge, "told of the second", second.is_served()).await;
 
-    // The manifest is deleted while no agent runs to see it.
+    // The manifest is deleted while no agent is running.
     cluster.stop_apiserver();
     agent
         .wait_status("the loss is said again", |status| {
@@ -431,14 +432,14 @@ async fn agent_reads_only_keys_named_in_its_role() {
     assert_eq!(agent.envoys().len(), 1);
     assert!(!agent.log().contains("PRIVATE KEY"));
 
-    // Once its rights suffice, the agent serves both.
+    // Once its permissions suffice, the agent serves both Gateways.
     publications::prepare(&cluster, &[&names[0], &names[1]]).await;
     let request = agent
         .get(444, "other.test", "/")
         .tls("other.test", &authority.trust());
     agent.wait_ok(&request).await;
 
-    // The Gateway moves to another fleet.
+    // Move the Gateway to another fleet.
     let manifest = config_map_path(&manifest_name(&names[1]));
     let fleet = json!({"metadata": {"labels": {FLEET_LABEL: "elsewhere"}}});
     cluster.merge(&manifest, &fleet).await;

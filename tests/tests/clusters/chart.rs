@@ -1,4 +1,4 @@
-//! The chart renders the same objects as the kustomizations and rejects unknown values.
+//! The chart renders the same objects as the kustomizations, and rejects unknown values.
 
 use serde_json::{Value, json};
 use sesame_tests::controller::NAMESPACE;
@@ -188,7 +188,7 @@ fn chart_passes_lint_and_rejects_unknown_values() {
             "/networkPolicies/apiServer/cidrs/0': '192.0.2.10' does not match pattern",
         ),
         ("fleet=", "/fleet': '' does not match pattern"),
-        // A guard without an address, and client certificates without TLS.
+        // These values set a guard without an address, and client certificates without TLS.
         (
             "controller.metrics.tokenSecret=word",
             "/controller/metrics/tokenSecret': maxLength",
@@ -235,7 +235,7 @@ fn every_chart_value_has_default_and_documentation() {
     for path in paths {
         let pointer = format!("/{}", path.replace('.', "/"));
         assert!(values.pointer(&pointer).is_some(), "no default of {path}");
-        // The three images share one row.
+        // The three images share one table row.
         let row = match path
             .strip_prefix("images.")
             .and_then(|rest| rest.split_once('.'))

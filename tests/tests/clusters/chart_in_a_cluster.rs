@@ -1,5 +1,5 @@
-//! Installs, upgrades and removes the chart with Helm. A controller with the chart's rights serves
-//! the namespaces it was given, and no others.
+//! Installs, upgrades and removes the chart with Helm. A controller with the chart's permissions
+//! serves only the configured namespaces.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
@@ -15,7 +15,7 @@ use sesame_tests::wait::{eventually, holds};
 
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
 
-/// Sets every value, with realistic contents.
+/// Returns values that set every option realistically.
 fn full() -> Value {
     let digest = format!("sha256:{}", "0".repeat(64));
     let image = |name: &str| json!({"repository": format!("registry.example.com/{name}"), "digest": digest, "pullPolicy": "Always"});
@@ -201,15 +201,15 @@ async fn helm_installs_changes_and_removes_a_release() {
         .get(&format!("{own}/deployments/sesame-controller"))
         .await;
     assert!(gone.is_err_and(|refused| refused.is(404)));
-    // Uninstalling keeps the hosts' reports and their definition.
+    // Uninstalling keeps the hosts' reports and their CRD.
     let definition =
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gatewayagents.projectsesame.io";
     cluster.get(definition).await;
 }
 
-/// Creates a class, and in each of three namespaces a Gateway with a route to a Service. In
-/// `default`, a route also leads to the Service in `elsewhere`, and a listener to a Secret there;
-/// grants permit both.
+/// Creates a class and three namespaces, each with a Gateway and a route to a Service. In
+/// `default`, a route also refers to the Service in `elsewhere`, and a listener to a Secret there.
+/// ReferenceGrants permit both.
 async fn a_gateway_in_each(cluster: &TestCluster) {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served_at("app", "10.0.0.1:8080"));
@@ -245,8 +245,8 @@ async fn a_gateway_in_each(cluster: &TestCluster) {
     cluster.apply_all(&[abroad, grant, secure]).await;
 }
 
-/// Waits until the Gateway is published with this number of virtual hosts and its Service's
-/// endpoint.
+/// Waits until the Gateway is published with this number of virtual hosts and the endpoint of its
+/// Service.
 async fn is_published(cluster: &TestCluster, gateway: &NamespacedName, hosts: usize) {
     eventually(&format!("{gateway} is published"), SOON, async || {
         let publication = publication(cluster.admin(), gateway).await?;

@@ -1,5 +1,5 @@
-//! The whole path with a cluster: a real API server, a controller and an agent with the rights of
-//! `controller/deploy`, and a real Envoy. Traffic and statuses must agree.
+//! The complete path with a cluster: a real API server, a controller and an agent with the
+//! permissions of `controller/deploy`, and a real Envoy. Traffic and statuses must agree.
 
 use serde_json::{Value, json};
 use sesame_published::names::manifest_name;
@@ -115,8 +115,8 @@ async fn programmed_condition_follows_what_envoy_serves() {
     assert_eq!(version(&after), version(&before));
     load.pass(100).await;
 
-    // Without an API server, the agent restarts and keeps serving. Changes made during the outage
-    // arrive afterwards.
+    // The agent restarts and keeps serving without an API server. It receives the changes made
+    // during the outage afterwards.
     all.cluster.stop_apiserver();
     all.agent.wait_stored().await;
     all.agent.kill9();
@@ -132,7 +132,8 @@ async fn programmed_condition_follows_what_envoy_serves() {
     all.wait("/", &b).await;
     load.stop().await.assert_clean();
 
-    // A route with a dangling reference affects only itself, and its status says why.
+    // A route with a dangling reference does not affect other routes, and its status reports the
+    // reason.
     let broken = plain_route("broken", "broken.test", "nobody");
     all.apply(&[broken]).await;
     let request = all.agent.get(80, "broken.test", "/");
@@ -151,7 +152,7 @@ async fn programmed_condition_follows_what_envoy_serves() {
         .await;
     all.wait("/", &b).await;
 
-    // Without any agent or Envoy, the Gateway is not programmed.
+    // Without an agent and an Envoy, the Gateway is not programmed.
     assert!(all.agent.end().success());
     all.cluster
         .until("nobody serves any more", GATEWAY, |gateway| {
@@ -165,7 +166,7 @@ async fn programmed_condition_follows_what_envoy_serves() {
         })
         .await;
 
-    // A deleted Gateway is withdrawn at once, but its Envoy ends only after the last request.
+    // A deleted Gateway is withdrawn immediately, but its Envoy exits only after the last request.
     let answered = b.count();
     let slow = all.agent.get(80, "path.test", "/delay/5000ms");
     let slow = tokio::spawn(async move { slow.send().await });
@@ -183,7 +184,7 @@ async fn programmed_condition_follows_what_envoy_serves() {
     let reply = slow.await.expect("no panic").expect("an answer");
     assert_eq!((reply.status, reply.backend().as_deref()), (200, Some("b")));
     all.agent.wait_envoys(0).await;
-    // The files included its private keys.
+    // No files may be left, because they included the Gateway's private keys.
     for directory in [all.agent.runtime(), all.agent.state()] {
         eventually("no file of it is left", SOON, async || {
             let mut left =

@@ -1,5 +1,5 @@
-//! Cluster incidents as a host sees them: a long outage, lost history, new keys. The host serves
-//! throughout and catches up without intervention.
+//! Cluster incidents from the perspective of a host: a long outage, lost history, new keys. The
+//! host keeps serving, and catches up without intervention.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,8 @@ use sesame_tests::wait::{eventually, holds};
 /// How long the API server is unreachable.
 const AWAY: Duration = Duration::from_secs(60);
 
-/// The agent contacts a silent API server within 25 s and waits 10 s for its answer.
+/// Time limit for noticing a silent API server. The agent probes it within 25 s, and waits 10 s for
+/// a response.
 const NOTICED: Duration = Duration::from_secs(60);
 
 /// A cluster, a host that follows it, and constant load.
@@ -79,7 +80,7 @@ async fn wait(agent: &AgentUnderTest, prefix: &str) {
     agent.wait_ok(&request).await;
 }
 
-/// The agent serves, and reports that its configuration may be outdated.
+/// Returns true if the agent serves, and reports that its configuration may be outdated.
 fn degraded(status: &Value) -> bool {
     let gateway = &status["gateways"][0];
     let message = gateway["message"].as_str().unwrap_or_default();
@@ -93,8 +94,8 @@ async fn history_that_is_gone_is_read_anew() {
     let known = host.cluster.get(&list).await;
     let known = known["metadata"]["resourceVersion"].as_str().unwrap();
 
-    // The host sleeps while its known version becomes history, and a restarted API server keeps no
-    // history.
+    // Freeze the agent until the version that it knows is obsolete. A restarted API server does not
+    // keep the history.
     host.agent.freeze();
     let second = host.version("/two");
     second.publish(host.cluster.admin()).await;
@@ -126,7 +127,7 @@ async fn host_keeps_serving_during_api_server_outage() {
     host.agent
         .wait_status("cannot watch the cluster", degraded)
         .await;
-    // Agents that start during the outage have only the disk.
+    // Agents that start during the outage can only read the state on disk.
     for start in 1..=3 {
         while begun.elapsed() < AWAY * start / 4 {
             host.load.pass(100).await;
@@ -147,7 +148,7 @@ async fn host_keeps_serving_during_api_server_outage() {
     host.end(&second, "/two").await;
 }
 
-/// The connections stay open but silent, which looks like an idle cluster.
+/// The connections stay open but silent, as with an idle cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn host_reports_frozen_api_server_within_a_minute() {
     let host = Host::start().await;
@@ -170,7 +171,8 @@ async fn new_authorities_and_tokens_are_taken_up() {
     host.cluster.rotate().await;
     let second = host.version("/two");
     second.publish(host.cluster.admin()).await;
-    // The agent does not trust the new API server, which in turn does not accept the agent's token.
+    // The agent does not trust the new API server, and the API server does not accept the agent's
+    // token.
     host.agent
         .wait_status("cannot watch the cluster", degraded)
         .await;

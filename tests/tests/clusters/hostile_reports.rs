@@ -1,5 +1,5 @@
-//! A host can only report for itself and its own Gateways; forged or excessive reports harm no
-//! other host.
+//! A host can only report for itself and its own Gateways. Forged or excessive reports do not
+//! affect other hosts.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ async fn apply_file(cluster: &TestCluster, file: &str) {
     cluster.apply(&text).await.expect("what is deployed");
 }
 
-/// Creates a Node with this address, and a client with the identity of an agent Pod there.
+/// Creates a Node with this address, and a client with the identity of an agent Pod on that Node.
 async fn node(cluster: &TestCluster, name: &str, address: &str) -> Client {
     let user = User::on_node(NAMESPACE, "sesame-agent", name);
     let client = cluster.client(&user).await;
@@ -91,7 +91,7 @@ async fn host_may_report_only_itself_and_its_gateways() {
     addresses(&cluster, &one, &two).await;
 }
 
-/// The API server accepts only a host's own reports.
+/// Checks that the API server accepts only a host's own reports.
 async fn policy(cluster: &TestCluster, one: &Client, two: &Client, outside: &Client) {
     let (edge, vault) = (edge_name(), vault());
     let serving = json!({"state": "Serving", "addresses": ["192.0.2.1"]});
@@ -147,7 +147,7 @@ async fn policy(cluster: &TestCluster, one: &Client, two: &Client, outside: &Cli
         .expect("its own");
 }
 
-/// Policy and agent compute the same report name for any Gateway and host.
+/// Checks that the policy and the agent compute the same report name for any Gateway and host.
 async fn names(admin: &Client) {
     let long = |length: usize| format!("g{}", ".g".repeat(length / 2));
     let gateways = [
@@ -190,8 +190,8 @@ async fn names(admin: &Client) {
     refused(admin.apply_value(&bad).await, "spec.gateway");
 }
 
-/// The controller makes the checks that the policy cannot: addresses must belong to the host, and a
-/// report with a wrong name is ignored.
+/// Tests the checks that the policy cannot make, so the controller does. Addresses must belong to
+/// the host, and a report with a wrong name is ignored.
 async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     let flags = ["--host-addresses", "203.0.113.0/24"];
     let controller = ControllerUnderTest::start(cluster, &flags).await;
@@ -219,7 +219,7 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     wait_said(one, &edge_name(), "node-1", &first).await;
     let honest = status(&vault(), "Serving", &["192.0.2.2"]).await;
     wait_said(two, &vault(), "node-2", &honest).await;
-    // Node 2's own report stays but loses its address, because no other source confirms that
+    // Node 2's own report is kept but without its address, because no other source confirms that
     // address.
     let down = status(&edge_name(), "Down", &[]).await;
     wait_said(two, &edge_name(), "node-2", &down).await;
@@ -242,7 +242,7 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     .await;
     let path = format!("{REPORTS}/bank.vault.forged");
     let down = status(&vault(), "Down", &["203.0.113.66"]).await;
-    // The controller may already have removed it.
+    // The controller may already have removed the report.
     let _ = admin
         .merge(&format!("{path}/status"), &json!({"status": down}))
         .await;
@@ -283,7 +283,7 @@ async fn wait_programmed(
     message.unwrap_or_default()
 }
 
-/// Removes every limit from a definition, as in releases before limits existed.
+/// Removes every limit from a CRD, as in releases before limits existed.
 fn without_limits(schema: &mut Value) {
     if let Some(fields) = schema.as_object_mut() {
         for limit in ["maxItems", "maxLength"] {
@@ -313,8 +313,8 @@ async fn a_flood_of_large_reports_costs_little_memory() {
     let revision: String = publication.manifest.revision.chars().take(12).collect();
     let quiet = memory_mib(controller.pid()).1;
 
-    // The largest report that the definition allows, and one that only an older definition without
-    // limits allows.
+    // Use the largest report that the CRD allows, and one that only an older CRD without limits
+    // allows.
     let entry = json!({"object": "o", "effect": "e", "envoyWords": "w".repeat(9000)});
     let large = |count: usize| {
         json!({
@@ -361,11 +361,12 @@ async fn a_flood_of_large_reports_costs_little_memory() {
     wait_hosts(admin, REPORTS_WRITTEN, &controller).await;
     let flooded = memory_mib(controller.pid()).1;
     drop(controller);
-    // A second controller that lists all reports at startup.
+    // Start a second controller, which lists all reports on startup.
     let listing = ControllerUnderTest::start(&cluster, &[]).await;
     listing.wait_ready().await;
     listing.wait_leads().await;
-    // The new controller does not rewrite reports from before its start, so add one.
+    // The new controller does not update the status for reports that are older than itself, so add
+    // one.
     let status = large(95);
     wait_said(admin, &edge, "one-more", &status).await;
     wait_hosts(admin, REPORTS_WRITTEN + 1, &listing).await;

@@ -1,4 +1,4 @@
-//! A join token admits one host, and a joined host has only its own rights.
+//! A join token admits one host, and a joined host has only its own permissions.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ async fn join_token_admits_one_host_with_own_rights() {
     let (a, b) = (Host::new(), Host::new());
     let first = site.token(&["--gateway", "default/edge", "--host", "a"]);
     let as_a = site.cluster.bearer(&a.joined(&first).await);
-    // Another host joins with a copy of the token.
+    // Another host cannot join with a copy of the token.
     refused(&b.join(&first), "join token");
     let as_b = site.cluster.bearer(
         &b.joined(&site.token(&["--gateway", "bank/vault", "--host", "b"]))
@@ -61,7 +61,7 @@ async fn join_token_admits_one_host_with_own_rights() {
         "has already joined",
     );
 
-    // Withdrawn, expired and malformed tokens.
+    // Try withdrawn, expired and malformed tokens.
     let host = Host::new();
     let withdrawn = site.token(&["--gateway", "default/edge", "--host", "c"]);
     assert!(site.hosts(&["revoke", "c"]).status.success());
@@ -90,11 +90,12 @@ async fn join_token_admits_one_host_with_own_rights() {
     fleet(&site).await;
 }
 
-/// Issuing an invitation removes long-expired ones; a joined host stays.
+/// Checks that issuing an invitation removes invitations that expired long ago, but not joined
+/// hosts.
 async fn expired(site: &Site) {
     let account = |name: &str| format!("{CORE}/serviceaccounts/{name}");
     site.token(&["--gateway", "default/edge", "--host", "late"]);
-    // As if `a`, which has joined, had failed to remove its invitation.
+    // Simulate that `a`, which has joined, failed to remove its invitation.
     let invitation = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {
         "name": invitation_account("a"), "namespace": "sesame-system",
         "labels": {"projectsesame.io/access": "invitation"},
@@ -123,8 +124,8 @@ async fn expired(site: &Site) {
     assert!(!site.is_gone(&account(&invitation_account("next"))).await);
 }
 
-/// Using a stolen token either yields no credential or locks out the real host, which reveals the
-/// theft.
+/// Checks that a stolen token either yields no credential or locks out the real host, which reveals
+/// the theft.
 async fn stolen(site: &Site) {
     let token = site.token(&["--gateway", "default/edge", "--host", "s"]);
     let token = JoinToken::parse(&token).unwrap();
@@ -135,7 +136,7 @@ async fn stolen(site: &Site) {
     cannot_create(&thief, &token).await;
     assert!(site.is_gone(&secret).await, "nothing was created");
 
-    // Neither a dry run nor a failing patch reveals the UID.
+    // Neither a dry run nor a failing patch may reveal the UID.
     let claim = json!(host_secret("s", &token.account_uid, "now"));
     let copied = json!([{"op": "copy", "from": "/metadata/uid", "path": "/metadata/name"}]);
     let dry = thief.create(&format!("{secrets}?dryRun=All"), &claim).await;
@@ -173,13 +174,13 @@ async fn stolen(site: &Site) {
     assert!(thief.create(&tokens, &bound(Some(guessed))).await.is_err());
     let given = thief.create(&tokens, &bound(Some(uid))).await;
     given.expect("the claimer's token");
-    // The host that comes second notices the theft, and its operator revokes the token.
+    // The second host to use the token notices the theft, and its operator revokes the token.
     let host = Host::new();
     refused(&host.join(&token.encode()), "hosts revoke s");
     assert!(site.hosts(&["revoke", "s"]).status.success());
 }
 
-/// An invitation may create its host's Secret, without data, and no other object.
+/// Checks that an invitation may create its host's Secret, without data, and no other object.
 async fn cannot_create(thief: &Client, token: &JoinToken) {
     let with = |pointer: &str, value: Value| {
         let mut secret = json!(host_secret("s", &token.account_uid, "now"));
@@ -212,7 +213,7 @@ async fn cannot_create(thief: &Client, token: &JoinToken) {
     forbidden(thief.create(&tokens, &loose).await, "has to be bound");
 }
 
-/// A host reads its own Gateway's keys and writes its own reports.
+/// Checks that a host may read only its own Gateway's keys, and write only its own reports.
 async fn rights(site: &Site, as_a: &Client, as_b: &Client) {
     let (edge, vault) = (our_edge(), NamespacedName::new("bank", "vault"));
     let serving = json!({"state": "Serving", "addresses": ["192.0.2.1"]});
@@ -265,7 +266,7 @@ async fn rights(site: &Site, as_a: &Client, as_b: &Client) {
     assert!(site.is_gone(&invitation).await, "the invitation has ended");
 }
 
-/// Leaving removes the host's state both on the host and in the cluster.
+/// Checks that leaving removes the host's state, both on the host and in the cluster.
 async fn leaves(site: &Site, host: &Host, client: &Client) {
     let output = host.leave();
     assert!(output.status.success(), "{}", words(&output));
@@ -291,7 +292,8 @@ async fn leaves(site: &Site, host: &Host, client: &Client) {
     refused(&host.leave(), "has not joined a cluster");
 }
 
-/// A fleet's hosts may read the keys of all its Gateways, including later ones.
+/// Checks that a fleet's hosts may read the keys of all Gateways of the fleet, including later
+/// ones.
 async fn fleet(site: &Site) {
     let host = Host::new();
     let credential = host

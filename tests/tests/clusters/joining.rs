@@ -1,5 +1,5 @@
-//! A host outside the cluster joins with one token, serves, and keeps serving whatever happens to
-//! its access.
+//! A host outside the cluster joins with one token. It keeps serving whatever happens to its access
+//! to the cluster.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -124,7 +124,7 @@ async fn joined_host_serves_through_renewal_loss_and_revocation() {
         "a refused host stores nothing"
     );
 
-    // By the host's clock, half of the credential's lifetime has passed.
+    // Set the host's clock past half of the credential's lifetime.
     clock.set(310);
     let second = eventually("the credential is renewed", SOON, async || {
         let now = credential(&agent.state()).await;
@@ -158,7 +158,7 @@ async fn joined_host_serves_through_renewal_loss_and_revocation() {
     assert_eq!(std::fs::read_to_string(&config).unwrap(), "");
 }
 
-/// Returns the files below a directory that contain this text.
+/// Returns the files under a directory that contain this string.
 fn holding(directory: &Path, text: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).expect("a directory") {
@@ -174,7 +174,7 @@ fn holding(directory: &Path, text: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The host appears in the inventory.
+/// Checks that the host appears in the inventory.
 async fn inventory(site: &Site) {
     let row = eventually("the host is in the inventory", SOON, async || {
         let row = site.row("host-1");
@@ -201,7 +201,7 @@ async fn inventory(site: &Site) {
     assert!(text(&table.stdout).contains("rack-7"), "{}", words(&table));
 }
 
-/// If an agent dies, its address leaves the status while its Envoy keeps serving.
+/// Checks that a dead agent's address is removed from the status while its Envoy keeps serving.
 async fn lost_and_found(site: &Site, agent: &mut AgentUnderTest, controller: &ControllerUnderTest) {
     wait_addresses(site, &["127.0.0.1"], controller).await;
     agent.kill9();
@@ -233,7 +233,7 @@ async fn lost_and_found(site: &Site, agent: &mut AgentUnderTest, controller: &Co
     .await;
 }
 
-/// Waits for the one Event with this reason that names the host.
+/// Waits for exactly one Event with this reason that mentions the host.
 async fn told(site: &Site, type_: &str, reason: &str) {
     const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
     site.cluster
@@ -252,7 +252,7 @@ async fn told(site: &Site, type_: &str, reason: &str) {
         .await;
 }
 
-/// Revoking the credential ends the host's access to the cluster but not its traffic.
+/// Checks that revoking the credential ends the host's access to the cluster but not its traffic.
 async fn revoked(site: &Site, agent: &mut AgentUnderTest) {
     let output = site.hosts(&["revoke", "host-1"]);
     assert!(output.status.success(), "{}", words(&output));
@@ -268,7 +268,7 @@ async fn revoked(site: &Site, agent: &mut AgentUnderTest) {
         }
     })
     .await;
-    // The watch may outlive the credential, but not a restart.
+    // An open watch may outlive the credential, so restart the agent.
     agent.kill9();
     agent.restart();
     agent

@@ -1,4 +1,4 @@
-//! Rights to read private keys, and the manifests that grant them.
+//! Permissions to read private keys, and the manifests that grant them.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
@@ -46,7 +46,7 @@ async fn default_agents_read_only_their_fleets_keys() {
         assert!(!may_get(name).await, "the agent may read {name:?}");
     }
 
-    // Reapplying the manifest keeps the rights that were added.
+    // Reapplying the manifest keeps the permissions that were added.
     let role = format!("{RBAC}/roles/sesame-agent-keys");
     let before = site.cluster.get(&role).await;
     site.cluster.apply(&rights).await.expect("Roles");
@@ -75,7 +75,8 @@ async fn host_operators_read_no_secret() {
         .wait_allowed(true, "create", "secrets", NAMESPACE)
         .await;
 
-    // It can invite hosts to Gateways, and to a fleet whose Role the controller has filled.
+    // The operator can invite hosts to Gateways, and to a fleet whose Role the controller has
+    // populated.
     for (scope, name, host) in [
         ("--gateway", "default/edge", "a"),
         ("--fleet", "default", "b"),
@@ -122,7 +123,8 @@ async fn host_operators_read_no_secret() {
     assert!(expired.status.success(), "{}", words(&expired));
 }
 
-/// `kubectl apply` reports an object as changed if a list in the manifest differs from the stored one.
+/// `kubectl apply` reports an object as changed if a list in the manifest differs from the stored
+/// list.
 #[tokio::test(flavor = "multi_thread")]
 async fn applying_the_manifests_again_changes_nothing() {
     let site = Site::start().await;
@@ -149,8 +151,8 @@ async fn applying_the_manifests_again_changes_nothing() {
     }
 }
 
-/// Collects the paths of lists and values that are stored differently from the manifest. Fields
-/// that only the stored object has are defaults, except inside a list.
+/// Collects the paths of lists and values that are stored differently from the manifest. Ignores
+/// fields that only the stored object has, because they are defaults, except inside a list.
 fn changed_lists(at: &str, written: &Value, stored: &Value, found: &mut Vec<String>) {
     match written {
         Value::Object(fields) => {

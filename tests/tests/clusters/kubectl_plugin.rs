@@ -1,5 +1,5 @@
 //! `kubectl sesame` against a real API server, with a controller and an agent: its output, and the
-//! rights it needs.
+//! permissions that it needs.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::io::{BufRead as _, BufReader, Read, Write as _};
@@ -168,7 +168,7 @@ async fn plugin_shows_objects_with_rights_of_caller() {
         words(&yaml_of)
     );
 
-    // An existing route causes no difference; another backend does.
+    // An unchanged route causes no difference, but another backend does.
     let same = plugin.run_with(&["diff", "-f", "-"], &yaml(&[route("cart")]));
     assert_eq!(same.status.code(), Some(0), "{}", words(&same));
     let file = plugin.directory.path().join("other.yaml");
@@ -186,7 +186,7 @@ async fn plugin_shows_objects_with_rights_of_caller() {
         "it writes nothing"
     );
 
-    // Users with fewer rights see less, and the output says so.
+    // Users with fewer permissions see less, and the output says so.
     let reader = Plugin::of(&cluster, &User::service_account("default", "reader")).await;
     let rows = reader.json(&["status", "-n", "default"]).unwrap();
     assert_eq!(rows[0]["name"], "edge", "{rows}");
@@ -205,7 +205,8 @@ async fn plugin_shows_objects_with_rights_of_caller() {
     );
 }
 
-/// A plugin that runs with `--watch`, and the lines it has printed. Dropping this value kills it.
+/// A plugin that is running with `--watch`, and the lines that it has printed. It is killed on
+/// drop.
 struct Watching {
     child: Child,
     lines: mpsc::Receiver<String>,
@@ -228,7 +229,7 @@ impl Watching {
             let sender = sender.clone();
             std::thread::spawn(move || {
                 for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                    // The test may have ended and dropped the receiver.
+                    // The test may already have dropped the receiver.
                     let _ = sender.send(line);
                 }
             });
@@ -240,7 +241,7 @@ impl Watching {
         }
     }
 
-    /// Waits for a line with this text after the previous match.
+    /// Waits for a line with this string after the previous match.
     async fn wait(&mut self, words: &str) {
         eventually(&format!("{words:?} is shown"), SOON, async || {
             while let Ok(line) = self.lines.try_recv() {

@@ -1,4 +1,4 @@
-//! An API server, a controller and agents together.
+//! Tests of an API server, a controller and agents together.
 
 mod agent_cluster;
 mod chart;

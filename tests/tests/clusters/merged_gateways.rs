@@ -1,6 +1,6 @@
 //! Gateways of a class that share Envoys (`spec.fleet.gateways: Merged`). They are added, changed,
-//! rejected and removed under load, and no request to another Gateway fails. Runs a real agent and
-//! Envoy, with and without a cluster.
+//! rejected and removed under load, and no request to another Gateway may fail. Runs a real agent
+//! and Envoy, with and without a cluster.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
@@ -23,12 +23,12 @@ use sesame_tests::wait::{eventually, holds};
 const YOUNG_ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/young";
 const GATEWAYS: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways";
 
-/// The name under which Gateways of the class are published.
+/// Returns the name under which the Gateways of the class are published.
 fn published_as() -> NamespacedName {
     NamespacedName::new(NAMESPACE, "edge")
 }
 
-/// The class with merged Gateways, without any Gateway.
+/// Returns the class with merged Gateways, without any Gateway.
 fn class(publishing: &str) -> Vec<Value> {
     let spec = json!({"fleet": {"gateways": "Merged"}, "publishing": {"type": publishing}});
     let mut objects = edge_with_parameters(&spec);
@@ -36,27 +36,27 @@ fn class(publishing: &str) -> Vec<Value> {
     objects
 }
 
-/// A Gateway of the class.
+/// Returns a Gateway of the class.
 fn member(name: &str, listeners: &[Value]) -> Value {
     let mut gateway = gateway(name, listeners);
     gateway["spec"]["gatewayClassName"] = json!("edge");
     gateway
 }
 
-/// Sets the creation timestamp to this day of a month.
+/// Sets the creation timestamp to this day of January.
 fn made(day: u8, mut gateway: Value) -> Value {
     gateway["metadata"]["creationTimestamp"] = json!(format!("2026-01-{day:02}T00:00:00Z"));
     gateway
 }
 
-/// A route from a Gateway to the Service of the same name.
+/// Returns a route on this Gateway to the Service with the Gateway's name.
 fn route(of: &str, hostname: &str) -> Value {
     let mut route = plain_route(of, hostname, of);
     route["spec"]["parentRefs"] = json!([{"name": of}]);
     route
 }
 
-/// Both listeners of a Gateway, for one hostname.
+/// Returns an HTTP and an HTTPS listener for this hostname.
 fn both(hostname: &str) -> Vec<Value> {
     vec![
         http_listener("http", 80, hostname),
@@ -64,7 +64,8 @@ fn both(hostname: &str) -> Vec<Value> {
     ]
 }
 
-/// Status of a Gateway's condition in the agent's status, with the reason unless it is `True`.
+/// Returns the status of a Gateway's condition in the agent's status. If it is `False`, appends the
+/// reason.
 fn verdict(status: &Value, gateway: &str, type_: &str) -> String {
     let mut all = status["objects"].as_array().into_iter().flatten();
     let object = all.find(|object| object["kind"] == "Gateway" && object["name"] == gateway);
@@ -104,7 +105,7 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
     ]));
 
     for day in [2, 3] {
-        // A second Gateway appears and is served by the same Envoy.
+        // Add a second Gateway. The same Envoy serves it.
         let new = yaml(&[made(day, member("new", &both("new.test")))]);
         agent.write("new.yaml", &new);
         agent.wait_backend(&plain("new.test"), "new").await;
@@ -115,8 +116,8 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
             })
             .await;
 
-        // The Gateway sets a value that conflicts with shared settings; it is rejected and its old
-        // version stays served.
+        // The Gateway sets a value that conflicts with shared settings. It is rejected, and its old
+        // version is still served.
         let load = Load::start(&Plan::new(vec![plain("new.test"), secure("new.test")]));
         let mut other = made(day, member("new", &both("new.test")));
         other["metadata"]["annotations"] = json!({"projectsesame.io/request-timeout": "9s"});
@@ -136,7 +137,7 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
             .await;
         load.stop().await.assert_clean();
 
-        // It claims a hostname that the older Gateway already has.
+        // The new Gateway claims a hostname that the older Gateway already has.
         let lost = yaml(&[made(day, member("new", &both("old.test")))]);
         agent.write("new.yaml", &lost);
         agent
@@ -147,7 +148,7 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
             .await;
         agent.wait_backend(&plain("old.test"), "old").await;
 
-        // A Gateway that is rejected before it was ever served is not served.
+        // A Gateway that is rejected and was never served is not served.
         agent.write("new.yaml", &yaml(&[other]));
         agent
             .wait_status("it is refused as a whole", |status| {
@@ -156,7 +157,7 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
             })
             .await;
 
-        // A listener on a port that the other Gateway does not use.
+        // Add a listener on a port that the other Gateway does not use.
         let more = [both("new.test"), vec![l4_listener("tcp", 9000, "TCP")]].concat();
         agent.write("new.yaml", &yaml(&[made(day, member("new", &more))]));
         agent.wait_backend(&plain("new.test"), "new").await;
@@ -248,7 +249,7 @@ async fn merged_gateways_share_publication_service_and_envoys() {
     it_is_refused_and_goes(&cluster, &agent).await;
 
     load.stop().await.assert_clean();
-    // The last Gateway is deleted, and its publication with it.
+    // Deleting the last Gateway also deletes the publication.
     cluster.delete(&path("old")).await;
     eventually("nothing is published", SOON, async || {
         match publication(cluster.admin(), &published_as()).await {
@@ -272,7 +273,7 @@ fn listener(hostname: &str) -> [Value; 1] {
 }
 
 async fn a_gateway_comes(cluster: &TestCluster, agent: &AgentUnderTest, address: &Value) {
-    // This Gateway is younger. If both have the same creation second, names decide.
+    // This Gateway is younger. If the creation timestamps are equal, the names decide.
     cluster
         .apply_all(&[member("young", &listener("new.test"))])
         .await;
@@ -287,7 +288,7 @@ async fn a_gateway_comes(cluster: &TestCluster, agent: &AgentUnderTest, address:
         assert_eq!(gateway["status"]["addresses"], *address, "{gateway:#}");
         assert_eq!(gateway["status"]["listeners"][0]["attachedRoutes"], 1);
     }
-    // Programmed means served.
+    // A programmed Gateway must be served.
     let request = agent.get(80, "new.test", "/");
     agent.wait_backend(&request, "young").await;
     let all = publication(cluster.admin(), &published_as()).await;
@@ -298,8 +299,8 @@ async fn a_gateway_comes(cluster: &TestCluster, agent: &AgentUnderTest, address:
     }
 }
 
-/// A Gateway that loses its parameters keeps its previous settings, even with a restarted
-/// controller, and its routes still change.
+/// Checks that a Gateway that loses its parameters keeps its previous settings, even with a
+/// restarted controller. Changes to its routes must still take effect.
 async fn its_parameters_go_and_come_back(
     cluster: &TestCluster,
     controller: &mut ControllerUnderTest,

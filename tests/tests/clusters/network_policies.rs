@@ -1,5 +1,5 @@
 //! NetworkPolicies for networks that deny by default: the API server accepts every field, and the
-//! selectors match the deployed Pods. Enforcement by a network is not tested.
+//! selectors match the deployed Pods. Does not test enforcement by a network.
 
 use std::path::Path;
 

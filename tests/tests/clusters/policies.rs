@@ -1,5 +1,5 @@
-//! TrafficPolicies, AccessPolicies and BackendPolicies in a cluster: the definitions reject invalid
-//! policies, and statuses follow the hosts.
+//! TrafficPolicies, AccessPolicies and BackendPolicies in a cluster: the CRDs reject invalid
+//! policies, and statuses reflect the hosts' reports.
 
 use serde_json::{Value, json};
 use sesame_tests::backend::Backend;
@@ -70,7 +70,7 @@ async fn policies_are_programmed_when_hosts_serve_them() {
     };
     cluster.until("an affected route", ROUTE, affected).await;
 
-    // The API server rejects invalid policies, and names the field.
+    // The API server rejects invalid policies, and the error contains the field.
     for (policy, field) in [
         (of_route(&limit(0)), "spec.rateLimits[0].requests"),
         (of_route(&json!({})), "spec"),

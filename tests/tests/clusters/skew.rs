@@ -1,9 +1,9 @@
-//! Agents and controllers of two versions together, under load. Each is upgraded and downgraded
-//! while routes, endpoints and keys change, and no request may fail.
+//! Agents and controllers of two versions together, under load. Each program is upgraded and
+//! downgraded while routes, endpoints and keys change, and no request may fail.
 //!
-//! `OLDER_VERSIONS` lists directories with a `sesame-agent` and a `sesame-controller` each,
-//! separated by colons; `make test-skew REVISIONS="…"` builds them. If it is unset, the older
-//! version is a copy of today's programs, so only the upgrade itself is tested.
+//! `OLDER_VERSIONS` lists directories, separated by colons. Each contains a `sesame-agent` and a
+//! `sesame-controller`; `make test-skew REVISIONS="…"` builds them. If it is unset, the older
+//! version is a copy of the current programs, so only the upgrade itself is tested.
 
 use std::path::{Path, PathBuf};
 
@@ -54,7 +54,7 @@ struct Served {
     cluster: TestCluster,
     controller: ControllerUnderTest,
     agent: AgentUnderTest,
-    /// The agent's program, which upgrades replace.
+    /// Path of the agent's program. Upgrades replace the file.
     program: PathBuf,
     authority: Authority,
     backends: [Backend; 2],
@@ -64,7 +64,7 @@ struct Served {
 }
 
 impl Served {
-    /// Starts with the agent of this version and today's controller.
+    /// Starts with the agent of the older version and the current controller.
     async fn start(directory: &Path, older: &Version) -> Self {
         let cluster = deployed(Channel::Standard).await;
         give_rights(&cluster, "agent/rbac.yaml").await;
@@ -132,7 +132,7 @@ impl Served {
         self.cluster.apply_all(&[route]).await;
         self.agent.wait_backend(&plain, to.name()).await;
 
-        // The endpoints of the route's Service move to the other backend and back.
+        // Move the endpoints of the route's Service to the other backend and back.
         for endpoint in [other, to] {
             let slices = served(to.name(), &[endpoint.address()]).split_off(1);
             self.cluster.apply_all(&slices).await;

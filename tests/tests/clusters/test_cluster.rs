@@ -1,5 +1,5 @@
-//! The test cluster behaves like a real one: it has the Gateway API's kinds with their defaults and
-//! rules, increments generations, enforces RBAC, and recovers from an outage.
+//! The test cluster behaves like a real cluster. It has the Gateway API's kinds with their defaults
+//! and rules, increments generations, enforces RBAC, and recovers from an outage.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use sesame_tests::wait::eventually;
 const CLASSES: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses";
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
 
-/// Limit for RBAC to notice a new binding.
+/// Timeout for a new RBAC binding to take effect.
 const SOON: Duration = Duration::from_secs(60);
 
 fn refusal(result: Result<Value, Failure>) -> (u16, String) {
@@ -73,7 +73,7 @@ async fn the_experimental_channel_has_more_kinds_and_fields() {
 
 async fn defaults_and_generations(cluster: &TestCluster) {
     let mut objects = manifests::edge(&[http_listener("http", 80, "")]);
-    // Without `matches`: an explicit empty list would not be defaulted.
+    // Omit `matches`, because an explicit empty list would not be defaulted.
     let rule = json!({"backendRefs": [backend_ref("app")]});
     let mut route = http_route("app", &["app.example.com"], &[rule]);
     objects.push(route.clone());

@@ -1,5 +1,5 @@
-//! XBackends and XBackendTrafficPolicies from end to end: a real API server with the definitions of
-//! Gateway API 1.7, a real controller, an agent and an Envoy.
+//! XBackends and XBackendTrafficPolicies end to end: a real API server with the CRDs of Gateway API
+//! 1.7, a real controller, an agent and an Envoy.
 
 use serde_json::{Value, json};
 use sesame_tests::backend::Backend;
@@ -47,7 +47,7 @@ fn route(name: &str, hostname: &str, backend: &str) -> Value {
     http_route(name, &[hostname], &[json!({ "backendRefs": [to] })])
 }
 
-/// Reason of the condition Accepted in the first entry of an object's status.
+/// Returns the reason of the condition Accepted in the first entry of an object's status.
 fn accepted(object: &Value) -> &Value {
     let conditions = &object["status"]["ancestors"][0]["conditions"];
     &condition(conditions, "Accepted")["reason"]

@@ -52,7 +52,7 @@ async fn deleted_class_waits_for_last_gateway_still_served() {
     })
     .await;
 
-    // Its Gateway still works: changes are published.
+    // Changes to the class's Gateway are still published.
     let mut more = manifests::served_at("app", "10.0.0.1:80");
     let rule = rule_to("app", &[path("PathPrefix", "/")]);
     more.push(http_route("app", &["app.example.com"], &[rule]));

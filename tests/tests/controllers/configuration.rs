@@ -1,5 +1,6 @@
-//! SesameConfigurations in a cluster: the controller waits for its own, applies changes at runtime,
-//! and keeps the last valid version. Classes and Gateways refer to others as their parameters.
+//! SesameConfigurations in a cluster. The controller waits for its own configuration, applies
+//! changes at runtime, and keeps the last valid version. Classes and Gateways refer to other
+//! configurations as their parameters.
 
 use serde_json::{Value, json};
 use sesame_tests::cluster::{Channel, TestCluster};
@@ -26,7 +27,7 @@ fn accepted(object: &Value) -> &Value {
     condition(&object["status"]["conditions"], "Accepted")
 }
 
-/// Waits until the only listener's condition Accepted has this reason.
+/// Waits until the condition Accepted of the only listener has this reason.
 async fn listener(cluster: &TestCluster, what: &str, reason: &str) -> Value {
     cluster
         .until(what, GATEWAY, |gateway| {
@@ -79,7 +80,7 @@ async fn controller_waits_for_configuration_and_applies_valid_changes() {
     cluster.merge(OWN, &change).await;
     listener(&cluster, "the port is allowed", "Accepted").await;
 
-    // With another controller name, the other class is ours and this one is not.
+    // After a change to the controller name, the other class is ours and this one is not.
     let other = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
         "metadata": {"name": "other"}, "spec": {"controllerName": "example.com/other"}});
     cluster.apply_all(&[other]).await;
@@ -99,7 +100,7 @@ async fn a_version_that_is_not_valid_changes_nothing(
     let refused = cluster.admin().merge(OWN, &bad).await;
     let why = refused.expect_err("the API server refuses it").to_string();
     assert!(why.contains("90s to 24h"), "{why}");
-    // The schema does not forbid these values.
+    // The schema allows these values, although they are invalid.
     let bad = json!({"spec": {"edge": {"udpSessionTimeout": "0s"}, "ports": null}});
     cluster.merge(OWN, &bad).await;
     let judged = cluster
@@ -114,7 +115,7 @@ async fn a_version_that_is_not_valid_changes_nothing(
     );
     let why = refused["message"].as_str().expect("a message");
     assert!(why.contains("spec.edge.udpSessionTimeout"), "{why}");
-    // Changes of the Gateway are judged by the previous version.
+    // Changes to the Gateway are checked against the previous version.
     let change = json!({"spec": {"listeners": [http_listener("other", 81, "")]}});
     cluster.merge(GATEWAY, &change).await;
     let told = cluster

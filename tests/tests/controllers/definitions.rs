@@ -1,5 +1,5 @@
-//! Missing definitions of the Gateway API must not be mistaken for a lack of Gateways: the
-//! controller waits and reports the problem.
+//! Missing CRDs of the Gateway API must not be mistaken for a lack of Gateways. The controller
+//! waits and reports the problem.
 
 use sesame_tests::cluster::Channel;
 use sesame_tests::controller::{ControllerUnderTest, SOON, deployed, publication};
@@ -47,8 +47,8 @@ async fn controller_withdraws_nothing_if_definitions_are_missing() {
         controller.log_tail()
     );
 
-    // With the definition back, the controller becomes ready and withdraws the Gateway, which was
-    // deleted with its definition.
+    // Once the CRD is back, the controller becomes ready. It withdraws the Gateway, which was
+    // deleted with the CRD.
     cluster.install_crds(Channel::Standard).await;
     controller.wait_ready().await;
     eventually("nothing is published of it", SOON, async || {

@@ -1,5 +1,5 @@
-//! When a condition turns bad or recovers, one Event on the object concerned reports it. So does a
-//! hostname that no certificate covers.
+//! When a condition turns bad or recovers, one Event on the affected object reports it. An Event
+//! also reports a hostname that no certificate covers.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::SOON;
@@ -29,7 +29,7 @@ fn about<'a>(
     of_object.collect()
 }
 
-/// Waits for such an Event and returns its text.
+/// Waits for an Event of this type and reason about an object, and returns its message.
 async fn told(cluster: &TestCluster, object: (&str, &str), type_: &str, reason: &str) -> String {
     let what = format!("{type_} {reason} of {object:?}");
     let events = cluster
@@ -59,7 +59,7 @@ async fn condition_change_emits_one_event_per_object() {
     cluster.apply_all(&backend).await;
     told(&cluster, route, "Normal", "ResolvedRefs").await;
 
-    // Events about a listener are on its Gateway and name the listener.
+    // Events about a listener are attached to its Gateway and contain the listener's name.
     let mut gateway = edge(&[http_listener("http", 80, "")])
         .pop()
         .expect("a Gateway");
@@ -74,8 +74,8 @@ async fn condition_change_emits_one_event_per_object() {
     .await;
     assert!(text.starts_with("listener http: "), "{text}");
 
-    // A restarted controller does not repeat Events about unchanged conditions. Its own first
-    // Event, triggered here, would come after any repeats.
+    // A restarted controller does not repeat Events about unchanged conditions. The new Event
+    // triggered here would come after any repeated ones.
     controller.restart();
     controller.wait_ready().await;
     controller.wait_leads().await;

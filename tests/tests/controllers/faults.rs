@@ -1,5 +1,5 @@
-//! Replicas die and the API server fails: published objects stay, and only one replica at a time
-//! writes.
+//! Replicas die and the API server fails. Published objects must remain, and only one replica at a
+//! time may write.
 
 use serde_json::{Value, json};
 use sesame_published::names::shard_name;
@@ -19,7 +19,7 @@ async fn leads(controller: &ControllerUnderTest) -> bool {
     controller.metric("leader", "").await > 0.5
 }
 
-/// Long enough for a leader to keep the Lease on a machine that stalls for a while.
+/// A Lease duration that lets a leader keep the Lease on a machine that stalls for a while.
 const LEASE: [&str; 2] = ["--lease-seconds", "12"];
 
 /// Waits until this many routes are published.
@@ -53,7 +53,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     let said = second.metric("status_writes_total", "").await;
     assert!(written + said < 0.5, "who does not lead writes nothing");
 
-    // The leader dies at an arbitrary point between two writes.
+    // Kill the leader at an arbitrary point between two writes.
     for index in 1..20 {
         cluster.apply_all(&[route(index)]).await;
         if index == 10 {
@@ -72,7 +72,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     })
     .await;
 
-    // A leader that is stopped gives up the Lease at once.
+    // A leader that is stopped releases the Lease immediately.
     first.restart();
     first.wait_ready().await;
     assert!(second.stop().await.success());
@@ -83,7 +83,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     );
     first.wait_leads().await;
 
-    // Without an API server the process stays alive, and it recovers when the server returns.
+    // Without an API server, the process keeps running. It recovers once the server is back.
     let before = publication(cluster.admin(), &edge_name())
         .await
         .expect("published");
@@ -112,7 +112,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
         holds(log[earlier..].contains(over), || first.log_tail())
     })
     .await;
-    // The first failure is logged as a warning, with few more during the outage.
+    // The first failure is logged as a warning, and the outage causes few further warnings.
     let log = first.log();
     let about = |line: &&str| line.contains(" WARN ") && line.contains("to the API server");
     let warnings = log[earlier..].lines().filter(about).count();
@@ -121,7 +121,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
         .await
         .expect("published");
     assert_eq!(after.manifest_version(), before.manifest_version());
-    // A new leader may have removed stale objects that `before` still contains.
+    // A new leader may have removed stale objects that are still in `before`.
     for shard in before
         .manifest
         .config
@@ -136,8 +136,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
 
     what_cannot_be_written_is_said(&cluster).await;
 
-    // If a definition is missing, the controller treats its kind as empty and the other kinds still
-    // work.
+    // If a CRD is missing, the controller treats its kind as empty, and all other kinds still work.
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let udp = format!("{definitions}/udproutes.gateway.networking.k8s.io");
     cluster.delete(&udp).await;
@@ -147,7 +146,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     wait_routes(&cluster, 23).await;
 }
 
-/// The connections stay open, but silent.
+/// The connections stay open but silent.
 #[tokio::test]
 async fn controller_catches_up_after_api_server_freeze() {
     let cluster = deployed(Channel::Standard).await;
@@ -205,7 +204,8 @@ async fn new_authorities_and_tokens_are_taken_up() {
     controller.wait_leads().await;
 }
 
-/// Without the right to write ConfigMaps, the Gateway reports the failure and publications stay.
+/// Checks that without permission to write ConfigMaps, the Gateway reports the failure and
+/// publications remain.
 async fn what_cannot_be_written_is_said(cluster: &TestCluster) {
     let role =
         "/apis/rbac.authorization.k8s.io/v1/namespaces/sesame-system/roles/sesame-controller";

@@ -1,5 +1,5 @@
-//! HTTPProxies in a cluster: a real controller publishes them and writes their status in Contour's
-//! form.
+//! HTTPProxies in a cluster: a real controller publishes them, and writes their status in Contour's
+//! format.
 
 use serde_json::{Value, json};
 use sesame_tests::certs::Authority;
@@ -9,7 +9,7 @@ use sesame_tests::manifests::{edge, edge_name, http_listener, http_proxy, ingres
 use sesame_tests::reports;
 use sesame_tests::wait::{eventually, holds};
 
-/// Address that a host of the Gateway reports.
+/// Address that a host reports for the Gateway.
 const HOST: &str = "192.0.2.10";
 const ALL: &str = "/apis/projectcontour.io/v1/namespaces/default/httpproxies";
 const CLASS: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/edge";
@@ -35,7 +35,7 @@ fn objects() -> Vec<Value> {
     objects
 }
 
-/// The only condition of an HTTPProxy: `Valid`.
+/// Returns the only condition of an HTTPProxy, `Valid`.
 fn valid(proxy: &Value) -> &Value {
     &proxy["status"]["conditions"][0]
 }
@@ -49,7 +49,7 @@ async fn proxy_is_published_and_its_status_written() {
     let cluster = deployed(Channel::Standard).await;
     give_rights(&cluster, "contour/crds.yaml").await;
     let _controller = ControllerUnderTest::start(&cluster, &[]).await;
-    // The API server needs a moment for new definitions.
+    // The API server needs a moment to serve new CRDs.
     cluster.until("the kind is served", ALL, |_| true).await;
     cluster.apply_all(&objects()).await;
     let path = |name: &str| format!("{ALL}/{name}");
@@ -99,7 +99,7 @@ async fn proxy_is_published_and_its_status_written() {
             .await;
     }
 
-    // With a class of another controller, Sesame removes its status.
+    // When the class belongs to another controller, Sesame removes its own status.
     let other = json!({"spec": {"ingressClassName": "other"}});
     cluster.merge(&path("root"), &other).await;
     let root = cluster
@@ -113,7 +113,7 @@ async fn proxy_is_published_and_its_status_written() {
         .until("an orphan", &path("child"), |it| current(it) == "orphaned")
         .await;
 
-    // A class that the parameters of the GatewayClass list needs no IngressClass.
+    // A class that is listed in the parameters of the GatewayClass does not need an IngressClass.
     let named = json!({"group": "projectsesame.io", "kind": "SesameConfiguration",
         "name": "edge", "namespace": "default"});
     let settings = json!({"apiVersion": "projectsesame.io/v1alpha1", "kind": "SesameConfiguration",

@@ -1,4 +1,4 @@
-//! The controller against a real API server.
+//! Tests of the controller against a real API server.
 
 mod adoption;
 mod backends;

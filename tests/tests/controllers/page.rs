@@ -1,5 +1,5 @@
-//! The controller's guarded address: who gets metrics and the status page, what the page shows, and
-//! that hostile values in it are escaped. Uses a real API server and a real browser.
+//! The controller's guarded address: access to metrics and the status page, the content of the
+//! page, and escaping of hostile values. Uses a real API server and a real browser.
 
 use std::net::SocketAddr;
 
@@ -50,8 +50,8 @@ async fn wait_page(address: SocketAddr, parts: &[&str]) -> String {
     .await
 }
 
-/// A Gateway, a working route, and finally a route with an invalid rule whose message quotes
-/// hostile text.
+/// Returns a Gateway, a working route, and a route with an invalid rule whose message quotes
+/// hostile content.
 fn objects(certificate: &Leaf) -> Vec<Value> {
     let mut objects = edge(&[
         http_listener("http", 80, ""),
@@ -79,8 +79,8 @@ fn objects(certificate: &Leaf) -> Vec<Value> {
     objects
 }
 
-/// Reports of three hosts: one that serves, one that has been silent for an hour, and one with
-/// hostile values.
+/// Writes reports of three hosts: one that serves, one that has been silent for an hour, and one
+/// with hostile values.
 async fn hosts_report(cluster: &TestCluster) {
     let (admin, gateway) = (cluster.admin(), edge_name());
     say_serving(admin, &gateway, "host-1", "192.0.2.1").await;
@@ -100,7 +100,7 @@ async fn hosts_report(cluster: &TestCluster) {
     said.expect("a report");
 }
 
-/// Parts of the page that show these objects and reports.
+/// Parts of the page that result from these objects and reports.
 const SAID: [&str; 13] = [
     "This replica is ready.",
     "It leads",
@@ -134,13 +134,13 @@ async fn controller_page_shows_state_and_escapes_markup() {
     hosts_report(&cluster).await;
     let page = wait_page(first, &SAID).await;
     only_our_markup(&page);
-    // With the admission policy, the API server would refuse this report.
+    // With the admission policy, the API server would reject this report.
     cluster.delete(BINDING).await;
     eventually(
         "a report that no host may have written is told",
         SOON,
         async || {
-            // The controller removes it after a while, so write it on each attempt.
+            // The controller removes the report after a while, so write it on each attempt.
             let forged = report("forged", "default/edge", "host-4");
             let applied = cluster.admin().apply_value(&forged).await;
             applied.map_err(|error| error.to_string())?;
@@ -165,7 +165,7 @@ async fn controller_page_shows_state_and_escapes_markup() {
     );
     assert_eq!(ask(first, "/healthz").await.status, 404);
 
-    // Metrics are served only here, and probes stay at their own address.
+    // Metrics are served only at this address, and probes only at their own address.
     let metrics = ask(first, "/metrics").await;
     assert_eq!(metrics.status, 200);
     let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
@@ -184,7 +184,7 @@ async fn controller_page_shows_state_and_escapes_markup() {
         assert_eq!(answer, Ok((200, "ok\n".to_owned())), "{probe}");
     }
 
-    // A second replica shows the same objects, and that it does not lead.
+    // A second replica shows the same objects, and that it is not the leader.
     let _waiting = ControllerUnderTest::start(&cluster, &[&at_second]).await;
     let said = [
         "It does not lead",
@@ -193,7 +193,8 @@ async fn controller_page_shows_state_and_escapes_markup() {
     ];
     wait_page(second, &said).await;
 
-    // With more objects than rows, problems come first and the rest is counted.
+    // If there are more objects than rows, problems come first and the remaining objects are
+    // counted.
     let rules = [rule_to("cart", &[])];
     let route = |number| http_route(&format!("many-{number}"), &["many.example.com"], &rules);
     let many: Vec<Value> = (0..300).map(route).collect();
@@ -245,7 +246,7 @@ async fn guard_requires_certificate_and_token_except_for_probes() {
     for probe in ["/healthz", "/readyz"] {
         assert_eq!(controller.get(probe).await.expect("an answer").0, 200);
     }
-    // Damaged or missing files change nothing: the last valid ones stay in force.
+    // Damaged or missing files have no effect: the last valid files remain in use.
     files.put("tls.crt", "-----BEGIN CERTIFICATE-----\n");
     files.remove("token");
     let of = |authority: &Authority, token: &str| with("/status", authority, token);
@@ -260,7 +261,7 @@ async fn guard_requires_certificate_and_token_except_for_probes() {
     assert_eq!(status(of(&next, TOKEN)).await, Some(401));
     assert!(!controller.log().contains(TOKEN) && !controller.log().contains(NEXT_TOKEN));
 
-    // With faulty files at startup, the controller does not start.
+    // With invalid files on startup, the controller does not start.
     files.put("token", "short");
     controller.stop().await;
     controller.restart();

@@ -1,5 +1,5 @@
-//! Publishing: agents can read everything, large snapshots are split, keys are kept apart, and
-//! nothing is rewritten or withdrawn needlessly.
+//! Publishing: agents can read everything, large snapshots are split, keys are stored separately,
+//! and nothing is rewritten or withdrawn needlessly.
 
 use prost::Message as _;
 use serde_json::{Value, json};
@@ -58,7 +58,8 @@ fn has_domain(publication: &Publication, domain: &str) -> bool {
         .any(|host| host.domain == domain)
 }
 
-/// The API server and the controller that all properties share, because both take seconds to start.
+/// The API server and the controller. All properties share them, because both take seconds to
+/// start.
 struct Shared {
     cluster: TestCluster,
     controller: ControllerUnderTest,
@@ -99,8 +100,8 @@ fn base_route() -> Value {
     plain_route("app", "app.example.com", "app")
 }
 
-/// Runs the properties in sequence, because they change the same Gateway. If one fails, its name is
-/// the last one printed.
+/// Runs the properties in sequence, because they change the same Gateway. If a property fails, its
+/// name is the last one printed.
 #[tokio::test(flavor = "multi_thread")]
 async fn publications_are_whole_minimal_and_kept() {
     let mut shared = Shared::start().await;
@@ -185,7 +186,8 @@ async fn the_last_endpoint_goes(shared: &mut Shared, _: &Publication) {
     .await;
 }
 
-/// If a change drops a backend, readers of the previous manifest still find its endpoints.
+/// Checks that after a change drops a backend, readers of the previous manifest still find its
+/// endpoints.
 async fn a_backend_that_goes_is_there_until_the_manifest_is_new(
     shared: &mut Shared,
     _: &Publication,
@@ -199,7 +201,7 @@ async fn a_backend_that_goes_is_there_until_the_manifest_is_new(
         .await
         .expect("published");
     cluster.apply_all(&[moved]).await;
-    // At any moment, the backends of the current manifest have their endpoints.
+    // At any time, the backends of the current manifest have their endpoints.
     let after = eventually("the other backend", SOON, async || {
         let seen = publication(cluster.admin(), &edge_name()).await?;
         for backend in &seen.snapshot.backends {
@@ -230,7 +232,7 @@ async fn a_bad_object_is_skipped(shared: &mut Shared, _: &Publication) {
         cluster,
         controller,
     } = shared;
-    // The API server accepts this number, but it does not fit into our type.
+    // The API server accepts this number, but it overflows our type.
     let mut bad = http_route(
         "bad",
         &["bad.example.com"],
@@ -368,7 +370,7 @@ async fn keys_are_apart(shared: &mut Shared, _: &Publication) {
     );
 }
 
-/// Returns the base64 text of a PEM.
+/// Returns the base64 body of a PEM block.
 fn body(pem: &str) -> String {
     pem.lines()
         .filter(|line| !line.starts_with("-----"))
@@ -395,8 +397,8 @@ async fn what_is_damaged_is_mended(shared: &mut Shared, _: &Publication) {
     assert_eq!(after.snapshot, before.snapshot);
 }
 
-/// Foreign objects are neither replaced nor deleted, even with all our labels or a name that we
-/// need.
+/// Checks that foreign objects are neither replaced nor deleted, even with all our labels or a name
+/// that we need.
 async fn what_another_has_written_is_left_alone(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
     let admin = cluster.admin();
@@ -458,8 +460,8 @@ async fn nothing_is_written_after_a_restart(shared: &mut Shared, _: &Publication
     controller.restart();
     controller.wait_ready().await;
     controller.wait_leads().await;
-    // This change is written after anything that the restart might write. Its Service already
-    // exists, because events for objects of different kinds have no order.
+    // This change is written after anything that the restart might write. It uses an existing
+    // Service, because events for objects of different kinds are not ordered.
     let later = plain_route("later", "later.example.com", "app");
     cluster.apply_all(&[later]).await;
     let after = published(cluster, &edge_name(), "the later route", |publication| {
@@ -518,8 +520,8 @@ async fn a_gateway_that_is_deleted_is_withdrawn_and_comes_back(
     .await;
 }
 
-/// One tenant's incompressible header values, larger than a shard, and a route that would expand to
-/// 256 MiB.
+/// Publishes one tenant's incompressible header values, which exceed a shard, and a route that
+/// would expand to 256 MiB.
 async fn large_routes_of_one_namespace_stop_no_other(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
     let mut listener = http_listener("http", 80, "");
@@ -558,8 +560,8 @@ async fn large_routes_of_one_namespace_stop_no_other(shared: &mut Shared, _: &Pu
     cluster.apply_all(&large).await;
     cluster.apply_all(std::slice::from_ref(&larger)).await;
 
-    // The other tenant's new hostname and endpoint arrive, with as much of the first tenant's as
-    // fits.
+    // The new hostname and endpoint of the other tenant are published, with as much of the first
+    // tenant's configuration as fits.
     let mut other = base_route();
     other["spec"]["hostnames"] = json!(["app.example.com", "new.example.com"]);
     cluster.apply_all(&[other]).await;
@@ -592,7 +594,7 @@ async fn large_routes_of_one_namespace_stop_no_other(shared: &mut Shared, _: &Pu
     }
 }
 
-/// Sixteen incompressible headers of 4 KiB each.
+/// Returns sixteen incompressible headers of 4 KiB each.
 fn noise(route: &str, filter: &str) -> Value {
     let header = |i: usize| {
         let mut value = String::new();

@@ -1,5 +1,5 @@
-//! Gateway addresses from Services: a load balancer's addresses as they are assigned, changed and
-//! withdrawn, and hosts that are nodes.
+//! Gateway addresses from Services: the addresses of a load balancer as they are assigned, changed
+//! and withdrawn, and hosts that are nodes.
 
 use serde_json::{Value, json};
 use sesame_tests::cloud::StandInCloud;
@@ -73,7 +73,7 @@ async fn gateway_addresses_follow_load_balancer() {
     let admin = cluster.admin();
     let cloud = StandInCloud::start(&cluster).await;
     reports::serve_on_node(&cluster, &edge_name(), HOST).await;
-    // Until the Service exists, another message with the same reason says so.
+    // Until the Service exists, the same reason has another message.
     let why = "no load balancer of class \"example.com/lb\" has assigned Service default/edge-edge an address yet";
     cluster
         .until("an address is awaited", GATEWAY, |gateway| {
@@ -118,7 +118,7 @@ async fn gateway_addresses_follow_load_balancer() {
         "{slice:#}"
     );
 
-    // A restarted controller withdraws nothing.
+    // A restarted controller does not withdraw anything.
     let version = gateway["metadata"]["resourceVersion"].clone();
     controller.restart();
     controller.wait_ready().await;
@@ -164,7 +164,7 @@ async fn gateway_addresses_follow_load_balancer() {
         .merge(SERVICE, &json!({"metadata": {"finalizers": null}}))
         .await;
 
-    // A deleted Service is created again and gets its address back.
+    // A deleted Service is recreated and gets its address back.
     let before = cluster.get(SERVICE).await["metadata"]["uid"].clone();
     admin.delete(SERVICE).await.expect("deleted");
     cluster
@@ -172,7 +172,7 @@ async fn gateway_addresses_follow_load_balancer() {
             service["metadata"]["uid"] != before
         })
         .await;
-    // The changed Gateway has a new generation, which the host must report.
+    // The change gives the Gateway a new generation, which the host must report.
     reports::serve_on_node(&cluster, &edge_name(), HOST).await;
     until(
         &cluster,
@@ -196,7 +196,7 @@ async fn gateway_addresses_follow_load_balancer() {
     .await;
 }
 
-/// A ListenerSet's ports are on the Service exactly while the set is accepted.
+/// Checks that the Service has a ListenerSet's ports exactly while the set is accepted.
 async fn a_listener_set_adds_a_port(cluster: &TestCluster) {
     let set = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
         "metadata": {"name": "more", "namespace": "default"},
@@ -252,7 +252,7 @@ async fn publishing_type_selects_gateway_addresses() {
     cluster.merge(GATEWAY, &request).await;
     let wanted = |service: &Value| service["spec"]["loadBalancerIP"] == "198.51.100.9";
     cluster.until("it is asked for", SERVICE, wanted).await;
-    // Hosts keep listening on all their addresses.
+    // Hosts still listen on all their addresses.
     let what = "the new generation is published";
     let found = eventually(what, SOON, async || {
         publication(cluster.admin(), &edge_name()).await

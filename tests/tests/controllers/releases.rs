@@ -1,5 +1,5 @@
-//! The controller during upgrades of the Gateway API definitions through each supported release, in
-//! both channels. Stored objects stay served, and the class lists the features that can be used.
+//! The controller during upgrades of the Gateway API CRDs through each supported release, in both
+//! channels. Stored objects are still served, and the class lists the features that can be used.
 
 use std::sync::LazyLock;
 
@@ -29,7 +29,7 @@ fn x_backend(spec: &Value) -> Value {
         "metadata": {"name": "outside", "namespace": "default"}, "spec": spec})
 }
 
-/// Waits until requests to the unusable XBackend are answered with an error.
+/// Waits until requests to the unusable XBackend get an error response.
 async fn outside_is_refused(cluster: &TestCluster) {
     eventually("nothing is sent to the XBackend", SOON, async || {
         let found = publication(cluster.admin(), &edge_name()).await?;
@@ -44,8 +44,8 @@ async fn outside_is_refused(cluster: &TestCluster) {
     .await;
 }
 
-/// Waits until the class's condition about the definitions has this status and text, and returns
-/// the class.
+/// Waits until the class's condition about the CRDs has this status and a message with this string.
+/// Returns the class.
 async fn says(cluster: &TestCluster, status: &str, words: &str) -> Value {
     let what = format!("the class says {words:?}");
     cluster
@@ -63,8 +63,8 @@ fn claims(class: &Value, feature: &str) -> bool {
     all.any(|claimed| claimed["name"] == feature)
 }
 
-/// Applies the route with this number; it must be accepted and published along with the earlier
-/// ones.
+/// Applies the route with this number. It must be accepted, and published along with the earlier
+/// routes.
 async fn a_route_is_published(cluster: &TestCluster, number: usize) {
     let host = |number: usize| format!("n{number}.test");
     let name = format!("n{number}");
@@ -148,7 +148,7 @@ async fn upgraded(channel: Channel) {
     assert!(claims(&class, "HTTPRouteRetryConnectionError"), "{class:#}");
     a_route_is_published(&cluster, 3).await;
     if channel == Channel::Experimental {
-        // The object was stored in the older release's shape.
+        // The object was stored in the shape of the older release.
         outside_is_refused(&cluster).await;
         let what = "the type that is not supported is a status";
         cluster
@@ -178,8 +178,8 @@ async fn upgraded(channel: Channel) {
     })
     .await;
 
-    // If one definition comes from an unknown release, the class names it and everything stays
-    // served. The release's own admission policy would refuse this definition.
+    // If a CRD is from an unknown release, the class reports it and everything is still served.
+    // Remove the admission policy of the release, because it would reject this CRD.
     cluster.delete(UPGRADES).await;
     let newer = json!({"metadata": {"annotations": {"gateway.networking.k8s.io/bundle-version": "v2.0.0"}}});
     eventually("the definition is changed", SOON, async || {

@@ -1,5 +1,5 @@
-//! Thousands of routes: status writes are rare, snapshots are split, and a restart rewrites
-//! nothing.
+//! Thousands of routes: status writes are rare, snapshots are split, and a restart does not rewrite
+//! anything.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ use sesame_tests::wait::{eventually, holds};
 
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
-/// Allows for thousands of objects, a debug build and a busy machine.
+/// Timeout that allows for thousands of objects, a debug build and a busy machine.
 const LATE: Duration = Duration::from_secs(120);
 
 fn route(index: usize) -> Value {
@@ -58,7 +58,7 @@ async fn wait_published(cluster: &TestCluster, routes: &str) -> Publication {
     .await
 }
 
-/// Counts all writes of the Gateway, by any client.
+/// Counts all writes to the Gateway, by any client.
 async fn count_writes(cluster: &TestCluster) -> Arc<AtomicUsize> {
     let file = Kubeconfig::read_from(cluster.kubeconfig(&User::Admin).await).expect("a file");
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
@@ -76,7 +76,8 @@ async fn count_writes(cluster: &TestCluster) -> Arc<AtomicUsize> {
     let (listed, is_listed) = tokio::sync::oneshot::channel();
     tokio::spawn(async move {
         let mut listed = Some(listed);
-        // Without a backoff this would spin after the API server stops, and the test could not end.
+        // Without a backoff, this would spin after the API server stops, and the test would never
+        // finish.
         let watch = watcher(api, watcher::Config::default()).default_backoff();
         let mut watch = std::pin::pin!(watch);
         while let Some(event) = watch.next().await {

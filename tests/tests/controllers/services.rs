@@ -62,7 +62,8 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
         "edge-edge"
     );
 
-    // A label removed from the Gateway is removed from the Service; foreign changes are reverted.
+    // A label that is removed from the Gateway is removed from the Service. Foreign changes are
+    // reverted.
     let less = json!({"spec": {"infrastructure": {"labels": {"tier": null}}}});
     admin.merge(GATEWAY, &less).await.expect("changed");
     wait(admin, "the label goes", SERVICE, |service| {
@@ -76,7 +77,7 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
     })
     .await;
 
-    // A restart writes nothing.
+    // A restart does not write anything.
     controller.restart();
     controller.wait_ready().await;
     let foreign = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "other-edge", "namespace": "default"},
@@ -107,7 +108,7 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
     );
 
     two_gateways_want_one_name(&cluster, &controller).await;
-    // Copies with our labels, but without an owner or with another one.
+    // Create copies with our labels, but without an owner or with a different owner.
     let mut copy = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "copy", "namespace": "default",
         "labels": service["metadata"]["labels"]}, "spec": {"clusterIP": "None"}});
     cluster.apply_all(&[copy.clone()]).await;
@@ -136,7 +137,8 @@ fn nameless(gateway: &Value) -> &Value {
 }
 
 /// Gateway `web` of class `int-edge` and Gateway `web-int` of class `edge` need the same Service
-/// name. The first one gets it, the other one's condition says so, and neither rewrites it.
+/// name. The first one gets it, and the condition of the second one reports that. The controller
+/// must not rewrite the Service.
 async fn two_gateways_want_one_name(cluster: &TestCluster, controller: &ControllerUnderTest) {
     let admin = cluster.admin();
     let path = |name: &str| {
@@ -161,7 +163,7 @@ async fn two_gateways_want_one_name(cluster: &TestCluster, controller: &Controll
     assert!(why.ends_with("belongs to Gateway default/web"), "{why}");
     assert_eq!(nameless(&told)["status"], "False");
 
-    // Both Gateways change, which gives them two chances to fight over the Service.
+    // Change both Gateways, so that there are two chances of a fight over the Service.
     let writes = controller
         .metric("publish_writes_total", "\"Service\"")
         .await;

@@ -1,4 +1,4 @@
-//! Statuses of ListenerSets and BackendTLSPolicies in a real API server.
+//! Statuses of ListenerSets and BackendTLSPolicies, in a real API server.
 
 use serde_json::{Value, json};
 use sesame_tests::cluster::{Channel, TestCluster};
@@ -73,7 +73,7 @@ async fn sets_and_policies_say_what_became_of_them() {
     })
     .await;
 
-    // Another controller's entry stays, even after ours is removed.
+    // Another controller's entry is kept, even after ours is removed.
     let theirs = json!({
         "ancestorRef": {"name": "theirs"}, "controllerName": "example.com/theirs",
         "conditions": [{

@@ -1,5 +1,5 @@
-//! Statuses contain the controller's verdicts and the hosts' reports, and another controller's
-//! entries are never changed.
+//! Statuses contain the controller's conditions and reflect the hosts' reports. Another
+//! controller's entries are never changed.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -81,7 +81,7 @@ async fn statuses_are_ours_to_say_and_no_others() {
 }
 
 async fn routes_are_shared(cluster: &TestCluster, route: &Value) {
-    // The controller may see the route before its Service.
+    // The controller may receive the route before its Service.
     let first = cluster
         .until("the route is accepted", ROUTE, |route| {
             let resolved = condition(&ours(route)["conditions"], "ResolvedRefs");
@@ -254,7 +254,7 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
     assert!(has_foreign(&route));
 }
 
-/// A hostname too large for one ConfigMap is split across several.
+/// Checks that a hostname too large for one ConfigMap is split across several.
 async fn large_hostname_is_published_in_parts(cluster: &TestCluster) {
     let edge = edge_name();
     let noise = |seed: u64| {
@@ -332,14 +332,15 @@ async fn agents_of_a_gateway_that_is_gone_are_forgotten(cluster: &TestCluster) {
     cluster.until(what, REPORTS, is_empty).await;
 }
 
-/// In mode `single`, the oldest Gateway of the oldest class is served, and the others say why they
-/// are not.
+/// Checks that in mode `single`, only the oldest Gateway of the oldest class is served. All other
+/// Gateways report why they are not served.
 async fn one_gateway_only(cluster: &TestCluster) {
     let listeners = [http_listener("http", 80, "")];
     let first = gateway("edge", &listeners);
     cluster.apply_all(&[first]).await;
     let stored = cluster.get(GATEWAY).await;
-    // Creation timestamps have whole seconds, so wait until the next Gateway gets a later one.
+    // Creation timestamps have a resolution of one second, so wait until the next Gateway gets a
+    // later one.
     let created: Timestamp = stored["metadata"]["creationTimestamp"]
         .as_str()
         .and_then(|text| text.parse().ok())

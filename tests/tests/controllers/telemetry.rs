@@ -1,5 +1,5 @@
-//! XTelemetryPolicies from end to end: a real API server with the definitions of Gateway API 1.7, a
-//! real controller, an agent, an Envoy and a collector.
+//! XTelemetryPolicies end to end: a real API server with the CRDs of Gateway API 1.7, a real
+//! controller, an agent, an Envoy and a collector.
 
 use serde_json::{Value, json};
 use sesame_tests::backend::Backend;
@@ -62,7 +62,7 @@ async fn telemetry_policies_trace_and_report_status() {
                 && reason(policy, "ResolvedRefs") == "BackendNotFound"
         })
         .await;
-    // Another controller's entry is left alone.
+    // Another controller's entry must not be changed.
     let foreign = json!({"ancestorRef": {"name": "edge"}, "controllerName": "example.com/other",
         "conditions": [{"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
@@ -101,7 +101,7 @@ async fn telemetry_policies_trace_and_report_status() {
     let others = |entry: &Value| entry["controllerName"] == foreign["controllerName"];
     assert!(all.iter().any(others), "{found:#}");
 
-    // Created in the same second or later, so its name or its age decides.
+    // This policy is created in the same second or later, so it loses by name or by age.
     cluster.apply_all(&[policy("b", "collector")]).await;
     let b = format!("{POLICIES}/b");
     cluster

@@ -107,11 +107,11 @@ async fn cluster_trust_bundle_is_followed_and_absence_reported() {
     assert!(controller.stop().await.success());
 }
 
-/// Grants or removes the controller's right to read bundles, and waits until the change takes
+/// Grants or revokes the controller's permission to read bundles, and waits until the change takes
 /// effect.
 async fn allow_bundles(cluster: &TestCluster, allowed: bool) {
     const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/sesame-controller";
-    // An API server that serves the kind lets all ServiceAccounts read it by default.
+    // An API server that serves the kind allows all ServiceAccounts to read it by default.
     const OF_ALL: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/system:cluster-trust-bundle-discovery";
     cluster.merge(OF_ALL, &json!({"subjects": []})).await;
     let mut role = cluster.get(ROLE).await;
@@ -147,7 +147,7 @@ async fn everything_else_is_served_without_trust_bundle_access() {
     let (servers, partners) = (Authority::new("servers"), Authority::new("partners"));
     cluster.apply_all(&[bundle(&[&partners])]).await;
     cluster.apply_all(&objects(&servers)).await;
-    // The listener that needs the bundle fails closed; the other one is served.
+    // The listener that needs the bundle fails closed, and the other listener is served.
     eventually("the rest is published", SOON, async || {
         let publication = publication(cluster.admin(), &edge_name()).await?;
         let ports = &publication.snapshot.ports;

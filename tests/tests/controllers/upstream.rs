@@ -1,5 +1,5 @@
-//! Gateways published by a second Gateway. Uses a real API server with the test as the second
-//! Gateway's controller, and then Sesame itself in that role with two real Envoys.
+//! Gateways that are published by a second Gateway. Uses a real API server. The second Gateway's
+//! controller is first the test, and then Sesame itself with two real Envoys.
 
 use std::net::SocketAddr;
 
@@ -45,7 +45,7 @@ async fn serve(cluster: &TestCluster) {
 }
 
 /// Waits until Programmed is False because an address is missing, and its message contains all of
-/// these texts.
+/// these strings.
 async fn awaits(cluster: &TestCluster, words: &[&str]) {
     let what = words.join(", ");
     cluster
@@ -151,7 +151,7 @@ async fn upstream_gateway_gets_ports_and_provides_addresses() {
     say(&cluster, true, &["198.51.100.2"]).await;
     has(&cluster, "198.51.100.2").await;
 
-    // A ListenerSet's ports are added and removed.
+    // The ports of a ListenerSet are added and removed.
     let set = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
         "metadata": {"name": "more", "namespace": "default"},
         "spec": {"parentRef": {"name": "edge"}, "listeners": [http_listener("more", 8080, "")]}});
@@ -249,7 +249,8 @@ async fn request_passes_two_envoys_if_sesame_is_upstream() {
 
     let backend = Backend::start_at("a", (network::BACKENDS, 0).into());
     let backend = backend.await.expect("an address");
-    // On this host the Gateway uses another port, because the second Gateway occupies its own.
+    // On this host, the Gateway uses another port, because the second Gateway occupies the
+    // Gateway's own port.
     let map = json!([{"outside": 80, "inside": 8080}]);
     let spec = json!({"publishing": upstream("front"), "ports": {"map": map}});
     apply(&cluster, &spec).await;
@@ -262,7 +263,7 @@ async fn request_passes_two_envoys_if_sesame_is_upstream() {
         let request = Request::get(at, "path.test", "/");
         agent.wait_backend(&request, backend.name()).await;
     }
-    // Both Gateways report the second one's address.
+    // Both Gateways report the address of the second Gateway.
     has(&cluster, &address).await;
     let front = cluster.get(UPSTREAM).await;
     let said = condition(&front["status"]["conditions"], "Programmed");

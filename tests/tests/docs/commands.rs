@@ -1,5 +1,5 @@
-//! Commands in the documentation. Sesame's own are parsed by the real CLI definitions; for all
-//! others, `commands.txt` names the test that runs them.
+//! Commands in the documentation. The real CLI definitions parse Sesame's own commands. For all
+//! other commands, `commands.txt` lists the test that runs them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::shell;
 /// One command per line: its first words, and the test or scenario that runs it.
 const KNOWN: &str = "tests/tests/docs/commands.txt";
 
-/// Pages whose other commands [`crate::tasks`] runs itself.
+/// Directory of the pages whose commands [`crate::tasks`] runs.
 const TYPED: &str = "docs/tasks";
 
 /// Returns the commands of a block as a reader types them, without their output.
@@ -51,7 +51,7 @@ pub(crate) fn typed(block: &Block) -> Vec<String> {
     found
 }
 
-/// Returns the problem with a command of a page, or `None` if it is valid.
+/// Returns the problem with a command on a page, or `None` if it is valid.
 fn fault(page: &Path, words: &[String], known: &Known) -> Option<String> {
     let line = words.join(" ");
     if let [kubectl, sesame, ..] = words
@@ -73,12 +73,12 @@ fn fault(page: &Path, words: &[String], known: &Known) -> Option<String> {
         }
     };
     let error = program.try_get_matches_from(words).err()?;
-    // An ellipsis stands for a value, so a value error is expected.
+    // An ellipsis stands for a value, so an invalid value is expected.
     let stands_for = line.contains('…') && error.kind() == ErrorKind::ValueValidation;
     (!stands_for && error.use_stderr()).then(|| format!("{line}: {error}"))
 }
 
-/// Where each command is run, by its first words.
+/// The test that runs each command, by the command's first words.
 type Known = BTreeMap<String, String>;
 
 fn known() -> Known {

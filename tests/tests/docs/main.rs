@@ -1,5 +1,5 @@
-//! Keeps the documentation true: links resolve, an API server accepts the objects, the tasks print
-//! the output they show, commands parse, and the reference matches the code.
+//! Keeps the documentation correct. Links resolve, an API server accepts the objects, the tasks
+//! print the output that they show, commands parse, and the reference matches the code.
 
 mod commands;
 mod links;

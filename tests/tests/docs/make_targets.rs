@@ -1,4 +1,4 @@
-//! The first commands of a newcomer report missing tools before they build anything.
+//! The first commands that a newcomer runs report missing tools before they build anything.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use sesame_tests::envoy::workspace;
 
-/// Runs `make` with only these tools on the PATH and no Envoy downloaded.
+/// Runs `make` with only these tools in `PATH`, and without a downloaded Envoy.
 fn make(target: &str, tools: &[&str]) -> Output {
     let directory = tempfile::tempdir().unwrap();
     for tool in tools {
@@ -75,7 +75,7 @@ fn a_machine_without_descriptors_is_told_the_remedy() {
     assert!(words.contains(words_of_it), "{words}");
 }
 
-/// Recipes call scripts, which a dry run does not reach.
+/// Recipes call scripts, and a dry run does not run those.
 #[test]
 fn scripts_are_valid_shell() {
     let found = Command::new("find")
@@ -110,7 +110,7 @@ fn make_and_sh_read_the_same_pins() {
     }
 }
 
-/// A message of a recipe could be a syntax error when something still has to be fetched.
+/// A message in a recipe could be a syntax error that only a fresh clone reveals.
 #[test]
 fn recipes_of_a_fresh_clone_are_valid_shell() {
     let nothing = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Objects in the documentation: a real API server accepts each as written, and rejects unknown
-//! fields.
+//! Objects in the documentation: a real API server accepts each object as written. It rejects
+//! unknown fields.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use sesame_tests::controller::deployed;
 
 use crate::pages::{Block, Page, all};
 
-/// YAML of other programs, by page and first key, which no test here can check.
+/// YAML of other programs, which no test here can check, by page and first key.
 const FOREIGN: &[(&str, &str)] = &[
     ("docs/metrics.md", "scrape_configs"),
     // Chart values, which tests/tests/clusters/chart.rs renders.
@@ -20,7 +20,7 @@ const FOREIGN: &[(&str, &str)] = &[
     ("docs/without-a-controller.md", "volumes"),
 ];
 
-/// Returns the YAML of a block: all of it, or the here-documents in its commands.
+/// Returns the YAML in a block: the complete block, or the here-documents in its commands.
 fn yaml(block: &Block) -> Vec<String> {
     match block.language.as_str() {
         "yaml" => vec![block.text.clone()],
@@ -56,7 +56,7 @@ pub(crate) fn of(page: &Page) -> Vec<(String, Value)> {
     found
 }
 
-/// Completes a fragment to a whole object. Returns `None` for fragments of foreign YAML, and panics
+/// Completes a fragment to a full object. Returns `None` for fragments of foreign YAML, and panics
 /// if no object could contain the fragment.
 fn object(place: &str, page: &Page, value: Value) -> Option<Value> {
     if value.get("apiVersion").is_some() {

@@ -1,10 +1,11 @@
-//! Pages of the documentation: their blocks, links and headings, regardless of a block's content.
+//! Pages of the documentation: their blocks, links and headings. Does not interpret the content of
+//! blocks.
 
 use std::path::{Path, PathBuf};
 
 use sesame_tests::envoy::workspace;
 
-/// A page in `docs/` or in the workspace's root.
+/// A page in `docs/` or in the workspace root.
 pub(crate) struct Page {
     /// Path relative to the workspace.
     pub(crate) path: PathBuf,

@@ -8,7 +8,7 @@ use sesame_gateway_api::status::{ConditionType, Reason};
 use sesame_tests::envoy::workspace;
 use sesame_tests::generated;
 
-/// Everything after this line is generated; the text before it is kept.
+/// Everything after this line is generated. The text before it is kept.
 const BEGIN: &str = "<!-- What follows is written by a test; see CONTRIBUTING.md. -->\n";
 
 fn check(path: &str, written: &str) {
@@ -20,7 +20,7 @@ fn line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Formats an option or a value as it is written on the command line.
+/// Formats an option or a positional argument as it is written on the command line.
 fn written(argument: &Arg) -> String {
     let values = argument.get_value_names().unwrap_or_default();
     let values: Vec<&str> = values.iter().map(clap::builder::Str::as_str).collect();
@@ -102,7 +102,7 @@ fn sections<'a>(name: &str, command: &'a Command, above: &[&'a str], found: &mut
     }
 }
 
-/// Formats an option as an item of a list.
+/// Formats an option as a list item.
 fn item(argument: &Arg) -> String {
     let help = argument
         .get_help()
@@ -112,7 +112,7 @@ fn item(argument: &Arg) -> String {
     format!("- `{option}`: {meaning}.{}\n", notes(argument))
 }
 
-/// Returns the items with an empty line after them, or nothing if there are none.
+/// Returns the items followed by an empty line, or an empty string if there are none.
 fn list<'a>(items: impl Iterator<Item = &'a str>) -> String {
     let items: String = items.collect();
     if items.is_empty() {
@@ -121,7 +121,7 @@ fn list<'a>(items: impl Iterator<Item = &'a str>) -> String {
     format!("{items}\n")
 }
 
-/// Formats a line that names options which are described elsewhere.
+/// Formats a line that lists options described elsewhere.
 fn elsewhere(what: &str, names: &[String]) -> String {
     if names.is_empty() {
         return String::new();
@@ -129,7 +129,7 @@ fn elsewhere(what: &str, names: &[String]) -> String {
     format!("{what}: {}.\n\n", names.join(", "))
 }
 
-/// Returns the items that several commands share, each for another option.
+/// Returns the list items of options that several commands share.
 fn shared(sections: &[Section<'_>], settings: &BTreeSet<String>) -> BTreeSet<String> {
     let mut counts: BTreeMap<&str, BTreeMap<String, usize>> = BTreeMap::new();
     for argument in sections.iter().flat_map(|section| &section.options) {
@@ -201,7 +201,7 @@ fn program(program: &Command, settings: bool) -> String {
     text
 }
 
-/// Asserts that the page of settings has an item for each option of `run`.
+/// Asserts that the settings page has an item for each option of `run`.
 fn assert_settings_page_has_options_of_run(program: &Command) {
     let page = std::fs::read_to_string(workspace().join("docs/settings.md")).expect("a page");
     let run = program.find_subcommand("run").expect("a command");

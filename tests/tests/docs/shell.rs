@@ -1,4 +1,5 @@
-//! Parses the shell syntax that the pages use: words, quotes, pipes and redirections. Runs nothing.
+//! Parses the shell syntax that the pages use: words, quotes, pipes and redirections. Does not run
+//! anything.
 
 /// Tokens that end one command and may start another.
 const BETWEEN: &[&str] = &["|", "||", "&&", ";", "&"];
@@ -22,7 +23,7 @@ pub(crate) fn commands(line: &str) -> Vec<Vec<String>> {
     commands
 }
 
-/// Removes whatever precedes the command's program.
+/// Removes all words before the command's program.
 fn itself(mut words: Vec<String>) -> Vec<String> {
     loop {
         let is_variable = |word: &str| {
@@ -40,7 +41,8 @@ fn itself(mut words: Vec<String>) -> Vec<String> {
     }
 }
 
-/// Splits a line into words, with a flag for quoted ones. Redirections and comments are dropped.
+/// Splits a line into words, each with a flag that tells if it was quoted. Drops redirections and
+/// comments.
 fn split(line: &str) -> Vec<(String, bool)> {
     let mut found = Vec::new();
     let mut word = String::new();

@@ -1,4 +1,4 @@
-//! Console blocks: commands, each with the output shown below it. Runs nothing.
+//! Console blocks: commands, each with the output shown below it. Does not run anything.
 
 use crate::commands::typed;
 use crate::pages::Block;
@@ -29,8 +29,8 @@ pub(crate) fn steps(block: &Block) -> Vec<(String, String)> {
     steps
 }
 
-/// Returns true if the output matches. In `shown`, `…` stands for the rest of a line, or, on a line
-/// by itself, for any number of lines.
+/// Returns true if the output matches. In `shown`, `…` stands for the rest of a line. On a line of
+/// its own, it stands for any number of lines.
 pub(crate) fn matches(said: &str, shown: &str) -> bool {
     let said: Vec<&str> = said.lines().map(str::trim_end).collect();
     let shown: Vec<&str> = shown.lines().collect();

@@ -8,7 +8,7 @@ use sesame_tests::backend::Backend;
 use sesame_tests::certs::{Authority, Leaf};
 use sesame_tests::datagrams::DatagramBackend;
 
-/// Backends by their Service's namespace and name. Dropping this value stops them.
+/// Backends, by the namespace and name of their Service. They stop on drop.
 #[derive(Default)]
 pub(crate) struct StandIns {
     backends: BTreeMap<(String, String), StandIn>,
@@ -31,8 +31,8 @@ struct Reference {
 }
 
 impl StandIns {
-    /// Returns the missing Services and endpoints that the objects refer to. TLS backends show a
-    /// certificate of this authority for their routes' hostnames.
+    /// Returns the missing Services and endpoints that the objects refer to. TLS backends present a
+    /// certificate of this authority for the hostnames of their routes.
     pub(crate) async fn of(&mut self, objects: &[Value], authority: &Authority) -> Vec<Value> {
         let mut made = Vec::new();
         for reference in references(objects) {

@@ -23,8 +23,8 @@ use crate::stand_ins::StandIns;
 /// The page that defines the class and Gateway for all other pages.
 const FIRST: &str = "docs/tasks/expose-a-service.md";
 
-/// Programs that a page's commands may run here. `kubectl create` writes a manifest, as the
-/// administrator of a host would.
+/// Programs that the commands on a page may run here. For `kubectl create`, the test writes a
+/// manifest, as the administrator of a host would.
 const RUN: &[&str] = &[
     "curl",
     "openssl",
@@ -36,7 +36,7 @@ const RUN: &[&str] = &[
     "sed",
 ];
 
-/// The state while following one page.
+/// State while following one page.
 struct Reading {
     agent: AgentUnderTest,
     directory: tempfile::TempDir,
@@ -147,7 +147,8 @@ impl Reading {
         format!("{}{errors}", String::from_utf8_lossy(&output.stdout))
     }
 
-    /// Creates the object that `kubectl create` would, from files that the page created earlier.
+    /// Creates the object that `kubectl create` would create, from files that the page created
+    /// earlier.
     fn create(&mut self, words: &[String]) -> String {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let file = |name: &str| {

@@ -1,5 +1,5 @@
-//! Input that others send to a running agent: Envoy's admin interface, requests at its socket, a
-//! command line.
+//! Input of a running agent from other processes: responses of Envoy's admin interface, requests at
+//! its socket, a command line.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
@@ -14,7 +14,7 @@ use sesame_agent::run::report::Report;
 use super::campaign::{run, scratch};
 use super::edit::Form;
 
-/// Answers of a real Envoy, each with a prefix byte that identifies the request.
+/// Returns responses of a real Envoy, each with a prefix byte that identifies the request.
 fn recorded() -> Vec<Vec<u8>> {
     let files = [
         "ready",
@@ -32,7 +32,7 @@ fn recorded() -> Vec<Vec<u8>> {
         let body = std::fs::read(path.join(file)).expect("a recorded answer");
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
         answers.push([&[number][..], &body].concat());
-        // With the high bit set, the input is a whole HTTP response.
+        // If the high bit is set, the input is a complete HTTP response.
         answers.push([&[number | 0x80][..], head.as_bytes(), &body].concat());
     }
     answers
@@ -113,7 +113,7 @@ fn orders() {
         .to_vec();
     seeds.push(include_bytes!("../../data/status.json").to_vec());
     run("orders", Form::Text, &seeds, |bytes| {
-        // `status` parses the other direction, an agent's report.
+        // `status` parses messages in the other direction, the reports of an agent.
         let report: Option<Report> = serde_json::from_slice(bytes).ok();
         let Ok(order) = serde_json::from_slice::<CommandRequest>(bytes) else {
             return Ok(report.is_some());

@@ -1,4 +1,4 @@
-//! Runs one target for its share of the time.
+//! Runs one fuzz target for its share of the time.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -14,7 +14,7 @@ use sesame_proto::digest::sha256;
 
 use super::edit::{Form, edited};
 
-/// Number of targets that share the time.
+/// Number of fuzz targets that share the time.
 const TARGETS: u64 = 16;
 /// Time limit for any single input of up to 4 MiB.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -26,7 +26,7 @@ const SHRINKS: usize = 500;
 /// A file system in memory, where fsync costs nothing.
 const MEMORY: &str = "/dev/shm";
 
-/// `Ok(true)` if an input was understood; an `Err` fails the test.
+/// `Ok(true)` if the input was understood. An `Err` fails the test.
 pub(crate) type Verdict = Result<bool, String>;
 
 /// Tries mutations of `seeds` until the time is up.
@@ -149,13 +149,15 @@ fn words(panic: &(dyn std::any::Any + Send)) -> String {
     text.unwrap_or("without words").to_owned()
 }
 
-/// An allocation beyond the limit aborts this process; [`Current`] has the input on disk.
+/// Limits the memory of this process. An allocation beyond the limit aborts it; [`Current`] keeps
+/// the input on disk.
 fn limit_memory() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| setrlimit(Resource::RLIMIT_DATA, MOST_MEMORY, MOST_MEMORY).expect("a limit"));
 }
 
-/// The current input, on disk in case it ends the process, and when it was started.
+/// The current input, and when it was started. The input is also on disk in case it kills the
+/// process.
 struct Current {
     path: PathBuf,
     file: File,

@@ -1,5 +1,5 @@
-//! Files on disk: mounted snapshots, the state directory, and what an earlier agent and its Envoy
-//! left.
+//! Files on disk: mounted snapshots, the state directory, and files that an earlier agent and its
+//! Envoy left.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ use super::campaign::{run, scratch};
 use super::edit::Form;
 use super::seeds;
 
-/// The files below a directory, with their content.
+/// The files under a directory, with their content.
 struct Tree {
     root: PathBuf,
     files: Vec<(PathBuf, Vec<u8>)>,
@@ -51,7 +51,7 @@ impl Tree {
         }
     }
 
-    /// Each file's content, with a prefix byte that selects the file.
+    /// Returns the content of each file, with a prefix byte that selects the file.
     fn seeds(&self) -> Vec<Vec<u8>> {
         let numbered = (0u8..).zip(&self.files);
         numbered
@@ -115,8 +115,8 @@ fn snapshot_directory() {
     });
 }
 
-/// With any one file damaged in any way, one of the two accepted generations is found and the next
-/// one is stored.
+/// If any single file is damaged in any way, one of the two accepted generations is found, and the
+/// next one is stored.
 #[test]
 fn state_directory() {
     let root = scratch();
@@ -154,7 +154,7 @@ fn state_directory() {
     });
 }
 
-/// The same with matching digests, as after manual edits.
+/// Like [`state_directory`], but with matching digests, as after manual edits.
 #[test]
 fn kept_generations() {
     let mut inputs = Vec::new();
@@ -177,7 +177,7 @@ fn kept_generations() {
         fs::write(directory.join("pinned"), input).expect("write");
         let history = History::open(root.path(), None).map_err(|error| error.to_string())?;
         let _ = history.list();
-        // Read all of them, even if the first one fails.
+        // Read all differences, even if the first one fails.
         let read = (1..=3).map(|number| history.difference(number, 2).is_ok());
         let understood = read.filter(|read| *read).count() > 0;
         Ok(understood)

@@ -1,4 +1,4 @@
-//! Mutations that suit bytes, lines of text and protobuf, and that can shrink.
+//! Mutations for bytes, lines of text and protobuf. They can be shrunk.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -144,7 +144,7 @@ impl Edited {
         let mut bytes = pick(seeds, self.seed).to_vec();
         for edit in &self.edits {
             bytes = edit.apply(bytes, seeds);
-            // Repeated repetition would only test the size limits again.
+            // Repeating a repetition would only test the size limits again.
             bytes.truncate(4 << 20);
         }
         bytes
@@ -211,8 +211,8 @@ impl Edit {
             }
             Self::Value(at, word) => {
                 let line = &mut lines[within(*at, last)];
-                // The value after `key:` or `-` and before a comma, in YAML, JSON or `name: value`
-                // statistics.
+                // Select the value after `key:` or `-` and before a comma, in YAML, JSON or `name:
+                // value` statistics.
                 let start = line
                     .rfind(": ")
                     .or_else(|| line.find("- "))
@@ -237,7 +237,7 @@ fn within(at: u32, last: usize) -> usize {
     usize::try_from(at).unwrap_or(0) % (last + 1)
 }
 
-/// Favors short spans, which are more interesting than long ones.
+/// Returns a span. Favors short spans, which are more interesting than long ones.
 fn span(at: u32, length: u16, size: usize) -> std::ops::Range<usize> {
     let start = within(at, size);
     let length = usize::from(length) >> (at % 12);

@@ -12,12 +12,12 @@ pub(crate) struct Field {
 enum Value {
     Varint(u64),
     Fixed(Vec<u8>),
-    /// Bytes that may also be text.
+    /// Bytes, which may also be a string.
     Bytes(Vec<u8>),
     Message(Vec<Field>),
 }
 
-/// A change of one field.
+/// A change to one field.
 #[derive(Clone, Debug)]
 pub(crate) enum FieldEdit {
     Remove,
@@ -60,7 +60,7 @@ pub(crate) fn parse(bytes: &[u8], depth: usize) -> Option<Vec<Field>> {
     Some(fields)
 }
 
-/// Edits the field with this index in the whole tree.
+/// Edits the field with this index in the complete tree.
 pub(crate) fn edit(fields: &mut Vec<Field>, place: u32, edit: &FieldEdit) {
     let count = size(fields);
     if count > 0 {

@@ -1,9 +1,9 @@
 //! Fuzzes everything that the agent reads, with random mutations of real inputs.
 //!
-//! Nothing may panic, hang or exhaust memory, every error must be an error value, and anything
-//! understood must survive a round trip. `$SESAME_SEED` selects the mutations, and the targets
-//! share `$FUZZ_SECONDS` (default 60). A failing input is shrunk and written to
-//! `tests/fuzz/<target>/`; every run tries the inputs there first.
+//! Nothing may panic, hang or exhaust memory. Every error must be returned as a value, and every
+//! understood input must survive a round trip. `$SESAME_SEED` selects the mutations, and the
+//! targets share `$FUZZ_SECONDS` (default 60). A failing input is shrunk and written to
+//! `tests/fuzz/<target>/`. Every run tries the inputs in that directory first.
 
 mod answers;
 mod campaign;

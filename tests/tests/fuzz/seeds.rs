@@ -17,7 +17,7 @@ pub(crate) fn manifests() -> Vec<Vec<u8>> {
 }
 
 /// Returns the Gateways resolved from the golden cases. Uses only a sample unless `FUZZ_SECONDS` is
-/// set, because every test is a process and resolves them again.
+/// set, because every test is a process that resolves the cases again.
 pub(crate) fn gateways() -> &'static [ResolvedGateway] {
     static GATEWAYS: LazyLock<Vec<ResolvedGateway>> = LazyLock::new(|| {
         let dir = scratch();
@@ -35,7 +35,7 @@ pub(crate) fn gateways() -> &'static [ResolvedGateway] {
     &GATEWAYS
 }
 
-/// Returns a Gateway with keys, and another one.
+/// Returns a Gateway with keys, and a second Gateway.
 pub(crate) fn two() -> [&'static ResolvedGateway; 2] {
     let gateways = gateways();
     let with_keys = gateways.iter().find(|gateway| !gateway.keys.is_empty());

@@ -1,4 +1,5 @@
-//! Inputs that decide whom an agent trusts: signatures, keys, kubeconfigs and manifests.
+//! Inputs that determine which signers and servers an agent trusts: signatures, keys, kubeconfigs
+//! and manifests.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -37,7 +38,7 @@ fn statement(content: &[u8]) -> Statement<'_> {
     }
 }
 
-/// However a signature is changed, it only verifies the stamp and content that were signed.
+/// However a signature is changed, it is only valid for the stamp and content that were signed.
 #[test]
 fn signatures() {
     let keys = keys();
@@ -117,7 +118,7 @@ fn key_files() {
     });
 }
 
-/// Any kubeconfig is judged without a crash, whatever paths it contains.
+/// Any kubeconfig is accepted or rejected without a crash, whatever paths it contains.
 #[test]
 fn kubeconfigs() {
     let dir = scratch();
@@ -137,7 +138,7 @@ users: [{name: agent, user: {tokenFile: token, client-certificate-data: QUJD, cl
     });
 }
 
-/// An untrusted manifest is read within bounds, and its shards must exist.
+/// Reading an untrusted manifest respects the size limits, and its shards must exist.
 #[test]
 fn snapshot_manifests() {
     let gateways = seeds::gateways().iter().take(64);

@@ -1,4 +1,4 @@
-//! Manifests, snapshots and shards: inputs that become values.
+//! Manifests, snapshots and shards: inputs that are decoded to values.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -27,7 +27,7 @@ fn host() -> RenderOptions {
     }
 }
 
-/// A snapshot must survive a round trip, and any content must be renderable.
+/// Returns an error unless the snapshot survives a round trip and can be rendered.
 pub(crate) fn holds(snapshot: &Snapshot, keys: &[KeyPair]) -> Result<(), String> {
     let again = Snapshot::decode(snapshot.encode_to_vec().as_slice()).map_err(|e| e.to_string())?;
     if digest::revision(&again) != digest::revision(snapshot) {
@@ -95,7 +95,7 @@ fn snapshots() {
                     .map(|shard| (shard.name, shard.bytes.to_vec()))
                     .collect();
                 let joined = shard::join(&sharded.manifest, &shards);
-                // A map may contain a key twice, which no writer produces.
+                // The input may contain a map key twice, which no encoder produces.
                 if joined
                     .is_ok_and(|joined| digest::revision(&joined) != digest::revision(&snapshot))
                 {
@@ -110,8 +110,8 @@ fn snapshots() {
     });
 }
 
-/// Shards, compressed or to be compressed, with matching digests, as anyone with write access could
-/// create.
+/// Shards, already compressed or compressed here, with matching digests, as anyone with write
+/// access could create them.
 #[test]
 fn shards() {
     let mut inputs = Vec::new();
@@ -162,7 +162,7 @@ fn piece(bytes: &[u8]) -> Verdict {
             Ok(true)
         }
         Ok(_) => Err("it makes another revision than was found".to_owned()),
-        // Larger than the checked bounds.
+        // The content exceeds the limits.
         Err(_) => Ok(false),
     }
 }

@@ -1,5 +1,5 @@
-//! `run --snapshot-dir`: snapshots that are copied or mounted into the directory are served
-//! completely or not at all.
+//! `run --snapshot-dir`: the agent serves snapshots that are copied or mounted into the directory
+//! completely, or not at all.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -89,7 +89,7 @@ async fn snapshot_directory_is_replaced_only_as_a_whole() {
         })
         .await;
     wait(&agent, "/two").await;
-    // The same if a shard does not match its digest in the manifest.
+    // The same is true if a shard does not match its digest in the manifest.
     std::fs::write(dir.join(&lost), b"not this one").unwrap();
     agent
         .wait_status("what is wrong is named", |status| {
@@ -109,7 +109,7 @@ async fn snapshot_directory_is_replaced_only_as_a_whole() {
     wait(&agent, "/three").await;
     agent.wait_healthy().await;
 
-    // A missing directory is not an order to stop serving.
+    // A missing directory does not make the agent stop serving.
     std::fs::rename(&dir, root.path().join(".gone")).unwrap();
     agent
         .wait_status("held", |status| {
@@ -240,7 +240,7 @@ async fn pipe_in_place_of_shard_does_not_block() {
     let agent = start(root.path(), &[80]);
     wait(&agent, "/one").await;
     let name = lose_a_shard(&dir);
-    // Created elsewhere and moved here, because closing a pipe causes no event.
+    // Create the pipe elsewhere and move it here, because closing a pipe does not cause an event.
     let pipe = root.path().join("pipe");
     let mut command = std::process::Command::new("mkfifo");
     assert!(command.arg(&pipe).status().unwrap().success());

@@ -114,8 +114,8 @@ async fn unused_cluster_is_removed_by_next_switch() {
     supervisor.stop(Duration::ZERO).await;
 }
 
-/// The agent dies at each of its await points in turn, with unused resources left from the previous
-/// change.
+/// Kills the agent at each of its await points in turn, while there are unused resources of the
+/// previous change.
 #[tokio::test]
 async fn next_agent_removes_unused_resources_after_kill() {
     let host = Host::new();
@@ -201,7 +201,7 @@ async fn a_refused_listener_leaves_everything_as_it_was() {
     assert_eq!(OnDisk::load(&host.layout).unwrap().content, accepted);
     assert_eq!(applier.on_disk().content, accepted);
     assert_eq!(get(at, "/").await.unwrap(), (200, "one".to_owned()));
-    // Envoy has kept nothing of the refused set, and the next set is applied.
+    // Envoy has not kept any part of the rejected set, and accepts the next set.
     let report = apply(&mut applier, &accepted, Some(&envoy)).await;
     assert_eq!(report.outcome, Outcome::Unchanged);
     bad.listeners = good;
@@ -300,7 +300,7 @@ async fn file_unseen_by_envoy_is_reported_and_reverted() {
         unseen: Duration::from_millis(100),
         ..Patience::default()
     });
-    // Envoy's watch stays on the old directory.
+    // Envoy keeps watching the old directory.
     let path = host.layout.eds("one");
     let watched = path.parent().unwrap();
     let aside = watched.with_extension("aside");

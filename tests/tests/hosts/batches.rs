@@ -1,5 +1,5 @@
-//! Continuous changes to a real agent with a real Envoy, under load: expensive changes are batched
-//! and applied without a further trigger, and endpoints are updated ahead of them.
+//! Continuous changes to a real agent with a real Envoy, under load. Expensive changes are batched
+//! and applied without a further trigger, and endpoint updates overtake them.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup};

@@ -194,7 +194,7 @@ fn wrong_arguments_are_named() {
     assert_eq!(output.status.code(), Some(3));
 }
 
-/// Starts an agent with one working route and one whose backend is missing.
+/// Starts an agent with one working route, and one route whose backend is missing.
 async fn running() -> AgentUnderTest {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("web", &["127.0.0.1:9".parse().unwrap()]));
@@ -247,7 +247,7 @@ async fn agent_commands_take_options_before_or_after_name() {
         ] {
             let output = agent.command_beside(&line).await;
             assert_eq!(output.status.code(), Some(code), "{line:?}: {output:?}");
-            // A streamed answer has one JSON value per line.
+            // A streamed response has one JSON value per line.
             let values = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
             let values: Vec<Value> = values.collect::<Result<_, _>>().expect("JSON");
             assert!(!values.is_empty(), "{line:?}: {output:?}");
@@ -294,7 +294,7 @@ async fn status_lists_problems_first_and_filters_objects() {
     let (_, every) = status(&["--all"]);
     assert!(every.contains("default    web"), "{every}");
 
-    // Output is coloured only on a terminal, or if the user forces it.
+    // Output is colored only on a terminal, or if the user forces it.
     assert!(!all.contains('\u{1b}'));
     let coloured = Command::new(agent_binary())
         .args(["status", "--runtime-dir", &runtime])

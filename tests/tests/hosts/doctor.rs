@@ -1,5 +1,5 @@
-//! The doctor finds problems of a host, and its remedies repair them. A support archive contains no
-//! secrets.
+//! The doctor finds problems of a host, and its remedies repair them. A support archive does not
+//! contain secrets.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 

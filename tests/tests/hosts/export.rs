@@ -86,7 +86,7 @@ async fn exported_keys_are_sealed_to_host_and_served() {
         )
     };
     let recipient = ["--recipient", host.trim()];
-    // The controller may see the objects one after another.
+    // The controller may receive the objects one after another.
     eventually("all of the Gateway is published", SOON, async || {
         let output = export("edge.bundle", &recipient);
         if !output.status.success() {

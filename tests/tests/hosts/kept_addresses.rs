@@ -45,7 +45,7 @@ async fn gateway_keeps_address_through_other_gateways_and_restart() {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("a", &[backend.address()]));
     objects.push(http_route("r", &["here.test"], &[rule_to("a", &[])]));
-    // By name, `edge` sorts between the other two.
+    // The name `edge` sorts between the other two.
     let mut agent = Setup::with_ports(&[80])
         .flag("--address")
         .flag("127.0.0.2")
@@ -71,7 +71,7 @@ async fn gateway_keeps_address_through_other_gateways_and_restart() {
     agent.kill9();
     agent.restart();
     wait_addresses(&agent, &three[..2]).await;
-    // `z` gets back the address that its Envoy has released.
+    // `z` gets the address that its own Envoy has released.
     agent.write("z.yaml", &another("z"));
     wait_addresses(&agent, &three).await;
     let at: SocketAddr = ([127, 0, 0, 2], agent.address(80).port()).into();
@@ -84,7 +84,7 @@ async fn gateway_keeps_address_through_other_gateways_and_restart() {
     load.pass(100).await;
     load.stop().await.assert_clean();
 
-    // A removed Gateway leaves no files behind, and in particular no keys.
+    // A removed Gateway does not leave files behind, in particular no keys.
     agent.remove("a.yaml");
     agent.remove("z.yaml");
     for directory in [agent.runtime(), agent.state()] {

@@ -1,4 +1,4 @@
-//! An agent on its host: sources, settings, addresses and commands.
+//! Tests of an agent on its host: sources, settings, addresses and commands.
 
 mod addresses;
 mod agent_snapshot_dir;

@@ -1,5 +1,5 @@
-//! The settings file: settings take effect, a reload applies the ones that need no restart, and
-//! errors are reported with their line.
+//! The settings file: settings take effect, a reload applies settings that do not require a
+//! restart, and errors are reported with their line.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -77,7 +77,7 @@ async fn reload_applies_live_settings_without_restart() {
     };
     agent.wait_status("the restart is hinted at", waits).await;
 
-    // A broken file changes nothing, and SIGHUP does not end the agent.
+    // An invalid file has no effect, and SIGHUP does not stop the agent.
     write(&agent, "log: info\n\ntrusted-hop: 2\n");
     let output = agent.command(&reload);
     assert_ne!(output.status.code(), Some(0));
@@ -165,7 +165,7 @@ fn validate_shows_origin_of_every_setting() {
     assert_eq!(of("drain-seconds")["values"], serde_json::json!(["3"]));
     assert_eq!(of("drain-seconds")["origin"]["from"], "file");
     assert_eq!(of("drain-seconds")["origin"]["line"], 2);
-    // The test harness sets these.
+    // The test harness sets these variables.
     assert_eq!(of("envoy")["origin"]["variable"], "ENVOY");
     assert_eq!(of("lame-duck-seconds")["origin"]["from"], "default");
     assert_eq!(of("log")["live"], true);
@@ -206,7 +206,7 @@ async fn commands_find_the_agent_by_the_file() {
         }
     })
     .await;
-    // Without a running agent, the command reads the state directory named in the file.
+    // Without a running agent, the command reads the state directory that the file specifies.
     agent.kill9();
     let output = agent.command(&["history", "--config", &path, "--output", "json"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");

@@ -1,5 +1,5 @@
-//! Signed snapshots from a controller or `sesame-agent render`: an agent with trusted keys accepts
-//! nothing else, even if the author has write access.
+//! Signed snapshots from a controller or `sesame-agent render`. An agent with trusted keys rejects
+//! everything else, even if the author has write access.
 
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -48,7 +48,8 @@ fn write(path: &Path, text: &str) {
     std::io::Write::write_all(&mut file.unwrap(), text.as_bytes()).unwrap();
 }
 
-/// Returns whether the agent reports this state and message for its first Gateway.
+/// Returns true if the agent reports this state for its first Gateway, and a message with all of
+/// these words.
 fn says(status: &Value, state: &str, words: &[&str]) -> bool {
     let gateway = &status["gateways"][0];
     let message = gateway["message"].as_str().unwrap_or_default();
@@ -181,7 +182,7 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     let well = |status: &Value| says(status, "Serving", &[]);
     agent.wait_status("the true one is taken", well).await;
 
-    // A modified manifest and an unsigned one are rejected.
+    // A modified manifest and an unsigned manifest are rejected.
     let manifest = admin.get(&manifest_path).await.unwrap();
     let mut other = again(manifest.clone());
     other["data"]["keySecrets"] = json!("1");
@@ -200,7 +201,7 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     .await;
     wait(&agent, &b).await;
 
-    // The controller restores the objects, and signs with two keys from now on.
+    // Let the controller restore the objects, and sign with two keys from now on.
     write(&signing, &[OLD[0], NEW[0]].concat());
     controller.restart();
     agent.wait_status("it is mended", well).await;
@@ -229,8 +230,8 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     signed_by(1).await;
     cluster.apply_all(&objects(&a)).await;
     wait(&agent, &a).await;
-    // An agent that trusts only the old key accepts nothing signed by the new one, but keeps
-    // serving.
+    // An agent that trusts only the old key rejects anything signed with only the new key, but
+    // keeps serving.
     write(&trusted, OLD[1]);
     agent.wait_stored().await;
     agent.restart();
@@ -248,7 +249,7 @@ struct Renderer {
 }
 
 impl Renderer {
-    /// Makes two key pairs, `ours` and `theirs`, and a directory for manifests.
+    /// Creates two key pairs, `ours` and `theirs`, and a directory for manifests.
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         for name in ["ours", "theirs"] {
@@ -314,7 +315,8 @@ async fn snapshot_directory_needs_signature_of_trusted_key() {
         agent.wait_status(why, degraded).await;
         wait(&agent, &two).await;
     };
-    // Signed by an untrusted key, unsigned, and modified after signing.
+    // Publish snapshots that are signed with an untrusted key, unsigned, and modified after
+    // signing.
     renderer.render(&three, "theirs");
     refused("none of which is trusted here").await;
     renderer.render(&three, "");
@@ -328,7 +330,7 @@ async fn snapshot_directory_needs_signature_of_trusted_key() {
     let altered = prost::Message::encode_to_vec(&manifest);
     std::fs::write(dir.join(directory::MANIFEST), altered).unwrap();
     refused("is for other content").await;
-    // An older snapshot with a valid signature.
+    // Publish an older snapshot with a valid signature.
     copy(&kept, &dir);
     refused("is older than the version accepted before").await;
 

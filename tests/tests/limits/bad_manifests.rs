@@ -1,5 +1,5 @@
-//! A broken manifest among good ones: the error names its file and line, and everything that worked
-//! before stays in service.
+//! A broken manifest among valid ones. The error contains the file and line, and everything that
+//! worked before is still served.
 
 use std::process::Output;
 
@@ -10,7 +10,7 @@ use sesame_tests::backends::start_served;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, yaml};
 
-/// A broken manifest, and the lines that the error may name.
+/// A broken manifest, and the lines that the error may refer to.
 struct Broken {
     what: &'static str,
     text: &'static str,
@@ -46,8 +46,8 @@ async fn wait_backend(agent: &AgentUnderTest, host: &str, backend: &str) {
     agent.wait_backend(&request, backend).await;
 }
 
-/// Returns whether any value here names this file and one of these lines, in separate fields or as
-/// `file:line`.
+/// Returns true if any value here contains this file and one of these lines, in separate fields or
+/// as `file:line`.
 fn names(value: &Value, file: &str, lines: &[u64]) -> bool {
     match value {
         Value::String(text) => lines
@@ -141,7 +141,7 @@ async fn broken_manifest_is_named_with_line_and_isolated() {
             "{what}: lines {lines:?}: {report:#}"
         );
 
-        // Other files are still applied, and the last valid version of this one stays in service.
+        // Other files are still applied, and the last valid version of this file is still served.
         let to = if index % 2 == 0 { "b" } else { "a" };
         agent.write("one.yaml", &route("one", to));
         wait_backend(&agent, "one.test", to).await;

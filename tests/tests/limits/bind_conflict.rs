@@ -18,7 +18,7 @@ fn listeners(names: &[(&str, u16)]) -> String {
     yaml(&edge(&listeners))
 }
 
-/// Occupies a port from this process, which plays the other process.
+/// Occupies a port from this process, which acts as the other process.
 fn hold(agent: &AgentUnderTest, outside: u16) -> TcpListener {
     TcpListener::bind((Ipv4Addr::LOCALHOST, agent.address(outside).port()))
         .expect("the port is free")
@@ -161,7 +161,7 @@ async fn damaged_files_are_repaired_before_envoy_restarts() {
     }
 }
 
-/// Corrupts every file that Envoy reads; returns their number.
+/// Corrupts every file that Envoy reads, and returns the number of files.
 fn damage(directory: &std::path::Path) -> usize {
     let mut count = 0;
     for entry in std::fs::read_dir(directory).expect("a directory").flatten() {

@@ -1,10 +1,11 @@
-//! More Services than Envoy can watch files: it must neither abort nor miss an endpoint change.
+//! More Services than files that Envoy can watch: Envoy must neither abort nor miss an endpoint
+//! change.
 //!
-//! Each file that Envoy watches takes an inotify instance, and Envoy aborts if the kernel refuses
-//! one. The kernel limits instances per user with `fs.inotify.max_user_instances` (128 by default),
-//! and per user namespace with that namespace's `user.max_inotify_instances`. If this machine's
-//! limit is higher than the default, the agent runs in a new user namespace with the lower limit,
-//! so the rest of the machine is unaffected.
+//! Each file that Envoy watches needs an inotify instance, and Envoy aborts if it cannot get one.
+//! The kernel limits instances per user with `fs.inotify.max_user_instances`, which is 128 by
+//! default. It also limits them per user namespace, with `user.max_inotify_instances` of that
+//! namespace. If this machine's limit is higher than the default, the agent runs in a new user
+//! namespace with the lower limit, so the rest of the machine is unaffected.
 
 use std::net::SocketAddr;
 
@@ -39,13 +40,13 @@ fn name(index: usize) -> String {
     format!("s-{index:03}")
 }
 
-/// Renders a Service and its endpoint.
+/// Returns the YAML of a Service and its endpoint.
 fn backend(index: usize, endpoint: SocketAddr) -> String {
     yaml(&served(&name(index), &[endpoint]))
 }
 
-/// Renders routes to Services `s-000` and so on, with at most 16 rules each because the API allows
-/// no more.
+/// Returns the YAML of routes to Services `s-000` and so on. Each route has at most 16 rules, which
+/// is the limit of the API.
 fn routes(count: usize) -> String {
     let rules: Vec<Value> = (0..count)
         .map(|index| {
@@ -98,7 +99,8 @@ async fn endures(setup: Setup) {
     let requests = [0, SERVICES / 2, SERVICES - 1]
         .map(|index| agent.get(80, "many.test", &format!("/{}", name(index))));
     let load = Load::start(&Plan::new(requests.to_vec()));
-    // Every seventh Service changes, a few at a time. All changes arrive, watched or not.
+    // Change every seventh Service, a few at a time. All changes must arrive, whether or not their
+    // file is watched.
     let changed: Vec<usize> = (0..SERVICES).step_by(7).collect();
     for some in changed.chunks(4) {
         for index in some {
@@ -111,7 +113,7 @@ async fn endures(setup: Setup) {
             wait_backend(&agent, *index, &new).await;
         }
     }
-    // Add Services while Envoy runs, which would make it abort without the budget.
+    // Add Services while Envoy is running. Without the budget, Envoy would abort.
     for index in SERVICES..SERVICES + MORE_SERVICES {
         agent.write(
             &format!("{}.yaml", name(index)),
@@ -122,7 +124,7 @@ async fn endures(setup: Setup) {
     for index in SERVICES..SERVICES + MORE_SERVICES {
         wait_backend(&agent, index, &new).await;
     }
-    // Unchanged Services still have their endpoints.
+    // Unchanged Services must still have their endpoints.
     wait_backend(&agent, 1, &old).await;
     load.stop().await.clean("inotify instances used up");
     assert_eq!(agent.envoy_pids(), envoy, "Envoy has not died");
@@ -140,13 +142,13 @@ async fn three_hundred_services_fit_into_the_default_limit() {
     .await;
 }
 
-/// Here the user namespace's limit applies instead of the usual one.
+/// Here the limit of the user namespace applies instead of the per-user limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn three_hundred_services_fit_in_user_namespace_limit() {
     endures(limited(Setup::with_ports(&[80]), 64)).await;
 }
 
-/// Returns which Services have an endpoints file.
+/// Returns the indexes of the Services that have an endpoints file.
 fn files(agent: &AgentUnderTest, count: usize) -> Vec<usize> {
     let gateways = std::fs::read_dir(agent.runtime().join("gateways")).expect("gateways");
     let roots: Vec<_> = gateways
@@ -160,8 +162,8 @@ fn files(agent: &AgentUnderTest, count: usize) -> Vec<usize> {
     (0..count).filter(has_file).collect()
 }
 
-/// A Service that changes often takes over the endpoints file of one that does not. Requests in
-/// flight to either must succeed.
+/// A Service that changes often takes over the endpoints file of a Service that does not. Requests
+/// in flight to either Service must succeed.
 #[tokio::test(flavor = "multi_thread")]
 async fn changing_service_takes_over_file_without_failed_request() {
     const FEW: usize = 24;

@@ -1,4 +1,4 @@
-//! Limits for untrusted clients never cut off a client that makes progress. A Gateway can set each.
+//! Limits for untrusted clients never cut off a client that makes progress. Gateways can set them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 /// Number of bytes sent one by one.
 const DRIPS: usize = 20;
 const BETWEEN: Duration = Duration::from_millis(300);
-/// Shorter than all the drips together, but longer than a busy machine may delay a single one.
+/// Shorter than all drips together, but longer than a busy machine may delay one drip.
 const PATIENCE: &str = "3s";
 
 fn annotated(objects: &mut [Value], annotations: &[(&str, &str)]) {
@@ -108,7 +108,7 @@ async fn gateway_normalizes_paths_and_rejects_underscores_by_default() {
     checks.finish();
 }
 
-/// Returns the message of the Gateway's `Accepted` condition if it is true.
+/// Returns the message of the Gateway's `Accepted` condition if its status is `True`.
 fn accepted(status: &Value) -> String {
     let objects = status["objects"].as_array().into_iter().flatten();
     let conditions = objects
@@ -121,7 +121,7 @@ fn accepted(status: &Value) -> String {
         .collect()
 }
 
-/// Answers each request with these bytes.
+/// Starts a server that answers each request with these bytes.
 async fn answering(answer: String) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .await
@@ -257,7 +257,7 @@ async fn unusual_but_valid_messages_pass() {
     checks.finish();
 }
 
-/// Answers each request byte by byte.
+/// Starts a server that answers each request byte by byte.
 async fn dripping() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .await
@@ -387,7 +387,7 @@ async fn timeouts_close_only_silent_connections() {
     bodies_may_have_an_end(&agent, objects).await;
 }
 
-/// A Gateway for short requests can set a deadline for whole requests.
+/// Checks that a Gateway for short requests can limit the time for receiving a complete request.
 async fn bodies_may_have_an_end(agent: &AgentUnderTest, mut objects: Vec<Value>) {
     annotated(&mut objects, &[("request-timeout", "1s")]);
     agent.write("all.yaml", &yaml(&objects));

@@ -20,9 +20,10 @@ use sesame_tests::wait::eventually;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
-/// Limits the number of files that Envoy may open.
+/// Maximum number of files that Envoy may open.
 const FILES: &str = "--nofile=640:640";
-/// Exceeds that limit: each connection needs one descriptor for the client and one for the backend.
+/// Number of connections. It exceeds the limit, because each connection needs one descriptor for
+/// the client and one for the backend.
 const CONNECTIONS: usize = 700;
 const DATAGRAMS: usize = 2_000;
 
@@ -181,7 +182,8 @@ async fn headers_that_repeat_do_not_fill_the_memory() {
     let address = agent.address(80);
     let mut attack: Vec<Repeater> = Vec::new();
     for _ in 0..15 {
-        // Bytes that arrive together are decoded together, regardless of the limits.
+        // Send the requests in waves, because Envoy decodes bytes that arrive together regardless
+        // of the limits.
         let wave = (0..10).map(|_| Repeater::open(address, "held.test", 100, 7));
         attack.extend(join_all(wave).await.into_iter().flatten());
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -19,10 +19,10 @@ use sesame_tests::wait::eventually;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 
-/// The most memory that callers may make the agent hold. By itself it needs about 30 MiB.
+/// Maximum memory that callers may make the agent use. The agent alone needs about 30 MiB.
 const MORE_MEMORY_MIB: f64 = 64.0;
 
-/// Exceeds the agent's timeout for silent connections.
+/// Time to stay silent. It exceeds the agent's timeout for silent connections.
 const SILENCE: Duration = Duration::from_secs(8);
 
 /// One of the agent's sockets.
@@ -36,7 +36,7 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 impl Door {
-    /// Connects, unless the kernel has no room for another connection.
+    /// Connects to the socket. Returns `None` if the kernel's backlog is full.
     async fn connect(&self) -> Option<Box<dyn Stream>> {
         match self {
             Self::Tcp(address) => match TcpStream::connect(address).await {
@@ -51,7 +51,7 @@ impl Door {
     }
 }
 
-/// Valid requests, which the tests cut off.
+/// Valid requests, which the tests truncate.
 const REQUESTS: [&str; 3] = [
     "GET /readyz HTTP/1.1\r\nhost: a\r\n\r\n",
     "GET /status HTTP/1.1\r\nhost: a\r\n\r\n",
@@ -71,7 +71,7 @@ async fn garbage(door: Door, moments: &mut Moments, rounds: usize) {
     }
     for bytes in said {
         if let Some(mut stream) = door.connect().await {
-            // The agent may already have closed it.
+            // The agent may already have closed the connection.
             let _ = stream.write_all(&bytes).await;
         }
     }
@@ -102,11 +102,11 @@ async fn silent(door: Door, begin: &str, read: bool) {
     if read {
         let mut answer = Vec::new();
         let hangs_up = stream.read_to_end(&mut answer);
-        // If the kernel dropped the connection for a full backlog, a silent client never learns of
-        // it.
+        // If the kernel drops the connection because of a full backlog, a silent client never
+        // notices.
         let _ = tokio::time::timeout(SILENCE, hangs_up).await;
     } else {
-        // Writing fails only after the agent has disconnected.
+        // Writing fails only once the agent has disconnected.
         let gone = async || match stream.write_all(b" ").await {
             Err(_) => Ok(()),
             Ok(()) => Err("still connected".to_owned()),
@@ -120,7 +120,7 @@ fn descriptors(pid: i32) -> usize {
     listed.count()
 }
 
-/// Sends requests to both sockets until `stop` is set; returns the number of answers.
+/// Sends requests to both sockets until `stop` is set. Returns the number of responses.
 async fn asks(agent: &AgentUnderTest, health: SocketAddr, stop: &AtomicBool) -> usize {
     let runtime = agent.runtime().to_string_lossy().into_owned();
     let mut answered = 0;
@@ -141,7 +141,7 @@ async fn asks(agent: &AgentUnderTest, health: SocketAddr, stop: &AtomicBool) -> 
     answered
 }
 
-/// Opens `many` connections of all kinds at once.
+/// Opens `many` connections of each kind at the same time.
 async fn besiege(door: &Door, many: usize) {
     let callers = (0..many).map(|number| {
         let door = door.clone();

@@ -1,7 +1,7 @@
-//! Other processes of the user take all inotify instances: the host keeps serving, reports the
+//! Other processes of the user take all inotify instances. The host keeps serving, reports the
 //! problem, and recovers when instances are released.
 //!
-//! Runs in a separate user namespace with a limit of 0, so other tests are not affected.
+//! Runs in a separate user namespace, so that other tests are not affected.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,12 +23,12 @@ use sesame_tests::wait::{eventually, holds};
 
 const LIMIT: &str = "/proc/sys/user/max_inotify_instances";
 
-/// Renders a route with `/always` and a path for this round, for `services` Services.
+/// Returns the YAML of `services` Services and a route with `/always` and a path for this round.
 fn round(number: usize, services: usize, backend: &Backend) -> String {
     round_at(&[http_listener("http", 80, "")], number, services, backend)
 }
 
-/// The same, at these listeners.
+/// Like [`round`], but with these listeners.
 fn round_at(listeners: &[Value], number: usize, services: usize, backend: &Backend) -> String {
     let mut objects = edge(listeners);
     for index in 0..services {
@@ -63,7 +63,7 @@ fn says(status: &Value, words: &[&str]) -> bool {
     status["healthy"] == false && words.iter().all(|word| text.contains(word))
 }
 
-/// Warning of an agent that lacks placeholders.
+/// Parts of the warning of an agent that lacks placeholders.
 const LACKS: &[&str] = &["inotify instances", "fs.inotify.max_user_instances"];
 
 fn warns(status: &Value, words: &[&str]) -> bool {
@@ -71,7 +71,7 @@ fn warns(status: &Value, words: &[&str]) -> bool {
     words.iter().all(|word| text.contains(word))
 }
 
-/// Waits until nothing is wrong, and nothing lacking.
+/// Waits until the agent is healthy and does not lack placeholders.
 async fn wait_well(agent: &AgentUnderTest) {
     let is_well = |status: &Value| status["healthy"] == true && !warns(status, LACKS);
     agent.wait_status("all is well", is_well).await;
@@ -104,7 +104,8 @@ async fn without_inotify() {
     let before = agent.envoy_pids();
     let load = Load::start(&Plan::new(vec![agent.get(80, "full.test", "/always")]));
 
-    // While it runs: an Envoy that watches one file more would be gone. The change is served without that file.
+    // While Envoy is running, it would abort if it had to watch another file. The change is served
+    // without that file.
     allow(0);
     agent.write("all.yaml", &round(1, 3, &backend));
     wait_round(&agent, 1, 3).await;
@@ -122,7 +123,7 @@ async fn without_inotify() {
     allow(128);
     wait_well(&agent).await;
 
-    // At the agent's start: without notifications of changes it polls.
+    // When the agent starts, it cannot get change notifications, so it polls.
     agent.kill9();
     allow(0);
     agent.restart();
@@ -143,7 +144,7 @@ async fn without_inotify() {
         .await
         .clean("no inotify instance left, while it runs and at its start");
 
-    // Without a running Envoy: it cannot start without inotify.
+    // If no Envoy is running, it cannot start without inotify.
     agent.kill9();
     agent.kill9_envoy();
     allow(0);
@@ -161,12 +162,12 @@ async fn without_inotify() {
     wait_well(&agent).await;
 }
 
-/// Other processes of the user, which take instances.
+/// Simulates other processes of the user that take inotify instances.
 #[derive(Clone, Default)]
 struct Others(Arc<Mutex<Vec<EnvoyInstances>>>);
 
 impl Others {
-    /// Takes every instance that is free.
+    /// Takes all free instances.
     fn take_all(&self) {
         let mut held = self.0.lock().expect("no thread of this test panics");
         let one = || {
@@ -176,7 +177,7 @@ impl Others {
         held.extend(std::iter::from_fn(one));
     }
 
-    /// Also takes instances that others release, until the result is dropped.
+    /// Also takes instances that are released later, until the result is dropped.
     fn keep_taking(&self) -> Taking {
         let taking = Taking(Arc::default());
         let (others, ended) = (self.clone(), Arc::clone(&taking.0));
@@ -211,7 +212,7 @@ fn watched(agent: &AgentUnderTest) -> usize {
         .sum()
 }
 
-/// Writes the settings of this agent to a file, for commands that are given none.
+/// Writes the settings of this agent to a file, for commands that would otherwise not find them.
 fn config(agent: &AgentUnderTest) -> String {
     let content = format!(
         "manifests: {}\nruntime-dir: {}\nstate-dir: {}\naddress: [127.0.0.1]\n",
@@ -243,7 +244,7 @@ async fn with_others() {
     // Listeners, clusters, shares, four filters and a route table.
     assert_eq!(files, 8 + SERVICES, "all is in files");
 
-    // Free instances are gone, but the agent keeps its placeholders.
+    // There are no free instances, but the agent keeps its placeholders.
     let others = Others::default();
     others.take_all();
     let load = Load::start(&Plan::new(vec![agent.get(80, "full.test", "/always")]));
@@ -258,7 +259,7 @@ async fn with_others() {
     let doctor = words(&agent.command(&["doctor", "--config", &config(&agent)]));
     assert!(doctor.contains("the agent holds"), "{doctor}");
 
-    // A listener comes, whose route table is worth more than endpoints.
+    // Add a listener. Its route table is more important than endpoints.
     drop(taking);
     let listeners = [
         http_listener("http", 80, ""),
@@ -271,7 +272,8 @@ async fn with_others() {
     assert!(after > 5 && after <= files, "{after} of {files}");
     let taking = others.keep_taking();
 
-    // Nothing is held any more, and nothing can be had: the Envoy that runs goes on, and says why.
+    // The agent has no placeholders left, and there are no free instances. The running Envoy is not
+    // replaced, and the command reports why.
     let refused = words(&agent.replace_envoy("auto").await);
     assert!(
         refused.contains("not replaced") && refused.contains("fs.inotify.max_user_instances"),
@@ -279,13 +281,13 @@ async fn with_others() {
     );
     load.pass(100).await;
     drop(taking);
-    // Then some can: with fewer files there is room for two.
+    // Release some instances. With fewer files, there are enough for two Envoys.
     others.let_go(files);
     agent.envoy_is_replaced("hot", "hot restart").await;
     agent.wait_envoys(1).await;
     load.stop().await.clean("restarts without a free instance");
 
-    // Envoy dies, and other processes take its instances first.
+    // Envoy dies, and other processes take its instances before the next Envoy starts.
     let before = agent.envoy_pids();
     tokio::time::sleep(Duration::from_secs(6)).await;
     others.take_all();
@@ -301,7 +303,7 @@ async fn with_others() {
 
     others.let_go(usize::MAX);
     wait_well(&agent).await;
-    // The host is well before Envoy watches all of them.
+    // The host is healthy before Envoy watches all files.
     eventually(
         "all is in files again",
         Duration::from_secs(60),
@@ -324,7 +326,7 @@ fn inline_certificates_and_routes_change_under_load() {
 #[ignore = "needs a user namespace of its own: another test of this file runs it there"]
 async fn with_fewest_files() {
     const HOST: &str = "full.test";
-    // One for the agent, and twice the least that an Envoy needs.
+    // Allow instances for the agent, and twice the minimum that an Envoy needs.
     allow(64);
     let others = Others::default();
     others.take_all();

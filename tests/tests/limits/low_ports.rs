@@ -1,7 +1,8 @@
-//! Ports below 1024 for an agent without root, with and without the one capability that it needs.
+//! Ports below 1024 for an agent that does not run as root, with and without the one capability
+//! that it needs.
 //!
-//! Runs in a separate network namespace: all ports are free, and `ip_unprivileged_port_start` has
-//! the kernel's default.
+//! Runs in a separate network namespace, where all ports are free and `ip_unprivileged_port_start`
+//! has the kernel's default.
 
 use std::process::Command;
 
@@ -13,7 +14,7 @@ use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
 
 const HOST: &str = "low.test";
-/// An unassigned user id that is not root.
+/// An unassigned user ID that is not root.
 const USER: u32 = 61_234;
 const FIRST_FREE: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
@@ -70,7 +71,7 @@ fn load(agent: &AgentUnderTest, ports: &[u16]) -> Load {
     Load::start(&Plan::new(requests.collect()))
 }
 
-/// Returns the real user id and the effective capabilities from `/proc`.
+/// Returns the real user ID and the effective capabilities from `/proc`.
 fn rights(pid: i32) -> (String, String) {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let field = |name: &str| {
@@ -125,7 +126,7 @@ async fn with_the_capability() {
         .clean("ports 80 and 443 of an ordinary user: hot restart, handover, another agent");
 }
 
-/// Returns whether the listener's `Programmed` condition has the expected error.
+/// Returns true if the listener's `Programmed` condition has the expected error.
 fn refused(status: &Value, listener: &str) -> bool {
     let programmed = listener_condition(status, listener, "Programmed");
     let words = [

@@ -1,4 +1,4 @@
-//! Quarantine finds everything that the real Envoy rejects and excludes nothing else.
+//! Quarantine finds everything that the real Envoy rejects, and does not exclude anything else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -28,12 +28,12 @@ use sesame_tests::envoy_files::{
 };
 
 const TABLE: &str = "http/80";
-/// Valid for Rust's regex crate, but not for RE2.
+/// A regular expression that is valid for Rust's regex crate, but not for RE2.
 const BAD_REGEX: &str = "(?x)a";
 /// An origin that Sesame treats as literal text, with an escape that RE2 does not support.
 const BAD_ORIGIN: &str = r"https://\u0041\.test";
 
-/// Valid objects, to which the tests add poison.
+/// Valid objects, to which the tests add invalid configuration.
 struct World {
     resolved: ResolvedGateway,
 }
@@ -67,7 +67,7 @@ fn bad_string(name: &str) -> StringMatch {
     }
 }
 
-/// Makes a key whose certificate has a serial number that ends with `number`. Envoy rejects a key
+/// Creates a key whose certificate has a serial number that ends with `number`. Envoy rejects a key
 /// that does not match its certificate.
 fn key(name: &str, number: u8, wrong_key: bool) -> (KeyRef, KeyPair) {
     let key = rcgen::KeyPair::generate().unwrap();
@@ -203,7 +203,7 @@ impl World {
         listener
     }
 
-    /// Replaces a key by another version.
+    /// Replaces a key by another version of it.
     fn rotate(&mut self, name: &str, number: u8, wrong_key: bool) {
         let (key, pair) = key(name, number, wrong_key);
         let (keys, pairs) = (&mut self.resolved.snapshot.keys, &mut self.resolved.keys);
@@ -211,7 +211,7 @@ impl World {
         (keys[place], pairs[place]) = (key, pair);
     }
 
-    /// Adds invalid configuration; returns the piece that must be blamed.
+    /// Adds invalid configuration, and returns the piece that must be blamed.
     fn poison(&mut self, poison: Poison, number: usize) -> Piece {
         let name = format!("bad{number}");
         let mut bad = route(&name, "Service/ns/good/80");
@@ -326,7 +326,7 @@ impl World {
     }
 }
 
-/// A host with Envoy and a quarantine, to which worlds are published.
+/// A host with Envoy and a quarantine. Tests publish worlds to it.
 struct Publisher {
     host: Host,
     at: SocketAddr,
@@ -366,7 +366,7 @@ impl Publisher {
             .start(&sesame_render::render(snapshot, keys, &options))
             .await;
         let applier = applier.with_patience(Patience {
-            // The search waits this long for each rejected certificate, so keep it short.
+            // The search waits this long for each rejected certificate, so keep the time short.
             serial: Duration::from_millis(500),
             ..Patience::default()
         });
@@ -395,7 +395,7 @@ impl Publisher {
         published.unwrap()
     }
 
-    /// Publishes until accepted; returns the excluded pieces.
+    /// Publishes until the world is accepted, and returns the excluded pieces.
     async fn accepted(&mut self, world: &World) -> BTreeSet<Piece> {
         let mut published = self.publish(world).await;
         // On a busy machine a search may take several attempts.
@@ -443,7 +443,7 @@ async fn each_poison_is_quarantined_alone_until_fixed() {
         eprintln!("{poison:?}: {words}");
         let answered = match poison {
             Poison::CorsRegex | Poison::LongSni | Poison::TrustBundle => 500,
-            // The route stays, but Envoy connects to the backend without the client key.
+            // The route is still served, but Envoy connects to the backend without the client key.
             Poison::ClientKey => 503,
             _ => 404,
         };
@@ -529,7 +529,7 @@ async fn forty_culprits_are_named_exactly_without_failed_request() {
     assert_eq!(publisher.accepted(&bad).await, culprits);
     load.pass(200).await;
 
-    // An unrelated change is applied at once.
+    // An unrelated change is applied immediately.
     bad.routes().push(route("new", "Service/ns/good/80"));
     let Published::Accepted { report, reduced } = publisher.publish(&bad).await else {
         panic!("an unrelated change is refused");
@@ -545,7 +545,7 @@ async fn forty_culprits_are_named_exactly_without_failed_request() {
         |port| port.port,
     );
     assert_eq!(affected.refused.len(), 40);
-    // Keys affect their listeners if they have any; bundles and backends affect their routes.
+    // A key affects its listeners if it has any. Bundles and backends affect their routes.
     assert_eq!(affected.listeners.len(), 4);
     let lost = affected
         .routes
@@ -637,7 +637,7 @@ async fn rejected_key_is_replaced_by_accepted_until_fixed() {
         );
     }
 
-    // An unrelated change is applied, even by a restarted agent that only knows the last accepted
+    // An unrelated change is applied, even by a restarted agent that knows only the last accepted
     // keys.
     world.routes().push(route("beside", "Service/ns/good/80"));
     let Published::Accepted { reduced, .. } = publisher.publish(&world).await else {

@@ -14,7 +14,7 @@ async fn told(agent: &AgentUnderTest, line: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{line}: {}", words(&output)))
 }
 
-/// Waits until the row `name` is slow and names this stage as the main cause.
+/// Waits until the row `name` is slow, with this stage as the main cause.
 async fn slow_row(gateway: &SlowGateway, by: &str, name: &str, stage: &str) -> Value {
     let top = format!("top --once --window 10s --by {by}");
     eventually(
@@ -138,7 +138,7 @@ async fn too_little_of_the_processor() {
         let envoy = &report["envoys"][0];
         let percent = envoy["waitingPercent"].as_u64();
         let seconds = envoy["waiting"].as_f64();
-        // Same thresholds as the alert.
+        // These are the thresholds of the alert.
         (percent >= Some(50) && seconds > Some(0.2))
             .then_some(())
             .ok_or_else(|| report["envoys"].to_string())

@@ -1,8 +1,8 @@
-//! The agent and its Envoy run in two containers, so the end of the agent's container must not
-//! affect Envoy.
+//! The agent and its Envoy run in two containers, so stopping the agent's container must not affect
+//! Envoy.
 //!
-//! A container is simulated by an environment variable that all its processes inherit from the
-//! first one. When a container ends, the test kills every process with that variable, as the kernel
+//! An environment variable simulates a container: all its processes inherit the variable from the
+//! first one. To stop a container, the test kills every process with that variable, as the kernel
 //! and container runtimes would.
 
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -111,7 +111,7 @@ async fn envoy_survives_end_of_agent_container() {
         .wrapper(&["env", &mark("agent")])
         .prepare();
     agent.write("all.yaml", &numbered(HOST, 0, backend.address()));
-    // Containers start in any order, so the agent runs before its launcher here.
+    // Containers start in any order, so here the agent starts before its launcher.
     agent.restart();
     agent
         .wait_status("the launcher is missed", |status| {
@@ -127,7 +127,7 @@ async fn envoy_survives_end_of_agent_container() {
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
     let rounds = count("SESAME_STOPS", 3, 40);
     for number in 1..=rounds {
-        // An orderly stop: SIGTERM to the agent, then SIGKILL to the remaining processes.
+        // Stop gracefully: SIGTERM to the agent, then SIGKILL to the remaining processes.
         assert!(agent.stop().success(), "{}", agent.log_tail());
         end("agent").await;
         load.pass(50).await;
@@ -138,7 +138,7 @@ async fn envoy_survives_end_of_agent_container() {
             &numbered(HOST, 2 * number - 1, backend.address()),
         );
         agent.wait_numbered(HOST, 2 * number - 1).await;
-        // A crash: all processes at once.
+        // Crash: kill all processes at the same time.
         end("agent").await;
         agent.kill9();
         load.pass(50).await;
@@ -169,7 +169,8 @@ async fn envoy_survives_end_of_agent_container() {
     agent.wait_live().await;
     assert!(inside("envoy").contains(&agent.envoy_pids()[0]));
 
-    // When a Pod ends, both containers get SIGTERM in turn. Everything must drain and exit.
+    // When a Pod is deleted, both containers get SIGTERM in turn. All processes must drain and
+    // exit.
     launcher.signal();
     assert!(agent.stop().success(), "{}", agent.log_tail());
     assert!(launcher.ended().await.success());
@@ -205,7 +206,7 @@ async fn envoys_end_with_launcher_and_next_one_serves() {
     agent.wait_numbered(HOST, 0).await;
 }
 
-/// Process IDs in the launcher's namespace mean nothing in the agent's.
+/// Process IDs in the launcher's namespace are not valid in the agent's namespace.
 #[tokio::test(flavor = "multi_thread")]
 async fn launcher_in_other_pid_namespace_starts_nothing() {
     let backend = Backend::start("a").await;

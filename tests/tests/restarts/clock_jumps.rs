@@ -22,7 +22,7 @@ const HOUR: i64 = 3600;
 const YEAR: i64 = 365 * 24 * HOUR;
 
 /// Returns clock offsets in seconds: years ahead, an hour back, shortly after 1970 (a machine
-/// without a battery-backed clock), and the real time again.
+/// without a battery-backed clock), and back to the real time.
 fn jumps() -> [i64; 4] {
     let since_1970 = Timestamp::now().as_second();
     [10 * YEAR, -HOUR, 60 - since_1970, 0]
@@ -37,7 +37,7 @@ fn well(status: &Value) -> bool {
     status["healthy"] == true && status["gateways"][0]["envoy"]["state"] == "Live"
 }
 
-/// Returns whether a displayed timestamp is from a clock that is `ahead` seconds ahead.
+/// Returns true if a displayed timestamp is from a clock that is `ahead` seconds ahead.
 fn of_clock(shown: &Value, ahead: i64) -> bool {
     let shown: Option<Timestamp> = shown.as_str().and_then(|text| text.parse().ok());
     let off = shown.map(|shown| shown.as_second() - Timestamp::now().as_second() - ahead);
@@ -70,7 +70,7 @@ async fn clock_jump_changes_only_displayed_times() {
             .await;
         assert_eq!(status["gateways"][0]["state"], "Serving", "{status:#}");
 
-        // The new Envoy has this clock from its start; the new agent adopts it.
+        // The new Envoy has this clock from its start. The new agent adopts that Envoy.
         agent.envoy_is_replaced("hot", "hot restart").await;
         agent.kill9();
         load.pass(20).await;
@@ -87,8 +87,8 @@ async fn clock_jump_changes_only_displayed_times() {
     idle(&agent, &clock).await;
 }
 
-/// Generations are stored asynchronously, in the order of acceptance regardless of their
-/// timestamps.
+/// Waits until all generations are stored. They are stored asynchronously, ordered by acceptance
+/// regardless of their timestamps.
 async fn every_generation_is_kept(agent: &AgentUnderTest, newest: usize) {
     let state = agent.state().to_string_lossy().into_owned();
     eventually("every generation is kept", SOON, async || {
@@ -129,7 +129,7 @@ async fn idle(agent: &AgentUnderTest, clock: &Clock) {
 const NAMESPACE: &str = "sesame-system";
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 
-/// Writes a GatewayAgent and its status as an agent would whose clock shows `heartbeat`.
+/// Writes a GatewayAgent and its status, as an agent with the clock at `heartbeat` would.
 async fn say(cluster: &TestCluster, host: &str, heartbeat: Timestamp) {
     let publication = eventually("the Gateway is published", SOON, async || {
         publication(cluster.admin(), &edge_name()).await
@@ -169,8 +169,8 @@ async fn wait_programmed(cluster: &TestCluster, words: &str) {
         .await;
 }
 
-/// Clock jumps on the controller or the hosts must not make the controller consider hosts gone or
-/// its own lease lost.
+/// Clock jumps on the controller or on hosts must not make the controller report hosts as lost, or
+/// lose its own Lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn controller_trusts_host_reports_after_clock_jump() {
     let cluster = deployed(Channel::Standard).await;
@@ -182,7 +182,8 @@ async fn controller_trusts_host_reports_after_clock_jump() {
     cluster
         .apply_all(&edge(&[http_listener("http", 80, "")]))
         .await;
-    // One host is ten years behind the controller's clock; the other one's clock is wrong as well.
+    // One host is ten years behind the controller's clock, and the other host's clock is also
+    // wrong.
     let mut now = Timestamp::now();
     say(&cluster, "right", now).await;
     say(
@@ -226,7 +227,7 @@ async fn controller_trusts_host_reports_after_clock_jump() {
         wait_programmed(&cluster, "programmed on 2 of 2 hosts").await;
         controller.wait_leads().await;
     }
-    // A restarted controller sees all the hosts for the first time.
+    // A restarted controller sees all hosts for the first time.
     clock.set(10 * YEAR);
     controller.restart();
     controller.wait_ready().await;

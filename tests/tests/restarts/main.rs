@@ -1,4 +1,4 @@
-//! Restarts, crashes, upgrades and changes under load: no request fails.
+//! Tests of restarts, crashes, upgrades and changes under load. No request may fail.
 
 mod apart;
 mod clock_jumps;

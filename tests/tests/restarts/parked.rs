@@ -1,5 +1,5 @@
-//! New connections survive the death of Envoy: they queue at a socket of the agent until the next
-//! Envoy accepts them.
+//! New connections survive the death of Envoy: they wait in the queue of an agent's socket until
+//! the next Envoy accepts them.
 //!
 //! Runs in a separate network namespace in which the kernel may migrate connections between the
 //! listening sockets of a port.
@@ -19,7 +19,7 @@ use sesame_tests::wait::{eventually, holds};
 
 const HOST: &str = "parked.test";
 const MIGRATE: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
-/// Listening sockets that Envoy opens per address.
+/// Number of listening sockets that Envoy opens per address.
 const WORKERS: usize = 2;
 
 fn config(backend: &Backend, ports: &[u16], routes: usize) -> String {
@@ -133,7 +133,8 @@ impl Visitors {
     }
 }
 
-/// Kills Envoy with SIGKILL; returns the times of the kill and of the end of its last thread.
+/// Kills Envoy with SIGKILL. Returns the times at which it was killed and at which its last thread
+/// exited.
 async fn kill_envoy(agent: &AgentUnderTest) -> (Instant, Instant) {
     let envoys = agent.envoys();
     let [envoy] = envoys.as_slice() else {
@@ -170,7 +171,7 @@ async fn repeatedly_killed_envoy_refuses_no_new_connection() {
     let (mut deaths, mut outages) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         wait_listening(&agent, 80, WORKERS + 1).await;
-        // Deaths of younger Envoys count as a crash loop, which delays the next start.
+        // The death of a younger Envoy counts as a crash loop, which delays the next start.
         tokio::time::sleep(Duration::from_millis(1100)).await;
         let (killed, dead) = kill_envoy(&agent).await;
         let reply = request.send().await;
@@ -190,7 +191,7 @@ async fn repeatedly_killed_envoy_refuses_no_new_connection() {
     );
     assert!(served > 0);
     for Failed { begun, cause } in &failed {
-        // Envoy may have accepted any connection opened before its last thread ended.
+        // Envoy may have accepted any connection opened before its last thread exited.
         let in_flight = deaths.iter().any(|(killed, dead)| {
             *begun <= *dead && killed.saturating_duration_since(*begun) < Duration::from_secs(20)
         });
@@ -214,7 +215,7 @@ async fn what_is_parked_is_in_nobodys_way() {
         wait_listening(&agent, port, WORKERS + 1).await;
     }
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/")]));
-    // A removed listener refuses connections. When it is added again, it gets all of them.
+    // A removed listener refuses connections. Once it is added again, it receives all connections.
     for _ in 0..3 {
         agent.write("all.yaml", &config(&backend, &[80], 1));
         wait_listening(&agent, 81, 0).await;

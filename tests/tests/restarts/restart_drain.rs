@@ -73,7 +73,7 @@ async fn drained_host_is_unready_but_still_serves() {
     load.pass(100).await;
     load.stop().await.assert_clean();
 
-    // An idle connection counts as remaining. Without any connections the drain ends at once.
+    // An idle connection counts as remaining. Without any connections, the drain ends immediately.
     let idle = tokio::net::TcpStream::connect(agent.address(80))
         .await
         .expect("connect");

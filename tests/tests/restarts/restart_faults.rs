@@ -30,7 +30,7 @@ fn load(agent: &AgentUnderTest) -> Load {
     Load::start(&Plan::new(vec![agent.get(80, "restart.test", "/")]))
 }
 
-/// Does a hot restart that must succeed.
+/// Checks that a hot restart succeeds.
 async fn works(agent: &AgentUnderTest, load: &Load) {
     let output = agent.replace_envoy("hot").await;
     let text = words(&output);
@@ -50,7 +50,7 @@ fn shared_memory(agent: &AgentUnderTest) -> String {
     agent::shared_memory(&agent.envoys()[0]).expect("a base id")
 }
 
-/// Outcome for the second Envoy.
+/// Outcome of killing the second Envoy.
 #[derive(Debug, PartialEq, Eq)]
 enum Second {
     NeverCame,
@@ -77,7 +77,7 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
         Stage::Started => {}
         Stage::After(pause) => tokio::time::sleep(pause).await,
         Stage::Attached => {
-            // With the first Envoy stopped, the second one waits for it and gets no further.
+            // While the first Envoy is suspended, the second one waits for it and does not proceed.
             signal(first, Signal::SIGSTOP);
             let memory = shared_memory(agent);
             while flags(Path::new(&memory)) == 0 && listens(first, port) && start.elapsed() < SOON {
@@ -85,7 +85,7 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
             }
         }
     }
-    // It may already have exited.
+    // The second Envoy may already have exited.
     let _ = kill(Pid::from_raw(second), Signal::SIGSTOP);
     let before = listens(first, port);
     if before {
@@ -94,7 +94,7 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
         let _ = kill(Pid::from_raw(second), Signal::SIGCONT);
     }
     if matches!(stage, Stage::Attached) {
-        // The first Envoy still has to answer the killed one's requests.
+        // The first Envoy still has to answer the requests of the killed Envoy.
         tokio::time::sleep(Duration::from_millis(50)).await;
         signal(first, Signal::SIGCONT);
     }
@@ -105,7 +105,7 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
     }
 }
 
-/// Returns whether a process listens on a port of 127.0.0.1.
+/// Returns true if the process is listening on this port of 127.0.0.1.
 fn listens(pid: i32, port: u16) -> bool {
     let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel's table");
     let local = format!("0100007F:{port:04X}");
@@ -209,8 +209,8 @@ async fn poisoned_shared_memory_is_repaired_after_interrupted_restart() {
         .expect("shared memory");
     works(&agent, &load).await;
     assert_eq!(flags(Path::new(&memory)), 0);
-    // If the shared memory has an unknown layout or is gone, it is left alone and `auto` does a
-    // handover.
+    // If the shared memory has an unknown layout or is missing, the agent does not touch it, and
+    // `auto` chooses a handover.
     std::fs::remove_file(&memory).expect("shared memory");
     let output = agent.replace_envoy("hot").await;
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));
@@ -220,7 +220,7 @@ async fn poisoned_shared_memory_is_repaired_after_interrupted_restart() {
     assert!(words(&output).contains("by handover"), "{}", words(&output));
 }
 
-/// With a predictable base id on the command line, another user could create its shared memory
+/// If the command line had a predictable base ID, another user could create its shared memory
 /// first, which makes Envoy abort.
 #[tokio::test(flavor = "multi_thread")]
 async fn new_envoys_hide_base_ids_and_leak_nothing() {
@@ -260,7 +260,7 @@ async fn new_envoys_hide_base_ids_and_leak_nothing() {
     let third = shared_memory(&agent);
     assert!(!is_told(&agent) && exists(&third) && !exists(&second));
 
-    // The next agent gets the base id from the state file of the first agent.
+    // The next agent reads the base ID from the state file of the first agent.
     agent.kill9();
     agent.restart();
     agent.wait_live().await;
@@ -316,7 +316,7 @@ async fn stopped_envoy_is_not_replaced_and_resumes() {
     );
     load.pass(50).await;
 
-    // The first Envoy stops during a restart; the second one waits for it until its deadline.
+    // Suspend the first Envoy during a restart. The second Envoy waits for it until the deadline.
     let output = loop {
         let first = agent.wait_live().await;
         let stop_first = async {
@@ -342,14 +342,14 @@ async fn stopped_envoy_is_not_replaced_and_resumes() {
     };
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));
     load.pass(50).await;
-    // A late answer to the killed Envoy must not reach its successor.
+    // A late response to the killed Envoy must not reach its successor.
     works(&agent, &load).await;
     load.stop()
         .await
         .clean("first Envoy stopped before and in a restart");
 }
 
-/// The state file of the running Envoy has too high an epoch, so the next Envoy finds no
+/// The state file of the running Envoy has too high an epoch, so the next Envoy does not find a
 /// predecessor to take over from.
 #[tokio::test(flavor = "multi_thread")]
 async fn restart_succeeds_after_epoch_was_skipped() {

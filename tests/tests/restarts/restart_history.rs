@@ -1,4 +1,4 @@
-//! Revisions that are held, accepted, rolled back to and resumed.
+//! Revisions that are held back, accepted, rolled back to and resumed.
 
 use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
@@ -13,7 +13,7 @@ fn gateway() -> String {
     yaml(&edge(&[http_listener("http", 80, "")]))
 }
 
-/// Renders Services, each with a route for its host: `s-0.test` and so on.
+/// Returns the YAML of Services, each with a route for its host: `s-0.test` and so on.
 fn services(count: usize, backend: &Backend) -> String {
     let mut objects = Vec::new();
     for index in 0..count {
@@ -64,14 +64,15 @@ async fn large_removal_is_held_until_accepted() {
     let backend = Backend::start("a").await;
     let mut agent = start(Setup::with_ports(&[80]), SERVICES, &backend);
     wait_answer(&agent, SERVICES - 1, 200).await;
-    // Without a stored generation the restarted agent would have nothing to compare with.
+    // Without a stored generation, the restarted agent would have nothing to compare the change
+    // with.
     wait_generations(&agent, 1).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "s-11.test", "/")]));
     agent.write("services.yaml", &services(2, &backend));
     let held = |status: &Value| message(status).contains("would remove 10 of 1");
     agent.wait_status("it is held", held).await;
     load.pass(50).await;
-    // A freshly started agent also holds it.
+    // A restarted agent also holds the change back.
     agent.restart();
     agent.wait_status("it is held", held).await;
     load.pass(50).await;
@@ -115,7 +116,7 @@ async fn removal_of_only_gateway_is_held() {
     agent.remove("gateway.yaml");
     agent.wait_status("it is held", held).await;
     load.pass(50).await;
-    // A freshly started agent also holds it.
+    // A restarted agent also holds the change back.
     agent.restart();
     agent.wait_status("it is held", held).await;
     agent.write("gateway.yaml", &gateway());
@@ -156,7 +157,7 @@ async fn missing_class_removes_gateways_only_when_accepted() {
     agent.remove("class.yaml");
     agent.wait_status("it is held", held).await;
     load.pass(50).await;
-    // A freshly started agent also holds it.
+    // A restarted agent also holds the change back.
     agent.restart();
     agent.wait_status("it is held", held).await;
     agent.write("class.yaml", &yaml(&classes));
@@ -225,9 +226,9 @@ async fn wait_nothing_served(agent: &AgentUnderTest) {
 
 async fn wait_gone(agent: &AgentUnderTest) {
     wait_nothing_served(agent).await;
-    // Envoy drains and exits without further orders.
+    // Envoy drains and exits without further commands.
     agent.wait_envoys(0).await;
-    // With stored state left, the next agent would restore the Gateway and remove it again.
+    // If stored state were left, the next agent would restore the Gateway and remove it again.
     sesame_tests::wait::eventually("nothing is kept of it", SOON, async || {
         let kept = std::fs::read_dir(agent.state().join("gateways"));
         match kept.map_or(0, Iterator::count) {
@@ -238,7 +239,7 @@ async fn wait_gone(agent: &AgentUnderTest) {
     .await;
 }
 
-/// An agent must serve from the first moment at which it reports that it is healthy.
+/// An agent must serve from the moment at which it first reports that it is healthy.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_says_it_is_healthy_serves() {
     let backend = Backend::start("a").await;
@@ -278,7 +279,7 @@ async fn a_rollback_stays_until_it_is_taken_back() {
     assert!(!text.contains("s-0"), "{text}");
     let (code, text) = look(&agent, &["diff", "2", "2"]).await;
     assert_eq!((code, text.as_str()), (Some(0), ""));
-    // The same, in the format for scripts.
+    // Show the same difference in the format for scripts.
     let (code, text) = look(&agent, &["diff", "1", "2", "--output", "json"]).await;
     assert_eq!(code, Some(1), "{text}");
     let difference: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -292,7 +293,7 @@ async fn a_rollback_stays_until_it_is_taken_back() {
     let output = agent.order(&["rollback", "1"]).await;
     assert!(output.status.success());
     wait_answer(&agent, 1, 404).await;
-    // Neither a new revision nor an agent restart ends the rollback.
+    // The rollback survives new revisions and restarts of the agent.
     agent.write("services.yaml", &services(3, &backend));
     agent.restart();
     let status = agent

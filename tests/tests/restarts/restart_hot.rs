@@ -1,5 +1,5 @@
-//! Every way to replace Envoy under load: no request may fail, and streams live until the drain
-//! ends.
+//! Every way to replace Envoy under load: no request may fail, and streams must last until the
+//! drain ends.
 
 use std::net::{Ipv6Addr, TcpListener};
 use std::time::{Duration, Instant};
@@ -54,8 +54,8 @@ async fn handovers_in_a_row_drop_nothing() {
     traffic.end(&scenario, DRAIN).await;
 }
 
-/// Opens as many new connections as the machine can handle, so that some arrive at the very moment
-/// at which an Envoy closes its ports. The listeners are bound to all addresses.
+/// Opens as many new connections as the machine can handle, so that some arrive exactly when an
+/// Envoy closes its ports. The listeners are bound to all addresses.
 #[tokio::test(flavor = "multi_thread")]
 async fn handovers_reset_no_new_connections_under_load() {
     crowd(setup().everywhere(), "").await;
@@ -90,7 +90,7 @@ async fn crowd(setup: Setup, how: &str) {
     let load = Load::start(&Plan {
         keep_alive: 0,
         fresh: 64,
-        // Envoy answers these itself, because the backend would only slow them down.
+        // Envoy answers these requests itself, because the backend would only slow them down.
         good: |reply| reply.status == 404,
         ..Plan::new(requests)
     });
@@ -107,8 +107,8 @@ async fn crowd(setup: Setup, how: &str) {
     assert!(!said.contains("tcp_migrate_req"), "{said}");
 }
 
-/// Returns how many clusters can have 16 connections each. With fewer connections, requests would
-/// wait for this test's streams.
+/// Returns the maximum number of clusters with 16 connections each. With fewer connections per
+/// cluster, requests would wait for this test's streams.
 fn most_clusters() -> usize {
     let (_, files) = getrlimit(Resource::RLIMIT_NOFILE).expect("a process has limits");
     let limits = Limits::new(files, 1 << 30).expect("an Envoy can serve");

@@ -1,5 +1,5 @@
-//! The host runs out of a resource: Envoy keeps serving, and the agent reports the problem and
-//! recovers without help.
+//! The host runs out of a resource. Envoy keeps serving, and the agent reports the problem and
+//! recovers without intervention.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -95,7 +95,7 @@ async fn killed_envoy_restarts_if_runtime_directory_is_full() {
     agent.wait_healthy().await;
     let runtime = agent.visible(&agent.runtime());
     let filler = fill(&runtime);
-    // The dead Envoy's files leave some room, which is used up as well.
+    // The dead Envoy's files leave some space, so use that up as well.
     let until = Instant::now() + Duration::from_secs(1);
     let more = std::thread::spawn(move || {
         let path = runtime.join("more");
@@ -142,8 +142,8 @@ async fn agent_recovers_after_running_out_of_descriptors() {
     load.stop().await.clean("agent out of descriptors");
 }
 
-/// Envoy and the agent have 512 descriptors each, the minimum to start. Existing connections must
-/// survive, and new clients are served as soon as others disconnect.
+/// Envoy and the agent have 512 descriptors each, which is the minimum for starting. Existing
+/// connections must survive, and new clients must be served as soon as other clients disconnect.
 #[tokio::test(flavor = "multi_thread")]
 async fn envoy_without_descriptors_serves_existing_connections() {
     let backend = Backend::start("a").await;

@@ -37,7 +37,7 @@ async fn endures(strategy: &str) {
         objects.push(on_listener(route(kind, name, &[], &[rule]), listener));
     }
     let agent = Setup::with_ports(&[5001, 53])
-        // Must exceed the longest time for which a busy machine suspends this test.
+        // The drain must take longer than a busy machine may suspend this test.
         .flag("--drain-seconds=5")
         .start(&[("all.yaml", &yaml(&objects))]);
     let (tcp, udp) = (agent.address(5001), agent.address(53));
@@ -52,7 +52,8 @@ async fn endures(strategy: &str) {
         Ok(stream)
     })
     .await;
-    // Send datagrams throughout, each from a new port; one without a timely answer counts as lost.
+    // Send datagrams throughout, each from a new port. A datagram without a timely response counts
+    // as lost.
     let asking = tokio::spawn(async move {
         let (mut sent, mut lost) = (0u32, 0u32);
         let start = Instant::now();

@@ -1,5 +1,5 @@
 //! Stopping the agent does not stop the gateway: the agent is stopped, restarted and upgraded under
-//! load without a failed request. Only an explicit order ends the gateway.
+//! load without a failed request. Only an explicit command stops the gateway.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -30,7 +30,7 @@ async fn agent_stops_dies_and_upgrades_without_failed_request() {
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
     let rounds = count("SESAME_STOPS", 4, 40);
     for number in 1..=rounds {
-        // Kill it at once, while it applies the change, and afterwards.
+        // Kill the agent immediately, while it applies the change, and afterwards.
         agent.write(
             "all.yaml",
             &numbered(HOST, 3 * number - 2, backend.address()),
@@ -68,7 +68,7 @@ async fn agent_stops_dies_and_upgrades_without_failed_request() {
     ));
 }
 
-/// The agent stops during a takeover. The takeover must be complete when the next agent runs.
+/// The agent stops during a takeover. The takeover must be complete once the next agent is running.
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_stops_during_envoy_restart_without_failed_request() {
     let backend = Backend::start("a").await;
@@ -106,7 +106,7 @@ async fn drain_stop_ends_agent_and_orphaned_envoys() {
     agent.restart();
     agent.wait_numbered(HOST, 0).await;
 
-    // With an Envoy left by a stopped agent, and one left by a killed agent.
+    // Test with an Envoy left by a stopped agent, and with an Envoy left by a killed agent.
     for is_orderly in [true, false] {
         if is_orderly {
             assert!(agent.stop().success(), "{}", agent.log_tail());

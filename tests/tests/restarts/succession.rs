@@ -1,4 +1,5 @@
-//! A launcher takes over from another one, as in a roll-out that replaces a Pod on the same node.
+//! A launcher takes over from another launcher, as in a rollout that replaces a Pod on the same
+//! node.
 //!
 //! A private copy of Envoy stands in for the file system of each container.
 
@@ -46,7 +47,7 @@ impl Launcher {
         }
     }
 
-    /// Runs the container's probe; fails with its output.
+    /// Runs the container's probe. Returns its output as the error if it fails.
     fn check(&self) -> Result<(), String> {
         let output = Command::new(agent_binary())
             .args(["launcher", "--check", "--runtime-dir"])
@@ -129,8 +130,8 @@ async fn new_launcher_takes_over_without_failed_request() {
     load.stop().await.clean("a launcher took over");
 }
 
-/// After a hot restart the new Envoy sends requests to the old one, and aborts if it gets no
-/// answer.
+/// After a hot restart, the new Envoy sends requests to the old one, and aborts if it does not get
+/// a response.
 #[tokio::test(flavor = "multi_thread")]
 async fn launcher_leaves_replaced_envoy_to_successor() {
     let backend = Backend::start("a").await;

@@ -126,7 +126,7 @@ async fn next_agent_adopts_envoy_of_previous_agent() {
 
     let supervisor = Supervisor::start(host.config()).unwrap();
     until_state(&supervisor, State::is_live).await;
-    // The end of an adopted Envoy, which is not a child process, is detected as well.
+    // The exit of an adopted Envoy, which is not a child process, is also detected.
     kill(pid);
     until_state(&supervisor, |s| matches!(s, State::Backoff { .. })).await;
     until_state(&supervisor, State::is_live).await;
@@ -198,7 +198,7 @@ async fn an_envoy_with_another_bootstrap_is_replaced() {
     let pid = live_pid(&supervisor.state().borrow());
     drop((applier, supervisor));
     let mut config = host.config();
-    // Concatenated Protobuf messages merge: this is the same bootstrap with another node name.
+    // Concatenated protobuf messages merge, so this is the same bootstrap with another node name.
     let mut bootstrap = config.bootstrap.to_vec();
     bootstrap.extend_from_slice(&[0x0a, 3, 0x0a, 1, b'n']);
     config.bootstrap = bootstrap.into();
@@ -248,7 +248,7 @@ async fn a_stop_lets_connections_finish() {
 #[tokio::test]
 async fn failing_envoy_reports_reason_and_backs_off() {
     let host = Host::new();
-    // Without its files Envoy exits.
+    // Without its files, Envoy exits.
     let supervisor = Supervisor::start(host.config()).unwrap();
     let state = until_state(&supervisor, |s| {
         matches!(s, State::Backoff { deaths: 2, .. })
@@ -272,7 +272,7 @@ async fn envoy_judges_a_bootstrap_in_its_own_words() {
     let host = Host::new();
     let config = host.config();
     let directory = host.directory.path().join("judge");
-    // Envoy needs the files named in its bootstrap to exist, but they may be empty.
+    // The files that the bootstrap refers to must exist, but may be empty.
     for path in [host.layout.cds(), host.layout.lds()] {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, "").unwrap();

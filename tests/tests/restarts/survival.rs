@@ -1,4 +1,5 @@
-//! SIGKILL at random moments of a change: afterwards `run` serves the last accepted configuration.
+//! SIGKILL at random moments during a change. Afterwards, `run` serves the last accepted
+//! configuration.
 
 use std::time::Duration;
 
@@ -13,9 +14,10 @@ fn rounds() -> usize {
     count("SESAME_DEATHS", 9, 50)
 }
 
-/// The longest pause between a change and the kill, in milliseconds. Changes take less time.
+/// Maximum pause between a change and the kill, in milliseconds. Changes take less time.
 const LONGEST_PAUSE_MS: u64 = 150;
-/// In milliseconds. A restart takes less unless the machine is busy.
+/// Maximum pause between the start of a restart and the kill, in milliseconds. A restart takes less
+/// time unless the machine is busy.
 const LONGEST_RESTART_MS: u64 = 900;
 
 /// Returns the configuration of one round, which shares nothing with other rounds: it has a
@@ -66,8 +68,8 @@ async fn wait_round(agent: &AgentUnderTest, number: usize) {
 /// Checks that the first response after a crash is from a complete accepted configuration. The new
 /// one must be served in the end.
 ///
-/// Accepted configurations are stored asynchronously. With crashes in quick succession on a slow
-/// disk, an older one may be served until the manifests are read again.
+/// Accepted configurations are stored asynchronously. If crashes happen in quick succession on a
+/// slow disk, an older configuration may be served until the manifests are reread.
 async fn recovers(agent: &AgentUnderTest, number: usize) {
     let request = agent.get(80, "survive.test", "/");
     let first = sesame_tests::wait::eventually("anybody answers", SOON, async || {
@@ -125,7 +127,7 @@ async fn the_agent_dies_and_not_one_request_fails() {
         agent.write("round.yaml", &round(number, &backend));
         tokio::time::sleep(Duration::from_millis(moments.below(LONGEST_PAUSE_MS))).await;
         agent.kill9();
-        // No agent supervises Envoy now.
+        // No agent is supervising Envoy now.
         load.pass(50).await;
         agent.restart();
         wait_round(&agent, number).await;
@@ -139,7 +141,7 @@ async fn the_agent_dies_and_not_one_request_fails() {
     );
 }
 
-/// The agent crashes at a random moment of a restart; the next agent must complete it.
+/// The agent crashes at a random moment during a restart. The next agent must complete the restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_dies_during_restarts_without_failed_request() {
     let backend = Backend::start("a").await;
@@ -166,7 +168,7 @@ async fn agent_dies_during_restarts_without_failed_request() {
     report.clean(&format!("agent killed {rounds} times in a hot restart"));
 }
 
-/// An upgrade replaces the agent's file. The new one must start however the old one stopped.
+/// An upgrade replaces the agent's binary. The new agent must start, however the old one stopped.
 #[tokio::test(flavor = "multi_thread")]
 async fn upgraded_agent_continues_with_existing_envoy() {
     let backend = Backend::start("a").await;
@@ -177,7 +179,7 @@ async fn upgraded_agent_continues_with_existing_envoy() {
     let before = agent.envoy_pids();
     let load = Load::start(&Plan::new(vec![agent.get(80, "survive.test", "/")]));
     for number in 1..=3 {
-        // Installed while the old agent runs, whose file is deleted by that.
+        // Install while the old agent is running. This deletes its binary.
         install(&installed);
         agent.write("round.yaml", &round(2 * number - 1, &backend));
         wait_round(&agent, 2 * number - 1).await;
@@ -216,8 +218,8 @@ fn forge_bootstrap(agent: &AgentUnderTest) {
     }
 }
 
-/// When Envoy dies, the only requests that may fail are in flight, or sent before the next Envoy
-/// listens.
+/// When Envoy dies, only requests that are in flight or sent before the next Envoy is listening may
+/// fail.
 #[tokio::test(flavor = "multi_thread")]
 async fn envoy_death_fails_only_requests_until_it_listens() {
     let backend = Backend::start("a").await;

@@ -1,4 +1,4 @@
-//! Changes under load: not one request may fail.
+//! Changes under load. No request may fail.
 
 use std::net::SocketAddr;
 
@@ -74,7 +74,7 @@ async fn route_switches_between_short_lived_services_without_failure() {
     wait_backend(&agent, "switch.test", "only").await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "switch.test", "/0")]));
     for change in 1..=50 {
-        // The same change deletes the Service that was in use a moment ago.
+        // The same change deletes the Service that was in use until now.
         let mut objects = served(&format!("service-{change}"), &[backend.address()]);
         let matches = [
             path("PathPrefix", &format!("/{change}")),
@@ -178,7 +178,7 @@ async fn endpoints_change(setup: Setup, how: &str) {
     wait_backend(&agent, "churn.test", "backend-0").await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "churn.test", "/")]));
     for change in 1..=changes {
-        // Add a new endpoint next to the old one, then remove the old one, whose backend closes
+        // Add a new endpoint, then remove the old one. The backend of the old endpoint closes
         // gracefully.
         let name = format!("backend-{change}");
         let next = Backend::start(&name).await;
@@ -195,8 +195,8 @@ async fn endpoints_change(setup: Setup, how: &str) {
     report.clean(&format!("{changes} endpoint changes, {how}"));
 }
 
-/// Waits until the old endpoint is out of rotation. If it were still in, 20 consecutive answers
-/// from the new one would have a chance of one in a million.
+/// Waits until the old endpoint is out of rotation. If it were not, the probability of 20
+/// consecutive responses from the new endpoint would be one in a million.
 async fn only(agent: &AgentUnderTest, load: &Load, backend: &Backend) {
     let request = agent.get(80, "churn.test", "/");
     let mut in_a_row = 0;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::workspace;
 
-/// Crates that do IO.
+/// Crates that perform I/O.
 const REFUSED: [&str; 11] = [
     "hyper",
     "hyper-util",
@@ -19,7 +19,7 @@ const REFUSED: [&str; 11] = [
     "tokio",
     "tonic",
 ];
-/// Pure crates, each with the IO crates that it may depend on anyway.
+/// Pure crates, each with the I/O crates that it may nevertheless depend on.
 const PURE: [(&str, &[&str]); 3] = [
     ("sesame-proto", &[]),
     ("sesame-gateway-api", &[]),

@@ -1,11 +1,12 @@
-//! Checks the table of rooms in `ARCHITECTURE.md`: no room may import more than its row allows.
+//! Checks the table of rooms (module groups) in `ARCHITECTURE.md`: no room may import more than its
+//! row allows.
 //!
-//! A room is a crate's root (`lib.rs`, `main.rs`), a top-level module, or in `gateway-api/resolve`
-//! a child module that has child modules. A row that lists several small modules makes them one
-//! room. Test code belongs to no room.
+//! A room is a crate's root (`lib.rs`, `main.rs`) or a top-level module. In `gateway-api/resolve`,
+//! it is a child module that has child modules. A row that lists several small modules makes them
+//! one room. Test code does not belong to any room.
 //!
 //! `make regenerate` writes the current imports into the table, for review. `shape` checks type
-//! names and function lengths, and `dependencies` the dependencies of pure crates.
+//! names and function lengths. `dependencies` checks the dependencies of pure crates.
 
 mod dependencies;
 mod modules;
@@ -98,7 +99,7 @@ fn arrows(
     arrows
 }
 
-/// Returns the arrows within crates that must be removed to break all circles: from each circle,
+/// Returns the arrows within crates whose removal breaks all circles. From each circle, it selects
 /// the arrow with the fewest imports.
 fn closing(arrows: &BTreeMap<String, BTreeMap<String, usize>>) -> BTreeSet<(String, String)> {
     let mut left: BTreeMap<String, BTreeSet<String>> = arrows
@@ -122,12 +123,12 @@ fn closing(arrows: &BTreeMap<String, BTreeMap<String, usize>>) -> BTreeSet<(Stri
     closing
 }
 
-/// Returns the imported rooms of the same crate. Cargo already rules out circles between crates.
+/// Returns the imported rooms of the same crate. Cargo already forbids circles between crates.
 fn inside(imports: &BTreeMap<String, usize>) -> impl Iterator<Item = &String> {
     imports.keys().filter(|to| !to.starts_with("sesame-"))
 }
 
-/// Returns a room's name as other rows of its crate write it.
+/// Returns a room's name as it appears in other rows of the same crate.
 fn short(room: &str) -> &str {
     room.split_once('/').map_or_else(
         || {
@@ -218,7 +219,7 @@ fn rooms_import_only_allowed_rooms_without_cycles() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// Checks only paths that start at the top of the repository, because others are relative to the
+/// Checks only paths that start at the top of the repository. All other paths are relative to the
 /// preceding path.
 #[test]
 fn paths_of_the_map_exist() {

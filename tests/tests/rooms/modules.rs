@@ -1,7 +1,7 @@
 //! Reads the modules of a crate and their imports from its sources.
 //!
-//! Tokens are sufficient because paths look the same in `use` items, expressions and macros.
-//! Nothing is compiled or expanded. Code that is compiled only for tests is skipped.
+//! Tokens are sufficient because paths look the same in `use` items, expressions and macros. The
+//! code is neither compiled nor expanded. Code that is compiled only for tests is skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,7 +17,7 @@ pub(crate) type ModulePath = Vec<String>;
 pub(crate) struct Module {
     /// Paths in the code that start in this workspace.
     pub(crate) imports: BTreeSet<ModulePath>,
-    /// Paths that `pub use` re-exports, by their name in this module.
+    /// Paths that are re-exported with `pub use`, by their name in this module.
     pub(crate) exports: BTreeMap<String, ModulePath>,
     /// Child modules that are compiled outside of tests.
     children: BTreeSet<String>,
@@ -58,7 +58,7 @@ impl Modules {
         Some(at)
     }
 
-    /// Returns whether a module has child modules outside of tests.
+    /// Returns true if a module has child modules outside of tests.
     pub(crate) fn has_children(&self, path: &[String]) -> bool {
         self.0.get(path).is_some_and(|m| !m.children.is_empty())
     }
@@ -146,7 +146,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Skips an attribute, and the item after it if that is compiled only for tests.
+    /// Skips an attribute. If the item after it is compiled only for tests, skips the item too.
     fn attribute(&mut self) {
         self.at += 1;
         let Some(TokenTree::Group(group)) = self.tokens.get(self.at) else {
@@ -296,7 +296,7 @@ fn tree(tokens: &[TokenTree]) -> Vec<(ModulePath, String)> {
     vec![(prefix, name)]
 }
 
-/// Returns the segments of a path and the number of tokens that it takes, including each `::`.
+/// Returns the segments of a path, and the number of its tokens including each `::`.
 fn segments(tokens: &[TokenTree]) -> (ModulePath, usize) {
     let mut path = ModulePath::new();
     let mut at = 0;
@@ -311,7 +311,7 @@ fn segments(tokens: &[TokenTree]) -> (ModulePath, usize) {
     (path, at)
 }
 
-/// Returns whether the attributes directly before an item restrict it to tests.
+/// Returns true if the attributes directly before an item restrict it to tests.
 fn is_test_only(before: &[TokenTree]) -> bool {
     let mut rest = before;
     loop {
@@ -331,7 +331,7 @@ fn is_test_only(before: &[TokenTree]) -> bool {
     }
 }
 
-/// Returns whether an attribute is `cfg(test)` or another condition that requires tests.
+/// Returns true if an attribute is `cfg(test)`, or another condition that is true only in tests.
 pub(crate) fn is_cfg_test(attribute: &TokenStream) -> bool {
     let text = attribute.to_string().replace(' ', "");
     text.starts_with("cfg(") && text.contains("test") && !text.contains("not(test)")

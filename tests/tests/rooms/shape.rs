@@ -1,7 +1,7 @@
 //! Forbids misleading shapes: one name for two types, and functions too long to read at a glance.
 //!
 //! `shape.txt` lists the known exceptions and may only shrink: `make regenerate` removes lines from
-//! it, and adds none. A function that must be long gives its reason in a comment before it that
+//! it, and adds none. A function that must be long states the reason in a preceding comment that
 //! starts with `// Long: `.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! Source files of the workspace, and their rooms.
+//! Source files of the workspace, and the room that each file belongs to.
 
 use std::fs;
 use std::path::Path;

@@ -15,11 +15,11 @@ pub(crate) struct Row {
     pub(crate) purpose: String,
     pub(crate) never: String,
     /// Allowed imports: rooms of the same crate by short name, the crate root as `lib`, and other
-    /// crates as `sesame-…`. True if the import closes a circle.
+    /// crates as `sesame-…`. The value is true if the import closes a circle.
     pub(crate) may_import: BTreeMap<String, bool>,
 }
 
-/// Returns the table in a text, or an empty string.
+/// Returns the table in `text`, or an empty string if there is none.
 pub(crate) fn text(text: &str) -> &str {
     let table = text.find(HEADER).map_or("", |start| &text[start..]);
     table.find("\n\n").map_or(table, |end| &table[..=end])
@@ -48,7 +48,7 @@ pub(crate) fn read(text: &str) -> BTreeMap<String, Row> {
     rows
 }
 
-/// Returns the names in a cell, each with whether it is marked.
+/// Returns the names in a cell, each with a flag that tells if it is marked.
 fn names(cell: &str) -> impl Iterator<Item = (String, bool)> {
     let names = cell.split(',').map(str::trim).filter(|name| *name != "–");
     names.map(|name| {
@@ -57,7 +57,7 @@ fn names(cell: &str) -> impl Iterator<Item = (String, bool)> {
     })
 }
 
-/// Renders the table with the current imports and the texts of the rows read before.
+/// Renders the table with the current imports, and with the descriptions from `rows`.
 pub(crate) fn write(
     arrows: &BTreeMap<String, BTreeMap<String, bool>>,
     rows: &BTreeMap<String, Row>,

@@ -1,4 +1,5 @@
-//! AccessPolicies on a real Envoy: requests pass all filters above their rule, in every form.
+//! AccessPolicies on a real Envoy: requests must pass every filter that applies to their rule, in
+//! every form.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
@@ -50,7 +51,7 @@ fn objects() -> Vec<Value> {
         ),
         plain_route("exempt", "exempt.test", "a"),
         access_policy("inside", of_route("inside"), &filter(&["127.0.0.0/8"], &[])),
-        // A wider network does not loosen the Gateway's policy.
+        // A wider network does not relax the Gateway's policy.
         access_policy("outside", of_route("outside"), &filter(&["0.0.0.0/0"], &[])),
         access_policy(
             "admin",
@@ -58,7 +59,7 @@ fn objects() -> Vec<Value> {
             &filter(&["198.51.100.0/24"], &["198.51.100.66/32"]),
         ),
         access_policy("wrong", of_route("wrong"), &filter(&["127.0.0.1"], &[])),
-        // Not even of the right type.
+        // This field has the wrong type.
         access_policy(
             "unreadable",
             of_route("unreadable"),
@@ -90,7 +91,7 @@ async fn requests_pass_all_filters_of_addresses_or_get_403() {
         ("proxy.test", "/", "203.0.113.9", 403),
         ("proxy.test", "/admin", "203.0.113.9", 200),
         ("proxy.test", "/admin", "198.51.100.1", 403),
-        // The Gateway's policy holds, too.
+        // The Gateway's policy applies too.
         ("proxy.test", "/admin", "192.0.2.9", 403),
         ("none.test", "/", "192.0.2.9", 403),
         ("none.test", "/", "198.51.100.1", 404),
@@ -113,7 +114,7 @@ async fn requests_pass_all_filters_of_addresses_or_get_403() {
         ("SHOP.test:80", "/admin", "203.0.113.1", 403),
     ] {
         let request = agent.get(80, host, path);
-        // The client's own header is not trusted, only the last proxy's.
+        // Envoy trusts only the address that the last proxy added, not the client's own header.
         let forwarded = format!("198.51.100.1, {client}");
         let request = request.header("x-forwarded-for", &forwarded);
         if let Some(reply) = checks.reply(&request).await {
@@ -144,7 +145,7 @@ async fn requests_pass_all_filters_of_addresses_or_get_403() {
     checks.finish();
 }
 
-/// Changes under load.
+/// Number of changes under load.
 const CHANGES: usize = 60;
 
 #[tokio::test(flavor = "multi_thread")]

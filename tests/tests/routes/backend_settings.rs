@@ -20,11 +20,11 @@ use sesame_tests::manifests::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-/// How long a request to `/slow` takes.
+/// Duration of a request to `/slow`.
 const SLOW: Duration = Duration::from_secs(2);
-/// Number of changes of a policy under load.
+/// Number of policy changes under load.
 const POLICY_CHANGES: usize = 200;
-/// How long checks may take to notice a change.
+/// Maximum time until health checks notice a change.
 const NOTICED: Duration = Duration::from_secs(15);
 
 /// An endpoint that answers with its name, and on `/health` with a changeable status.
@@ -58,7 +58,7 @@ impl Endpoint {
                         "HTTP/1.1 {status} -\r\nx-end: {name}\r\nconnection: close\r\n\
                          content-length: 0\r\n\r\n"
                     );
-                    // The test may be over.
+                    // The test may already be finished.
                     let _ = stream.write_all(answer.as_bytes()).await;
                 });
             }
@@ -74,7 +74,7 @@ fn silent() -> (std::net::TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// Returns a root with these routes.
+/// Returns a root HTTPProxy with these routes.
 fn root(routes: &Value) -> Value {
     http_proxy(
         "shop",
@@ -82,7 +82,7 @@ fn root(routes: &Value) -> Value {
     )
 }
 
-/// Returns the endpoints that answer some requests for a path with a header.
+/// Sends requests for a path with a header, and returns the endpoints that answer.
 async fn ends(
     agent: &AgentUnderTest,
     path: &str,
@@ -136,7 +136,8 @@ async fn hash_keeps_clients_and_checks_remove_endpoints() {
     checks.same("endpoints of all users", by_user.len(), 2);
     let both = BTreeSet::from(["one".to_owned(), "two".to_owned()]);
     for path in ["/least", "/random", "/checked"] {
-        // After a slow start, a worker can prefer one endpoint for as many requests as that endpoint's weight grew.
+        // After a slow start, a worker may prefer one endpoint, for as many requests as that
+        // endpoint's weight has grown.
         turn(&agent, path, "", &both, &mut checks).await;
     }
     let path = "/kept";
@@ -238,7 +239,7 @@ async fn dead_backend_does_not_hold_up_a_change() {
         took < Duration::from_secs(10),
         format_args!("took {took:?}"),
     );
-    // All endpoints of it have failed, so Envoy tries them still.
+    // All endpoints of this Service have failed, so Envoy still tries them.
     checks.status(get("/dead"), 504).await;
     checks.finish();
 }
@@ -258,7 +259,7 @@ async fn first_lines() -> SocketAddr {
                     "HTTP/1.1 200 -\r\nx-line: {line}\r\nconnection: close\r\n\
                      content-length: 0\r\n\r\n"
                 );
-                // The test may be over.
+                // The test may already be finished.
                 let _ = stream.write_all(answer.as_bytes()).await;
             });
         }

@@ -1,5 +1,5 @@
-//! External authorization of HTTPRoutes and listeners, with a real agent and a real Envoy: which
-//! service is asked with which request, and that no request bypasses it.
+//! External authorization of HTTPRoutes and listeners, with a real agent and a real Envoy. Tests
+//! which service checks which request, and that no request bypasses it.
 
 use std::net::SocketAddr;
 
@@ -269,7 +269,7 @@ async fn listeners_authorize_in_order_before_route_selection() {
             &["a.guarded.test", "over.test"],
             &[gold, prefix("/gold"), prefix("/plain")],
         ),
-        // Without hostnames, so on every listener.
+        // This route has no hostnames, so it applies to every listener.
         http_route("everywhere", &[], &[prefix("/everywhere")]),
         http_route("open", &["open.test"], &[prefix("/")]),
     ]);
@@ -296,12 +296,12 @@ async fn listeners_authorize_in_order_before_route_selection() {
                 request
             }
         };
-        // Requests without a route or virtual host need authorization as well.
+        // Requests without a route or virtual host also need authorization.
         for path in ["/plain", "/gold", "/everywhere", "/nowhere"] {
             checks.status(get(path), 401).await;
         }
         checks.same(format!("questions of {host}"), counts(), [4, 0, 0]);
-        // The second service denies a user whom the first one allows.
+        // The second service denies a user that the first one allows.
         checks
             .status(as_user(get("/everywhere"), "first"), 401)
             .await;
@@ -327,7 +327,8 @@ async fn listeners_authorize_in_order_before_route_selection() {
             vec![Some("0")],
         );
         counts();
-        // Headers set by listener filters affect the choice of the route, whose filters then apply.
+        // Headers that listener filters set affect route selection. The filters of the selected
+        // route then apply.
         let gold = as_user(get("/gold"), "everybody");
         checks.backend(gold, "gold").await;
         let third = services[2].take();
@@ -342,7 +343,7 @@ async fn listeners_authorize_in_order_before_route_selection() {
     checks.finish();
 }
 
-/// A wider listener and a wider route exist, which would serve any request without a narrower
+/// There are a wider listener and a wider route, which would serve any request without a narrower
 /// match.
 #[tokio::test(flavor = "multi_thread")]
 async fn unprotectable_requests_are_refused_despite_wider_routes() {

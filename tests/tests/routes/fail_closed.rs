@@ -1,5 +1,5 @@
-//! Invalid listeners and routes that may be security-relevant, with wider valid ones on a real
-//! Envoy: their requests are rejected and never reach the wider ones.
+//! Invalid listeners and routes that might be security-relevant, next to wider valid ones, on a
+//! real Envoy. Their requests are rejected, and never reach the wider listeners and routes.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
@@ -71,7 +71,7 @@ async fn unserved_listener_keeps_hostname_from_wider_listener() {
         // The handshake fails before any certificate is sent.
         let reply = get(host, host).send().await;
         checks.that(reply.is_err(), format_args!("{host}: {reply:?}"));
-        // Over an existing connection, 421 makes the client open another one.
+        // Over an existing connection, 421 makes the client open another connection.
         checks.status(get("wide.test", host), 421).await;
         checks.status(get("wide.test", host).http2(), 421).await;
     }
@@ -144,8 +144,8 @@ async fn invalid_protected_route_keeps_requests_from_wider_route() {
     checks.finish();
 }
 
-/// Returns routes of `shared.test`. The last one requires authorization, but the others'
-/// expressions leave no room for its expression.
+/// Returns routes of `shared.test`. The last route requires authorization, but the expressions of
+/// the other routes leave no room for its expression.
 fn expressions() -> Vec<Value> {
     let costs = |prefix: &str| {
         let value = format!("/{prefix}/[ab]*a?[ab]{{0,300}}c");
@@ -188,8 +188,8 @@ async fn rejected_gateway_keeps_hostnames_from_merged_gateways() {
     objects.extend(served("main", &[main.address()]));
     let mut agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
     let mut checks = Checks::default();
-    // The rejecting configuration must not count as the last good one, neither in the next
-    // resolution nor after a restart.
+    // The rejecting configuration must not count as the last good configuration, neither in the
+    // next resolution nor after a restart.
     for number in 0..3 {
         agent
             .wait_backend(&agent.get(80, "free.test", &format!("/{number}")), "main")

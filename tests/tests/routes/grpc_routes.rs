@@ -72,8 +72,8 @@ async fn grpc_calls_follow_routes_and_errors_have_status() {
         // calls.
         ("both.test", "shop.Cart/Add", "two over HTTP/2.0"),
         ("both.test", "other.Service/Add", "one over HTTP/1.1"),
-        // For this listener both routes match the same hostname. Precedence depends on their
-        // declared hostnames before their names and matches.
+        // For this listener, both routes match the same hostname. Their declared hostnames decide
+        // precedence before their names and matches.
         ("same.test", "shop.Cart/Add", "one over HTTP/2.0"),
         ("same.test", "any.Thing/Goes", "two over HTTP/2.0"),
     ] {
@@ -195,7 +195,8 @@ async fn headers(agent: &AgentUnderTest, checks: &mut Checks) {
     }
 }
 
-/// Calls for an invalid backend's share get UNAVAILABLE; the rest is served.
+/// Checks that calls for the share of an invalid backend get UNAVAILABLE, and that all other calls
+/// succeed.
 async fn shares(agent: &AgentUnderTest, checks: &mut Checks) {
     let request = grpc::call(agent.address(80), "shares.test", "shop.Cart/Add");
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();

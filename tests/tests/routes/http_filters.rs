@@ -21,7 +21,7 @@ const PREFIX_TABLE: [(&str, &str, &str, &str); 14] = [
     ("/foo", "", "/foo", "/"),
     ("/foo", "/", "/foo/", "/"),
     ("/foo", "/", "/foo", "/"),
-    // Further cases that follow from the table.
+    // More cases that follow from the table.
     ("/foo", "/", "/foo/bar", "/bar"),
     ("/foo", "/xyz", "/foo/bar/", "/xyz/bar/"),
     ("/", "/xyz", "/bar", "/xyz/bar"),
@@ -283,7 +283,7 @@ fn redirect_routes() -> Vec<Value> {
     routes
 }
 
-/// Redirects: the listener's port, host and path of the request, status, location.
+/// Redirects: the listener's port, the host and path of the request, the status and the location.
 const REDIRECTS: &str = "
 80   host.redirect.test                /a/b    302 http://other.test/a/b
 80   host.redirect.test                /a?b=c  302 http://other.test/a?b=c
@@ -510,11 +510,11 @@ async fn mirrored(
 async fn mirrors(agent: &AgentUnderTest, backends: &Backends, checks: &mut Checks) {
     mirrored(agent, backends, checks, "one.mirror.test", 5, Some((5, 0))).await;
     mirrored(agent, backends, checks, "two.mirror.test", 5, Some((5, 5))).await;
-    // Any mirrored request would break the next expectation, which is exact.
+    // Any mirrored request would break the next expectation, because that one is exact.
     let none = mirrored(agent, backends, checks, "none.mirror.test", 20, None).await;
     checks.same("0 percent", none, (0, 0));
     mirrored(agent, backends, checks, "one.mirror.test", 1, Some((1, 0))).await;
-    // For a fair coin the probability of a value outside is below one in a million.
+    // For a fair coin, the probability of a value outside this range is below one in a million.
     let (half, _) = mirrored(agent, backends, checks, "half.mirror.test", 300, None).await;
     checks.that(
         (100..=200).contains(&half),
@@ -557,8 +557,8 @@ fn cors_routes() -> Vec<Value> {
     ]
 }
 
-/// Returns CORS routes that Envoy answers itself: a redirect, and one without a backend, which gets
-/// 500.
+/// Returns CORS routes that Envoy answers itself: a redirect, and a route without a backend, which
+/// gets 500.
 fn cors_routes_without_backend() -> Vec<Value> {
     let cors = json!({"type": "CORS", "cors": {
         "allowOrigins": ["https://app.test", "https://*.wild.test"],
@@ -623,7 +623,7 @@ async fn cors_without_backend(agent: &AgentUnderTest, checks: &mut Checks) {
                 checks.same(format!("{simple}: {name}"), reply.header(name), expected);
             }
         }
-        // Neither a preflight request nor a cross-origin request.
+        // This is neither a preflight request nor a cross-origin request.
         checks.status(request("PUT", ""), status).await;
         checks
             .status(agent.get(80, host, "/").method("PUT"), status)

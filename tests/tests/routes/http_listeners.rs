@@ -1,4 +1,4 @@
-//! Listeners: selected by hostname and SNI, with 421 for misdirected requests.
+//! Listeners: selection by hostname and SNI, with 421 for misdirected requests.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -15,7 +15,7 @@ use sesame_tests::manifests::{
 #[tokio::test(flavor = "multi_thread")]
 async fn request_reaches_only_most_specific_listener() {
     let backend = Backend::start("a").await;
-    // Listener, its hostname, and a host that belongs to it.
+    // Each row has a listener, its hostname, and a host that belongs to the listener.
     let listeners = [
         ("empty", "", "bar.com"),
         ("wild", "*.example.com", "bar.example.com"),
@@ -196,8 +196,8 @@ async fn request_for_passthrough_host_is_misdirected() {
     for backend in [&ended, &passed] {
         objects.extend(served(backend.name(), &[backend.address()]));
     }
-    // The HTTPS listener's wildcard covers the passthrough host, and this route names that host
-    // too.
+    // The HTTPS listener's wildcard covers the passthrough host, and this route also has that
+    // hostname.
     let hostnames = ["*.tls.test", "pass.tls.test"];
     objects.push(on_listener(
         http_route("all", &hostnames, &[rule_to("ended", &[])]),

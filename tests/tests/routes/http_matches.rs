@@ -113,7 +113,7 @@ async fn paths(agent: &AgentUnderTest, checks: &mut Checks) {
     for path in ["/p", "/p/", "/p/x", "/p/x/", "/p?x=y", "/p/?x=y"] {
         checks.backend(get("prefix.test", path), "a").await;
     }
-    // A trailing slash in the prefix makes no difference.
+    // A trailing slash in the prefix has no effect.
     for path in ["/q", "/q/", "/q/x", "/q?x=y"] {
         checks.backend(get("prefix.test", path), "b").await;
     }
@@ -123,7 +123,7 @@ async fn paths(agent: &AgentUnderTest, checks: &mut Checks) {
     for path in ["/", "/x", "/x/y?z=1"] {
         checks.backend(get("everything.test", path), "a").await;
     }
-    // Compared after normalization as in RFC 3986, 6.2.2.
+    // Paths are compared after normalization as in RFC 3986, section 6.2.2.
     for (path, backend) in [
         ("/~alice", "a"),
         ("/%7Ealice", "a"),
@@ -215,7 +215,7 @@ fn header_routes() -> Vec<Value> {
         http_route(
             "header-twice",
             &["header-twice.test"],
-            // Names are case-insensitive, and only the first of equal names counts.
+            // Names are case-insensitive. If a name is repeated, only the first match counts.
             &[rule_to(
                 "a",
                 &[json!({"headers": [
@@ -344,8 +344,8 @@ async fn hostnames(agent: &AgentUnderTest, checks: &mut Checks) {
     checks.backend(get("x.tame.wild.test"), "a").await;
     checks.backend(get("one-name.test"), "d").await;
     checks.backend(get("other-name.test"), "d").await;
-    // Names are case-insensitive and a port in Host is ignored, but the backend gets Host as it was
-    // sent.
+    // Names are case-insensitive and a port in `Host` is ignored, but the backend receives `Host`
+    // as it was sent.
     checks.backend(get("TAME.wild.TEST"), "c").await;
     for host in ["tame.wild.test:80", "tame.wild.test:12345"] {
         checks.backend(get(host), "c").await;
@@ -361,7 +361,7 @@ async fn hostnames(agent: &AgentUnderTest, checks: &mut Checks) {
 
 fn precedence_routes() -> Vec<Value> {
     vec![
-        // Ordered from the least to the most specific.
+        // These routes are ordered from the least to the most specific.
         http_route(
             "longest",
             &["longest.test"],
@@ -513,7 +513,8 @@ fn fall_through_routes() -> Vec<Value> {
     ]
 }
 
-/// A host whose most specific route matches nothing is served by the next less specific one.
+/// Checks that a request that the most specific route does not match is served by the next less
+/// specific route.
 async fn fall_through(agent: &AgentUnderTest, checks: &mut Checks) {
     let get = |host: &str, path: &str| agent.get(80, host, path);
     checks.backend(get("x.fall.test", "/a"), "a").await;
@@ -533,8 +534,8 @@ async fn fall_through(agent: &AgentUnderTest, checks: &mut Checks) {
     checks.backend(h2, "b").await;
 }
 
-/// For this listener both routes match the same hostname. Precedence depends on their declared
-/// hostnames before their names and matches.
+/// For this listener, both routes match the same hostname. Their declared hostnames decide
+/// precedence before their names and matches.
 fn same_intersection_routes() -> Vec<Value> {
     let wide = ["/cart/new", "/else"].map(|at| path("Exact", at));
     let wide = http_route("a-wide", &["*.test"], &[rule_to("a", &wide)]);
@@ -545,7 +546,7 @@ fn same_intersection_routes() -> Vec<Value> {
 async fn same_intersection(agent: &AgentUnderTest, checks: &mut Checks) {
     let get = |path: &str| agent.get(80, "same.test", path);
     checks.backend(get("/cart/new"), "b").await;
-    // The wide route serves requests that the exact one does not match.
+    // The wide route serves requests that the exact route does not match.
     checks.backend(get("/else"), "a").await;
     checks.status(get("/nothing"), 404).await;
 }

@@ -1,4 +1,4 @@
-//! Services of an `HTTPProxy` on a real Envoy: protocols, and the verification of backends.
+//! Services of an `HTTPProxy` on a real Envoy: protocols, and verification of backends.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -27,7 +27,8 @@ fn authority_secret(name: &str, authority: &Authority) -> Value {
         "stringData": {"ca.crt": authority.pem()}})
 }
 
-/// Returns a route for a prefix to port 80 of a Service, with more fields of its entry.
+/// Returns a route for a prefix to port 80 of a Service. `more` has additional fields of the
+/// Service's entry.
 fn to(prefix: &str, service: &str, more: Value) -> Value {
     let mut entry = json!({"name": service, "port": 80});
     if let (Some(entry), Value::Object(more)) = (entry.as_object_mut(), more) {
@@ -102,7 +103,7 @@ async fn services_are_reached_by_protocol_and_verified() {
     let handshake = |server_name: &str| {
         Some(EchoTls {
             server_name: server_name.to_owned(),
-            // The backend does not ask for one.
+            // The backend does not request a client certificate.
             client_certificate: String::new(),
         })
     };
@@ -199,7 +200,7 @@ async fn annotated_services_are_reached_by_protocol() {
     checks.finish();
 }
 
-/// Answers one request, then waits for the end of the connection.
+/// Starts a backend that answers one request, and reports when the connection is closed.
 async fn one_answer() -> (SocketAddr, oneshot::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -212,7 +213,7 @@ async fn one_answer() -> (SocketAddr, oneshot::Receiver<()>) {
         let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
         stream.write_all(answer).await.expect("an answer is sent");
         while stream.read(&mut request).await.is_ok_and(|read| read > 0) {}
-        // The test may be over.
+        // The test may already be finished.
         let _ = ended.send(());
     });
     (address, end)

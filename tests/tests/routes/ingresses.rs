@@ -1,6 +1,6 @@
-//! `Ingress`: which backend gets a request, that a rule that cannot be served keeps its requests,
-//! and that a host moves to the Gateway API without a failed request. Uses a real agent with a real
-//! Envoy.
+//! `Ingress` with a real agent and a real Envoy. Tests which backend gets a request, and that no
+//! other rule takes the requests of a rule that cannot be served. A host moves to the Gateway API
+//! without a failed request.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -86,7 +86,7 @@ async fn requests_reach_the_backend_that_an_ingress_names() {
     checks.finish();
 }
 
-/// Checks that `status` knows Ingresses by name.
+/// Checks that `status` finds Ingresses by name.
 fn status(agent: &AgentUnderTest, checks: &mut Checks) {
     let status = agent.status().unwrap_or_default();
     let objects = status["objects"].as_array().into_iter().flatten();
@@ -133,12 +133,12 @@ async fn tls_host_moves_to_gateway_api_without_failed_request() {
         secure("x.wild.test"),
     ]));
     load.pass(200).await;
-    // The route gets the plain requests. The Gateway has no HTTPS listener yet.
+    // The route gets the plaintext requests. The Gateway has no HTTPS listener yet.
     let to_b = http_route("shop", &["shop.test"], &[rule_to("b", &[])]);
     agent.write("route.yaml", &yaml(&[to_b]));
     agent.wait_backend(&plain, "b").await;
     load.pass(200).await;
-    // The Gateway's listener takes the host, and its route the requests.
+    // The Gateway's listener takes over the host, and the route takes over the requests.
     agent.write("gateway.yaml", &yaml(&after));
     agent.wait_backend(&secure("shop.test"), "b").await;
     load.pass(200).await;
@@ -150,7 +150,7 @@ async fn tls_host_moves_to_gateway_api_without_failed_request() {
         })
         .await;
     load.pass(200).await;
-    // And back.
+    // Move the host back.
     agent.write("shop.yaml", &yaml(&[ingress("shop", &none, &shop)]));
     agent.remove("route.yaml");
     agent.write("gateway.yaml", &yaml(&before));

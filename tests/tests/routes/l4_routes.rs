@@ -1,5 +1,5 @@
-//! `TLSRoute`, `TCPRoute` and `UDPRoute`: which backend gets a connection or datagram, and which
-//! ones are refused. Uses a real agent with a real Envoy.
+//! `TLSRoute`, `TCPRoute` and `UDPRoute` with a real agent and a real Envoy: which backend gets a
+//! connection or datagram, and which connections are refused.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,10 +20,10 @@ use sesame_tests::manifests::{
 };
 use sesame_tests::wait::eventually;
 
-/// Number of backend changes of a route.
+/// Number of backend changes to a route.
 const SWITCHES: usize = 40;
 
-/// High enough that every backend is chosen at least once.
+/// Number of requests, high enough that every backend is chosen at least once.
 const TRIES: u32 = 120;
 
 fn to(backends: &[(&str, u32)]) -> Value {
@@ -62,8 +62,8 @@ async fn server_name_selects_one_listener_and_route() {
     let (ours, theirs) = (Authority::new("gateway"), Authority::new("backends"));
     let mut objects = edge(&[
         tls_listener("pass", 443, "*.pass.test", None),
-        // Without a route, so its connections are refused rather than served by other listeners'
-        // routes.
+        // This listener has no route, so its connections are refused. Routes of other listeners
+        // must not serve them.
         tls_listener("own", 443, "own.pass.test", None),
         tls_listener("same", 443, "same.test", None),
         tls_listener("end", 443, "end.test", Some("cert")),
@@ -92,8 +92,8 @@ async fn server_name_selects_one_listener_and_route() {
             &["a.pass.test", "own.pass.test"],
             &[("exact", 1)],
         ),
-        // For this listener both routes match the same hostname. Precedence depends on their
-        // declared hostnames before their names.
+        // For this listener, both routes match the same hostname. Their declared hostnames decide
+        // precedence before their names.
         on("TLSRoute", "a-wide", "same", &["*.test"], &[("wild", 1)]),
         on(
             "TLSRoute",
@@ -102,7 +102,7 @@ async fn server_name_selects_one_listener_and_route() {
             &["same.test"],
             &[("exact", 1)],
         ),
-        // An earlier route already has this name.
+        // An earlier route already has this hostname.
         on("TLSRoute", "late", "pass", &["a.pass.test"], &[("wild", 1)]),
         on(
             "TLSRoute",
@@ -120,7 +120,7 @@ async fn server_name_selects_one_listener_and_route() {
     agent.wait_ok(&through("a.pass.test")).await;
 
     let mut checks = Checks::default();
-    // The certificate is the backend's, so TLS was not terminated on the way.
+    // The certificate is that of the backend, so TLS was not terminated on the way.
     checks.backend(through("a.pass.test"), "exact").await;
     checks
         .backend(through("a.pass.test").http2(), "exact")

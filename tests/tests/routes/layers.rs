@@ -1,5 +1,5 @@
-//! HTTPRoutes, HTTPProxies and Ingresses for one host, row by row: `explain` and a real Envoy give
-//! the answers in `tests/data/layers.yaml`.
+//! HTTPRoutes, HTTPProxies and Ingresses for one host. For each row of `tests/data/layers.yaml`,
+//! `explain` and a real Envoy give the expected answers.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -57,7 +57,7 @@ struct Claim {
     name: Option<String>,
     namespace: Option<String>,
     class: Option<String>,
-    /// The host of the row if missing; `none` for no host.
+    /// Defaults to the host of the row; `none` means no host.
     host: Option<String>,
     path: String,
     to: String,
@@ -93,7 +93,7 @@ fn get() -> String {
     "GET".to_owned()
 }
 
-/// Returns the rows, with the host of each in the place of `H`.
+/// Returns the rows. In each row, `H` is replaced by the host of the row.
 fn rows() -> Vec<Row> {
     let rows: Vec<Value> = serde_saphyr::from_str(ROWS).expect("rows");
     let numbered = rows.into_iter().enumerate();
@@ -138,7 +138,7 @@ impl LayerObject {
             Self::R(_) => claim.route(name, host.unwrap_or_default()),
         };
         let metadata = &mut object["metadata"];
-        // The first object is the oldest.
+        // Make the first object the oldest.
         metadata["creationTimestamp"] = json!(format!("2020-01-01T00:00:{place:02}Z"));
         if let Some(namespace) = &claim.namespace {
             metadata["namespace"] = json!(namespace);
@@ -153,7 +153,7 @@ impl LayerObject {
 }
 
 impl Claim {
-    /// The kind of the path, and the path.
+    /// Returns the path type and the path.
     fn path(&self) -> (&str, &str) {
         self.path.split_at_checked(1).unwrap_or_default()
     }
@@ -228,7 +228,7 @@ impl Claim {
     }
 }
 
-/// Rows that share a Gateway, and its objects without backends.
+/// Rows that share a Gateway, and the Gateway's objects without backends.
 struct Together {
     rows: Vec<(usize, Row)>,
     objects: Vec<Value>,
@@ -268,7 +268,7 @@ fn together(secrets: &[Value]) -> Vec<Together> {
         .collect()
 }
 
-/// Returns what `explain` says about a request: the Service, the status, or `refused`.
+/// Returns the answer of `explain` for a request: the Service, the status, or `refused`.
 fn explained(explainer: &mut Explainer<'_>, ask: &Ask) -> String {
     let scheme = if ask.port == 443 { "https" } else { "http" };
     let url = format!("{scheme}://{}:{}{}", ask.host, ask.port, ask.path);
@@ -312,7 +312,7 @@ async fn answered(agent: &AgentUnderTest, ask: &Ask, authority: &Authority) -> S
     }
 }
 
-/// Returns the Secret whose certificate Envoy shows.
+/// Returns the Secret whose certificate Envoy presents.
 async fn shown(
     agent: &AgentUnderTest,
     ask: &Ask,

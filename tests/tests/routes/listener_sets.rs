@@ -1,5 +1,5 @@
-//! `ListenerSet`: listeners added to a Gateway, which of them win conflicts, and that changes do
-//! not disturb others. Uses a real agent with a real Envoy.
+//! `ListenerSet` with a real agent and a real Envoy: listeners added to a Gateway, and which of
+//! them win conflicts. Changes to them do not affect other listeners.
 
 #[path = "../../../controller/gateway-api/src/resolve/tests/tls_override_rows.rs"]
 mod tls_override_rows;
@@ -46,7 +46,7 @@ fn object<'s>(status: &'s Value, kind: &str, name: &str) -> &'s Value {
         .map_or(&Value::Null, |object| &object["status"])
 }
 
-/// Returns the status of a condition of the object itself, with its reason.
+/// Returns the status and reason of a condition of the object itself.
 fn said(status: &Value, kind: &str, name: &str, type_: &str) -> String {
     object(status, kind, name)["conditions"]
         .as_array()
@@ -85,7 +85,7 @@ async fn set_listeners_are_served_beside_gateway_listeners() {
             "older",
             &[
                 http_listener("same", 80, "older.test"),
-                // Conflicts with the Gateway's listener, which wins.
+                // This listener conflicts with the Gateway's listener, which wins.
                 http_listener("lost", 80, "gateway.test"),
                 https_listener("https", 443, "older.test", "pair"),
                 http_listener("alone", 8080, ""),
@@ -98,7 +98,7 @@ async fn set_listeners_are_served_beside_gateway_listeners() {
             "younger",
             &[
                 https_listener("https", 443, "younger.test", "pair"),
-                // Conflicts with the older set, which wins.
+                // This listener conflicts with the older set, which wins.
                 http_listener("same", 80, "older.test"),
                 l4_listener("tcp", 8080, "TCP"),
             ],
@@ -109,7 +109,8 @@ async fn set_listeners_are_served_beside_gateway_listeners() {
         "refused",
         &[http_listener("only", 80, "gateway.test")],
     ));
-    // A route attaches to a ListenerSet only if it names it; routes to the Gateway do not.
+    // A route attaches to a ListenerSet only if it references the set. A reference to the Gateway
+    // is not enough.
     objects.push(on_listener_set(
         route(
             "TCPRoute",
@@ -193,7 +194,7 @@ async fn set_changes_fail_no_request_to_others() {
         https_listener("https", 443, "gateway.test", "pair"),
     ]);
     for name in ["gateway", "set", "waiting"] {
-        // Leaked on purpose; it ends with the test's runtime.
+        // Leak the backend on purpose. It stops with the test's runtime.
         let backend = Box::leak(Box::new(Backend::start(name).await));
         objects.extend(served(name, &[backend.address()]));
     }
@@ -213,7 +214,7 @@ async fn set_changes_fail_no_request_to_others() {
             on_listener_set(http_route(name, &[], &[rule_to(name, &[])]), name),
         ]
     };
-    // Takes over whenever the older set is absent.
+    // This set takes over whenever the older set is absent.
     objects.extend(set("waiting", 2025));
     let agent = Setup::with_ports(&[80, 443]).start(&[("all.yaml", &yaml(&objects))]);
     let plain = |host: &str| agent.get(80, host, "/");
@@ -229,7 +230,7 @@ async fn set_changes_fail_no_request_to_others() {
         plain("gateway.test"),
         secure("gateway.test"),
         secure("gateway.test").http2(),
-        // One of the sets has this hostname at any time.
+        // At any time, one of the sets has this hostname.
         plain("set.test"),
     ]));
     for change in 0..CHANGES {
@@ -288,8 +289,8 @@ async fn held_port_is_reported_to_listener_set() {
 }
 
 impl tls_override_rows::Override {
-    /// Returns the class, the Gateway and the set. The row's number is the Gateway's generation, so
-    /// that its status identifies the row.
+    /// Returns the class, the Gateway and the set. The number of the row is the Gateway's
+    /// generation, so that the Gateway's status identifies the row.
     fn objects(&self, generation: usize) -> Vec<Value> {
         let mut listeners = vec![http_listener("http", 80, "")];
         if self.gateway {
@@ -327,7 +328,7 @@ async fn client_gets_certificate_of_owner_of_hostname() {
                 let gateway = object(status, "Gateway", "edge");
                 let programmed = condition(&gateway["conditions"], "Programmed");
                 let is_read = programmed["observedGeneration"] == number + 1;
-                // The Gateway is programmed while only the set changes.
+                // The Gateway stays programmed while only the set changes.
                 let edge = &status["gateways"][0];
                 is_read && programmed["status"] == "True" && edge["applied"] == edge["wanted"]
             })

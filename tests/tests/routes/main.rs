@@ -1,5 +1,5 @@
-//! Routes and listeners with a real agent and a real Envoy: which requests go where, and how they
-//! change on the way.
+//! Tests of routes and listeners with a real agent and a real Envoy: which requests go where, and
+//! how they are modified.
 
 mod access_policies;
 mod access_tokens;

@@ -1,4 +1,4 @@
-//! Limits of requests on a real Envoy: counts are exact, and survive changes of other routes.
+//! Rate limits on a real Envoy: counts are exact, and survive changes to other routes.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -8,7 +8,7 @@ use sesame_tests::manifests::{
     edge, http_listener, http_proxy, ingress_class, plain_route, traffic_policy, yaml,
 };
 
-/// Requests until the limit, and changes of another route after half of them.
+/// Number of requests up to the limit, and number of changes to another route after half of them.
 const ALLOWED: usize = 10;
 const CHANGES: usize = 50;
 

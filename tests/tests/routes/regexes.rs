@@ -23,9 +23,9 @@ use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, ya
 use sesame_tests::rendering::options;
 use sesame_tests::seeded::Moments;
 
-/// Accepted by Sesame, so Envoy must accept them.
+/// Expressions that Sesame accepts, so Envoy must accept them too.
 const TAKEN: &[&str] = &[
-    // Needs more than 100 instructions, which is Envoy's default limit.
+    // This expression needs more than 100 instructions, which is Envoy's default limit.
     "/(?:a|b|c){100}/[0-9a-f]{300}",
     "(?i)a",
     "(?U)a+",
@@ -60,7 +60,7 @@ const TAKEN: &[&str] = &[
     "é(?:ü)+",
 ];
 
-/// Valid for Rust, or likely mistakes, but rejected by RE2.
+/// Expressions that are valid in Rust, or likely mistakes, but that RE2 rejects.
 const REFUSED: &[&str] = &[
     "(?x)a b",
     "(?u)a",
@@ -99,7 +99,8 @@ const REFUSED: &[&str] = &[
     "[[:foo:]]",
 ];
 
-/// RE2 accepts them, but with another meaning than intended or than Sesame assumes.
+/// Expressions that RE2 accepts, but with a different meaning than intended, or than Sesame
+/// assumes.
 const MISREAD: &[&str] = &[
     "[a&&b]",
     "[a~~b]",
@@ -133,7 +134,7 @@ async fn regex_validation_agrees_with_envoy() {
     checks.finish();
 }
 
-/// Returns for each expression whether a route with it is accepted.
+/// Returns for each expression whether Sesame accepts a route that contains it.
 fn taken(patterns: &'static [&'static str]) -> BTreeMap<&'static str, bool> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     for (i, pattern) in patterns.iter().enumerate() {
@@ -166,8 +167,8 @@ fn taken(patterns: &'static [&'static str]) -> BTreeMap<&'static str, bool> {
         .collect()
 }
 
-/// Returns whether Envoy accepts a route table with this expression. It replaces a placeholder in
-/// the rendered table, because rendering could leave it out.
+/// Returns true if Envoy accepts a route table with this expression. The expression replaces a
+/// placeholder in the rendered table, because rendering could omit it.
 async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
     let placeholder = "q".repeat(pattern.len());
     let route = Route {
@@ -230,7 +231,7 @@ fn encoded(pattern: &str) -> Vec<u8> {
 }
 
 /// Sesame's count limits the work of an Envoy worker, so it must not be below RE2's own count. It
-/// also must not be so high that ordinary expressions are rejected.
+/// must also not be so high that ordinary expressions are rejected.
 #[tokio::test]
 async fn no_program_has_more_instructions_than_we_count() {
     let mut patterns: Vec<String> = TAKEN.iter().map(|pattern| (*pattern).to_owned()).collect();
@@ -264,7 +265,7 @@ async fn no_program_has_more_instructions_than_we_count() {
     checks.finish();
 }
 
-/// Typical expressions of real configurations.
+/// Typical expressions in real configurations.
 const ORDINARY: &[&str] = &[
     "/api/v[0-9]+/users/[^/]+/(orders|items)(/.*)?",
     "/foo(/|$)(.*)",

@@ -1,4 +1,4 @@
-//! Retries and session persistence of rules (experimental channel), and routes that name a port.
+//! Retries and session persistence of rules (experimental channel), and routes that specify a port.
 //! Uses a real agent with a real Envoy.
 
 use std::collections::BTreeSet;
@@ -93,7 +93,7 @@ async fn rule_sets_retries_sessions_and_ports() {
         ("codes.test", 503, 4),
         ("codes.test", 500, 4),
         ("codes.test", 501, 1),
-        // One retry if the rule does not set a number.
+        // There is one retry if the rule does not set a number.
         ("once-more.test", 503, 2),
         ("other-codes.test", 503, 1),
         ("no-codes.test", 503, 1),
@@ -116,7 +116,7 @@ async fn rule_sets_retries_sessions_and_ports() {
     checks.finish();
 }
 
-/// Failed connection attempts are retried as the rule says: once, or not at all.
+/// Failed connection attempts are retried as the rule specifies: once, or not at all.
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_connection_is_retried_unless_retries_are_off() {
     let there = Backend::start("there").await;
@@ -182,8 +182,8 @@ async fn sessions(agent: &AgentUnderTest, checks: &mut Checks) {
             checks.that(restricted, format!("{request}: {said}"));
         }
         let session = said.split(';').next().unwrap_or_default();
-        // Without a session both endpoints answer: 40 answers in a row from one have a probability
-        // of one in a billion.
+        // Without a session, both endpoints answer. The probability of 40 consecutive responses
+        // from one endpoint is one in a billion.
         for (request, endpoints) in [
             (request.clone().header(back, session), 1),
             (request.clone(), 2),
@@ -201,15 +201,15 @@ async fn sessions(agent: &AgentUnderTest, checks: &mut Checks) {
     }
 }
 
-/// The two ways to carry a session: the host, the response header that sets it, and the request
-/// header that returns it.
+/// The two ways to carry a session. Each has a host, the response header that sets the session, and
+/// the request header that returns it.
 const CARRIERS: [(&str, &str, &str); 2] = [
     ("cookie.test", "set-cookie", "cookie"),
     ("header.test", "x-sid", "x-sid"),
 ];
 
-/// Waits until a backend has stopped and Envoy has no connection to it. A request over a connection
-/// that is just closing may have reached the backend, so Envoy does not retry it.
+/// Waits until a backend has stopped and Envoy has no connection to it. A request on a connection
+/// that is being closed may have reached the backend, so Envoy does not retry it.
 async fn wait_closed(agent: &AgentUnderTest, address: SocketAddr) {
     let runtime = agent.runtime().display().to_string();
     let line = ["endpoints", "--output", "json", "--runtime-dir", &runtime];
@@ -246,7 +246,7 @@ async fn session_survives_endpoint_changes_and_hides_endpoint() {
     ] {
         objects.push(rule(host, "sessionPersistence", &spec));
     }
-    // The same endpoints over HTTP/2.
+    // Add the same endpoints over HTTP/2.
     objects.push(service("h2", "kubernetes.io/h2c"));
     objects.extend(endpoint_slices("h2", &addresses));
     let mut over_h2 = json!({"backendRefs": [backend_ref("h2")]});
@@ -306,7 +306,8 @@ async fn session_survives_endpoint_changes_and_hides_endpoint() {
     agent.wait_served(&plain, is_three).await;
     stay(&mut checks).await;
 
-    // An endpoint that is down but still listed fails no request; the session moves to another one.
+    // An endpoint that is down but still listed does not cause failures. The session moves to
+    // another endpoint.
     let (request, told, backend) = held.remove(0);
     let dead = backends
         .iter()
@@ -350,7 +351,7 @@ fn opaque(checks: &mut Checks, session: &str) {
     }
 }
 
-/// Invalid sessions are ignored: the client gets a new one.
+/// Checks that invalid sessions are ignored, and that the client gets a new session.
 async fn forged(
     checks: &mut Checks,
     agent: &AgentUnderTest,

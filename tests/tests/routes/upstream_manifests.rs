@@ -1,8 +1,8 @@
-//! Decodes every manifest of the upstream conformance suite and examples without unknown fields.
-//! Every field of the CRDs is known as well.
+//! Every manifest of the upstream conformance suite and examples decodes without unknown fields.
+//! Every field of the CRDs is known, too.
 //!
 //! The modules are pinned in `tests/conformance/go.mod` and come from the Go module cache (`go mod
-//! download`); nothing is copied into this repository.
+//! download`). They are not copied into this repository.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ use sesame_tests::pinned;
 
 const PINS: &str = include_str!("../../conformance/go.mod");
 
-/// Directories of the conformance module whose YAML files are not Kubernetes objects, and their
-/// content.
+/// Directories of the conformance module whose YAML files are not Kubernetes objects, each with a
+/// description of its content.
 const NO_OBJECTS: &[(&str, &str)] = &[
     ("data", "options of the suite itself"),
     ("reports", "reports of implementations"),
@@ -56,7 +56,7 @@ fn modules() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Collects all YAML files below `dir`, sorted.
+/// Collects all YAML files under `dir`, in sorted order.
 fn manifests(dir: &Path, found: &mut Vec<PathBuf>) {
     let entries =
         std::fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
@@ -136,8 +136,8 @@ fn upstream_manifests_decode_without_unknown_fields() {
         faults.join("\n")
     );
 
-    // An object may be ignored for its kind, but not for its version if its kind is supported. The
-    // exception is v1alpha2, which is ignored on purpose.
+    // An object may be ignored because of its kind. If the kind is supported, it may not be ignored
+    // because of its version, except for v1alpha2, which is ignored on purpose.
     for reason in ignored.keys() {
         let is_older = reason.contains("Route of \"gateway.networking.k8s.io/v1alpha2\"");
         assert!(reason.starts_with("kind ") || is_older, "{reason}");
@@ -158,7 +158,7 @@ fn filled(schema: &Value) -> Value {
     if let Some(value) = schema["enum"].as_array().and_then(|values| values.first()) {
         return value.clone();
     }
-    // A duration.
+    // This pattern is that of a duration.
     let pattern = schema["pattern"].as_str().unwrap_or_default();
     if pattern.contains("ms") {
         return json!("1s");
@@ -188,7 +188,7 @@ fn every_field_of_the_definitions_is_known() {
     let mut faults = Vec::new();
     for file in crd_files(Channel::Experimental) {
         let text = std::fs::read_to_string(&file).expect("readable");
-        // Admission policies and their bindings share a file with each other; neither has versions.
+        // The file of the admission policy also contains its binding. Neither has versions.
         let objects: Vec<Value> = serde_saphyr::from_multiple(&text).expect("YAML");
         let specs = objects.iter().map(|object| &object["spec"]);
         let versions = specs.flat_map(|spec| {

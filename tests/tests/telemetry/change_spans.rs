@@ -28,8 +28,8 @@ fn endpoint(collecting: &Collecting) -> String {
     format!("--spans-endpoint=http://{}", collecting.address())
 }
 
-/// Waits for a trace with all these spans for a change of only this object, to a revision that
-/// starts with `revision`.
+/// Waits for a trace with all these spans, of a change to only this object. The change results in a
+/// revision that starts with `revision`.
 async fn trace_of(
     collecting: &Collecting,
     object: &str,
@@ -122,7 +122,7 @@ async fn change_trace_spans_controller_watch_to_host_report() {
     ];
     let spans = trace_of(&collecting, ROUTE, &revision, &steps).await;
     let mut checks = Checks::default();
-    // The host may see the manifest before the API server confirms the write to the controller.
+    // The host may receive the manifest before the API server confirms the write to the controller.
     check_order(&mut checks, &spans, &steps[..5]);
     check_order(&mut checks, &spans, &steps[5..]);
     let parts = named(&spans, "write parts");
@@ -242,7 +242,7 @@ async fn host_with_snapshots_traces_each_revision() {
     checks.finish();
 }
 
-/// Starts a host that exports spans over TLS to a collector and trusts this authority.
+/// Starts a host that exports spans over TLS to a collector, and trusts this authority.
 fn over_tls(collecting: &Collecting, directory: &Path, authority: &Authority) -> AgentUnderTest {
     let ca = directory.join("ca.pem");
     std::fs::write(&ca, authority.pem()).expect("written");
@@ -318,7 +318,7 @@ async fn unavailable_collector_delays_no_change_or_request() {
         with_route(&agent, &prefix);
         agent.wait_ok(&agent.get(80, "app.test", &prefix)).await;
     }
-    // Accepts connections, but never answers.
+    // This collector accepts connections, but never answers.
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, address.port()));
     let silent = silent.expect("the port is free again");
     for number in 0..10 {

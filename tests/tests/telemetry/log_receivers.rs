@@ -1,6 +1,6 @@
 //! Access logs as text, with selected fields, and over the network from a real Envoy to a receiver
-//! in this process. Clients cannot break a line, forge a field or make other requests' lines
-//! disappear, and an unavailable receiver fails no request.
+//! in this process. Clients cannot break a line, forge a field or remove the lines of other
+//! requests. An unavailable receiver does not cause failed requests.
 
 use std::net::TcpListener;
 
@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 const HOST: &str = "web.test";
 /// A user agent that looks like additional fields of a JSON object.
 const FORGED: &str = "x\",\"status\":999,\"forged\":\"yes\tend";
-/// Bytes that are not UTF-8. Receivers reject a whole batch that contains them.
+/// Bytes that are not UTF-8. Receivers reject an entire batch that contains them.
 const BYTES: &[u8] = b"a\xff\xc3\x28";
 
 /// Returns objects that serve `HOST` on port 80, and TCP on port 5001, with these access logs.
@@ -135,7 +135,7 @@ async fn log_receivers_get_selected_fields_without_forgery() {
             ("host", Some(HOST)),
             ("tenant", Some("shop")),
             ("share", Some("100%PROTOCOL%")),
-            // Not among the selected fields.
+            // This field is not selected.
             ("method", None),
         ] {
             checks.same(name, asked.attribute(name), value);
@@ -147,7 +147,7 @@ async fn log_receivers_get_selected_fields_without_forgery() {
         checks.same("forged", forged.attribute("forged"), None);
         checks.same("tenant", forged.attribute("tenant"), Some("a\",\"b"));
         checks.same("agent", forged.attribute("user_agent"), Some(FORGED));
-        // Its path, user agent and tenant are not valid text, so find it by host.
+        // The path, user agent and tenant of this record are not valid UTF-8, so find it by host.
         let bytes = collecting.record(path, "host", "bytes.test").await;
         for (name, value) in [
             ("status", Some("404")),
@@ -165,7 +165,8 @@ async fn log_receivers_get_selected_fields_without_forgery() {
     let of_otlp = all.iter().filter(|it| !it.service.starts_with("Gateway/"));
     let of_otlp = format!("{:?}", of_otlp.collect::<Vec<_>>());
     checks.that(!of_otlp.contains("hunter"), &of_otlp);
-    // Envoy's own service gets the query, because the configuration allows it, but no other secret.
+    // Envoy's access log service gets the query, because the configuration allows it, but no other
+    // secret.
     let stream = "/StreamAccessLogs";
     let asked = collecting
         .record(stream, "path", "/asked?token=hunter1")
@@ -271,7 +272,7 @@ async fn clients_cannot_break_text_lines_or_move_columns() {
         checks.that(columns.iter().all(|it| it.iter().all(plain)), &*shown);
         of_clients += usize::from(columns[5] == b"400" || columns[5] == b"200");
     }
-    // Requests that Envoy rejects early have a line as well.
+    // Requests that Envoy rejects early also have a line.
     checks.that(of_clients > nasty.len(), format!("{of_clients} lines"));
 
     let runtime = agent.runtime();
@@ -297,7 +298,7 @@ async fn clients_cannot_break_text_lines_or_move_columns() {
 async fn lost_or_stalled_log_receiver_fails_no_request() {
     let backend = Backend::start("app").await;
     let collecting = Collecting::start().await;
-    // Accepts connections, but never reads from them.
+    // This receiver accepts connections, but never reads from them.
     let stalled = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let sink = |name: &str| json!({"backendRef": {"name": name, "port": 80}});
     let als = |name: &str| json!({"backendRef": {"name": name, "port": 80}, "protocol": "EnvoyALS", "queries": "Included"});

@@ -1,4 +1,4 @@
-//! Logs, metrics, traces, status pages and the commands that read them.
+//! Tests of logs, metrics, traces and status pages, and of the commands that read them.
 
 mod access_logs;
 mod change_spans;

@@ -18,7 +18,7 @@ use sesame_tests::wait::eventually;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Sends `GET /metrics`; returns the head and the body of the response.
+/// Sends `GET /metrics`, and returns the head and the body of the response.
 async fn scrape(address: SocketAddr, accept: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).await.expect("the address");
     let request = format!(
@@ -31,7 +31,7 @@ async fn scrape(address: SocketAddr, accept: &str) -> (String, String) {
     (head.to_ascii_lowercase(), body.to_owned())
 }
 
-/// Returns the values by series.
+/// Returns the values, by series.
 fn values(text: &str) -> BTreeMap<&str, f64> {
     let series = text.lines().filter(|line| !line.starts_with('#'));
     series
@@ -155,10 +155,10 @@ async fn metrics_count_requests_by_port_and_envoy_deaths() {
     .await;
 }
 
-/// Number of routes with distinct paths, and number of their backends.
+/// Number of routes, which have distinct paths, and number of backends.
 const ROUTES: u32 = 5_000;
 const BACKENDS: u32 = 2_000;
-/// The agent's default limit of series per Gateway.
+/// The agent's default limit on series per Gateway.
 const MOST_SERIES: usize = 1_000;
 
 /// Returns the request counts by backend.
@@ -196,7 +196,7 @@ async fn metrics_have_few_series_with_many_routes() {
     let before = scrape(address, "*/*").await.1;
     assert!(values(&before).len() <= MOST_SERIES, "{before}");
     for number in 0..BACKENDS {
-        // The first ten backends get more requests than the others.
+        // The first ten backends get more requests than all others.
         let times = if number < 10 { 5 } else { 1 };
         for _ in 0..times {
             let request = agent.get(80, "a.test", &format!("/{number}"));
@@ -323,7 +323,7 @@ async fn route_requests_are_counted_if_configured() {
     let answered = format!("sesame_gateway_route_requests_total{{{labels},code=\"2xx\"}}");
     let failed = format!("sesame_gateway_route_requests_total{{{labels},code=\"5xx\"}}");
     let durations = format!("sesame_gateway_route_backend_duration_seconds_count{{{labels}}}");
-    // The sum of both virtual hosts. Envoy merges its histograms every five seconds.
+    // The value is the sum of both virtual hosts. Envoy merges its histograms every five seconds.
     eventually("the route is counted, and no other", SOON, async || {
         let (_, text) = scrape(address, "*/*").await;
         let values = values(&text);

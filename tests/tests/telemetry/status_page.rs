@@ -1,5 +1,5 @@
-//! The status page of an agent: access to it, its content, and that values are never interpreted as
-//! markup. Uses a real agent and a real browser.
+//! The status page of an agent: access to the page, and its content. Values must never be
+//! interpreted as markup. Uses a real agent and a real browser.
 
 use std::net::SocketAddr;
 
@@ -55,7 +55,7 @@ async fn started(flags: &[&str]) -> (AgentUnderTest, SocketAddr, Vec<Backend>) {
     (agent, address, backends)
 }
 
-/// Waits until the page contains all of these.
+/// Waits until the page contains all of these parts.
 async fn wait_page(address: SocketAddr, parts: &[&str]) -> (String, String) {
     eventually("the page says it", SOON, async || {
         let (head, body) = ask(address, "/status", "").await;

@@ -1,5 +1,5 @@
 //! Traces: a real agent with a real Envoy exports spans to a collector, as configured by policies
-//! and configurations. An unavailable collector fails no request.
+//! and configurations. An unavailable collector does not cause failed requests.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
@@ -38,7 +38,7 @@ fn collector(collecting: &Collecting, app_protocol: &str) -> Vec<Value> {
     objects
 }
 
-/// Returns the trace ID and `traceparent` of a numbered caller that records the trace or not.
+/// Returns the trace ID and `traceparent` of a numbered caller. `recorded` sets the sampled flag.
 fn caller(number: u32, recorded: bool) -> (String, String) {
     let trace = format!("{number:08x}{}", &TRACE[8..]);
     let flags = u8::from(recorded);

@@ -64,7 +64,7 @@ async fn top_and_logs_find_failing_and_slow_backends() {
         let report = told(&agent, top).await.remove(0);
         let rows = report["rows"]["route"].as_array().into_iter().flatten();
         let all: u64 = rows.filter_map(|row| row["requests"].as_u64()).sum();
-        // The first request may have been repeated.
+        // The first request may have been sent more than once.
         (all >= 6)
             .then_some(report.clone())
             .ok_or(report.to_string())
@@ -139,7 +139,7 @@ async fn without_logs_in_files_top_takes_the_metrics() {
     .await;
 }
 
-/// Waits until the events contain these in their order, perhaps with others in between.
+/// Waits until the events contain these in this order. Other events may occur in between.
 async fn wait_events(agent: &AgentUnderTest, wanted: &[&str]) -> Vec<Value> {
     let what = format!("events {wanted:?}");
     eventually(&what, SOON, async || {

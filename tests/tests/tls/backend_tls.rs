@@ -1,5 +1,5 @@
 //! `BackendTLSPolicy` and the Gateway's client certificate: which backends are trusted, and which
-//! certificate they get. Uses a real agent with a real Envoy.
+//! certificate they receive. Uses a real agent with a real Envoy.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -173,7 +173,7 @@ async fn backend_tls_follows_policy() {
         Ok(answer) => checks.same(&wss, answer, b"open sesame".to_vec()),
         Err(error) => checks.that(false, format!("{wss} as a websocket: {error:#}")),
     }
-    // Envoy terminates TLS and opens its own, or passes the client's through.
+    // Envoy terminates TLS and opens its own TLS connection, or passes TLS through.
     for (server_name, trust, shown, asked) in [
         ("end.test", &theirs, None, "good.test"),
         ("names.test", &theirs, None, "asked.test"),
@@ -348,7 +348,7 @@ async fn backend_policies_and_keys_change_without_failed_request() {
     }
     load.stop().await.assert_clean();
 
-    // Backends outside of the bundle are rejected as soon as the old connections are gone.
+    // Backends outside of the bundle are rejected as soon as the old connections are closed.
     agent.write("bundle.yaml", &bundle(&[&new]));
     agent.write("policy.yaml", &policy(names[1]));
     agent

@@ -1,4 +1,4 @@
-//! Kinds of certificates and private keys: pairs that Envoy accepts are served, and others are
+//! Kinds of certificates and private keys: pairs that Envoy accepts are served, and all others are
 //! reported with the reason.
 
 use std::net::Ipv4Addr;
@@ -114,15 +114,15 @@ openssl pkcs12 -export -in rsa-2048.crt -inkey rsa-2048.key -passout pass: -out 
 /// Expected outcome for a pair.
 #[derive(Clone, Copy, Debug)]
 enum Expected {
-    /// Envoy accepts it, and there is nothing to report.
+    /// Envoy accepts the pair, and there is nothing to report.
     Served,
-    /// Envoy accepts it, but the message warns with this text that clients may not.
+    /// Envoy accepts the pair, but a message with this string warns that clients may not.
     Advised(&'static str),
-    /// Resolution rejects it with this text, and Envoy would as well.
+    /// Resolution rejects the pair with this string, and Envoy would reject it too.
     Refused(&'static str),
-    /// Envoy rejects it with this text, and the message warns of that beforehand.
+    /// Envoy rejects the pair with this string, and resolution warns of that beforehand.
     Judged(&'static str),
-    /// Envoy would reject it, so resolution repairs it and reports this text, if any.
+    /// Envoy would reject the pair, so resolution repairs it and reports this string, if any.
     Mended(&'static str),
 }
 
@@ -296,9 +296,9 @@ fn key_of(directory: &Path) -> Vec<u8> {
 
 struct ServedPair {
     snapshot: Snapshot,
-    /// The pair as it is passed on.
+    /// The pair in its resolved form.
     pair: KeyPair,
-    /// Additional text in the listener's `ResolvedRefs` message.
+    /// Additional part of the listener's `ResolvedRefs` message.
     advice: String,
 }
 

@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Lifetime of the expiring certificate: enough for a few connections.
+/// Lifetime of the expiring certificate, long enough for a few connections.
 const LIFE: Duration = Duration::from_secs(20);
 
 fn validation(config_map: &str, mode: &str) -> Value {
@@ -53,7 +53,7 @@ async fn clients_are_validated_as_their_port_says() {
             {"port": 446, "tls": validation("absent", "AllowValidOnly")},
         ],
     }});
-    // Listeners from a ListenerSet are validated like the Gateway's own.
+    // Listeners from a ListenerSet validate clients like the Gateway's own listeners.
     objects.push(listener_set(
         "set",
         &[https_listener("set", 447, "", "pair")],
@@ -81,7 +81,7 @@ async fn clients_are_validated_as_their_port_says() {
         (443, false, true, false),
         (444, true, true, true),
         (445, true, true, true),
-        // Without a usable bundle the listener rejects every client.
+        // Without a usable bundle, the listener rejects every client.
         (446, false, false, false),
         (447, false, true, false),
     ] {

@@ -1,4 +1,4 @@
-//! TLS of HTTPProxies on a real Envoy: certificates of clients, and the connections of `tcpproxy`.
+//! TLS of HTTPProxies on a real Envoy: client certificates, and `tcpproxy` connections.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -24,7 +24,7 @@ fn entry(name: &str, key: &str, text: &str) -> Value {
         "metadata": {"name": name, "namespace": "default"}, "data": {key: STANDARD.encode(text)}})
 }
 
-/// Returns a root that validates its clients.
+/// Returns a root HTTPProxy that validates its clients.
 fn validating(name: &str, clients: &Value) -> Value {
     let tls = json!({"secretName": "pair", "clientValidation": clients});
     http_proxy(
@@ -166,7 +166,7 @@ async fn new_revocation_list_refuses_client_without_restart() {
     )
     .await;
     assert_eq!(status(&request(&good)).await, Some(200));
-    // With an invalid list, every client is refused.
+    // With an invalid revocation list, every client is rejected.
     agent.write("crl.yaml", &yaml(&[entry("crl", "crl.pem", "broken")]));
     eventually("nobody is let in", SOON, async || {
         match status(&request(&good)).await {
@@ -178,7 +178,7 @@ async fn new_revocation_list_refuses_client_without_restart() {
     assert_eq!(agent.envoys().len(), envoys.len());
 }
 
-/// Returns a root whose TLS connections go to Services.
+/// Returns a root HTTPProxy whose TLS connections go to Services.
 fn connecting(name: &str, tls: &Value, tcp: &Value) -> Value {
     http_proxy(
         name,

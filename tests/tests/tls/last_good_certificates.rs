@@ -1,5 +1,5 @@
-//! A broken Secret does not take down its listener: the last good certificate stays in service,
-//! even over restarts, until the Secret is deleted.
+//! A broken Secret does not take down its listener. The last good certificate remains in use, even
+//! across restarts, until the Secret is deleted.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,7 +15,7 @@ use sesame_tests::manifests::{
 };
 use sesame_tests::wait::{eventually, holds};
 
-/// Returns whether the listener's `ResolvedRefs` reports that the last good certificate is served.
+/// Returns true if the listener's `ResolvedRefs` reports that the last good certificate is served.
 fn says_kept(status: &Value) -> bool {
     let listener = &status["listeners"][0]["conditions"];
     let resolved = condition(listener, "ResolvedRefs");
@@ -48,7 +48,7 @@ async fn listener_survives_broken_secret_but_not_deletion() {
     let backend = Backend::start("a").await;
     let authority = Authority::new("servers");
     let (first, second) = (authority.issue(&["a.test"]), authority.issue(&["a.test"]));
-    // The agent never removes all listeners of an Envoy, so have a second one.
+    // The agent never removes all listeners of an Envoy, so add a second one.
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
         http_listener("http", 80, ""),
@@ -81,7 +81,8 @@ async fn listener_survives_broken_secret_but_not_deletion() {
         assert_eq!(request.send().await.expect("an answer").status, 200);
     }
 
-    // Other changes are applied, and the certificate survives a restart of the agent or of both.
+    // Other changes are applied, and the certificate survives a restart of the agent alone or with
+    // Envoy.
     let kept = |number: u8| {
         let mut rule = rule_to("a", &[]);
         rule["filters"] = json!([{
@@ -131,8 +132,8 @@ async fn listener_survives_broken_secret_but_not_deletion() {
     agent.wait_ok(&request).await;
 }
 
-/// Makes a Secret with a key that matches its certificate, so resolution accepts it, but is too
-/// short for Envoy.
+/// Returns a Secret with a key that matches its certificate, so resolution accepts it. The key is
+/// too short for Envoy.
 fn weak_secret(name: &str, host: &str) -> Value {
     let directory = tempfile::tempdir().expect("a directory");
     let [certificate, key] = ["crt", "key"].map(|file| directory.path().join(file));
@@ -162,7 +163,7 @@ fn weak_secret(name: &str, host: &str) -> Value {
 async fn listener_survives_key_rejected_by_envoy_until_fixed() {
     let backend = Backend::start("a").await;
     let (before, after) = (Authority::new("before"), Authority::new("after"));
-    // The agent never removes all listeners of an Envoy, so have a second one.
+    // The agent never removes all listeners of an Envoy, so add a second one.
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
         http_listener("http", 80, ""),
@@ -182,7 +183,7 @@ async fn listener_survives_key_rejected_by_envoy_until_fixed() {
     });
     agent.wait_ok(&old).await;
 
-    // Two rejected keys in a row must not make the agent forget the good one.
+    // Two rejected keys in a row must not make the agent forget the good key.
     let said = |status: &Value| {
         let gateway = gateway_status(status);
         let listener = &gateway["listeners"][0]["conditions"];
@@ -201,7 +202,7 @@ async fn listener_survives_key_rejected_by_envoy_until_fixed() {
         assert_eq!(status["healthy"], false, "{status:#}");
         assert_eq!(old.send().await.expect("an answer").status, 200);
     }
-    // First only the agent loses its memory, then Envoy as well.
+    // First restart only the agent, and then Envoy as well.
     for number in 0..2_u8 {
         agent.wait_stored().await;
         agent.kill9();

@@ -1,4 +1,4 @@
-//! Certificates, private keys and trust, in handshakes with a real Envoy.
+//! Tests of certificates, private keys and trust, with handshakes against a real Envoy.
 
 mod backend_tls;
 mod certificates;

@@ -1,5 +1,6 @@
-//! A Gateway outside of the cluster and the mesh that it routes to verify each other, and each
-//! rejects peers of other authorities. Uses a real agent with a real Envoy, and a real API server.
+//! A Gateway outside of the cluster and the mesh that it routes to verify each other. Each rejects
+//! peers with certificates of other authorities. Uses a real agent with a real Envoy, and a real
+//! API server.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -36,7 +37,7 @@ fn bundle(authorities: &[&Authority]) -> Value {
         "data": {"ca-bundle.crt": pem}})
 }
 
-/// Returns the Gateway's policy, which meshes routes with the label `mesh: one`.
+/// Returns the Gateway's policy. It applies to routes with the label `mesh: one`.
 fn policy(names: &[&str]) -> Value {
     let names: Vec<Value> = names
         .iter()
@@ -92,7 +93,7 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     let peer = of_mesh.issue_with_uris(&["peer.mesh.test"], &[uri]);
     let client = of_gateway.issue_with_uris(&["gateway.test"], &["spiffe://gateway.test/edge"]);
     let meshed = Backend::start_mutual_tls("meshed", &peer, &of_gateway).await;
-    // A certificate with the right name from an authority that the bundle does not contain.
+    // A certificate with a correct name, from an authority that the bundle does not contain.
     let impostor = stranger.issue_with_uris(&["peer.mesh.test"], &[uri]);
     let false_peer = Backend::start_tls("false", &impostor).await;
     let plain = Backend::start("plain").await;
@@ -127,7 +128,8 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     for (name, status) in [("plain", 200), ("false", 503), ("unencrypted", 503)] {
         checks.status(agent.get(80, &host(name), "/"), status).await;
     }
-    // Whether the peer sends an alert or closes the connection, Envoy gets no HTTP response.
+    // The peer sends an alert or closes the connection. In both cases, Envoy does not get an HTTP
+    // response.
     let unmeshed = agent.get(80, &host("unmeshed"), "/");
     if let Some(reply) = checks.reply(&unmeshed).await {
         let refused = matches!(reply.status, 502 | 503);
@@ -135,8 +137,8 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     }
     checks.finish();
 
-    // A client certificate that the mesh does not trust. Changed names force new connections, which
-    // use the newest key.
+    // Use a client certificate that the mesh does not trust. Changed names force new connections,
+    // which use the newest key.
     let unknown = stranger.issue(&["gateway.test"]);
     agent.write("gateway.yaml", &yaml(&gateway(&unknown)));
     agent.write("policy.yaml", &yaml(&[policy(&[uri])]));
@@ -144,14 +146,14 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     agent.write("gateway.yaml", &yaml(&gateway(&client)));
     answered(&agent, "labelled", 200).await;
 
-    // A peer of the mesh without any of the allowed names.
+    // Allow only names that the peer does not have.
     let other = "spiffe://mesh.test/other";
     agent.write("policy.yaml", &yaml(&[policy(&[other])]));
     answered(&agent, "labelled", 503).await;
     agent.write("policy.yaml", &yaml(&[policy(&[uri])]));
     answered(&agent, "labelled", 200).await;
 
-    // Without a bundle nothing is sent, and least of all in plain text.
+    // Without a bundle, nothing is sent, and especially not in plaintext.
     agent.remove("bundle.yaml");
     answered(&agent, "labelled", 503).await;
     answered(&agent, "unencrypted", 503).await;
@@ -265,7 +267,7 @@ async fn mesh_policy_in_cluster_applies_if_feature_enabled() {
     })
     .await;
 
-    // An invalid bundle blocks traffic at once.
+    // An invalid bundle blocks traffic immediately.
     let broken = json!({"data": {"ca-bundle.crt": "no certificate"}});
     cluster.merge(BUNDLE, &broken).await;
     meshed(&cluster, "the Gateway lacks it", GATEWAY, "False").await;

@@ -1,5 +1,5 @@
 //! TLS settings of listeners, verified by handshakes: versions, cipher suites, application
-//! protocols and two kinds of keys. Also the list of served certificates.
+//! protocols and two kinds of keys. Also tests the list of served certificates.
 
 use std::process::Command;
 
@@ -116,7 +116,7 @@ async fn tls_versions_suites_and_protocols_follow_listener() {
     );
     checks.finish();
 
-    // An invalid option closes this listener only.
+    // An invalid option closes only this listener.
     agent.write("all.yaml", &objects(strict(&[("min-version", "TLSv1.3")])));
     agent
         .wait_status("the listener says why", |status| {
@@ -159,7 +159,8 @@ async fn client_gets_certificate_of_supported_key_type() {
             client()
                 .tls12()
                 .suites(&[CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256])
-                // If a client lists its versions, Envoy chooses the certificate only by these.
+                // If a client lists its TLS versions, Envoy chooses the certificate only by its
+                // signature schemes.
                 .signatures(&[SignatureScheme::RSA_PSS_SHA256]),
             &rsa,
         ),

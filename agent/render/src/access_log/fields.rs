@@ -1,6 +1,6 @@
 //! Facts of a log line, and the Envoy formats of their values.
 //!
-//! Never include a header that may hold a credential, and never log text from clients without a
+//! Never include a header that may contain a credential, and never log text from clients without a
 //! length limit.
 
 use sesame_proto::schema::line_form::Fact;
@@ -69,7 +69,7 @@ pub(super) const REQUEST: Fields = &[
     ),
 ];
 
-/// Fields of a connection that is proxied as it is.
+/// Fields of a connection that is proxied as is.
 pub(super) const CONNECTION: Fields = &[
     (Fact::Time, "%START_TIME%"),
     (Fact::ResponseFlags, "%RESPONSE_FLAGS%"),

@@ -1,6 +1,6 @@
 //! Envoy filters that select the lines of an access log.
 //!
-//! Never drop a line that no rule drops: a rule that does not apply to a kind of traffic has no
+//! Never drop a line unless a rule drops it: a rule that does not apply to a kind of traffic has no
 //! effect on it.
 
 use envoy_types::pb::envoy::config::accesslog::v3::{
@@ -32,8 +32,7 @@ pub(super) fn of(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLo
         min_duration_ms,
         percent,
     } = rules;
-    // Only requests have a status, and UDP sessions end by timeout, so their duration is
-    // meaningless.
+    // Only requests have a status. UDP sessions end by timeout, so their duration is meaningless.
     let min_status = min_status.filter(|_| traffic == TrafficKind::Requests);
     let min_duration_ms = min_duration_ms.filter(|_| traffic != TrafficKind::Sessions);
     let status = min_status.map(|least| {
@@ -54,7 +53,7 @@ pub(super) fn of(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLo
                 numerator: percent.min(100),
                 denominator: DenominatorType::Hundred.into(),
             }),
-            // Otherwise Envoy samples by request id, which a client can choose.
+            // Otherwise, Envoy samples by request id, which a client can choose.
             use_independent_randomness: true,
         })
     });
@@ -62,7 +61,7 @@ pub(super) fn of(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLo
     any(filters.map(specified).collect())
 }
 
-/// Returns a filter that passes what all of these pass, or `None` if there are none.
+/// Returns a filter that passes what all of these filters pass, or `None` if there are none.
 pub(super) fn all(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> {
     match filters.len() {
         0 | 1 => filters.pop(),
@@ -70,7 +69,7 @@ pub(super) fn all(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> 
     }
 }
 
-/// Returns a filter that passes what any of these passes, or `None` if there are none.
+/// Returns a filter that passes what any of these filters passes, or `None` if there are none.
 pub(super) fn any(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> {
     match filters.len() {
         0 | 1 => filters.pop(),
@@ -78,8 +77,8 @@ pub(super) fn any(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> 
     }
 }
 
-/// Returns the filter that passes requests whose header is ASCII or missing, or all others if not
-/// `expected`.
+/// Returns a filter that passes requests whose header is ASCII or missing, or only the remaining
+/// requests if `expected` is false.
 pub(super) fn is_ascii(header: &str, expected: bool) -> AccessLogFilter {
     let ascii = wrappers::matching("[\\t -~]*");
     specified(FilterSpecifier::HeaderFilter(HeaderFilter {

@@ -13,7 +13,7 @@ use super::fields::Fields;
 use super::filter::TrafficKind;
 use crate::wrappers;
 
-/// Maximum bytes of a logged header.
+/// Maximum number of bytes of a logged header.
 const HEADER_BYTES: usize = 256;
 
 /// Value of a fact or of a field.
@@ -90,7 +90,7 @@ impl LogLine {
         ];
         for (fact, text) in known {
             if let Some(text) = text.filter(|text| !text.is_empty()) {
-                // A format of the same fact is more precise.
+                // A format for the same fact is more precise.
                 let literal = || LoggedValue::Literal(text.to_owned());
                 facts.entry(fact).or_insert_with(literal);
             }
@@ -99,7 +99,7 @@ impl LogLine {
         Self { facts, traffic }
     }
 
-    /// Returns the fields of an object by name.
+    /// Returns the fields of a log object by name.
     pub(super) fn object(&self, form: &LineForm) -> BTreeMap<String, LoggedValue> {
         let LineForm {
             text: _,
@@ -122,8 +122,8 @@ impl LogLine {
         fields
     }
 
-    /// Returns the values of a text line in order. An unknown value, or one that could break the
-    /// line, is `None`.
+    /// Returns the values of a text line in order. A value is `None` if it is unknown or could
+    /// break the line.
     pub(super) fn text<'l>(
         &'l self,
         form: &'l LineForm,
@@ -146,7 +146,7 @@ impl LogLine {
         self.has_header(header).then(format)
     }
 
-    /// Returns true if this kind of traffic has headers, and this one may be logged.
+    /// Returns true if this kind of traffic has headers and this header may be logged.
     pub(super) fn has_header(&self, name: &str) -> bool {
         self.traffic == TrafficKind::Requests && log_facts::is_loggable(name)
     }

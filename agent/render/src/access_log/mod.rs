@@ -42,7 +42,7 @@ pub(crate) fn of_requests(place: LoggedPlace<'_>, context: &RenderContext<'_>) -
     logs(REQUEST, TrafficKind::Requests, place, context)
 }
 
-/// Returns the logs of connections proxied as they are: one line per connection, when it ends.
+/// Returns the logs of connections proxied as is: one line per connection, when it ends.
 pub(crate) fn of_connections(
     place: LoggedPlace<'_>,
     context: &RenderContext<'_>,

@@ -1,4 +1,4 @@
-//! Lines sent by Envoy: OpenTelemetry log records, or messages of Envoy's access log service.
+//! Log lines sent by Envoy: OpenTelemetry log records, or messages of Envoy's access log service.
 //!
 //! Never make a request wait for a receiver, and never buffer lines without a limit.
 
@@ -27,15 +27,16 @@ use super::line::{LogLine, LoggedValue};
 use super::logger;
 use crate::{collectors, wrappers};
 
-/// Path of log records at a receiver, as defined by OTLP over HTTP.
+/// Path for log records at a receiver, as defined by OTLP over HTTP.
 const PATH: &str = "/v1/logs";
 /// Milliseconds after which buffered lines are sent.
 const FLUSH_MS: u64 = 1_000;
-/// Maximum bytes buffered per worker. Above this, lines are sent at once, or dropped if the
-/// receiver is unavailable.
+/// Maximum number of bytes buffered per worker. Beyond this, lines are sent immediately, or dropped
+/// if the receiver is unavailable.
 const MOST_GATHERED: u32 = 64 * 1024;
 
-/// Returns the logs sent to a receiver; empty if this version does not know its protocol.
+/// Returns the logs sent to a receiver; empty if this version does not know the receiver's
+/// protocol.
 pub(super) fn logs(
     sink: &LogSink,
     traffic: TrafficKind,
@@ -58,10 +59,9 @@ pub(super) fn logs(
 
 /// Returns the OTLP logs: one record per line, with the fields as attributes.
 ///
-/// Envoy sends non-UTF-8 bytes unchanged, and receivers reject the whole message because of them,
-/// including other lines. Requests with a non-ASCII value in a logged header therefore go to a
-/// separate log without such headers. Response headers are never sent, because a filter cannot
-/// select logs by them.
+/// Envoy sends non-UTF-8 bytes unchanged. Receivers then reject the whole message, including other
+/// lines. Requests with a non-ASCII value in a logged header therefore go to a separate log without
+/// such headers. Response headers are never sent, because a filter cannot select logs by them.
 fn records(
     sink: &LogSink,
     http: bool,
@@ -118,7 +118,7 @@ fn of_attributes(
         grpc_service,
         http_service,
         log_name: gateway.to_owned(),
-        // The builtin labels describe Envoy and its host, which is not configured.
+        // The built-in labels describe Envoy and its host, which are not configured.
         disable_builtin_labels: true,
         resource_attributes: Some(KeyValueList {
             values: vec![service],

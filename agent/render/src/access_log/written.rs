@@ -1,6 +1,6 @@
-//! Lines written by Envoy on its host: JSON or text, to a file or to standard output.
+//! Log lines written by Envoy on its host: JSON or text, to a file or to standard output.
 //!
-//! Never put a value into a text line that could end it.
+//! Never put a value into a text line that could end the line.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::line::{LogLine, LoggedValue};
 use super::logger;
 use crate::context::AccessLogSink;
 
-/// Stands for an unknown value in text, as in Envoy's own logs.
+/// Placeholder for an unknown value in text, as in Envoy's own logs.
 const UNKNOWN: &str = "-";
 
 pub(super) fn log(place: &AccessLogSink, line: &LogLine, form: &LineForm) -> AccessLog {
@@ -88,8 +88,8 @@ fn to_stdout(log_format: LineFormat) -> AccessLog {
     )
 }
 
-/// The used part of `FileAccessLog`. This message and those below match the Envoy API, but keep the
-/// object sorted by key, because prost writes other maps in random order.
+/// The used fields of `FileAccessLog`. This message and the ones below match the Envoy API, but
+/// keep the object sorted by key, because prost writes other maps in random order.
 #[derive(Clone, PartialEq, Message)]
 struct LogToFile {
     #[prost(string, tag = "1")]

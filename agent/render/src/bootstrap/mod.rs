@@ -1,6 +1,6 @@
 //! The bootstrap that Envoy starts with: file paths, admin socket and limits.
 //!
-//! A change of it requires a restart, so it contains nothing from a snapshot.
+//! Changing it requires a restart, so it contains nothing from a snapshot.
 
 mod overload;
 pub(crate) mod static_bootstrap;
@@ -29,8 +29,8 @@ use crate::context::RenderOptions;
 use crate::layout::XdsLayout;
 use crate::{config_sources, wrappers};
 
-/// Maximum size of one expression, in RE2 instructions: more than all origins of a route or its
-/// longest prefix need.
+/// Maximum size of one expression in RE2 instructions. This is more than all origins of a route or
+/// its longest prefix need.
 const MOST_OF_RE2: f64 = 20_000.0;
 
 /// Returns the bootstrap of an Envoy that reads all other configuration from files. Write it as
@@ -94,14 +94,14 @@ fn node() -> Node {
     }
 }
 
-/// Returns the runtime with which a configuration is validated.
+/// Returns the runtime used for validating a configuration.
 fn runtime() -> LayeredRuntime {
     LayeredRuntime {
         layers: vec![settings()],
     }
 }
 
-/// Reads the file of the shares.
+/// Returns the layer that Envoy reads from the shares file.
 fn shares(layout: &XdsLayout) -> RuntimeLayer {
     RuntimeLayer {
         name: LAYER.to_owned(),
@@ -112,11 +112,11 @@ fn shares(layout: &XdsLayout) -> RuntimeLayer {
     }
 }
 
-/// A layer with a single key, because prost writes several in random order.
+/// Returns a layer with a single key, because prost writes several keys in random order.
 fn settings() -> RuntimeLayer {
-    // Rendered expressions are already bounded by a measure that never counts less than RE2 does.
-    // This limit is a safety net set above that bound, because one larger expression makes Envoy
-    // reject the whole route table. Envoy's own limit of 100 rejects ordinary expressions.
+    // Rendered expressions are already limited by a measure that never counts less than RE2 does.
+    // This limit is a safety net above it, because a single larger expression makes Envoy reject
+    // the whole route table. Envoy's own limit of 100 rejects ordinary expressions.
     let fields = HashMap::from([(
         "re2.max_program_size.error_level".to_owned(),
         Value {
@@ -129,16 +129,16 @@ fn settings() -> RuntimeLayer {
     }
 }
 
-/// Keeps few statistics, however many clusters there are: those the agent needs to verify an
-/// update, and those that show the state of the host. Each cluster exports its version and, once
-/// used, a few more. Five thousand clusters with a hundred series each would take more memory than
-/// Envoy itself.
+/// Keeps few statistics, however many clusters there are: the ones that the agent needs to verify
+/// an update, and the ones that show the state of the host. Each cluster exports its version and,
+/// once used, a few more. Five thousand clusters with a hundred series each would take more memory
+/// than Envoy itself.
 fn statistics() -> StatsConfig {
     let patterns = [
         // Confirms an update.
         MatchPattern::Suffix(".version_text".to_owned()),
         MatchPattern::Suffix(".update_rejected".to_owned()),
-        // Not for clusters: Envoy would keep one series each, even for clusters that are never
+        // Not for clusters: Envoy would keep a series for each, even for clusters that are never
         // updated.
         MatchPattern::SafeRegex(wrappers::regex(r"(http|sds)\..*\.update_(attempt|failure)")),
         MatchPattern::Prefix("listener_manager.".to_owned()),

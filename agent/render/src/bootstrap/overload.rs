@@ -1,7 +1,8 @@
-//! Overload: the order in which Envoy sheds load when clients ask for more than its limits allow.
+//! Overload: the order in which Envoy sheds load when clients need more than its limits allow.
 //!
 //! As the heap fills, Envoy gives up in this order: idle timeouts, caches, keep-alive, new
-//! connections and requests. Requests in progress continue. Connections above the connection limit
+//! connections and requests. Requests in progress continue. Connections beyond the connection limit
+//! are closed on accept.
 //! are closed on accept.
 
 use envoy_types::pb::envoy::config::overload::v3::{
@@ -19,7 +20,7 @@ use crate::limits::Limits;
 
 const HEAP: &str = "envoy.resource_monitors.fixed_heap";
 const CONNECTIONS: &str = "envoy.resource_monitors.global_downstream_max_connections";
-/// Measuring interval of the heap: a few hundred clients fill a gigabyte in a second.
+/// Interval for measuring the heap. A few hundred clients can fill a gigabyte in a second.
 const EVERY: Duration = Duration {
     seconds: 0,
     nanos: 50_000_000,
@@ -63,7 +64,7 @@ pub(super) fn manager(limits: &Limits) -> OverloadManager {
     }
 }
 
-/// Returns the idle timeouts, in seconds, when the heap is exhausted.
+/// Returns the idle timeouts, in seconds, for an exhausted heap.
 fn timers() -> ScaleTimersOverloadActionConfig {
     let timer = |timer: TimerType, seconds| ScaleTimer {
         timer: timer.into(),

@@ -1,7 +1,7 @@
-//! The same configuration without files, because `envoy --mode validate` reads none of them.
+//! The same configuration without files, because `envoy --mode validate` does not read them.
 //!
 //! Works on any subset of the rendered resources, so that a culprit can be found by bisection. Keys
-//! are inline: the caller must write the file with mode 0600.
+//! are inline, so the caller must write the file with mode 0600.
 
 use bytes::Bytes;
 use envoy_types::pb::envoy::config::bootstrap::v3::{Bootstrap, bootstrap::StaticResources};
@@ -26,8 +26,8 @@ use prost::{DecodeError, Message, Name};
 
 use crate::rendered::{Rendered, Resource, find};
 
-/// Returns the rendered resources as one static bootstrap. Fails only on bytes not written by
-/// `render`.
+/// Returns the rendered resources as one static bootstrap. Returns an error only for bytes that
+/// `render` did not write.
 pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
     let Rendered {
         listeners,
@@ -85,7 +85,7 @@ fn listener(
                         return Ok(());
                     };
                     let name = rds.route_config_name.as_str();
-                    // Missing from this subset, so an empty table takes its place.
+                    // The table is missing from this subset, so an empty one takes its place.
                     let table = match find(tables, name) {
                         Some(table) => RouteConfiguration::decode(&*table.bytes)?,
                         None => RouteConfiguration {
@@ -121,7 +121,7 @@ fn cluster(resource: &Resource, endpoints: &[Resource]) -> Result<Cluster, Decod
     Ok(cluster)
 }
 
-/// Removes the files from a TLS context, because a secret without a source is a static one.
+/// Removes the file sources from a TLS context, because a secret without a source is a static one.
 fn static_secrets(socket: Option<&mut TransportSocket>) -> Result<(), DecodeError> {
     let Some(transport_socket::ConfigType::TypedConfig(config)) =
         socket.and_then(|socket| socket.config_type.as_mut())
@@ -160,7 +160,7 @@ fn static_secrets(socket: Option<&mut TransportSocket>) -> Result<(), DecodeErro
     })
 }
 
-/// Changes the message inside if it is of this type.
+/// Changes the message inside if it has this type.
 fn change<M: Message + Name + Default>(
     config: &mut Any,
     change: impl FnOnce(&mut M) -> Result<(), DecodeError>,

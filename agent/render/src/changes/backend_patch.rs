@@ -1,8 +1,8 @@
 //! Patches the clusters when only a few backends were added or removed, and reuses all others.
 //!
 //! A route that moves to another backend changes one cluster of thousands, and rendering the rest
-//! would be most of the work. Never guess: return `None` if anything besides these clusters, their
-//! endpoints and some virtual hosts might differ. The caller then renders more.
+//! would be most of the work. Never guess: return `None` if anything might differ besides these
+//! clusters, their endpoints and some virtual hosts. The caller then renders more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::context::{RenderContext, RenderOptions};
 use crate::http::request_filters;
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
 
-/// Renders `now`, with the route tables `new`, from the rendering of `before`, which had the tables
-/// `old` and no problems.
+/// Renders `now`, with the route tables `new`. Starts from the rendering of `before`, which had the
+/// tables `old` and no problems.
 pub(crate) fn render(
     rendered: &Rendered,
     [before, now]: [&EncodedSnapshot; 2],
@@ -74,8 +74,8 @@ pub(crate) fn render(
     })
 }
 
-/// Returns true if no unchanged resource is affected by these backends: no key pair or trust bundle
-/// depends on them, and no virtual host, listener or log receiver refers to one.
+/// Returns true if these backends do not affect unchanged resources: no key pair or trust bundle
+/// depends on them, and no virtual host, listener or log receiver refers to them.
 fn concerns_nobody_else(
     changes: &BackendChanges,
     before: &EncodedSnapshot,
@@ -86,13 +86,13 @@ fn concerns_nobody_else(
         snapshot.is_in_route_tables(&backend.name) || snapshot.is_in_rest(&backend.name)
     };
     come.iter().chain(gone).all(|backend| backend.tls.is_none())
-        // A virtual host that refers to an added backend is unchanged unless it drops the
-        // reference, and vice versa for a removed one.
+        // If a virtual host still refers to a removed backend, it may be unchanged. The same is
+        // true if it already referred to an added backend.
         && !gone.iter().any(|backend| is_named(backend, now))
         && !come.iter().any(|backend| is_named(backend, before))
 }
 
-/// Returns true if the endpoints of all other backends keep their place, in a file or inline.
+/// Returns true if the endpoints of all other backends remain where they are, in a file or inline.
 fn others_stay(rendered: &Rendered, granted: &Subscriptions<'_>, changes: &BackendChanges) -> bool {
     let BackendChanges { come, gone, .. } = changes;
     let is_of = |backends: &[Backend], name: &str| backends.iter().any(|it| it.name == name);
@@ -102,7 +102,7 @@ fn others_stay(rendered: &Rendered, granted: &Subscriptions<'_>, changes: &Backe
     before.eq(now.filter(|name| !is_of(come, name)))
 }
 
-/// Returns all clusters, and renders only the added ones and the ones whose endpoints changed.
+/// Returns all clusters. Renders only added clusters, and clusters whose endpoints changed.
 fn clusters(
     rendered: &Rendered,
     changes: &BackendChanges,

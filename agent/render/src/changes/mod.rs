@@ -1,6 +1,6 @@
 //! Incremental rendering: reuses and shares the unaffected parts of the previous rendering.
 //!
-//! Never return a result that differs from a full rendering; if that is not certain, return `None`.
+//! Never return a result that differs from a full rendering. If that is not certain, return `None`.
 
 pub(crate) mod backend_patch;
 mod route_table_patch;
@@ -17,11 +17,11 @@ use crate::http::request_filters;
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
 use crate::whole;
 
-/// Maximum number of clusters to search for in all route tables. With more, a full rendering costs
-/// little more.
+/// Maximum number of clusters to search for in all route tables. Beyond this number, a full
+/// rendering costs little more.
 const MAX_LOOKED_FOR: usize = 16;
 
-/// Renders a Gateway in which only route tables have changed. Everything else is reused, and so are
+/// Renders a Gateway in which only route tables have changed. Reuses everything else, including
 /// unchanged virtual hosts. Returns `None` if other parts might be affected; otherwise the result
 /// equals [`render`](crate::render).
 pub fn routes_after(
@@ -30,16 +30,16 @@ pub fn routes_after(
     now: &EncodedSnapshot,
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    // If there were problems, something was left out, and a route may look different because of it.
+    // With problems, something was left out, which may have changed how a route was rendered.
     if !rendered.problems.is_empty() {
         return None;
     }
     let context = RenderContext {
         options,
-        // Routes do not use it.
+        // Routes do not use the name.
         gateway: "",
         edge: now.edge(),
-        // Only listeners use these, and they are unchanged.
+        // Only listeners use these, and the listeners are unchanged.
         tracing: None,
         log_output: None,
         measured_routes: now.measured_routes(),
@@ -57,17 +57,16 @@ pub fn routes_after(
     })
 }
 
-/// Renders a Gateway in which only route tables, backends and endpoints have changed. Unchanged
-/// route tables are reused, and so are unchanged virtual hosts in the others. Returns `None` if
-/// other parts might be affected; otherwise the result equals [`render`](crate::render).
+/// Renders a Gateway in which only route tables, backends and endpoints have changed. Reuses
+/// unchanged route tables, and unchanged virtual hosts in the other tables. Returns `None` if other
+/// parts might be affected; otherwise the result equals [`render`](crate::render).
 pub fn backends_after(
     rendered: &Rendered,
     before: &EncodedSnapshot,
     now: &EncodedSnapshot,
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    // If there were problems, something was left out, and other parts may look different because of
-    // it.
+    // With problems, something was left out, which may have changed how other parts were rendered.
     if !rendered.problems.is_empty() {
         return None;
     }
@@ -77,7 +76,7 @@ pub fn backends_after(
         .or_else(|| around_tables(rendered, snapshots, tables, options))
 }
 
-/// Renders everything but the route tables, and reuses the unchanged ones.
+/// Renders everything except the route tables, and reuses the unchanged ones.
 fn around_tables(
     rendered: &Rendered,
     [before, now]: [&EncodedSnapshot; 2],
@@ -86,8 +85,8 @@ fn around_tables(
 ) -> Option<Rendered> {
     let tables = |context: &RenderContext<'_>, _: &mut RenderProblems| {
         let [gone, come] = differ(&rendered.clusters, context.clusters).ok_or(())?;
-        // A virtual host that refers to one of them looks different now, but unchanged hosts are
-        // not rendered.
+        // A virtual host that refers to one of these clusters would be rendered differently now,
+        // but unchanged hosts are not rendered.
         if gone.iter().any(|name| now.is_in_route_tables(name))
             || come.iter().any(|name| before.is_in_route_tables(name))
         {
@@ -104,8 +103,8 @@ fn around_tables(
     after.problems.is_empty().then_some(after)
 }
 
-/// Compares two lists by name. Returns the names only in the first, and those only in the second.
-/// Returns `None` if they are too many to search for.
+/// Compares two lists by name. Returns the names only in the first, and the names only in the
+/// second. Returns `None` if there are too many to search for.
 fn differ<'r>(before: &'r [Resource], now: &'r [Resource]) -> Option<[Vec<&'r str>; 2]> {
     let in_one_alone = |one: &'r [Resource], other: &[Resource]| {
         let mut left = other.iter().peekable();
@@ -132,8 +131,7 @@ pub fn endpoints_after(
     backends: &[Backend],
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    // If there were problems, something was left out, and other parts may look different because of
-    // it.
+    // With problems, something was left out, which may have changed how other parts were rendered.
     if !rendered.problems.is_empty() {
         return None;
     }

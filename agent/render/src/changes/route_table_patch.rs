@@ -1,8 +1,8 @@
 //! Patches route tables in which most virtual hosts are unchanged, and reuses those as rendered.
 //!
 //! One or two hosts change in a table of thousands, and decoding and rendering the rest would be
-//! most of the work. Virtual hosts are therefore compared in encoded form. Never guess: on anything
-//! unexpected, return `None`, and the caller renders the whole table.
+//! most of the work. Virtual hosts are therefore compared in encoded form. Never guess: return
+//! `None` if anything is unexpected. The caller then renders the complete table.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(super) fn render(
     };
     let tables: Arc<[Resource]> = tables.map(table).collect::<Option<_>>()?;
     let size: usize = tables.iter().map(|table| table.bytes.len()).sum();
-    // Above the limit, a full rendering reports the rejected virtual hosts.
+    // Beyond the limit, a full rendering reports the rejected virtual hosts.
     (size <= MOST_OF_TABLES).then_some(tables)
 }
 
@@ -57,7 +57,7 @@ fn table(
     if kept.len() != old.hosts.len() {
         return None;
     }
-    // Most changes keep every domain in its position, which was already validated.
+    // Most changes keep every domain in its position, which has been validated already.
     let in_place = old.domains().eq(new.domains());
     let places: HashMap<&str, usize> = if in_place {
         HashMap::new()

@@ -18,11 +18,11 @@ use sesame_proto::schema::{HashPolicy, LoadBalancer, MOST_BACKEND_MS, SlowStart}
 use super::hashing;
 use crate::wrappers;
 
-/// Envoy requires a key at runtime, which nothing sets.
+/// Envoy requires a runtime key; nothing sets this one.
 const AGGRESSION_KEY: &str = "backends.slow_start_aggression";
 
-/// Sets the strategy of a cluster, whose default is round robin, or returns an error if Envoy would
-/// refuse it.
+/// Sets the strategy of a cluster, which is round robin by default. Returns an error if Envoy would
+/// reject it.
 pub(super) fn into(cluster: &mut Cluster, balancer: &LoadBalancer) -> Result<(), String> {
     let LoadBalancer {
         strategy: _,

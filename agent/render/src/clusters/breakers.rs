@@ -1,8 +1,8 @@
 //! Limits of a backend on this host.
 //!
-//! Under load, Envoy's default of 1,024 requests per cluster leads to 503. The heap limits waiting
-//! requests, and the backend's share ([`super::shares`]) limits connections; until that file is
-//! read, Envoy's default does.
+//! Under load, Envoy's default of 1,024 requests per cluster leads to 503 responses. The heap
+//! limits waiting requests, and the backend's share ([`super::shares`]) limits connections. Until
+//! Envoy has read the shares file, its default limits connections.
 
 use envoy_types::pb::envoy::config::cluster::v3::CircuitBreakers;
 use envoy_types::pb::envoy::config::cluster::v3::circuit_breakers::{
@@ -18,7 +18,7 @@ const MOST_IN_FLIGHT: u32 = 100_000;
 /// With Envoy's default of 3 concurrent retries, a rolling restart causes errors.
 const MOST_RETRIES: u32 = 1_024;
 
-/// Returns the limits of a cluster: the backend's own, or the host's.
+/// Returns the limits of a cluster: the backend's own limits, or the host's.
 pub(super) fn render(limits: &Limits, breaker: Option<&CircuitBreaker>) -> CircuitBreakers {
     let unlimited = CircuitBreaker::default();
     let CircuitBreaker {
@@ -30,7 +30,7 @@ pub(super) fn render(limits: &Limits, breaker: Option<&CircuitBreaker>) -> Circu
         retry_budget,
     } = breaker.unwrap_or(&unlimited);
     let own = |value: u32| Some(value).filter(|it| *it > 0);
-    // The host's own limits protect it from every configuration.
+    // The host's own limits protect it from any configuration.
     let least = |value: u32, limit: u32| wrappers::uint32(own(value).unwrap_or(limit).min(limit));
     let per_endpoint = own(*max_connections_per_endpoint).map(|most| Thresholds {
         max_connections: wrappers::uint32(most),

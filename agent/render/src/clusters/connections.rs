@@ -25,8 +25,8 @@ use crate::wrappers;
 /// Connect timeout of an endpoint in milliseconds.
 const CONNECT_TIMEOUT_MS: u64 = 5_000;
 
-/// Maximum number of response headers, and their KiB; above these, the answer is 502. Envoy's
-/// defaults of 100 and 60 reject responses that clients accept without a proxy.
+/// Maximum number of response headers, and their maximum size in KiB; beyond these, clients get
+/// 502. Envoy's defaults of 100 and 60 reject responses that clients accept without a proxy.
 const MOST_RESPONSE_HEADERS: u32 = 1_000;
 const MOST_RESPONSE_HEADERS_KIB: u32 = 256;
 
@@ -38,7 +38,7 @@ const KEEPALIVE: Keepalive = Keepalive {
     probes: 3,
 };
 
-/// Sets the connections of a cluster whose transport is set. `idle_timeout_ms` is 0 for none.
+/// Sets the connections of a cluster whose transport is set. `idle_timeout_ms` 0 means no timeout.
 pub(super) fn into(
     cluster: &mut Cluster,
     connections: &BackendConnections,
@@ -84,7 +84,7 @@ pub(super) fn into(
     cluster.transport_socket = Some(with_header(version, inner));
 }
 
-/// Sets the options of HTTP; other protocols have none.
+/// Sets the HTTP options; other protocols have none.
 fn set_http(cluster: &mut Cluster, common: CommonOptions, protocol: AppProtocol) {
     let config = match protocol {
         AppProtocol::Http1 | AppProtocol::Websocket => {
@@ -103,7 +103,7 @@ fn set_http(cluster: &mut Cluster, common: CommonOptions, protocol: AppProtocol)
         ..Default::default()
     };
     let name = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
-    // A single entry, because prost writes several in random order.
+    // A single entry, because prost writes several entries in random order.
     cluster.typed_extension_protocol_options =
         HashMap::from([(name.to_owned(), pack_any(options))]);
 }
@@ -122,7 +122,7 @@ fn probes(keepalive: Keepalive) -> TcpKeepalive {
     }
 }
 
-/// Returns a transport that sends the header of the PROXY protocol before anything else.
+/// Returns a transport that sends the PROXY protocol header before anything else.
 fn with_header(version: Version, inner: Option<TransportSocket>) -> TransportSocket {
     let plain = || TransportSocket {
         name: "envoy.transport_sockets.raw_buffer".to_owned(),

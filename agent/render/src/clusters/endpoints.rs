@@ -56,7 +56,7 @@ pub(crate) fn render(
 }
 
 /// Reports the endpoints that are left out: invalid ones, for which Envoy would reject the whole
-/// set, and ones that must not get requests.
+/// set, and forbidden ones, which must not get requests.
 pub(crate) fn check(
     endpoints: &[EndpointSet],
     rules: &EndpointRules,
@@ -109,8 +109,8 @@ fn socket(endpoint: &Endpoint, rules: &EndpointRules) -> Result<(IpAddr, u32), S
     Ok((ip, *port))
 }
 
-/// Returns an endpoint set as Envoy's message, empty if the snapshot lacks the set. Each endpoint
-/// includes its session value, unless the key is empty.
+/// Returns an endpoint set as an Envoy message, which is empty if the snapshot lacks the set. Each
+/// endpoint includes its session value, unless the key is empty.
 pub(super) fn assignment(
     name: &str,
     set: Option<&EndpointSet>,

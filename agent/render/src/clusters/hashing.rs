@@ -9,7 +9,7 @@ use sesame_proto::schema::hash_policy::Kind;
 
 use crate::http::headers;
 
-/// Returns the policies of a backend, or an error if Envoy would refuse one.
+/// Returns the hash policies of a backend, or an error if Envoy would reject one of them.
 pub(super) fn render(policies: &[HashPolicy]) -> Result<Vec<EnvoyPolicy>, String> {
     let policies = policies.iter().take(HashPolicy::MOST);
     policies.map(policy_of).collect()
@@ -28,7 +28,7 @@ fn policy_of(policy: &HashPolicy) -> Result<EnvoyPolicy, String> {
         Some(Kind::QueryParameter(name)) if !name.is_empty() => {
             PolicySpecifier::QueryParameter(QueryParameter { name: name.clone() })
         }
-        // Without a lifetime, Envoy only reads it.
+        // Without a lifetime, Envoy only reads the cookie.
         Some(Kind::Cookie(name)) => {
             headers::check_name(name).map_err(|why| format!("cookie of a hash: {why}"))?;
             PolicySpecifier::Cookie(Cookie {

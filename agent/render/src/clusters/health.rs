@@ -1,7 +1,7 @@
-//! Checks of endpoints: by requests of Envoy's own, and by the responses to clients.
+//! Endpoint checks: by Envoy's own requests, and by the responses to clients.
 //!
-//! Unless the backend says otherwise, Envoy's panic threshold stays at 50 %: with fewer healthy
-//! endpoints, all get requests, because a wrong check must not become an outage.
+//! Unless the backend sets another value, Envoy's panic threshold remains 50 %. With fewer healthy
+//! endpoints, all endpoints get requests, because a wrong check must not become an outage.
 
 use envoy_types::pb::envoy::config::cluster::v3::cluster::CommonLbConfig;
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, OutlierDetection as Ejection};
@@ -19,10 +19,10 @@ use super::balance::percent;
 use crate::http::headers::check_value;
 use crate::wrappers;
 
-/// The Host of checks.
+/// The Host header of health checks.
 const HOST: &str = "health-check";
 
-/// Adds a check to a cluster, or returns an error if Envoy would refuse it.
+/// Adds a health check to a cluster, or returns an error if Envoy would reject it.
 pub(super) fn into(
     cluster: &mut Cluster,
     check: &HealthCheck,
@@ -54,19 +54,20 @@ pub(super) fn into(
     cluster.health_checks = vec![EnvoyCheck {
         timeout: wrappers::milliseconds((*timeout_ms).clamp(1, HealthCheck::MOST_TIMEOUT_MS)),
         interval,
-        // Envoy's 60 s would leave the first requests after a pause to endpoints that have failed.
+        // With Envoy's 60 s, the first requests after a pause would go to endpoints that have
+        // failed.
         no_traffic_interval: interval,
         healthy_threshold: threshold(*healthy_threshold),
         unhealthy_threshold: threshold(*unhealthy_threshold),
         health_checker: Some(checker),
         ..Default::default()
     }];
-    // Otherwise Envoy keeps removed endpoints until a check of them fails.
+    // Otherwise, Envoy keeps removed endpoints until a check of them fails.
     cluster.ignore_health_on_host_removal = true;
     Ok(())
 }
 
-/// Returns the share of healthy endpoints below which all get requests.
+/// Returns the percentage of healthy endpoints below which all endpoints get requests.
 pub(super) fn panic(threshold: u32) -> CommonLbConfig {
     CommonLbConfig {
         healthy_panic_threshold: percent(threshold.min(100)),
@@ -118,7 +119,7 @@ fn range(range: StatusRange) -> Result<Int64Range, String> {
     })
 }
 
-/// Returns how endpoints are ejected because of responses. Other failures eject nothing.
+/// Returns when responses eject an endpoint. Other failures never eject it.
 pub(super) fn ejection(outlier: &OutlierDetection) -> Ejection {
     let OutlierDetection {
         consecutive_5xx,

@@ -1,8 +1,7 @@
 //! One cluster for each backend.
 //!
-//! If a backend cannot be reached as the snapshot demands (because a trust bundle or the names to
-//! verify are missing), it has no cluster at all. Its share of requests is refused, never sent
-//! unverified.
+//! A backend that cannot be reached as required (because a trust bundle or the names to verify are
+//! missing) has no cluster at all. Its share of requests is rejected, never sent unverified.
 
 mod balance;
 mod breakers;
@@ -41,7 +40,7 @@ pub(crate) fn render(
     by_name(clusters, problems)
 }
 
-/// Returns the clusters of one backend, or an error if it cannot have one.
+/// Returns the clusters of one backend, or an error if it cannot have any.
 pub(crate) fn of_backend(
     backend: &Backend,
     sets: &Sets<'_>,
@@ -59,7 +58,7 @@ pub(crate) fn names_of(backend: &Backend) -> impl Iterator<Item = String> {
     all_of(backend, cluster).into_iter().map(|it| it.name)
 }
 
-/// Returns the cluster of a backend, after its additional clusters for sessions.
+/// Returns the cluster of a backend, preceded by its additional clusters for sessions.
 fn all_of(backend: &Backend, cluster: Cluster) -> Vec<Resource> {
     let mut clusters = Vec::with_capacity(1);
     if !backend.session_key.is_empty() {
@@ -146,8 +145,8 @@ fn cluster(
     }
     let connections = connections.as_deref().copied().unwrap_or_default();
     connections::into(&mut cluster, &connections, *idle_timeout_ms, protocol);
-    // The resolver adds every set, but a foreign snapshot may name a missing one. That is a backend
-    // without endpoints (503), not an error.
+    // The resolver adds every set, but a foreign snapshot may refer to a missing one. That is a
+    // backend without endpoints (503), not an error.
     if context.subscriptions.endpoints.contains(name.as_str()) && !endpoints.is_empty() {
         cluster.cluster_discovery_type = Some(cluster::ClusterDiscoveryType::Type(
             cluster::DiscoveryType::Eds.into(),

@@ -1,9 +1,9 @@
 //! The share of each listener and backend in Envoy's connection limits. Envoy reads the shares as
-//! runtime values from a separate file. Limits are shared among namespaces first; the ports of
+//! runtime values from a separate file. Limits are divided among namespaces first. The ports of
 //! Gateways together get at least half of the client connections.
 //!
-//! A share depends on the number of others. As a field of the listener or cluster, it would drain
-//! all of them whenever one is added or removed.
+//! A share depends on how many others there are. If it were a field of the listener or cluster,
+//! adding or removing one would drain all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -102,8 +102,8 @@ pub(crate) fn render(
     runtime(fields)
 }
 
-/// Returns the limits of connections that backends have themselves, by name. One below its share is
-/// in the cluster, so the share is left out.
+/// Returns the connection limits that backends set themselves, by name. If a limit is below the
+/// share, the cluster contains it, and the share is omitted.
 fn own_limits<'b>(backends: &[&'b Backend]) -> BTreeMap<&'b str, u32> {
     let limits = backends.iter().filter_map(|backend| {
         let most = backend.breaker.as_ref()?.max_connections;
@@ -121,7 +121,7 @@ struct Owners<'s> {
 }
 
 impl Owners<'_> {
-    /// Returns the owner of a port whose listener names reveal none.
+    /// Returns the owner of a port if its listener names do not reveal one.
     fn unknown() -> Self {
         Self {
             gateways: false,
@@ -153,7 +153,7 @@ fn owners<'s>(ports: &'s [Port], options: &RenderOptions) -> BTreeMap<u32, Owner
     owners.collect()
 }
 
-/// Returns the namespace of a backend, by the name of one of its clusters.
+/// Returns the namespace of a backend, given the name of one of its clusters.
 fn namespace(cluster: &str) -> &str {
     cluster.split('/').nth(1).unwrap_or_default()
 }

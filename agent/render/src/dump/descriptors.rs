@@ -11,7 +11,7 @@ static COMPRESSED: &[u8] = include_bytes!("../../data/envoy-api.binpb.zst");
 /// Maximum decompressed size, about three times the actual one.
 const MOST_BYTES: usize = 1024 * 1024;
 
-/// Returns the pool, which is built on first use, in about 10 ms. The serving path never needs it.
+/// Returns the pool, which is built on first use in about 10 ms. Serving never needs it.
 pub(super) fn pool() -> Result<&'static DescriptorPool, DumpError> {
     static POOL: OnceLock<Result<DescriptorPool, String>> = OnceLock::new();
     POOL.get_or_init(|| {

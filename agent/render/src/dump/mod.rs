@@ -1,8 +1,8 @@
 //! Prints Envoy's resources for people and for golden files.
 //!
-//! Resources are `.pb` on disk; here they become JSON or YAML with the proto's own field names,
-//! every `Any` expanded and keys sorted, so that the same resources give the same text. Never print
-//! a private key unless asked to.
+//! Resources are `.pb` on disk. Here they become JSON or YAML, with the field names of the proto
+//! files and every `Any` expanded. Keys are sorted, so that the same resources always produce the
+//! same text. Never print a private key unless requested.
 
 mod descriptors;
 
@@ -35,17 +35,17 @@ pub enum Redact {
     Nothing,
 }
 
-/// Bytes that do not match their declared type, or a type that the descriptors lack.
+/// Error: bytes do not match their declared type, or the descriptors lack a type.
 #[derive(Debug, thiserror::Error)]
 pub enum DumpError {
-    /// Malformed bytes of a resource.
+    /// The bytes of a resource are malformed.
     #[error("`{name}` cannot be read as {message}: {source}")]
     Decode {
-        /// The resource.
+        /// Name of the resource.
         name: String,
-        /// Its message type.
+        /// Message type of the resource.
         message: String,
-        /// The reason.
+        /// Decoding error.
         source: prost::DecodeError,
     },
     /// The descriptors lack a type inside the resource.
@@ -53,9 +53,9 @@ pub enum DumpError {
         "`{name}` cannot be printed: {source}; add the type to tests/envoy_descriptors.rs, which writes the descriptors"
     )]
     Print {
-        /// The resource.
+        /// Name of the resource.
         name: String,
-        /// The reason.
+        /// Serialization error.
         source: serde_json::Error,
     },
     /// The built-in descriptors are broken.
@@ -76,7 +76,7 @@ pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, DumpError
         endpoints,
         secrets,
         filters,
-        // Belongs to the host, not to the served configuration.
+        // The shares belong to the host, not to the served configuration.
         shares: _,
         problems: _,
         inline: _,
@@ -97,7 +97,7 @@ pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, DumpError
     }))
 }
 
-/// Returns a bootstrap as a value, static or not.
+/// Returns a bootstrap as a value, whether static or not.
 pub fn bootstrap(bytes: &[u8], redact: Redact) -> Result<Value, DumpError> {
     let mut bootstrap: Bootstrap = decode("bootstrap", bytes)?;
     if let Some(resources) = &mut bootstrap.static_resources {
@@ -108,8 +108,7 @@ pub fn bootstrap(bytes: &[u8], redact: Redact) -> Result<Value, DumpError> {
     value::<Bootstrap>("bootstrap", &bootstrap.encode_to_vec())
 }
 
-/// Returns a value as YAML that Envoy can read: every string that YAML could misinterpret is
-/// quoted.
+/// Returns a value as YAML that Envoy can read. Quotes every string that YAML could misinterpret.
 pub fn yaml(value: &Value) -> Result<String, DumpError> {
     serde_saphyr::to_string(value).map_err(|error| DumpError::Yaml(error.to_string()))
 }
@@ -153,7 +152,7 @@ fn decode<M: Message + Name + Default>(name: &str, bytes: &[u8]) -> Result<M, Du
     })
 }
 
-/// Removes private keys, which may also be inline at their point of use.
+/// Removes private keys, which may also be inline where they are used.
 fn without_keys(mut value: Value, redact: Redact) -> Value {
     fn walk(value: &mut Value) {
         match value {

@@ -1,4 +1,5 @@
-//! Filters of client addresses. The access log names the policy that refuses a request.
+//! Filters for client addresses. The access log contains the name of the policy that rejects a
+//! request.
 
 use std::collections::HashMap;
 
@@ -15,7 +16,7 @@ use sesame_proto::schema::{AddressFilter, AddressRange};
 use super::composite;
 use crate::wrappers;
 
-/// The name of the place, and the key of a route's configuration.
+/// The name of the placeholder filter, and the key of a route's configuration.
 pub(crate) const FILTER: &str = "addresses";
 
 /// Returns the configuration for filters, all of which a request must pass, or `None` without any.
@@ -70,7 +71,7 @@ fn rules(rules: Rules) -> Vec<u8> {
     filter.encode_to_vec()
 }
 
-/// Returns the clients that a filter refuses.
+/// Returns the clients that a filter rejects.
 fn refused(allow: &[AddressRange], deny: &[AddressRange]) -> Result<Vec<Principal>, String> {
     let (allowed, mut refused) = (networks(allow)?, networks(deny)?);
     if !allowed.is_empty() {

@@ -11,8 +11,8 @@ use sesame_proto::schema::DirectResponse;
 
 use super::headers;
 
-/// Returns the action that answers every request with a status, or with 500 if Envoy would reject
-/// it.
+/// Returns an action that answers every request with this status, or with 500 if Envoy would reject
+/// the status.
 pub(super) fn answer(status: u32) -> route::Action {
     route::Action::DirectResponse(DirectResponseAction {
         // Envoy rejects any other status.
@@ -25,8 +25,8 @@ pub(super) fn answer(status: u32) -> route::Action {
     })
 }
 
-/// Returns the action that answers with a status and a body. A longer body would make Envoy reject
-/// the whole route table.
+/// Returns an action that answers with a status and a body. An overlong body would make Envoy
+/// reject the whole route table.
 pub(super) fn direct(response: &DirectResponse) -> Result<route::Action, String> {
     let DirectResponse {
         status,
@@ -63,7 +63,7 @@ fn inline(text: &str) -> DataSource {
     }
 }
 
-/// The answer for the share of an invalid backend.
+/// The response for the share of an invalid backend.
 pub(super) struct RefusalAnswer {
     /// Status of a route that answers directly.
     pub(super) status: u32,

@@ -2,8 +2,8 @@
 //! set.
 //!
 //! Envoy overwrites only the headers present in the service's response. A filter therefore removes
-//! all configured ones from the request before the service is asked. One such filter precedes the
-//! routes' authorization, and one precedes all filters of a listener.
+//! all configured headers from the request before the service is called. One such filter precedes
+//! the routes' authorization, and one precedes all filters of a listener.
 
 use std::collections::BTreeSet;
 
@@ -20,19 +20,19 @@ use sesame_proto::schema::{ExternalAuth, external_auth::Protocol};
 
 use super::headers;
 
-/// The name of the routes' filter in the connection manager, and the key of a route's configuration.
+/// The routes' filter in the connection manager, and the key of a route's configuration.
 pub(crate) const FILTER: &str = "authorization_headers";
 
-/// The name of a listener's filter, and of the next filter, which makes Envoy select the route
-/// again because the first selection may have matched a removed header.
+/// The filter of a listener, and the filter after it. The latter makes Envoy select the route
+/// again, because the first selection may have matched a removed header.
 pub(crate) const OF_LISTENERS: &str = "listener_authorization_headers";
 pub(crate) const REROUTE: &str = "listener_authorization_reroute";
 
-/// Returns a mutation that removes the headers set by these services, which are asked in this
+/// Returns a mutation that removes the headers set by these services, which are called in this
 /// order. Returns `None` if they set none.
 ///
-/// A header that is also sent to one of these services stays as the client wrote it, if that
-/// service is asked first.
+/// A header that is also sent to a service stays as the client wrote it, unless an earlier service
+/// sets it.
 pub(crate) fn render(auths: &[ExternalAuth]) -> Option<Any> {
     // HTTP services always get this header.
     let mut shown = BTreeSet::from(["authorization".to_owned()]);
@@ -72,12 +72,12 @@ pub(crate) fn mutating(actions: Vec<Action>) -> Any {
     })
 }
 
-/// Returns a route's configuration of [`FILTER`] that removes nothing.
+/// Returns a route configuration for [`FILTER`] that removes nothing.
 pub(crate) fn idle() -> Any {
     pack_any(HeaderMutationPerRoute::default())
 }
 
-/// Returns an empty configuration of [`REROUTE`], which only enables the filter.
+/// Returns an empty configuration for [`REROUTE`], which only enables the filter.
 pub(crate) fn reroute() -> Any {
     pack_any(SetFilterState::default())
 }
@@ -131,7 +131,7 @@ mod tests {
             removed(&[http(&[], &["X-User", "x-role"])]),
             ["x-role", "x-user"]
         );
-        // The service needs these.
+        // The service needs these headers.
         let credentials = ["authorization", "Cookie", "x-user"];
         assert_eq!(removed(&[http(&["cookie"], &credentials)]), ["x-user"]);
         // Framing headers are never removed.

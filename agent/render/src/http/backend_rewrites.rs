@@ -1,21 +1,21 @@
-//! Backends that rewrite requests. Shares within one Envoy route cannot, so each backend gets a
-//! separate route. Envoy draws one number per request, which is the same in every route, and the
-//! routes split the requests by it.
+//! Backends that rewrite requests. Weighted backends within one Envoy route cannot do that, so each
+//! backend gets a separate route. Envoy draws one number per request, which is the same for every
+//! route, and the routes split the requests by it.
 
 use envoy_types::pb::envoy::config::core::v3::RuntimeFractionalPercent;
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
 use sesame_proto::schema::{Forward, UrlRewrite, WeightedBackend};
 
-/// The denominator of a share. It is the same for all routes of a rule, because each bound includes
+/// The denominator of a share. It is the same for all routes of a rule, because each limit includes
 /// the previous ones.
 const MILLION: u128 = 1_000_000;
 
-/// The requests that a route takes from those left by earlier routes: all, or those whose number is
-/// below a bound.
+/// Which of the requests left by earlier routes a route takes: all of them, or the ones whose
+/// number is below a limit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RequestPart(pub(super) Option<RuntimeFractionalPercent>);
 
-/// Returns the share and action of each backend with positive weight, in order. Empty if none
+/// Returns the share and action of each backend with positive weight, in order. Empty if no backend
 /// rewrites requests.
 pub(super) fn parts(forward: &Forward) -> Vec<(RequestPart, Forward)> {
     let weighted = || forward.backends.iter().filter(|it| it.weight > 0);
@@ -54,7 +54,7 @@ fn share(part: u128, total: u128) -> RuntimeFractionalPercent {
     }
 }
 
-/// Merges the rewrite of a backend with its rule's, which fills the unset parts.
+/// Merges a backend's rewrite with its rule's rewrite, which provides the unset parts.
 fn merged(rule: Option<&UrlRewrite>, backend: Option<&UrlRewrite>) -> Option<UrlRewrite> {
     let (Some(backend), Some(rule)) = (backend, rule) else {
         return backend.or(rule).cloned();

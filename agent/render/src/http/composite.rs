@@ -1,9 +1,9 @@
-//! Places for filters that virtual hosts and routes fill.
+//! Placeholder filters that virtual hosts and routes configure.
 //!
-//! The connection manager has a composite filter for each place, which does nothing by itself. A
-//! route, or its virtual host, supplies the filter or names one of a file, and the route's
-//! configuration replaces the virtual host's. Envoy never calls a filter of a place after one that
-//! waits, so a place has one filter that waits, as its last.
+//! For each place, the connection manager has a composite filter, which does nothing on its own. A
+//! route, or its virtual host, supplies the filter or refers to one in a file. A route's
+//! configuration replaces that of its virtual host. After a filter that waits, Envoy never calls
+//! another filter of the same place. So only the last filter of a place may wait.
 
 use std::collections::HashMap;
 
@@ -81,7 +81,7 @@ pub(crate) fn file(
     }
 }
 
-/// Returns a route's configuration that runs a filter of the file.
+/// Returns a route configuration that runs a filter from the file.
 pub(crate) fn named(filter: &str) -> Any {
     configuration(always(ExecuteFilterAction {
         filter_chain_name: filter.to_owned(),
@@ -89,7 +89,7 @@ pub(crate) fn named(filter: &str) -> Any {
     }))
 }
 
-/// Returns a route's configuration that runs this filter.
+/// Returns a route configuration that runs this filter.
 pub(crate) fn inline(name: &str, config: Any) -> Any {
     configuration(always(ExecuteFilterAction {
         typed_config: Some(filter(name, config)),
@@ -97,9 +97,9 @@ pub(crate) fn inline(name: &str, config: Any) -> Any {
     }))
 }
 
-/// Returns a route's configuration that runs these filters, of which only the last one waits,
-/// unless the request is an upgrade, whose body has no end. Envoy removes the header from other
-/// requests beforehand.
+/// Returns a route configuration that runs these filters, except for upgrades, whose body has no
+/// end. Only the last filter may wait. Envoy removes the `upgrade` header from other requests
+/// beforehand.
 pub(crate) fn unless_upgraded(filters: Vec<TypedExtensionConfig>) -> Any {
     let upgrade = HttpRequestHeaderMatchInput {
         header_name: "upgrade".to_owned(),
@@ -124,7 +124,7 @@ pub(crate) fn unless_upgraded(filters: Vec<TypedExtensionConfig>) -> Any {
     })
 }
 
-/// Returns a route's configuration that runs no filter.
+/// Returns a route configuration that runs no filter.
 pub(crate) fn idle() -> Any {
     configuration(Matcher::default())
 }
@@ -147,7 +147,7 @@ pub(crate) fn predicate(input: Any, value: MatchPattern) -> Predicate {
     }
 }
 
-/// Returns the action of a matcher that matches.
+/// Returns the action taken when a matcher matches.
 pub(crate) fn on_match(name: &str, action: Any) -> matcher::OnMatch {
     matcher::OnMatch {
         on_match: Some(matcher::on_match::OnMatch::Action(MatcherConfig {

@@ -1,7 +1,7 @@
 //! Cross-origin requests.
 //!
-//! Envoy's CORS filter adds headers only to forwarded requests. If the proxy answers by itself, the
-//! route adds them, because a browser expects them on a redirect and on an error, too.
+//! Envoy's CORS filter adds headers only to forwarded requests. If the proxy itself answers, the
+//! route adds them, because browsers also expect them on redirects and errors.
 
 use std::collections::BTreeMap;
 
@@ -28,12 +28,12 @@ use crate::wrappers;
 /// The filter's name in the connection manager, and the key of a route's configuration.
 pub(crate) const FILTER: &str = "envoy.filters.http.cors";
 
-/// Returns a route's configuration of the filter that neither allows nor refuses anything.
+/// Returns a route configuration for the filter that neither allows nor rejects anything.
 pub(crate) fn idle() -> Any {
     pack_any(CorsPolicy::default())
 }
 
-/// Returns the route's configuration of the filter.
+/// Returns the route configuration for the filter.
 pub(crate) fn render(object: &str, cors: &Cors, problems: &mut RenderProblems) -> Any {
     let Cors {
         allow_origins,
@@ -57,7 +57,7 @@ pub(crate) fn render(object: &str, cors: &Cors, problems: &mut RenderProblems) -
         allow_origin_string_match: origins,
         allow_methods: list("allow_methods", allow_methods),
         allow_headers: list("allow_headers", allow_headers),
-        // For the other lists Envoy expands `*` to the requested values, with or without
+        // In the other lists, Envoy expands `*` to the requested values, with or without
         // credentials.
         expose_headers: list(
             "expose_headers",
@@ -66,8 +66,8 @@ pub(crate) fn render(object: &str, cors: &Cors, problems: &mut RenderProblems) -
         max_age: max_age_seconds.map_or_else(String::new, |seconds| seconds.to_string()),
         allow_credentials: wrappers::boolean(true).filter(|_| *allow_credentials),
         allow_private_network_access: wrappers::boolean(true).filter(|_| *allow_private_network),
-        // A preflight from another origin is answered here, without CORS headers, and never reaches
-        // the backend.
+        // A preflight from any other origin is answered here, without CORS headers, and never
+        // reaches the backend.
         forward_not_matching_preflights: wrappers::boolean(false),
         ..Default::default()
     })
@@ -81,8 +81,8 @@ pub(crate) fn vary() -> HeaderValueOption {
     wrappers::header("vary", value.to_owned(), action)
 }
 
-/// Returns the usable origins. The snapshot's cost is not trusted: without forwarding, one
-/// expression contains all of them.
+/// Returns the usable origins. The snapshot's cost is not trusted: if requests are not forwarded,
+/// one expression contains all origins.
 fn usable<'c>(
     object: &str,
     origins: &'c [CorsOrigin],
@@ -117,8 +117,8 @@ fn is_costly(origin: &cors_origin::Kind) -> bool {
     matches!(origin, cors_origin::Kind::Regex(pattern) if !expressions::is_of_origins(pattern))
 }
 
-/// Returns the exposed headers. With credentials, browsers take `*` as a literal header name, and
-/// Gateway API forbids it.
+/// Returns the exposed headers. With credentials, browsers interpret `*` as a literal header name,
+/// and Gateway API forbids it.
 fn exposed(expose_headers: &[String], allow_credentials: bool) -> &[String] {
     if allow_credentials && expose_headers.iter().any(|name| name == "*") {
         &[]
@@ -137,7 +137,7 @@ fn joined(object: &str, field: &str, values: &[String], problems: &mut RenderPro
     values.map(String::as_str).collect::<Vec<_>>().join(",")
 }
 
-/// Returns the answer to a preflight of requests that are not forwarded: a route without a backend,
+/// Returns a route that answers preflights of requests that are not forwarded. It has no backend,
 /// because the filter answers before Envoy forwards anything.
 pub(crate) fn preflight_route(
     name: &str,
@@ -168,7 +168,7 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
     let Cors {
         allow_origins,
         allow_credentials,
-        // Only preflights get these.
+        // Only preflights get these headers.
         allow_methods: _,
         allow_headers: _,
         expose_headers,
@@ -179,7 +179,8 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
     // The filter's configuration already reports the omitted origins.
     let origins: Vec<String> = usable("", allow_origins, &mut RenderProblems::default())
         .into_iter()
-        // Every request is compared with these routes, but only its own with the filter's.
+        // Envoy compares every request with these routes, but only requests of this route with the
+        // filter's origins.
         .filter(|origin| !is_costly(origin))
         .map(|origin| match origin {
             cors_origin::Kind::Exact(origin) => quote(origin),

@@ -1,10 +1,10 @@
 //! External authorization: a service that checks each request before anything else happens.
 //!
-//! Envoy's own filter cannot be fully configured per route. The connection manager therefore has a
-//! composite filter, which does nothing by itself; the route, or the virtual host of a listener,
+//! Envoy's own filter cannot be fully configured per route. The connection manager therefore has
+//! composite filters, which do nothing on their own. The route, or the virtual host of a listener,
 //! supplies the complete configuration. There is one for routes and one for each filter of a
-//! listener, because within one composite filter, those after a filter that waits for an answer are
-//! never called. Never let a request pass unchecked if it should be checked.
+//! listener: after a filter that waits for an answer, a composite filter never calls another one.
+//! Never let a request pass unchecked if it should be checked.
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::HeaderMutationRules;
 use envoy_types::pb::envoy::config::core::v3::{GrpcService, HttpUri, grpc_service, http_uri};
@@ -24,21 +24,21 @@ use super::{composite, headers};
 use crate::context::RenderContext;
 use crate::wrappers;
 
-/// The name of the routes' filter in the connection manager, and the key of a route's configuration.
+/// The routes' filter in the connection manager, and the key of a route's configuration.
 pub(crate) const FILTER: &str = "external_auth";
 
-/// Milliseconds that the service has to answer. Clients wait for it, and the API has no field for
-/// it.
+/// How many milliseconds the service has to answer. Clients wait for the answer, and the API has no
+/// field for this timeout.
 const TIMEOUT_MS: u64 = 5_000;
 
-/// Headers that the service's response must never change: those that frame requests and
+/// Headers that the service's response must never change: headers that frame requests and
 /// connections, and the pseudo-headers and host, which routing depends on.
 const NOT_ITS_OWN: &str = "(?i):.*|host|connection|content[-_]length|http2[-_]settings|keep[-_]alive|proxy[-_]connection|te|trailer|transfer[-_]encoding|upgrade";
 
-/// The header with the service's response time, which Envoy adds to the response.
+/// The header that contains the service's response time, which Envoy adds to the response.
 const SERVICE_TIME: &str = "x-envoy-upstream-service-time";
 
-/// Maximum bytes of a body buffered for the service, whatever the snapshot sets.
+/// Maximum number of bytes of a body buffered for the service, whatever the snapshot sets.
 const MOST_BODY: u32 = 1024 * 1024;
 
 /// Returns the name of a listener's filter by index.
@@ -55,7 +55,7 @@ pub(crate) fn before_routes(
     config(auth, true, context)
 }
 
-/// Returns a route's configuration of [`FILTER`], or an error if the service cannot be used.
+/// Returns a route configuration for [`FILTER`], or an error if the service cannot be used.
 pub(crate) fn of_route(auth: &ExternalAuth, context: &RenderContext<'_>) -> Result<Any, String> {
     config(auth, false, context)
 }
@@ -89,7 +89,7 @@ fn config(
         allowed_headers: named(allowed_headers)?,
         with_request_body: (*max_body_bytes > 0).then(|| BufferSettings {
             max_request_bytes: (*max_body_bytes).min(MOST_BODY),
-            // The service would take a partial body for the whole one.
+            // The service would mistake a partial body for the complete one.
             allow_partial_message: false,
             pack_as_bytes: true,
         }),
@@ -155,7 +155,7 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
     }
     let copied = match named(response_headers)? {
         Some(some) => some,
-        // All of them; the mutation rules reject forbidden ones.
+        // Every header; the mutation rules reject forbidden ones.
         None => ListStringMatcher {
             patterns: vec![wrappers::matching_none_of(&[SERVICE_TIME])],
         },
@@ -170,7 +170,7 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
         path_prefix: path_prefix.clone(),
         authorization_response: Some(AuthorizationResponse {
             allowed_upstream_headers: Some(copied),
-            // All except the header that Envoy adds.
+            // Every header except the one that Envoy adds.
             allowed_client_headers: Some(ListStringMatcher {
                 patterns: vec![wrappers::matching_none_of(&[SERVICE_TIME])],
             }),

@@ -1,4 +1,4 @@
-//! Routes that forward requests: backend shares, rewrites, timeouts.
+//! Routes that forward requests: backend shares, rewrites and timeouts.
 
 use envoy_types::pb::envoy::config::route::v3::{
     RouteAction, WeightedCluster, route,
@@ -18,10 +18,10 @@ use crate::l4::weights::{self, REFUSED_CLUSTER, Share};
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// Returns the actions that forward requests of `route`, each with its part of the requests.
-/// Usually there is one action; if backends rewrite requests, which weights within one action
-/// cannot, each backend has one. `rule_request` are the rule's header changes, which each backend
-/// with header changes applies before them.
+/// Returns the actions that forward requests of `route`, each with its share of the requests.
+/// Usually there is one action. If backends rewrite requests, each backend has its own, because
+/// weights within one action cannot do that. `rule_request` contains the rule's header changes; a
+/// backend with header changes applies them before its own.
 pub(super) fn render_all(
     route: &Route,
     forward: &Forward,
@@ -70,7 +70,7 @@ fn render(
         internal_redirect_policy: internal_redirect.as_deref().map(internal_redirect::render),
         ..Default::default()
     };
-    // The connection manager's idle timeout would cut a longer request without traffic, so the
+    // The connection manager's idle timeout would cut off a longer request without traffic. The
     // request's timeout replaces it, even if disabled.
     if let Some(timeout) = stream_idle_timeout_ms {
         action.idle_timeout = wrappers::milliseconds(*timeout);
@@ -113,8 +113,8 @@ fn cluster_of_sessions(cluster: &str, context: &RenderContext<'_>) -> String {
         .unwrap_or_else(|| cluster.to_owned())
 }
 
-/// Returns the only cluster, or the shares of several. A backend that changes headers needs a share
-/// even if it is the only one.
+/// Returns the only cluster, or the shares of several clusters. A backend that changes headers
+/// needs a share even if it is the only one.
 fn clusters(
     name: &str,
     shares: &[Share<'_>],
@@ -177,7 +177,7 @@ fn changes_headers(backend: &WeightedBackend) -> bool {
     changes_request(backend) || changes(backend.response_headers.as_deref())
 }
 
-/// Returns true for a backend that changes the headers of its requests.
+/// Returns true if the backend changes the headers of its requests.
 pub(super) fn changes_request(backend: &WeightedBackend) -> bool {
     changes(backend.request_headers.as_deref())
 }

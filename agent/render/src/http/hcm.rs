@@ -1,7 +1,7 @@
-//! The HTTP connection manager: the processing common to all requests, before and after the route.
+//! The HTTP connection manager: the processing common to all requests, before and after routing.
 //!
-//! It refers to its route table by file, and contains nothing specific to a route or tenant as long
-//! as files can be watched. Its defaults suit an edge proxy: the client is not trusted.
+//! It refers to its route table by file. As long as files can be watched, it contains nothing
+//! specific to a route or tenant. Its defaults suit an edge proxy: the client is not trusted.
 
 use std::iter;
 
@@ -42,7 +42,7 @@ use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
 use crate::{config_sources, wrappers};
 
-/// `route_config` of `HttpConnectionManager`, a message.
+/// The `route_config` field of `HttpConnectionManager`, a message.
 const ROUTE_CONFIG: u8 = 4 << 3 | 2;
 
 /// The location of a listener's route table.
@@ -55,7 +55,7 @@ pub(crate) enum Table<'a> {
 }
 
 /// Returns a connection manager for one route table. The place's protocol and port form its
-/// statistics name. `forwarded` are the parts of a client's certificate that backends get.
+/// statistics name. `forwarded` selects the parts of a client's certificate that backends get.
 pub(crate) fn render(
     place: LoggedPlace<'_>,
     table: Table<'_>,
@@ -75,22 +75,22 @@ pub(crate) fn render(
         internal_address_config: Some(nobody_is_internal()),
         forward_client_cert_details,
         set_current_client_cert_details,
-        // The route sees `/a/../b` as `/b`, like the backend, because otherwise a request could
-        // bypass the route.
+        // The route sees `/a/../b` as `/b`, like the backend. Otherwise, a request could bypass the
+        // route.
         normalize_path: wrappers::boolean(true),
-        // The same holds for `/a//b` and `/a%2Fb` unless the Gateway disables it, because a backend
-        // may treat them as equal.
+        // The same is true for `/a//b` and `/a%2Fb` unless the Gateway disables it, because a
+        // backend may treat them like `/a/b`.
         merge_slashes: !edge.keep_repeated_slashes,
         path_with_escaped_slashes_action: escaped_slashes(edge).into(),
-        // Keeps the backend's `server` header and adds none.
+        // Keeps the backend's `server` header and does not add one.
         server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
         // `name.` is the same host as `name` (RFC 3986, 3.2.2), so it must not match another
         // listener or route.
         strip_trailing_host_dot: true,
         early_header_mutation_extensions: vec![no_envoy_headers()],
         // Forwards a backend's `103 Early Hints` (RFC 9110, 15.2), and leaves `Expect:
-        // 100-continue` to the backend. HTTP/1.0 clients must not get it, but Envoy has no filter
-        // that stops a 1xx response.
+        // 100-continue` to the backend. HTTP/1.0 clients must not get 1xx responses, but no Envoy
+        // filter can stop them.
         proxy_100_continue: true,
         common_http_protocol_options: Some(http_options(edge)),
         http_protocol_options: Some(http1_options(edge)),
@@ -119,8 +119,8 @@ pub(crate) fn render(
     }
 }
 
-/// Returns which parts of a client's certificate `x-forwarded-client-cert` gets, and that such a
-/// header of a client is removed.
+/// Returns which parts of a client's certificate `x-forwarded-client-cert` contains. In any case,
+/// such a header sent by a client is removed.
 fn forwarded_certificate(
     forwarded: Option<&ForwardClientCertificate>,
 ) -> (i32, Option<SetCurrentClientCertDetails>) {
@@ -156,7 +156,7 @@ fn table_in_file(table: Table<'_>, context: &RenderContext<'_>) -> Option<RouteS
     }
 }
 
-/// Returns the encoded connection manager with its route table, if that is inline.
+/// Returns the encoded connection manager, with its route table if that is inline.
 fn with_inline_table(mut manager: Any, table: Table<'_>) -> Any {
     if let Table::Inline(bytes) = table {
         // Appended in encoded form, because decoding and encoding again would reorder its maps.
@@ -168,7 +168,7 @@ fn with_inline_table(mut manager: Any, table: Table<'_>) -> Any {
 }
 
 /// Returns the internal addresses: none, because a client with a private address could otherwise
-/// control retries and timeouts with `x-envoy-*` headers. For Envoy an empty list means all private
+/// control retries and timeouts with `x-envoy-*` headers. To Envoy, an empty list means all private
 /// addresses, so the list contains an address that no client has.
 fn nobody_is_internal() -> InternalAddressConfig {
     InternalAddressConfig {
@@ -240,8 +240,8 @@ fn upgrade(protocol: &str) -> UpgradeConfig {
     }
 }
 
-/// Returns the extension that removes all `x-envoy-*` headers of clients, because they control this
-/// proxy and those behind it.
+/// Returns an extension that removes all `x-envoy-*` headers of clients, because these headers
+/// control this proxy and any proxies behind it.
 fn no_envoy_headers() -> TypedExtensionConfig {
     let remove = header_mutation::Action::RemoveOnMatch(header_mutation::RemoveOnMatch {
         key_matcher: Some(wrappers::string(MatchPattern::Prefix(
@@ -275,7 +275,7 @@ pub(crate) fn stream_idle_ms(edge: Edge) -> u64 {
     edge.stream_idle_timeout_ms.unwrap_or(STREAM_IDLE_MS)
 }
 
-/// The defaults if the Gateway sets nothing. Each is listed in the table of `docs/hardening.md`.
+/// The defaults if the Gateway sets nothing. The table in `docs/hardening.md` lists each of them.
 const STREAM_IDLE_MS: u64 = 300_000;
 const CONNECTION_IDLE_MS: u64 = 300_000;
 const HEADERS_MS: u64 = 10_000;
@@ -298,25 +298,25 @@ fn malformed_authorities() -> HttpFault {
 /// | filter | enabled for | reason for its place |
 /// |---|---|---|
 /// | authority | all | rejects a request with an ambiguous host before anything else |
-/// | header mutation, then set filter state to clear the cached route | virtual hosts of listeners with filters | clients must not set headers of these services, nor choose a route by them |
-/// | external authorization, in a place for each filter of a listener | the same | headers that it sets may affect routing |
-/// | addresses | policies | no other filter runs for clients that it refuses |
-/// | responses | policies | all responses pass it |
+/// | header mutation, then set filter state to clear the cached route | virtual hosts of listeners with filters | clients must not set headers of these services, or select a route with them |
+/// | external authorization, one placeholder for each filter of a listener | the same | headers that it sets may affect routing |
+/// | addresses | policies | no other filter runs for clients that it rejects |
+/// | responses | policies | all responses pass through it |
 /// | CORS | routes with CORS | answers preflights before any other filter can reject them |
 /// | rate limits | routes with limits of requests | many wrong guesses must not reach a service that checks credentials |
 /// | header mutation | policies | only claims may set some headers |
 /// | tokens, authorization, header mutation | policies | services and backends get only requests that may pass, with their claims |
 /// | gRPC-Web | policies | services and backends get gRPC |
 /// | header mutation | routes with external authorization | only the service may set its headers |
-/// | external authorization | routes with it | nothing is done for requests that it rejects |
-/// | faults, then request bodies and header mutation | policies | only for requests that may pass |
-/// | bandwidth | policies | behind request bodies, which do not count what it delays |
-/// | header to metadata | routes with session persistence | reads the session, which the router balances by |
+/// | external authorization | routes with external authorization | later filters do no work for rejected requests |
+/// | faults, then request bodies and header mutation | policies | run only for requests that may pass |
+/// | bandwidth | policies | after request bodies, which do not count the delayed data |
+/// | header to metadata | routes with session persistence | reads the session, which the router uses for load balancing |
 /// | router | all | last: sends the request |
 ///
-/// Disabled unless the route or virtual host configures them, so that other routes pay nothing. The
-/// list never depends on the snapshot, because changing it would drain the connections of every
-/// hostname on the port.
+/// Filters are disabled unless the route or virtual host configures them, so that other routes pay
+/// nothing. The list never depends on the snapshot, because changing it would drain the connections
+/// of every hostname on the port.
 fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
     let on = |name: &str, config: Any| HttpFilter {
         name: name.to_owned(),

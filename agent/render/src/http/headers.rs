@@ -10,15 +10,15 @@ pub(crate) use crate::header_checks::{check_name, check_target, check_value, che
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// A modifier as Envoy's fields. Envoy removes, then sets, then adds.
+/// A modifier as Envoy's fields. Envoy first removes, then sets, then adds.
 #[derive(Clone, Default)]
 pub(crate) struct HeaderChanges {
     pub(crate) add: Vec<HeaderValueOption>,
     pub(crate) remove: Vec<String>,
 }
 
-/// Returns the changes of a modifier. Changes that would make Envoy reject the whole route table
-/// are left out and reported.
+/// Translates a header modifier. Changes that would make Envoy reject the whole route table are
+/// left out and reported.
 pub(crate) fn changes(
     object: &str,
     modifier: Option<&HeaderModifier>,
@@ -43,7 +43,7 @@ pub(crate) fn changes(
         let format = check_writable(name).and_then(|()| format(header));
         if let Some(format) = usable(name, format, "it is left unchanged") {
             changes.add.push(HeaderValueOption {
-                // By default Envoy drops a header with an empty value.
+                // By default, Envoy drops a header with an empty value.
                 keep_empty_value: value.is_empty() && parts.is_empty(),
                 ..wrappers::header(name, format, action)
             });
@@ -59,7 +59,7 @@ pub(crate) fn changes(
     changes
 }
 
-/// Returns a header's value as Envoy's format.
+/// Returns a header's value as an Envoy format.
 fn format(
     Header {
         name: _,
@@ -96,8 +96,8 @@ fn format(
     Ok(format)
 }
 
-/// Returns the headers to remove before others are set: a client's own value must not pass for a
-/// fact that is missing. Envoy would leave it, because it does not set an empty value.
+/// Returns the headers to remove before any are set. If a fact is missing, Envoy does not set the
+/// header, and a client's own value must not be mistaken for the fact.
 fn without_value(set: &[Header]) -> impl Iterator<Item = String> {
     let is_literal = |HeaderPart { kind }: &HeaderPart| matches!(kind, Some(Kind::Literal(text)) if !text.is_empty());
     let is_used = |name: &str| {
@@ -120,7 +120,7 @@ fn without_value(set: &[Header]) -> impl Iterator<Item = String> {
 }
 
 impl HeaderChanges {
-    /// Returns true if nothing changes.
+    /// Returns true if there are no changes.
     pub(crate) fn is_empty(&self) -> bool {
         self.add.is_empty() && self.remove.is_empty()
     }

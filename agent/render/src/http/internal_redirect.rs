@@ -1,4 +1,4 @@
-//! Redirects by backends that Envoy follows itself.
+//! Redirects from backends that Envoy itself follows.
 
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::route::v3::InternalRedirectPolicy;

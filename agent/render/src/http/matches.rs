@@ -14,13 +14,13 @@ use sesame_proto::schema::{Cors, PathMatch, StringMatch, TextMatch, path_match, 
 use super::headers;
 use crate::wrappers;
 
-/// Media types of gRPC and of gRPC-Web, which Envoy's own match does not include.
+/// Media types of gRPC and of gRPC-Web; Envoy's own gRPC match does not include gRPC-Web.
 const GRPC_AND_WEB: &str = "application/grpc(-web(-text)?)?([+;].*)?";
 
 /// Protocols that a route is limited to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MatchedProtocol {
-    /// All.
+    /// Every protocol.
     Any,
     /// gRPC.
     Grpc,
@@ -29,7 +29,8 @@ pub(crate) enum MatchedProtocol {
 }
 
 impl MatchedProtocol {
-    /// Returns the match of a route. `grpc` is true for gRPC, and `web` if gRPC-Web is translated.
+    /// Returns the protocols of a route. `grpc` is true for gRPC; `web` is true if gRPC-Web is
+    /// translated.
     pub(crate) fn new(grpc: bool, web: bool) -> Self {
         match (grpc, web) {
             (false, _) => Self::Any,
@@ -39,7 +40,7 @@ impl MatchedProtocol {
     }
 }
 
-/// Returns a match as Envoy's message, or an error for a part that Envoy would reject.
+/// Returns a match as an Envoy message, or an error for a part that Envoy would reject.
 pub(crate) fn render(
     path: Option<&PathMatch>,
     method: &str,
@@ -92,13 +93,13 @@ pub(crate) fn render(
 /// empty.
 pub(crate) fn preflight(route_match: &RouteMatch, method: &str, cors: &Cors) -> RouteMatch {
     let mut preflight = route_match.clone();
-    // A browser does not include the request's own headers.
+    // In a preflight, browsers do not include the headers of the actual request.
     if cors.ignores_matched_headers {
         preflight.headers.retain(|header| header.name == "host");
     } else if !method.is_empty() {
         preflight.headers.clear();
     }
-    // Like the CORS filter, which requires both headers to be non-empty.
+    // As in the CORS filter, which requires both headers to be non-empty.
     let any = || wrappers::matching(".+");
     preflight.headers.extend([
         header(":method", wrappers::exact("OPTIONS")),
@@ -145,7 +146,7 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
         }
         path_match::Kind::Prefix(prefix) => match prefix.trim_end_matches('/') {
             "" => PathSpecifier::Prefix("/".to_owned()),
-            // Envoy requires two characters or more, without query or fragment.
+            // Envoy requires at least two characters, without query or fragment.
             prefix if prefix.len() < 2 || prefix.contains(['?', '#']) => {
                 return Err(format!(
                     "path match: `{prefix}` is not a path prefix; expected `/` and at least one character other than `?` and `#`"
@@ -161,7 +162,7 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
     })
 }
 
-/// Matches the value of the header with this name.
+/// Returns a matcher for the value of the header with this name.
 pub(crate) fn header(name: &str, value: StringMatcher) -> HeaderMatcher {
     HeaderMatcher {
         name: name.to_owned(),
@@ -170,8 +171,8 @@ pub(crate) fn header(name: &str, value: StringMatcher) -> HeaderMatcher {
     }
 }
 
-/// Returns the matcher of a header. Envoy compares several values of one name as one, joined by
-/// commas.
+/// Returns the matcher of a header. Envoy compares several values of one name as a single value,
+/// joined by commas.
 fn header_match(name: &str, kind: Option<&string_match::Kind>) -> Result<HeaderMatcher, String> {
     Ok(match kind {
         Some(string_match::Kind::Present(present)) => HeaderMatcher {
@@ -188,7 +189,7 @@ fn header_match(name: &str, kind: Option<&string_match::Kind>) -> Result<HeaderM
     })
 }
 
-/// Returns the matcher of a text, without its negation.
+/// Returns the string matcher for `text`; the caller handles negation.
 fn text_match(name: &str, text: &TextMatch) -> Result<StringMatcher, String> {
     let TextMatch {
         operator,
@@ -200,7 +201,7 @@ fn text_match(name: &str, text: &TextMatch) -> Result<StringMatcher, String> {
     let value = value.clone();
     let pattern = match Operator::try_from(*operator) {
         Ok(Operator::Exact) => MatchPattern::Exact(value),
-        // Envoy refuses these without a value.
+        // Envoy rejects these operators without a value.
         _ if value.is_empty() => return Err(format!("match of `{name}`: the value is empty")),
         Ok(Operator::Prefix) => MatchPattern::Prefix(value),
         Ok(Operator::Suffix) => MatchPattern::Suffix(value),

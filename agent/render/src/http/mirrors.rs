@@ -1,4 +1,4 @@
-//! Copies of requests; their responses are ignored.
+//! Copies of requests; responses to them are ignored.
 
 use envoy_types::pb::envoy::config::core::v3::RuntimeFractionalPercent;
 use envoy_types::pb::envoy::config::route::v3::route_action::RequestMirrorPolicy;
@@ -53,8 +53,8 @@ pub(crate) fn render(
     policies
 }
 
-/// Returns the fraction of 100, 10,000 or 1,000,000, the denominators that Envoy supports. It is
-/// rounded if none fits, but never to zero.
+/// Returns the fraction with a denominator of 100, 10,000 or 1,000,000, the ones that Envoy
+/// supports. If none fits, the fraction is rounded, but never to zero.
 fn fraction(numerator: u32, denominator: u32) -> FractionalPercent {
     let of = |whole: u64| u64::from(numerator) * whole / u64::from(denominator);
     let exact = |whole: u64| (u64::from(numerator) * whole).is_multiple_of(u64::from(denominator));

@@ -1,7 +1,7 @@
 //! Path replacement, for rewrites and redirects.
 //!
 //! Gateway API replaces whole path elements (`httproute_types.go`, the table of
-//! `ReplacePrefixMatch`), but Envoy replaces characters. If the results differ, a regular
+//! `ReplacePrefixMatch`), but Envoy replaces characters. Where the results differ, a regular
 //! expression is used.
 
 use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
@@ -12,10 +12,10 @@ use super::headers;
 use crate::wrappers;
 pub(crate) use sesame_proto::expressions::quote;
 
-/// A longer prefix is not matched by an expression, because the program would be as long.
+/// Maximum length of a prefix matched by an expression, because the program would be as long.
 const LONGEST_PREFIX: usize = 16_384;
 
-/// A replacement of a path, as Envoy knows it. The query is never part of it.
+/// A path replacement in terms of Envoy. The query is never part of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PathReplacement {
     Keep,
@@ -29,7 +29,7 @@ pub(crate) enum PathReplacement {
     },
 }
 
-/// Returns a replacement as Envoy's fields, or an error if Envoy cannot do it.
+/// Returns a replacement as Envoy's fields, or an error if Envoy does not support it.
 pub(crate) fn replacement(
     matched: Option<&PathMatch>,
     modifier: &PathModifier,
@@ -76,7 +76,7 @@ pub(crate) fn replacement(
             let to = to.trim_end_matches('/');
             Ok(match (from, to) {
                 ("", "") => PathReplacement::Keep,
-                // `/` was matched and its slash has to be restored: `/bar` becomes `/to/bar`.
+                // `/` was matched, so its slash has to be restored: `/bar` becomes `/to/bar`.
                 ("", to) => PathReplacement::Prefix(format!("{to}/")),
                 (from, "") if from.len() > LONGEST_PREFIX => {
                     return Err(format!(
@@ -106,7 +106,7 @@ fn replaced(from: &str, to: &str) -> PathReplacement {
     }
 }
 
-/// Returns a substitution as Envoy's message.
+/// Returns a substitution as an Envoy message.
 pub(crate) fn substitute(pattern: &str, to: String) -> RegexMatchAndSubstitute {
     RegexMatchAndSubstitute {
         pattern: Some(wrappers::regex(pattern)),
@@ -114,7 +114,7 @@ pub(crate) fn substitute(pattern: &str, to: String) -> RegexMatchAndSubstitute {
     }
 }
 
-/// Returns the substitution for this text, in which `\1` is not a group.
+/// Returns the substitution for literal text, in which `\1` is not a group.
 pub(crate) fn literal(text: &str) -> String {
     text.replace('\\', "\\\\")
 }

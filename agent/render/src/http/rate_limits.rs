@@ -1,11 +1,11 @@
-//! Limits of requests, which Envoy counts in token buckets.
+//! Rate limits for requests, which Envoy counts in token buckets.
 //!
-//! Envoy refills the buckets in a route's configuration on every change of its route table. So one
-//! filter with a separate file has all buckets, and routes refer to them by name. A change of
-//! that file refills them all. Each connection manager counts separately.
+//! Envoy refills the buckets in a route's configuration whenever its route table changes. So one
+//! filter with a separate file contains all buckets, and routes refer to them by name. A change to
+//! that file refills all of them. Each connection manager counts separately.
 //!
-//! A filter has one answer to refused requests. So the limits with the same answer are in a filter,
-//! and a route names the one to run.
+//! A filter has a single response for rejected requests. So all limits with the same response are
+//! in one filter, and a route selects the filter to run.
 
 use std::collections::BTreeMap;
 
@@ -40,11 +40,11 @@ pub(crate) const FILTER: &str = "rate_limits";
 const LIMIT: &str = "limit";
 const CLIENT_ADDRESS: &str = "remote_address";
 
-/// Values of keys that Envoy remembers in each connection manager, divided among the limits. Beyond
-/// this number it forgets the one that was seen longest ago.
+/// Maximum number of key values that each connection manager remembers, divided among the limits.
+/// Beyond it, Envoy forgets the least recently seen value.
 const REMEMBERED: usize = 65_536;
 
-/// Shortest and longest interval in milliseconds: Envoy's limit, and a year.
+/// Minimum and maximum interval in milliseconds: Envoy's limit, and a year.
 const INTERVAL_MS: std::ops::RangeInclusive<u64> = 50..=366 * 24 * 3_600_000;
 
 /// Returns the configuration of the filter for all limits of a snapshot.
@@ -79,7 +79,7 @@ pub(crate) fn render(
     composite::file(FILTER, filters)
 }
 
-/// Returns the name of the filter with a limit's answer.
+/// Returns the name of the filter that has this limit's response.
 fn answer(limit: &RateLimit) -> String {
     let answer = RateLimit {
         status: limit.status,
@@ -91,7 +91,7 @@ fn answer(limit: &RateLimit) -> String {
     digest
 }
 
-/// Returns the filter with a limit's answer, without buckets, or an error if Envoy refuses the
+/// Returns the filter with this limit's response, without buckets, or an error if Envoy rejects the
 /// limit. `keyed` is the number of limits with keys.
 fn filter(limit: &RateLimit, keyed: usize) -> Result<LocalRateLimit, String> {
     let RateLimit {
@@ -163,7 +163,8 @@ fn always() -> RuntimeFractionalPercent {
     }
 }
 
-/// Returns the bucket of a limit. An entry without a value gets a bucket for each value.
+/// Returns the bucket of a limit. For an entry without a value, Envoy creates a bucket for each
+/// value.
 fn bucket(limit: &RateLimit) -> LocalRateLimitDescriptor {
     let entry = |key: &str, value: String| Entry {
         key: key.to_owned(),
@@ -193,8 +194,8 @@ pub(crate) struct CountedRequests {
     config: Option<Any>,
 }
 
-/// Returns the limits of a route among the usable ones. Fails if one cannot be counted, because the
-/// route must then not be served.
+/// Returns the limits of a route, found among the usable ones. Returns an error if one of them
+/// cannot be counted, because then the route must not be served.
 pub(crate) fn of_route(names: &[String], all: &[RateLimit]) -> Result<CountedRequests, String> {
     let [first, ..] = names else {
         return Ok(CountedRequests::default());
@@ -229,7 +230,7 @@ pub(crate) fn of_route(names: &[String], all: &[RateLimit]) -> Result<CountedReq
     })
 }
 
-/// Returns how a request's descriptor is made. A request without one of the headers has no descriptor.
+/// Returns how to build a request's descriptor. A request that lacks a header has no descriptor.
 fn of_request(limit: &RateLimit) -> OfRequest {
     let own = ActionSpecifier::GenericKey(GenericKey {
         descriptor_key: LIMIT.to_owned(),
@@ -261,7 +262,7 @@ fn of_request(limit: &RateLimit) -> OfRequest {
 }
 
 impl CountedRequests {
-    /// Limits the requests of these routes, if they forward them. Envoy limits no others.
+    /// Limits the requests of these routes if they forward them. Envoy does not limit other routes.
     pub(crate) fn apply(&self, routes: &mut [RenderedRoute]) {
         let Some(config) = &self.config else {
             return;

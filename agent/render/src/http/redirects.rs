@@ -9,7 +9,7 @@ use sesame_proto::schema::{PathMatch, Redirect};
 use super::{headers, matches, paths};
 use crate::wrappers;
 
-/// Returns a redirect as Envoy's message; the query is kept.
+/// Returns a redirect as an Envoy message. The query is kept.
 pub(crate) fn render(
     redirect: &Redirect,
     matched: Option<&PathMatch>,
@@ -71,10 +71,10 @@ pub(crate) fn render(
 /// Returns the redirect for requests to `domain`, preceded by a variant for requests whose `Host`
 /// includes a port.
 ///
-/// Envoy keeps that port in `Location`, although it may differ from the redirect's: a proxy in
-/// front of us or another scheme may use another port. If the domain is one host, setting that host
-/// drops the port. Otherwise Envoy can only set another port: `https://example.com:443/` is longer
-/// than needed, but right.
+/// Envoy keeps that port in `Location`, although it may differ from the redirect's port: a proxy in
+/// front of Envoy or another scheme may use another one. If the domain is a single host, setting
+/// that host drops the port. Otherwise, Envoy can only set another port: `https://example.com:443/`
+/// is longer than necessary, but correct.
 pub(crate) fn variants(
     redirect: &Redirect,
     domain: &str,

@@ -1,5 +1,5 @@
-//! Answers in the place of protected routes that cannot be rendered. Their requests must not fall
-//! through to another route, which may not be protected. Never match less than the original route.
+//! Responses that replace protected routes that cannot be rendered. Their requests must not fall
+//! through to another route, which may be unprotected. Never match less than the original route.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::answers::answer;
 use super::matches;
 use super::routes::RenderedRoute;
 
-/// Describes, for a problem, the consequence of a route that cannot be rendered.
+/// Describes, for a problem, what happens if a route cannot be rendered.
 pub(crate) fn consequence(route: &Route) -> &'static str {
     if protects(route) {
         "requests that it matches, or would match without its unusable matches, are answered with 500"
@@ -23,13 +23,13 @@ pub(crate) fn consequence(route: &Route) -> &'static str {
     }
 }
 
-/// Returns the answer in the place of a route. Returns `None` if the route protects nothing, so
+/// Returns the response that replaces a route. Returns `None` if the route protects nothing, so
 /// that other routes may take its requests.
 pub(crate) fn instead_of(route: &Route) -> Option<RenderedRoute> {
     protects(route).then(|| refused(route))
 }
 
-/// Returns the answer of a route that is not served at all.
+/// Returns the response of a route that is not served at all.
 pub(crate) fn refused(route: &Route) -> RenderedRoute {
     RenderedRoute {
         route: EnvoyRoute {
@@ -42,7 +42,7 @@ pub(crate) fn refused(route: &Route) -> RenderedRoute {
     }
 }
 
-/// Returns true if a route has external authorization or filters, or exists to refuse requests.
+/// Returns true if a route has external authorization or filters, or exists to reject requests.
 fn protects(route: &Route) -> bool {
     let answers = matches!(route.action, Some(Action::DirectResponse(_)) | None);
     answers || route.external_auth.is_some() || route.filters.is_some()

@@ -17,21 +17,20 @@ const CONNECTION: &str = "connect-failure,refused-stream,reset-before-request";
 const RESET: &str = "connect-failure,refused-stream,reset";
 
 /// Failures to retry if the API forbids repeating a request that a backend may have processed. This
-/// includes the refusal of a gRPC backend that has not started (1.7,
+/// includes the rejection by a gRPC backend that has not started (1.7,
 /// `HTTPRouteRetryConnectionError`).
 const UNPROCESSED: &str = "connect-failure,refused-stream,reset-before-request,unavailable";
 
-/// Number of retries if the route sets none.
+/// Number of retries if the route does not set it.
 const ATTEMPTS: u32 = 2;
 
-/// Milliseconds before a retry if the route sets no backoff. While a retry waits, flow control does
-/// not hold the body back, and Envoy fails the request once the body exceeds its buffer. So the
-/// first retry follows at once, on another endpoint.
+/// Milliseconds before a retry if the route does not set a backoff. While a retry waits, flow
+/// control does not hold back the body, and Envoy fails the request once the body exceeds its
+/// buffer. So the first retry follows immediately, on another endpoint.
 const BACKOFF_MS: u64 = 1;
 
-/// Returns the policy of every virtual host. It hides from clients an endpoint that is gone but
-/// still listed, or a pooled connection that the backend just closed. Retries of a route replace
-/// it.
+/// Returns the policy of every virtual host. It hides endpoints that are gone but still listed, and
+/// pooled connections that the backend just closed. Retries of a route replace it.
 pub(crate) fn of_connections() -> RetryPolicy {
     RetryPolicy {
         retry_on: CONNECTION.to_owned(),
@@ -41,8 +40,8 @@ pub(crate) fn of_connections() -> RetryPolicy {
     }
 }
 
-/// Returns an exponential backoff: a random time below a bound, which starts at `base_ms` and
-/// doubles up to ten times that.
+/// Returns an exponential backoff: a random time below a limit that starts at `base_ms` and doubles
+/// up to ten times that.
 fn backoff(base_ms: u64) -> RetryBackOff {
     RetryBackOff {
         base_interval: wrappers::milliseconds(base_ms),
@@ -50,8 +49,8 @@ fn backoff(base_ms: u64) -> RetryBackOff {
     }
 }
 
-/// Returns a route's own policy, if it needs one. `backend_timeout_ms` limits each attempt; 0 means
-/// no limit.
+/// Returns a route's own policy, if the route needs one. `backend_timeout_ms` limits each attempt;
+/// 0 means no limit.
 pub(crate) fn render(retry: Option<&Retry>, backend_timeout_ms: u64) -> Option<RetryPolicy> {
     let mut policy = match retry {
         None if backend_timeout_ms == 0 => return None,
@@ -93,7 +92,7 @@ pub(crate) fn render(retry: Option<&Retry>, backend_timeout_ms: u64) -> Option<R
     Some(policy)
 }
 
-/// Returns these failures, and the ones that are safe to retry anyway.
+/// Returns these failures, plus the ones that are always safe to retry.
 fn with_conditions(conditions: &[i32]) -> String {
     let known = conditions
         .iter()

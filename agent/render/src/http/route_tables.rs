@@ -1,7 +1,8 @@
 //! Route tables, encoded as they are built.
 //!
-//! A table may hold ten thousand routes. Each is encoded and dropped at once: protobuf lets a repeated
-//! field be appended to an encoded message, so the whole is never in memory in its unencoded form.
+//! A table may contain ten thousand routes. Each is encoded and dropped immediately: protobuf
+//! allows appending a repeated field to an encoded message. So a complete unencoded table is never
+//! in memory.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -28,10 +29,10 @@ use crate::context::RenderContext;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
-/// Maximum bytes of a virtual host's routes.
+/// Maximum number of bytes of a virtual host's routes.
 const MOST_OF_VIRTUAL_HOST_BYTES: u64 = sizes::MOST_OF_VIRTUAL_HOST;
-/// Maximum bytes of all rendered tables. Resolution estimates larger ones, and leaves room for
-/// answers to misdirected requests.
+/// Maximum number of bytes of all rendered tables. Resolution overestimates the size, and leaves
+/// room for responses to misdirected requests.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a few hundred MiB, which fit into 32 bits"
@@ -46,7 +47,7 @@ const ROUTES: u32 = 3;
 const HTTPS_TABLES: &str = "https/";
 /// Number of virtual hosts after which the size of the rest is estimated.
 const MEASURED_HOSTS: usize = 64;
-/// Maximum bytes reserved for the rest, because the first hosts may be much longer than the others.
+/// Maximum number of bytes reserved for the rest, because the first hosts may be much longer.
 const MAX_RESERVED: usize = 16 * 1024 * 1024;
 /// The fields above, for a test that compares them with the Envoy API.
 #[cfg(test)]
@@ -73,7 +74,7 @@ pub(crate) fn render(
     rendering.finish()
 }
 
-/// Renders an encoded table, whose virtual hosts are decoded one at a time.
+/// Renders an encoded table. Decodes one virtual host at a time.
 pub(crate) fn render_encoded(
     table: &EncodedTable<'_>,
     context: &RenderContext<'_>,
@@ -91,7 +92,7 @@ pub(crate) fn render_encoded(
     Ok(rendering.finish())
 }
 
-/// Bytes left for tables not rendered yet.
+/// Number of bytes left for tables that are not rendered yet.
 pub(crate) struct TableRoom(usize);
 
 impl TableRoom {
@@ -100,7 +101,7 @@ impl TableRoom {
     }
 }
 
-/// A table during rendering, one virtual host after another.
+/// A table that is being rendered, one virtual host after another.
 struct TableRendering<'t> {
     name: &'t str,
     bytes: Vec<u8>,
@@ -205,8 +206,8 @@ pub(crate) fn head(name: &str, context: &RenderContext<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Appends a rendered virtual host of a table to `host`. Its domain must already be checked.
-// Long: it writes the parts of a virtual host in byte order.
+/// Appends a rendered virtual host of a table to `host`. The domain must have been checked.
+// Long, because it writes the parts of a virtual host in byte order.
 pub(crate) fn render_host(
     virtual_host: &VirtualHost,
     table: &str,
@@ -248,7 +249,7 @@ pub(crate) fn render_host(
         filters,
     };
     for it in routes {
-        // Counted before rendering, because the snapshot's size is not trusted.
+        // Checked before rendering, because the snapshot's size is not trusted.
         let with_this = sizes::of_route(it).saturating_add(size);
         if with_this > MOST_OF_VIRTUAL_HOST_BYTES {
             problems.add(&it.name, beyond_size(domain, size, with_this));
@@ -274,8 +275,8 @@ pub(crate) fn render_host(
             append(ROUTES, &route, host);
         }
     }
-    // Envoy filters only requests with a route: a missing one would have no error page, and clients
-    // could find out which requests need no authorization.
+    // Envoy filters only requests that match a route. Without this route, unmatched requests would
+    // get no error page, and clients could find out which requests need no authorization.
     if !external_auth.is_empty() || filters.is_some() {
         route.clear();
         encode_into(&answering(domain, 404), &mut route);
@@ -294,7 +295,7 @@ fn beyond_size(domain: &str, before: u64, with_this: u64) -> String {
     )
 }
 
-/// Returns the problem of a route whose expressions exceed what its virtual host may cost.
+/// Returns the problem of a route whose expressions cost more than its virtual host may.
 fn beyond_cost(domain: &str, before: u64, own: u64, route: &Route) -> String {
     let consequence = refusing::consequence(route);
     format!(
@@ -321,7 +322,7 @@ fn render_refusing_host(domain: &str, context: &RenderContext<'_>, host: &mut Ve
     append(ROUTES, &route, host);
 }
 
-/// Encodes a route with its filters' configuration.
+/// Encodes a route with the configuration of its filters.
 fn encode_route(rendered: RenderedRoute, bytes: &mut Vec<u8>) {
     let RenderedRoute { route, filters } = rendered;
     encode_into(&route, bytes);
@@ -356,7 +357,7 @@ fn filters_of_host(
             add(disabled.collect());
             add(request_filters::render(filters, &context.filters.shared)?);
         }
-        // Otherwise the idle places would replace the table's filters.
+        // Otherwise, the idle placeholders would replace the table's filters.
         None if !external_auth.is_empty() => add(default.clone()),
         None => {}
     }
@@ -386,9 +387,9 @@ fn listener_filters(
         filters.insert(auth_headers::OF_LISTENERS.to_owned(), config);
         filters.insert(auth_headers::REROUTE.to_owned(), auth_headers::reroute());
     }
-    // Envoy decides which filters run by a request's first route, but headers set by services may
-    // lead to another one. So these filters run for every route, and do nothing without a route
-    // configuration.
+    // The first route of a request decides which filters Envoy runs, but headers set by services
+    // may lead to another route. So these filters run for every route, and do nothing unless the
+    // route configures them.
     let places = request_filters::ALL.into_iter();
     let places = places.chain([rate_limits::FILTER, external_auth::FILTER]);
     filters.extend(places.map(|place| (place.to_owned(), request_filters::idle(place))));
@@ -421,7 +422,8 @@ fn encode_into(message: &impl prost::Message, bytes: &mut Vec<u8>) {
     message.encode_raw(bytes);
 }
 
-/// Checks that Envoy accepts the domain in a table with the `seen` ones, or returns the reason.
+/// Checks that Envoy accepts the domain in a table that contains the `seen` ones, or returns why
+/// not.
 pub(crate) fn check_domain<'a>(
     domain: &'a str,
     seen: &mut BTreeSet<&'a str>,

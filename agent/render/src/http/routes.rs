@@ -1,8 +1,8 @@
 //! One route: its match and its action.
 //!
-//! A route is left out if Envoy would reject its match, unless it may protect something. A route
-//! with an action that cannot be rendered answers 500. Nothing is repeated and no option is empty,
-//! because a table costs Envoy about 7 µs a route on every change.
+//! A route is left out if Envoy would reject its match, unless it might be security-relevant. A
+//! route whose action cannot be rendered answers 500. Nothing is repeated and no option is empty,
+//! because a table costs Envoy about 7 µs per route on every change.
 
 use std::collections::BTreeMap;
 
@@ -23,10 +23,10 @@ use super::{
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 
-/// A route, and separately the configuration of its filters.
+/// A route, with the configuration of its filters kept separately.
 pub(crate) struct RenderedRoute {
     pub(crate) route: EnvoyRoute,
-    /// By filter name.
+    /// Configurations by filter name.
     pub(crate) filters: BTreeMap<&'static str, Any>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct HostOfRoutes<'h> {
     pub(crate) domain: &'h str,
     /// True if the listener is HTTPS.
     pub(crate) https: bool,
-    /// Filters of routes that have none.
+    /// Filters for routes that have none.
     pub(crate) filters: Option<&'h RequestFilters>,
 }
 
@@ -47,7 +47,7 @@ impl HostOfRoutes<'_> {
         MatchedProtocol::new(grpc, translates)
     }
 
-    /// Returns the filters that a route has instead of the virtual host's.
+    /// Returns the filters of a route that replace those of its virtual host.
     fn filters_instead(
         &self,
         own: Option<&RequestFilters>,
@@ -64,8 +64,8 @@ impl HostOfRoutes<'_> {
     }
 }
 
-/// Returns the Envoy routes of a route in a virtual host, in order. Usually there is one; it is
-/// empty if Envoy cannot express the match.
+/// Returns the Envoy routes for a route in a virtual host, in order. Usually there is one; there
+/// are none if Envoy cannot express the match.
 pub(crate) fn render(
     route: &Route,
     host: HostOfRoutes<'_>,
@@ -131,7 +131,7 @@ pub(crate) fn render(
     measured(routes, context.measured_as(name))
 }
 
-/// Returns the routes with separate statistics of this name, if any.
+/// Returns the routes, with separate statistics under this name if there is one.
 fn measured(mut routes: Vec<RenderedRoute>, name: Option<String>) -> Vec<RenderedRoute> {
     if let Some(name) = name {
         for rendered in &mut routes {
@@ -141,7 +141,7 @@ fn measured(mut routes: Vec<RenderedRoute>, name: Option<String>) -> Vec<Rendere
     routes
 }
 
-/// Returns the filters of a route's authorization.
+/// Returns the filters for a route's authorization.
 fn authorization(
     auth: Option<&ExternalAuth>,
     context: &RenderContext<'_>,
@@ -156,9 +156,9 @@ fn authorization(
     Ok(filters.collect())
 }
 
-/// Moves a rule's header changes to its backends if any backend has changes, and leaves the rest.
-/// Envoy applies a backend's changes before the route's, but the rule's come first. So if a backend
-/// has changes, it gets the rule's too, and the route has none.
+/// Moves a rule's header changes to its backends if any backend has changes; otherwise leaves them
+/// with the rule. The rule's changes must come first, but Envoy applies the changes of a backend
+/// before those of its route. So the backends get the rule's changes too, and the route has none.
 fn take_for_backends(action: Option<&Action>, request: &mut HeaderChanges) -> HeaderChanges {
     match action {
         Some(Action::Forward(forward)) if forward.backends.iter().any(changes_request) => {
@@ -178,7 +178,7 @@ struct RouteFrame<'r> {
 }
 
 impl RouteFrame<'_> {
-    /// Returns the routes with the route's action, or an error if Envoy cannot express it.
+    /// Returns the routes with the route's action, or an error if Envoy cannot express the action.
     fn routes(
         &self,
         host: HostOfRoutes<'_>,
@@ -237,7 +237,7 @@ impl RouteFrame<'_> {
         }
     }
 
-    /// Returns the route with session persistence, if it has sessions.
+    /// Returns the route, with session persistence if it has sessions.
     fn with_session(&self, action: route::Action, session: Option<&SessionParts>) -> RenderedRoute {
         let mut rendered = self.with(action);
         if let Some(SessionParts { config, response }) = session {

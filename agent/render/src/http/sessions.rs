@@ -11,8 +11,8 @@
 //! | `NAME/endpoint-of-session` | the endpoint of the session, if any: for the first attempt only |
 //! | `NAME/sessions` | sends the first attempt to the second cluster, and retries and unmatched sessions to the first |
 //!
-//! A forged or stale value is therefore treated as no session, and an unresponsive endpoint fails
-//! no request of its sessions.
+//! A forged or stale value is therefore treated as no session, and an unresponsive endpoint does
+//! not fail the requests of its sessions.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -63,11 +63,11 @@ const ANSWERED: &str = "xds.upstream_host_metadata.filter_metadata['envoy.lb'].s
 
 /// The parts of a route that keep sessions.
 pub(crate) struct SessionParts {
-    /// The route's configuration of [`FILTER`], which reads the session from the request.
+    /// The route configuration for [`FILTER`], which reads the session from the request.
     pub(crate) config: Any,
-    /// The header that gives the client its session, if it has none or a new one. Always sending it
-    /// would prevent caching, and would restart the lifetime of a permanent cookie with each
-    /// response.
+    /// The header that gives the client its session, if it has none or a new one. If the header
+    /// were always sent, it would prevent caching, and each response would restart the lifetime of
+    /// a permanent cookie.
     pub(crate) response: HeaderValueOption,
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<Sessio
     let unless_told = |expression: &str| format!("%CEL({told} ? '' : {expression})%");
     let (read, response) = match kind {
         Some(Kind::Cookie(name)) => {
-            // A token contains neither `"` nor `)`, so it cannot end the text or the expression.
+            // A token contains neither `"` nor `)`, so it cannot end the string or the expression.
             headers::check_name(name).map_err(|reason| refused(name, reason))?;
             let lifetime = match cookie_max_age_seconds {
                 0 => String::new(),
@@ -100,7 +100,7 @@ pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<Sessio
                     ));
                 }
             };
-            // In three parts, because Envoy's expressions do not concatenate strings. Envoy omits
+            // In three parts, because Envoy's expressions cannot concatenate strings. Envoy omits
             // an empty header.
             let secure = if https { "; Secure" } else { "" };
             let parts = [
@@ -128,7 +128,7 @@ pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<Sessio
     })
 }
 
-/// Returns a route's configuration of [`FILTER`] that reads no session. Envoy rejects a
+/// Returns a route configuration for [`FILTER`] that reads no session. Envoy rejects a
 /// configuration without rules.
 pub(crate) fn idle() -> Any {
     reading(vec![no_session()])
@@ -141,14 +141,14 @@ fn reading(request_rules: Vec<Rule>) -> Any {
     })
 }
 
-/// Returns the rule for requests without a session. It matches always, because every request has a
+/// Returns the rule for requests without a session. It always matches, because every request has a
 /// method.
 fn no_session() -> Rule {
     rule(":method", "", NO_SESSION)
 }
 
-/// Returns a rule that reads either a header or a cookie. Without `value`, the session is the
-/// header's or cookie's own value.
+/// Returns a rule that reads either a header or a cookie. Without `value`, the session is the value
+/// of the header or cookie.
 fn rule(header: &str, cookie: &str, value: &str) -> Rule {
     Rule {
         header: header.to_owned(),
@@ -171,7 +171,7 @@ pub(crate) fn metadata(key: &[u8], address: IpAddr, port: u32) -> Metadata {
     let session = Value {
         kind: Some(value::Kind::StringValue(session)),
     };
-    // One entry each, because several would be written in random order.
+    // One entry each, because prost writes several entries in random order.
     let fields = Struct {
         fields: HashMap::from([(KEY.to_owned(), session)]),
     };
@@ -186,7 +186,7 @@ pub(crate) fn cluster(backend: &str) -> String {
     format!("{backend}{SESSIONS}")
 }
 
-/// Returns the name of the backend of a cluster.
+/// Returns the name of a cluster's backend.
 pub(crate) fn backend_of(cluster: &str) -> &str {
     cluster.strip_suffix(ENDPOINT).unwrap_or(cluster)
 }
@@ -205,13 +205,13 @@ pub(crate) fn clusters(all: &Cluster) -> [Cluster; 2] {
             // No fallback: a request whose session matches no endpoint goes to the other cluster.
             subset_selectors: vec![LbSubsetSelector {
                 keys: vec![KEY.to_owned()],
-                // Cheaper, but regardless of the endpoint's health.
+                // Cheaper, but ignores the endpoint's health.
                 single_host_per_subset: !can_fail,
                 ..Default::default()
             }],
             ..Default::default()
         }),
-        // A subset is one endpoint: without this, Envoy would use it although it has failed.
+        // A subset is one endpoint: without this, Envoy would use it even after it has failed.
         common_lb_config: can_fail.then(|| CommonLbConfig {
             healthy_panic_threshold: Some(Percent { value: 0.0 }),
             ..Default::default()
@@ -223,7 +223,7 @@ pub(crate) fn clusters(all: &Cluster) -> [Cluster; 2] {
     let entry = |name: &str| ClusterEntry {
         name: name.to_owned(),
     };
-    // Envoy fails an attempt beyond the end of this list.
+    // Envoy fails any attempt beyond the end of this list.
     let tries = (0..Retry::MOST_ATTEMPTS).map(|_| entry(&all.name));
     let config = ClusterConfig {
         clusters: [entry(&of_session.name)].into_iter().chain(tries).collect(),

@@ -25,9 +25,9 @@ use crate::collectors;
 use crate::context::RenderContext;
 use crate::wrappers;
 
-/// Path of traces at a collector, as defined by OTLP over HTTP.
+/// Path for traces at a collector, as defined by OTLP over HTTP.
 const PATH: &str = "/v1/traces";
-/// Maximum number of spans that wait for the collector; more are dropped.
+/// Maximum number of spans waiting for the collector; more are dropped.
 const MOST_WAITING: u32 = 1_024;
 const MILLION: u32 = 1_000_000;
 
@@ -77,8 +77,8 @@ pub(crate) fn render(context: &RenderContext<'_>) -> Option<ManagerTracing> {
     })
 }
 
-/// Returns the sampler that decides which spans are recorded. Nothing else does: a client cannot
-/// force it with an Envoy header.
+/// Returns the sampler, which alone decides which spans are recorded: a client cannot force
+/// recording with an Envoy header.
 fn sampler(per_million: u32, ignores_parent: bool) -> TypedExtensionConfig {
     let by_rate = TypedExtensionConfig {
         name: "envoy.tracers.opentelemetry.samplers.trace_id_ratio_based".to_owned(),
@@ -100,7 +100,8 @@ fn sampler(per_million: u32, ignores_parent: bool) -> TypedExtensionConfig {
     }
 }
 
-/// Returns the configured attributes, and the path to replace Envoy's, which includes the query.
+/// Returns the configured attributes, and a path attribute without the query that replaces Envoy's
+/// own.
 fn tags(attributes: &[SpanAttribute]) -> Vec<CustomTag> {
     let path = SpanAttribute {
         name: "url.path".to_owned(),
@@ -114,7 +115,7 @@ fn tags(attributes: &[SpanAttribute]) -> Vec<CustomTag> {
     tags
 }
 
-/// Returns an attribute as Envoy's message. Returns `None` if Envoy would reject it, or if this
+/// Returns an attribute as an Envoy message. Returns `None` if Envoy would reject it, or if this
 /// version does not know its source.
 fn tag(attribute: &SpanAttribute) -> Option<CustomTag> {
     let SpanAttribute { name, source } = attribute;

@@ -1,8 +1,8 @@
-//! Routes of datagrams.
+//! Routes for datagrams.
 //!
 //! A session is a client's address and port. Envoy's UDP proxy has no weights, so a hash of the
-//! client's port selects a share. The sessions of one client spread by weight, and each stays with
-//! its backend. A client that always sends from the same port always gets the same share.
+//! client's port selects a share. The sessions of one client are spread by weight, and each session
+//! keeps its backend. A client that always sends from the same port always gets the same share.
 
 use envoy_types::pb::envoy::config::core::v3::UdpSocketConfig;
 use envoy_types::pb::envoy::extensions::filters::udp::udp_proxy::v3::{
@@ -35,14 +35,14 @@ use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// Maximum bytes of a datagram from a client or a backend: the most that UDP over IPv4 or IPv6
-/// carries. By default Envoy drops datagrams longer than 1,500 bytes.
+/// Maximum number of bytes in a datagram from a client or a backend, as limited by UDP over IPv4 or
+/// IPv6. By default, Envoy drops datagrams longer than 1,500 bytes.
 const LONGEST_DATAGRAM: u64 = 65_535;
 
-/// Idle timeout of a session in milliseconds, because each one holds a socket.
+/// Idle timeout of a session in milliseconds, because each session holds a socket.
 const SESSION_MS: u64 = 30_000;
 
-/// Sends datagrams to the backends of the first route; drops them without one.
+/// Sends datagrams to the backends of the first route; drops them if there is no route.
 pub(crate) fn proxy(
     port: &Port,
     context: &RenderContext<'_>,
@@ -88,8 +88,9 @@ pub(crate) fn socket() -> UdpSocketConfig {
     }
 }
 
-/// Envoy's UDP matcher is a work in progress that its threat model does not cover. It is therefore
-/// used only if there are several shares; the alternative is deprecated, but covered.
+/// Returns how a session's cluster is selected. Envoy's UDP matcher is a work in progress that its
+/// threat model does not cover, so it is used only for several shares. The alternative is
+/// deprecated, but covered.
 fn to_shares(shares: &[Share<'_>]) -> RouteSpecifier {
     #[expect(deprecated, reason = "the only way that Envoy's threat model covers")]
     let cluster = RouteSpecifier::Cluster;
@@ -100,8 +101,8 @@ fn to_shares(shares: &[Share<'_>]) -> RouteSpecifier {
     }
 }
 
-/// Returns a matcher in which the first backend takes the highest hashes, the next one those below,
-/// and the last one the rest.
+/// Returns a matcher in which the first backend takes the highest hashes, the next backend the ones
+/// below, and the last backend the rest.
 fn matcher(others: &[Share<'_>], last: &Share<'_>) -> Matcher {
     let modulo = last.weight + others.iter().map(|share| share.weight).sum::<u32>();
     let mut threshold = modulo;

@@ -5,7 +5,7 @@ use sesame_proto::schema::WeightedBackend;
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 
-/// A cluster that never exists. Requests sent to it are answered with 500, and connections are
+/// A cluster that never exists. Requests to it are answered with 500, and connections to it are
 /// closed.
 pub const REFUSED_CLUSTER: &str = "refused";
 
@@ -13,13 +13,13 @@ pub const REFUSED_CLUSTER: &str = "refused";
 pub(crate) struct Share<'a> {
     /// A cluster of the snapshot, or [`REFUSED_CLUSTER`].
     pub(crate) cluster: &'a str,
-    /// At least 1.
+    /// Weight, at least 1.
     pub(crate) weight: u32,
     pub(crate) backend: &'a WeightedBackend,
 }
 
-/// Returns the backends with positive weight, in order. The sum of the weights fits 32 bits, as
-/// Envoy requires.
+/// Returns the backends with positive weight, in order. The sum of the weights fits into 32 bits,
+/// as Envoy requires.
 pub(crate) fn shares<'a>(
     object: &str,
     backends: &'a [WeightedBackend],

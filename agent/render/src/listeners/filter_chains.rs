@@ -1,9 +1,9 @@
 //! Filter chains: how a TCP port handles a connection, by its server name.
 //!
 //! The HTTP listeners of a port share one chain and one route table. Each HTTPS listener and each
-//! TLS route has a separate chain. Server names of a TLS listener without a route are refused,
-//! rather than left to a wider listener. A chain has its listener's name, so that Envoy recognises
-//! it in an update and keeps its connections.
+//! TLS route has its own chain. Server names of a TLS listener without a route are rejected, rather
+//! than left to a wider listener. A chain has its listener's name, so that Envoy recognizes it in
+//! an update and keeps its connections.
 
 use std::collections::BTreeSet;
 use std::slice;
@@ -20,8 +20,8 @@ use crate::{l4, tls, wrappers};
 
 /// Protocols offered to HTTPS clients, in order of preference.
 const HTTP_ALPN: [&str; 2] = ["h2", "http/1.1"];
-/// Milliseconds for the TLS handshake, because a client that stops after the first message would
-/// stay forever.
+/// Milliseconds for the TLS handshake. Otherwise, a client that stops after the first message would
+/// stay connected forever.
 const HANDSHAKE_MS: u64 = 10_000;
 
 pub(super) fn render(
@@ -65,8 +65,8 @@ enum ChainKind {
     Tls,
 }
 
-/// The chains of a port. Envoy rejects a whole listener if two chains match the same connections,
-/// or share a name.
+/// The chains of a port. Envoy rejects a whole listener if two chains match the same connections or
+/// have the same name.
 #[derive(Default)]
 struct Chains {
     ready: Vec<(ChainKind, FilterChain)>,
@@ -100,8 +100,8 @@ impl Chains {
         match listener.protocol() {
             Protocol::Http => {
                 let table = usable(route_table, context)?;
-                // The port's HTTP listeners share the table, so adding or removing one does not
-                // affect the chain.
+                // The port's HTTP listeners share the table, so adding or removing one of them does
+                // not affect the chain.
                 if self.matched.insert((ChainKind::Plain, String::new())) {
                     let place = LoggedPlace {
                         listener: None,
@@ -159,8 +159,8 @@ impl Chains {
         let _taken = self.push(ChainKind::Tls, slice::from_ref(&listener.hostname), refused);
     }
 
-    /// Adds the chains of a TLS listener's routes, each with its own server names or else the
-    /// listener's.
+    /// Adds the chains of a TLS listener's routes, each with the route's server names, or the
+    /// listener's if the route has none.
     fn push_tls_routes(
         &mut self,
         listener: &Listener,
@@ -194,7 +194,7 @@ impl Chains {
         Ok(())
     }
 
-    /// Adds a chain for these server names; `*` or an empty list stands for all others.
+    /// Adds a chain for these server names; `*` or an empty list stands for all other names.
     fn push(
         &mut self,
         kind: ChainKind,
@@ -237,8 +237,8 @@ impl Chains {
         Ok(())
     }
 
-    /// Returns the chains. If plain text and TLS share a port, the plain chain matches only plain
-    /// text, because both may match everything else.
+    /// Returns the chains. If plaintext and TLS share a port, the plaintext chain matches only
+    /// plaintext, because both may match everything else.
     fn finish(self) -> Vec<FilterChain> {
         let mixed = self.ready.iter().any(|(kind, _)| *kind == ChainKind::Tls);
         self.ready

@@ -1,9 +1,9 @@
 //! One Envoy listener for each port, address and transport.
 //!
-//! The name contains all three, because ports cannot be swapped between names in one update. Each
-//! address has a separate listener, instead of `additional_addresses`, because a listener with a
-//! new name may not share an address with an existing one. The copies cost no subscription: Envoy
-//! shares the route table and the secrets of equal sources.
+//! The name contains all three, because one update cannot swap ports between names. Each address
+//! has its own listener, instead of `additional_addresses`, because a listener with a new name may
+//! not share an address with an existing one. The copies need no additional subscriptions: Envoy
+//! shares the route table and the secrets of identical sources.
 //!
 //! A listener contains nothing specific to a route or tenant, because changing it drains
 //! connections.

@@ -1,4 +1,4 @@
-//! Adds and removes backends and changes endpoints: the incremental rendering equals the full one.
+//! Adds and removes backends and changes endpoints; the incremental rendering equals the full one.
 
 use proptest::prelude::*;
 use sesame_proto::encoded::EncodedSnapshot;
@@ -12,9 +12,9 @@ use crate::changes::backend_patch;
 use crate::{RenderOptions, Rendered, backends_after, render};
 
 /// A backend: the number of its endpoint set, and whether it serves routes with sessions. `None` if
-/// absent.
+/// there is no such backend.
 type AnyBackend = Option<(usize, bool)>;
-/// The last numbers of the addresses in an endpoint set.
+/// The last bytes of the addresses in an endpoint set.
 type AnySet = Vec<u8>;
 
 const BACKENDS: usize = 6;
@@ -27,7 +27,7 @@ fn version() -> impl Strategy<Value = (Vec<AnyBackend>, Vec<AnySet>)> {
     (backends, proptest::collection::vec(set, SETS))
 }
 
-/// Returns two versions, which differ in a few backends and sets.
+/// Returns two versions that differ in a few backends and sets.
 fn versions() -> impl Strategy<Value = [(Vec<AnyBackend>, Vec<AnySet>); 2]> {
     let differs = proptest::collection::vec(proptest::bool::weighted(0.2), BACKENDS + SETS);
     (version(), version(), differs).prop_map(|(before, other, differs)| {

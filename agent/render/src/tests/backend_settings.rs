@@ -114,7 +114,7 @@ fn balance_and_checks_reach_the_cluster() {
     let check = &web.health_checks[0];
     assert_eq!(check.interval, check.no_traffic_interval);
     assert!(web.ignore_health_on_host_removal && web.common_lb_config.is_none());
-    // A session whose endpoint has failed must not stay there.
+    // A session must not stay on an endpoint that has failed.
     let session = cluster(&rendered, &format!("{WEB}/endpoint-of-session")).unwrap();
     let panic = session.common_lb_config.unwrap().healthy_panic_threshold;
     assert_eq!(panic.map(|it| it.value), Some(0.0));
@@ -189,7 +189,7 @@ fn hashes_are_of_the_cluster_alone() {
         let web = cluster(&rendered, WEB).unwrap();
         let policy = web.load_balancing_policy.unwrap().policies.remove(0);
         assert_eq!(policy.typed_extension_config.unwrap().name, name);
-        // Envoy does not combine it with subsets.
+        // Envoy cannot combine the load balancing policy with subsets.
         let session = cluster(&rendered, &format!("{WEB}/endpoint-of-session")).unwrap();
         assert!(session.load_balancing_policy.is_none() && session.lb_subset_config.is_some());
     }

@@ -31,13 +31,13 @@ fn encoded(snapshot: &Snapshot, keys: &[KeyPair]) -> EncodedSnapshot {
     EncodedSnapshot::new(snapshot, keys.to_vec())
 }
 
-/// A change of a snapshot; true if the incremental rendering handles it.
+/// A change to a snapshot; true if the incremental rendering handles it.
 type SnapshotChange = (bool, fn(&mut Snapshot));
 
-/// A change of a snapshot that captures names.
+/// A change to a snapshot that captures names.
 type AnyChange<'a> = &'a dyn Fn(&mut Snapshot);
 
-/// A change of a table; true if the incremental rendering handles it.
+/// A change to a table; true if the incremental rendering handles it.
 type TableChange = (bool, fn(&mut RouteTable));
 
 #[test]
@@ -205,9 +205,9 @@ fn reused_parts_match_full_rendering_after_backend_changes() {
             let last = new.backends.last_mut().unwrap();
             last.set_protocol(sesame_proto::schema::AppProtocol::Http2);
         }),
-        // Unchanged routes look different without it.
+        // Unchanged routes are rendered differently without this backend.
         (false, &|new| remove(new, &used)),
-        // Too many to search for.
+        // Too many clusters to search for.
         (false, &|new| {
             for name in 0..20 {
                 new.backends

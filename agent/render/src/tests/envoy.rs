@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
 
-/// Returns `ENVOY`, or `envoy` on the path. If neither exists, prints that the test skips Envoy.
+/// Returns `$ENVOY`, or `envoy` in `PATH`. If neither exists, prints that the test skips Envoy.
 pub(crate) fn envoy() -> Option<PathBuf> {
     static SAID: Once = Once::new();
     let on_path = || {
@@ -21,7 +21,7 @@ pub(crate) fn envoy() -> Option<PathBuf> {
     envoy
 }
 
-/// Validates a bootstrap and returns Envoy's error output if it rejects it.
+/// Validates a bootstrap. Returns Envoy's error output if Envoy rejects it.
 pub(crate) fn validate(envoy: &Path, suffix: &str, bootstrap: &[u8]) -> Result<(), String> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join(format!("bootstrap.{suffix}"));

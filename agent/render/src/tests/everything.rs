@@ -14,7 +14,7 @@ use super::every_route::every_route;
 use super::parts::{API, WEB, header, key_pair, pem, to};
 use super::shared_filters::every_shared_filter;
 
-/// A limit with every field.
+/// A rate limit with every field.
 pub(crate) const EVERY_CLIENT: &str = "HTTPProxy/ns/a/routes/0/rateLimit";
 
 /// Shared filters with every field.
@@ -42,7 +42,7 @@ pub(crate) fn parameters() -> TlsTermination {
     }
 }
 
-/// A snapshot that uses every field, and the keys that it names.
+/// Returns a snapshot that uses every field, and the keys that it references.
 pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
     let keys = vec![
         key_pair("Secret/ns/a", "a.example.com"),

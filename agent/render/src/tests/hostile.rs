@@ -1,7 +1,7 @@
 //! Snapshots with hostile strings: nothing panics, and Envoy accepts the rendered configuration.
 //!
-//! The generators produce no regular expressions, because the controller and Envoy check whether
-//! RE2 accepts one. This crate only bounds their cost.
+//! The generators do not produce regular expressions, because the controller and Envoy check
+//! whether RE2 accepts them. This crate only limits their cost.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ use super::hostile_filters::{filters, shared_filter};
 use super::parts::options;
 use crate::{render, static_bootstrap};
 
-/// Mostly short, with special characters.
+/// Mostly short strings with special characters.
 pub(super) fn text() -> impl Strategy<Value = String> {
     let part = prop::sample::select(vec![
         "a", "B", "/", "//", "*", ".", "%", "\\", "\\1", "?", "#", ":", "_", "-", " ", "\n", "\0",
@@ -170,7 +170,7 @@ fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
 
 fn external_auth_of(names: Vec<String>) -> impl Strategy<Value = ExternalAuth> {
     let protocol = prop_oneof![
-        // Part of the query, which frames no message.
+        // Part of the query, which does not frame messages.
         prop::collection::vec(text(), 0..3).prop_map(|request_headers| {
             external_auth::Protocol::Grpc(ExternalAuthGrpc { request_headers })
         }),
@@ -267,7 +267,7 @@ fn route(names: Vec<String>) -> impl Strategy<Value = Route> {
                 Route {
                     external_auth: external_auth.map(Box::new),
                     filters: filters.map(Box::new),
-                    // As often missing as not.
+                    // References a missing limit as often as an existing one.
                     rate_limits: vec![method.clone()],
                     name,
                     path: path.map(|kind| PathMatch { kind: Some(kind) }),
@@ -491,8 +491,8 @@ proptest! {
     }
 }
 
-/// 1,000 routes with an expression that makes RE2 run out of state memory, and one that is too
-/// large by itself.
+/// 1,000 routes with an expression that makes RE2 run out of state memory, and one route whose
+/// expression alone is too large.
 #[test]
 fn virtual_host_expressions_stay_within_budget() {
     let route = |i: usize, pattern: &str| Route {
@@ -523,7 +523,7 @@ fn virtual_host_expressions_stay_within_budget() {
         .iter()
         .map(|it| it.object.as_str())
         .collect();
-    // The first six fit, and so does one with almost no cost.
+    // The first six fit, and so does the one with almost no cost.
     assert_eq!(left_out.len(), 995);
     assert!(left_out.contains("route-0") && left_out.contains("route-7"));
     assert!(!left_out.contains("route-6") && !left_out.contains("route-1001"));

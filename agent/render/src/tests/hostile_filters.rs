@@ -152,7 +152,7 @@ fn address_filter() -> impl Strategy<Value = AddressFilter> {
     (name(), ranges(), ranges()).prop_map(|(name, allow, deny)| AddressFilter { name, allow, deny })
 }
 
-/// Returns a filter that they may name.
+/// Returns a shared filter that the filters above may reference.
 pub(super) fn shared_filter() -> BoxedStrategy<SharedFilter> {
     let page = (text(), text(), any::<u32>(), any::<u32>(), any::<bool>());
     let page = page.prop_map(|(body, content_type, of, status, of_backends)| ErrorPage {

@@ -1,4 +1,4 @@
-//! Invalid parts of a snapshot are left out without affecting others.
+//! Invalid parts of a snapshot are left out without affecting other parts.
 
 use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, route};
 use prost::Message as _;
@@ -193,7 +193,7 @@ fn unmatchable_protective_routes_are_refused_not_omitted() {
     assert_eq!(query[0]["name"], "known");
     assert_eq!(matches[1]["path_separated_prefix"], "/bad");
     assert_eq!(matches[2]["path_separated_prefix"], "/private");
-    // A route that protects nothing leaves its requests to others.
+    // A route that protects nothing leaves its requests to other routes.
     assert_eq!(routes.len(), 7, "{routes:?}");
     if let Some(envoy) = envoy() {
         validate(&envoy, "pb", &static_bootstrap(&rendered).unwrap()).unwrap();
@@ -265,7 +265,7 @@ fn forged_gateway_answers_500_beyond_its_size() {
         virtual_hosts: hosts.map(host).to_vec(),
     };
     let mut problems = RenderProblems::default();
-    // Enough for three of four.
+    // Enough for three of the four virtual hosts.
     let mut room = TableRoom::new(4 * 1024 * 1024);
     let mut render = |table: &RouteTable| {
         let rendered = route_tables::render(table, &context, &mut room, &mut problems);

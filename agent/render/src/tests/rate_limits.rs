@@ -1,4 +1,4 @@
-//! Limits of requests as Envoy's messages.
+//! Rate limits as Envoy messages.
 
 use serde_json::{Value, json};
 use sesame_proto::schema::{RateLimit, Route, route::Action};
@@ -9,7 +9,7 @@ use crate::layout::file_name;
 use crate::rendered::RenderProblem;
 use crate::{dump, render};
 
-/// A route with these limits.
+/// Returns a route with these limits.
 fn limited(limits: &[&str]) -> Route {
     Route {
         rate_limits: limits.iter().map(|&name| name.to_owned()).collect(),

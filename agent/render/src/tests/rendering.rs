@@ -61,7 +61,7 @@ fn envoy_takes_the_bootstrap() {
     };
     let directory = tempfile::tempdir().unwrap();
     let layout = XdsLayout::new(directory.path());
-    // Envoy requires the files to exist, but reads none of them.
+    // Envoy requires the files to exist, but does not read them.
     for file in [layout.lds(), layout.cds(), layout.rtds()] {
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, b"").unwrap();

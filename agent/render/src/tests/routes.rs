@@ -1,4 +1,4 @@
-//! Routes as Envoy's messages.
+//! Routes as Envoy messages.
 
 use sesame_proto::schema::{
     Cors, CorsOrigin, DirectResponse, HeaderModifier, Redirect, Route, VirtualHost, cors_origin,
@@ -154,7 +154,7 @@ fn direct_answers_use_cors_headers_of_route() {
                 ("access-control-expose-headers", "x-seen"),
             ]
         );
-        // Caches must distinguish the answers, whatever the origin of the request.
+        // Caches must distinguish the responses, whatever the origin of the request.
         assert_eq!(vary.0, "vary");
         assert_eq!(said_by(&routes[expected - 1]), [*vary]);
     }

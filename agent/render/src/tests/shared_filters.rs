@@ -1,4 +1,4 @@
-//! Filters of requests and responses as Envoy's messages.
+//! Filters for requests and responses as Envoy messages.
 
 use serde_json::{Value, json};
 use sesame_proto::schema::compression::Algorithm;
@@ -190,7 +190,7 @@ fn filters_of_the_snapshot_stand_once_in_each_table() {
     assert_eq!(places(&table), ["request_body", "response"]);
     assert_eq!(places(host), [""; 0]);
     assert_eq!(host["routes"][1]["direct_response"]["status"], json!(404));
-    // A host's own filters replace all of them.
+    // A host's own filters replace all of the snapshot's.
     let none = RequestFilters::default();
     let table = printed_below(Some(limit(7)), Some(none), plain());
     let host = &table["virtual_hosts"][0];
@@ -199,7 +199,7 @@ fn filters_of_the_snapshot_stand_once_in_each_table() {
         host["typed_per_filter_config"]["response"]["matcher"],
         json!({})
     );
-    // If Envoy would refuse one, no request passes.
+    // If Envoy would reject one of the filters, no request passes.
     let table = printed_below(Some(limit(1 << 32)), None, plain());
     let routes = table["virtual_hosts"][0]["routes"].as_array().unwrap();
     assert_eq!(routes[0]["direct_response"]["status"], json!(500));
@@ -229,7 +229,7 @@ fn route_filters_replace_all_of_the_host() {
     let chain = &of(&host, "response")["matcher"]["on_no_match"]["action"]["typed_config"];
     assert_eq!(chain["filter_chain_name"], json!(EVERY_RESPONSE));
     assert_eq!(of(route, "response")["matcher"], json!({}));
-    // Requests without a route pass the host's filters, too.
+    // Requests without a route pass through the host's filters, too.
     assert_eq!(host["routes"][1]["direct_response"]["status"], json!(404));
 }
 

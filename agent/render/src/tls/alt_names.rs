@@ -1,4 +1,4 @@
-//! Accepted names in certificates.
+//! Names that are accepted in certificates.
 
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     SubjectAltNameMatcher, subject_alt_name_matcher::SanType,
@@ -25,7 +25,7 @@ pub(super) enum Wildcards {
 }
 
 impl PeerNames<'_> {
-    /// Returns matchers of the names, or an error if one of them would match any name.
+    /// Returns matchers for the names, or an error if one of them would match any name.
     pub(super) fn matchers(
         self,
         wildcards: Wildcards,
@@ -58,7 +58,7 @@ impl PeerNames<'_> {
         };
         let dns_name = |name: &String| match wildcards {
             Wildcards::Expanded => MatchPattern::Exact(name.clone()),
-            // Envoy expands wildcards of certificates only for exact matchers.
+            // Envoy expands wildcards in certificates only for exact matchers.
             Wildcards::Literal => {
                 MatchPattern::SafeRegex(wrappers::regex(format!("(?i){}", escaped(name))))
             }
@@ -83,7 +83,7 @@ impl PeerNames<'_> {
     }
 }
 
-/// Returns an RE2 expression that matches exactly this text.
+/// Returns an RE2 expression that matches exactly this string.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len() + 8);
     for character in text.chars() {

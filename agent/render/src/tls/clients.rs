@@ -1,4 +1,4 @@
-//! Certificates of clients: whether they are asked for one, and how it is verified.
+//! Client certificates: whether clients are asked for one, and how it is verified.
 
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, certificate_validation_context::TrustChainVerification,

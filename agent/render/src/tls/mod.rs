@@ -26,8 +26,8 @@ use crate::context::RenderContext;
 use crate::rendered::find;
 use crate::{config_sources, wrappers};
 
-/// Terminates TLS. `alpn` are the protocols offered if the snapshot sets none, in order of
-/// preference.
+/// Returns a transport that terminates TLS. `alpn` are the protocols offered if the snapshot sets
+/// none, in order of preference.
 pub(crate) fn downstream(
     tls: &TlsTermination,
     alpn: &[&str],
@@ -46,7 +46,7 @@ pub(crate) fn downstream(
         client_uris: _,
         client_dns_suffixes: _,
         client_uri_prefixes: _,
-        // A header of requests.
+        // A request header.
         forward_client_certificate: _,
     } = tls;
     if let Some(name) = asked.iter().find(|name| !is_application_protocol(name)) {
@@ -70,7 +70,8 @@ pub(crate) fn downstream(
             validation_context_type: validation,
             ..Default::default()
         }),
-        // A resumed session skips the client's certificate, so an expired one would pass.
+        // A resumed session skips verification of the client certificate, so an expired one would
+        // pass.
         session_ticket_keys_type: if asks {
             Some(SessionTicketKeysType::DisableStatelessSessionResumption(
                 true,
@@ -79,7 +80,7 @@ pub(crate) fn downstream(
             ticket_keys(session_ticket_keys, context)?
         },
         disable_stateful_session_resumption: asks,
-        // Without a valid staple, Envoy presents the certificate alone.
+        // Without a valid staple, Envoy presents the certificate on its own.
         ocsp_staple_policy: OcspStaplePolicy::LenientStapling.into(),
         // Set explicitly if clients are asked for a certificate, because Envoy's default is about
         // to change.
@@ -88,8 +89,8 @@ pub(crate) fn downstream(
     }))
 }
 
-/// Returns the session ticket keys of a listener: the named ones, or the host's if it names none or
-/// they are missing. Returns `None` if Envoy generates them.
+/// Returns the session ticket keys of a listener: the referenced ones, or the host's if there is no
+/// reference or the keys are missing. Returns `None` if Envoy generates them.
 fn ticket_keys(
     name: &str,
     context: &RenderContext<'_>,
@@ -114,7 +115,7 @@ fn ticket_keys(
     }
 }
 
-/// Speaks TLS to a backend, and verifies it.
+/// Returns a transport that uses TLS to a backend and verifies the backend.
 pub(crate) fn upstream(
     tls: &BackendTls,
     protocol: AppProtocol,
@@ -177,9 +178,9 @@ pub(crate) fn upstream(
     }))
 }
 
-/// Returns the names of which a backend's certificate must have one. In a mesh, no names means that
-/// any certificate of the authority is accepted; otherwise it is an error. A name that would match
-/// any other is an error, too.
+/// Returns the accepted names; a backend's certificate must contain one of them. In a mesh, an
+/// empty list means that any certificate of the authority is accepted; otherwise, it is an error. A
+/// name that would match every other name is an error, too.
 fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String> {
     let BackendTls {
         sni: _,
@@ -208,8 +209,7 @@ fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String
     Ok(names)
 }
 
-/// Returns the TLS parameters for clients, or an error if they allow nothing, or something
-/// insecure.
+/// Returns the TLS parameters for clients, or an error if they are insecure or allow nothing.
 fn accepted(tls: &TlsTermination) -> Result<TlsParameters, String> {
     let version = |version| match version {
         Version::Unset => None,
@@ -243,7 +243,7 @@ fn parameters() -> TlsParameters {
     }
 }
 
-/// Own certificates with their keys: all in files, or all inline, because Envoy supports no
+/// Own certificates with their keys: all in files, or all inline, because Envoy does not support a
 /// mixture.
 #[derive(Default)]
 struct OwnCertificates {
@@ -252,7 +252,7 @@ struct OwnCertificates {
 }
 
 impl OwnCertificates {
-    /// Returns the certificates among `names` that exist, or an error if none does.
+    /// Returns the certificates among `names` that exist, or an error if none exists.
     fn of(names: &[String], context: &RenderContext<'_>) -> Result<Self, String> {
         let there = names
             .iter()
@@ -279,7 +279,7 @@ impl OwnCertificates {
     }
 }
 
-/// Returns the validation of peer certificates: `how`, extended by the authorities of the bundle.
+/// Returns the validation of peer certificates: `how`, plus the authorities of the bundle.
 fn validated(
     how: CertificateValidationContext,
     bundle: &str,

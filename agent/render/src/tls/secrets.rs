@@ -15,8 +15,8 @@ use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 use crate::context::{RenderOptions, RetainedAuthorities, StandInTickets};
 use crate::rendered::{RenderProblems, Resource, by_name};
 
-/// Returns the secrets, by name: one for each key that the snapshot names and the host has, and one
-/// for each trust bundle. Missing session ticket keys are replaced by the host's.
+/// Returns the secrets, by name: one for each key that the snapshot references and the host has,
+/// and one for each trust bundle. Missing session ticket keys are replaced by the host's.
 pub(crate) fn render(
     snapshot: &Snapshot,
     keys: &[KeyPair],
@@ -49,7 +49,7 @@ pub(crate) fn render(
             problems.add(name, why);
             continue;
         };
-        // Rotation reaches the host in two steps. The local pair is newer or older, and usable.
+        // A rotation reaches the host in two steps. The local pair is newer or older, but usable.
         let found = pair.digest();
         if !digest.is_empty() && found != *digest {
             problems.add(
@@ -86,7 +86,8 @@ pub(crate) fn render(
     by_name(secrets, problems)
 }
 
-/// Returns the certificate and key of a pair, or session ticket keys if it has no certificate.
+/// Returns the certificate and key of a pair, or session ticket keys if the pair has no
+/// certificate.
 fn keys_of(pair: &KeyPair) -> Resource {
     let KeyPair {
         name,
@@ -127,7 +128,7 @@ fn validation(
     }
 }
 
-/// Concatenates two PEM texts.
+/// Concatenates two PEM strings.
 fn joined<'a>(pem: &'a str, more: &str) -> Cow<'a, str> {
     match (pem, more) {
         (pem, "") => pem.into(),
@@ -136,7 +137,7 @@ fn joined<'a>(pem: &'a str, more: &str) -> Cow<'a, str> {
     }
 }
 
-/// Name of the secret with the host's session ticket keys.
+/// Name of the secret that contains the host's session ticket keys.
 pub(crate) const SESSION_TICKET_KEYS: &str = "session-ticket-keys";
 
 /// Returns the secret with the session ticket keys, newest first; each has [`TICKET_KEY_BYTES`].

@@ -1,15 +1,15 @@
-//! The keys of a generation: they can be read without its snapshot, and are replaced if some of
+//! The keys of a generation. They can be read without its snapshot, and are replaced if some of
 //! them are revoked or must be sealed differently.
 //!
-//! Even after a power cut, the keys that the description names exist: new keys are stored next to
-//! the old ones before the description names them.
+//! Even after a power cut, the keys that `meta.json` refers to exist: new keys are stored next to
+//! the old ones before `meta.json` refers to them.
 
 use super::{
     KEYS, MAX_KEYS, META, Meta, PathBuf, PathError, StateDir, StateError, durable, io,
     read_bounded, sha256,
 };
 
-/// Keys that are about to replace others.
+/// File of keys that are about to replace the current ones.
 const NEXT: &str = "keys.next";
 
 impl StateDir {

@@ -36,7 +36,7 @@ pub(crate) fn main(command: &BundleCommand) -> anyhow::Result<u8> {
     }
 }
 
-/// Reads a bundle named on the command line. The user may name a symbolic link.
+/// Reads a bundle given on the command line, which may be a symbolic link.
 pub(super) fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
     let real = std::fs::canonicalize(path).with_context(|| path.display().to_string())?;
     Ok(bundle::read(&real)?)

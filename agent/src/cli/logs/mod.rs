@@ -87,7 +87,7 @@ impl ChoiceArgs {
     }
 }
 
-/// Parses a duration that is not negative.
+/// Parses a non-negative duration.
 pub(super) fn duration(text: &str) -> Result<SignedDuration, String> {
     let read = text.parse::<SignedDuration>().ok();
     read.filter(|duration| !duration.is_negative())
@@ -106,7 +106,7 @@ pub(super) fn since(text: &str) -> Result<Timestamp, String> {
         })
 }
 
-/// Prints lines. Clients control some of their content, so never write it to a terminal unescaped.
+/// Prints lines. Clients control some of the content, so never write it to a terminal unescaped.
 pub(crate) fn main(agent: &AgentArgs, args: &LogsArgs) -> anyhow::Result<u8> {
     let LogsArgs {
         name,
@@ -201,7 +201,7 @@ fn print(agent: &AgentArgs, line: &str) -> anyhow::Result<bool> {
     if line.is_empty() {
         return Ok(true);
     }
-    // Show a line truncated by a power failure as text.
+    // Print a line that was truncated by a power failure as text.
     let value = serde_json::from_str(line).unwrap_or_else(|_| Value::from(line));
     agent.output.write_next(&value, || sentence(&value) + "\n")
 }

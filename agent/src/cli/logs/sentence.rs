@@ -1,6 +1,6 @@
 //! Formats a line of an access log for people. Pure.
 //!
-//! Clients control some of its content, so never write it to a terminal unescaped.
+//! Clients control some of the content, so never write it to a terminal unescaped.
 
 use serde_json::Value;
 

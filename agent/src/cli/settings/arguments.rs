@@ -14,13 +14,13 @@ const LIKENESS: f64 = 0.75;
 pub(crate) struct AcceptedSetting {
     /// The option's name without dashes.
     pub(crate) key: String,
-    /// Line in the file.
+    /// Line number in the file.
     pub(crate) line: u64,
     /// Arguments; empty for a switch that is off.
     pub(crate) arguments: Vec<String>,
 }
 
-/// Returns the options that a settings file may set: those that `run` and logging have.
+/// Returns the options that a settings file may set: the options of `run` and of logging.
 pub(crate) fn options(program: &Command) -> impl Iterator<Item = &Arg> {
     let run = program.find_subcommand("run");
     let own = run.into_iter().flat_map(Command::get_arguments);
@@ -39,7 +39,7 @@ pub(crate) fn options(program: &Command) -> impl Iterator<Item = &Arg> {
 /// Options that a settings file cannot set.
 const NOT_HERE: [&str; 3] = ["config", "help", "version"];
 
-/// Validates each entry with its option's parser. Returns the valid entries, and the faults of the
+/// Validates each entry with its option's parser. Returns the valid entries, and the errors in the
 /// others.
 pub(crate) fn judge(
     program: &Command,

@@ -39,15 +39,14 @@ pub(crate) struct Completed {
     pub(crate) added: BTreeSet<String>,
 }
 
-/// Parses as much as possible of an incomplete or invalid command line. Returns `None` if it asks
-/// for help.
+/// Parses as much as possible of an incomplete or invalid command line. Returns `None` if it
+/// requests help.
 pub(crate) fn look(program: &Command, arguments: &[OsString]) -> Option<ArgMatches> {
     let program = program.clone().ignore_errors(true);
     program.try_get_matches_from(arguments).ok()
 }
 
-/// Adds the settings for which the command has options and that do not conflict with the command
-/// line.
+/// Adds the settings that are options of the command and do not conflict with the command line.
 pub(crate) fn complete(
     program: &Command,
     arguments: Vec<OsString>,
@@ -105,7 +104,7 @@ fn is_explicit(found: &ArgMatches, id: &str) -> bool {
         )
 }
 
-/// Returns true if a command takes this setting.
+/// Returns true if a command uses this setting.
 fn reads(program: &Command, command: &Command, key: &str) -> bool {
     let has = |command: &Command, is_global: bool| {
         let mut options = command.get_arguments();
@@ -115,9 +114,9 @@ fn reads(program: &Command, command: &Command, key: &str) -> bool {
     let logs = key == "log" || key == "log-format";
     match name {
         "run" => true,
-        // Their option selects a directory to read instead of asking the agent.
+        // Here, the option selects a directory to read instead of asking the agent.
         "history" | "diff" | "explain" | "why" if key == "state-dir" => false,
-        // Their option selects manifests to examine instead of the served configuration.
+        // Here, the option selects manifests to examine instead of the served configuration.
         "diff" | "explain" | "why" if key == "manifests" => false,
         _ => {
             SHARED.contains(&key)

@@ -11,7 +11,7 @@ use serde_saphyr::{MessageFormatter as _, Options, Spanned, UserMessageFormatter
 pub(crate) struct SettingEntry {
     /// Name of the option without dashes.
     pub(crate) key: String,
-    /// Line of the key, from 1.
+    /// Line number of the key, starting at 1.
     pub(crate) line: u64,
     /// Value of the option.
     pub(crate) value: SettingValue,
@@ -34,10 +34,10 @@ pub(crate) enum SettingValue {
     Pairs(Vec<(String, SettingValue)>),
 }
 
-/// Fault in the file.
+/// Error in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SettingFault {
-    /// Line in the file, from 1; 0 for the whole file.
+    /// Line number in the file, starting at 1; 0 for the whole file.
     pub(crate) line: u64,
     /// Description, which names the key.
     pub(crate) message: String,

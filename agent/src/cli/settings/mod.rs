@@ -1,8 +1,7 @@
 //! Settings file of a host: options of `run` by name, read before the command line is parsed.
 //!
-//! The command line takes precedence over environment variables, these over the file, and the file
-//! over defaults. The command line's options are the only list of settings: a new option of `run`
-//! is a new setting.
+//! Precedence, highest first: command line, environment variables, settings file, defaults. The
+//! command-line options are the only list of settings, so a new option of `run` is a new setting.
 
 pub(crate) mod arguments;
 pub(crate) mod complete;
@@ -22,12 +21,12 @@ use self::arguments::{AcceptedSetting, judge};
 use self::file::{SettingFault, parse};
 use super::Cli;
 
-/// Settings file that is read if none is named and it exists.
+/// Settings file that is read by default, if it exists.
 pub(crate) const DEFAULT_CONFIG: &str = "/etc/sesame/agent.yaml";
 /// Size limit of a settings file in bytes.
 const MAX_BYTES: u64 = 64 << 10;
 
-/// The option that names the file.
+/// The option that sets the path of the file.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ConfigArgs {
     /// Settings file: the options of `run` by name, as in `drain-seconds: 30`. Options and
@@ -40,7 +39,7 @@ pub(crate) struct ConfigArgs {
         help_heading = "Settings"
     )]
     pub(crate) config: Option<PathBuf>,
-    /// True if the command line, rather than a variable, names it.
+    /// True if the file is given on the command line rather than in a variable.
     #[arg(skip)]
     pub(crate) named: bool,
 }
@@ -48,15 +47,15 @@ pub(crate) struct ConfigArgs {
 /// Settings file as read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LoadedSettings {
-    /// Path of the file, or `None` if none is named and the default does not exist.
+    /// Path of the file, or `None` if no file is given and the default does not exist.
     pub(crate) path: Option<PathBuf>,
     /// Valid entries.
     pub(crate) accepted: Vec<AcceptedSetting>,
-    /// Faults of the other entries, or of the whole file.
+    /// Errors in the other entries, or in the whole file.
     pub(crate) faults: Vec<SettingFault>,
 }
 
-/// The settings file has faults.
+/// The settings file has errors.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.description())]
 pub(crate) struct SettingsError {
@@ -83,7 +82,7 @@ impl SettingFault {
 }
 
 impl LoadedSettings {
-    /// Fails if the file has faults.
+    /// Returns an error if the file has errors.
     pub(crate) fn check(&self) -> Result<(), SettingsError> {
         if self.faults.is_empty() {
             return Ok(());
@@ -110,14 +109,14 @@ pub(crate) fn load(arguments: &[OsString]) -> LoadedSettings {
     }
 }
 
-/// Reads a file. A missing file is a fault only if it was named.
+/// Reads a file. It is an error if a `named` file is missing.
 pub(crate) fn read(path: &Path, named: bool) -> LoadedSettings {
     let refuse = |fault| LoadedSettings {
         path: Some(path.to_owned()),
         accepted: Vec::new(),
         faults: vec![fault],
     };
-    // Anyone who can write to the file controls what this host serves, so check who can.
+    // Anyone who can write to the file controls what this host serves, so check its permissions.
     let text = match open::read_text(path, Rule::Named, MAX_BYTES) {
         Ok(text) => text,
         Err(error) if error.is_not_found() && !named => return LoadedSettings::default(),

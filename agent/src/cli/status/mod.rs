@@ -25,7 +25,7 @@ const EVERY: Duration = Duration::from_secs(1);
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
 /// Shows problems, then the Gateways, then the number of served objects by kind. The exit code is 0
-/// if the selection has no problems, and 1 if it has.
+/// if the selection has no problems, else 1.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
     /// Show these objects only, named as for kubectl: KIND, KIND NAME... or KIND/NAME...; a kind in
@@ -82,7 +82,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &StatusArgs) -> anyhow::Result<u8> {
     Ok(if well { 0 } else { EXIT_WRONG })
 }
 
-/// Checks like a readiness probe. Also fails without any Gateway: the host is healthy then, but
+/// Checks like a readiness probe. A host without any Gateway is healthy but not ready, because it
 /// must not get traffic.
 fn is_ready(agent: &AgentArgs) -> anyhow::Result<u8> {
     let socket = agent.socket();
@@ -164,7 +164,7 @@ fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
     }
 }
 
-/// Returns true if neither the agent as a whole nor the selected objects have faults.
+/// Returns true if neither the agent as a whole nor the selected objects have problems.
 fn is_well(report: &Report, selection: &Selection) -> bool {
     if selection.is_everything() {
         return report.healthy;

@@ -29,7 +29,7 @@ const KINDS: [Kind; 19] = [
     Kind::XBackendTrafficPolicy,
 ];
 
-/// Objects to show, and in how much detail.
+/// Objects to show, and the level of detail.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection {
     wanted: Vec<Selector>,
@@ -39,7 +39,7 @@ pub(super) struct Selection {
     pub(super) all: bool,
 }
 
-/// A kind, or a single object of it.
+/// A kind, or a single object of that kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Selector {
     kind: Kind,
@@ -101,7 +101,7 @@ impl Selection {
         !self.wanted.is_empty() || self.namespace.is_some()
     }
 
-    /// Returns true if this kind is selected, so that all its faults are shown.
+    /// Returns true if this kind is selected, so that all of its problems are shown.
     pub(super) fn names_kind(&self, kind: &str) -> bool {
         self.wanted
             .iter()

@@ -1,5 +1,5 @@
 //! Formats the status for people: first the problems, then the Gateways, then the number of objects
-//! of each kind. Pure. `output` strips the colours unless it writes to a terminal.
+//! of each kind. Pure. `output` strips the colors unless it writes to a terminal.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use crate::source::problem::Severity;
 use sesame_gateway_api::status::AgentState;
 use sesame_proto::digest::short;
 
-/// Number of objects of a kind whose faults are listed, unless that kind is selected.
+/// Maximum number of objects per kind whose problems are listed, unless the kind is selected.
 const MAX_LISTED: usize = 20;
 
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
@@ -260,7 +260,7 @@ fn either<'a>(first: &'a str, second: &'a str) -> &'a str {
     if first.is_empty() { second } else { first }
 }
 
-/// Lays out the rows before colouring their lines, because escape codes must not count towards the
+/// Lays out the rows before coloring their lines, because escape codes must not count towards the
 /// width.
 fn table(header: &[&str], rows: Vec<(Style, Vec<String>)>) -> String {
     let mut table = Table::new();

@@ -11,7 +11,7 @@ use super::tally::{Tally, TopReport};
 use super::{By, RowOrder};
 use crate::access_log::{LogEntry, LogReader, Readability};
 
-/// Delay until all ended requests are in the log: Envoy buffers lines for a second.
+/// Delay until all finished requests are in the log: Envoy buffers lines for a second.
 const LATE: SignedDuration = SignedDuration::from_secs(2);
 
 /// Followed logs, with counts for each second.

@@ -15,7 +15,7 @@ use crate::envoy::admin::Sample;
 /// Counts of backends since their Envoys started.
 type BackendCounts = BTreeMap<String, TopCounts>;
 
-/// The agent that is asked, and its last answers.
+/// The agent to poll, and its last answers.
 pub(super) struct MeasuredTraffic {
     socket: PathBuf,
     gateway: Option<NamespacedName>,
@@ -77,7 +77,7 @@ impl MeasuredTraffic {
     }
 }
 
-/// Parses the counts of backends from the metrics.
+/// Parses the counts of each backend from the metrics.
 fn read(text: &str, gateway: Option<&NamespacedName>) -> BackendCounts {
     let mut all = BackendCounts::new();
     for sample in text.lines().filter_map(Sample::read) {
@@ -114,8 +114,7 @@ fn read(text: &str, gateway: Option<&NamespacedName>) -> BackendCounts {
     all
 }
 
-/// Returns the increase since `before`. If Envoy has restarted its counters, that is the whole
-/// count.
+/// Returns the increase since `before`, or the whole count if Envoy has reset its counters.
 fn since(now: &TopCounts, before: Option<&TopCounts>) -> TopCounts {
     let Some(before) = before else {
         // The counts may be older than the window.

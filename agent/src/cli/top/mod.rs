@@ -1,8 +1,8 @@
 //! `sesame-agent top`: recent rates, errors and durations by route, backend and endpoint.
 //!
-//! The source is the access logs, which contain all of these; Envoy would need memory to count each
-//! of them. If the access logs are not in files, the agent's metrics provide counts of backends
-//! only.
+//! The numbers come from the access logs, because Envoy would need memory to count requests for
+//! each route and endpoint. If the access logs are not in files, the agent's metrics provide counts
+//! of backends only.
 
 mod logged;
 mod measured;
@@ -31,7 +31,7 @@ use crate::run::inspect;
 /// Moves to the top of a terminal, and clears everything below.
 const AGAIN: &str = "\x1b[H\x1b[J";
 
-/// Time between the first two samples of the processors.
+/// Time between the first two samples of CPU time.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// The field by which requests are grouped.

@@ -1,6 +1,6 @@
 //! Adds up the durations of requests by stage. Pure.
 //!
-//! Never report more than the lines contain: time that no line measures belongs to no stage.
+//! Never report more time than the lines contain: time that no line measures belongs to no stage.
 
 use serde::Serialize;
 
@@ -24,7 +24,7 @@ pub(super) struct StageTimes {
 }
 
 impl StageTimes {
-    /// Adds a line's stages.
+    /// Adds the stages of a log line.
     pub(super) fn note(&mut self, entry: &LogEntry) {
         let asked = [entry.authorization_us, entry.listener_authorization_us];
         let authorization = asked.into_iter().flatten().fold(0, u64::saturating_add) / 1000;

@@ -10,10 +10,10 @@ use super::stages::StageTimes;
 use super::{By, RowOrder};
 use crate::access_log::LogEntry;
 
-/// Number of names per grouping that are counted separately. Requests of further names are counted
-/// together.
+/// Maximum number of names per grouping that are counted separately. Requests with further names
+/// are counted together.
 const MOST_NAMES: usize = 10_000;
-/// Name for the requests of all further names.
+/// Name for the requests with further names.
 const OTHERS: &str = "other";
 /// Name for requests without a route, backend or endpoint.
 const NONE: &str = "none";
@@ -43,7 +43,7 @@ pub(super) struct TopCounts {
 }
 
 impl Tally {
-    /// Counts a line in each of these groupings.
+    /// Counts a line in each grouping.
     pub(super) fn note(&mut self, entry: &LogEntry, by: &[By]) {
         for by in by {
             let name = match by {
@@ -111,7 +111,7 @@ impl TopCounts {
         }
         self.stages.note(entry);
         for flag in entry.flags() {
-            // Bounds the memory: Envoy has only a few dozen flags.
+            // Limit the memory: Envoy has only a few dozen flags.
             if self.flags.len() < 100 || self.flags.contains_key(flag) {
                 *self.flags.entry(flag.to_owned()).or_default() += 1;
             }
@@ -179,7 +179,7 @@ pub(super) struct TopReport {
     pub(super) from: Timestamp,
     pub(super) until: Timestamp,
     pub(super) seconds: f64,
-    /// Envoys' use of the processors since the last sample.
+    /// CPU use of the Envoys since the last sample.
     pub(super) envoys: Vec<ProcessorUse>,
     /// Rows of each grouping.
     pub(super) rows: BTreeMap<By, Vec<TopRow>>,

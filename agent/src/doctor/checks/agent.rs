@@ -20,7 +20,7 @@ pub(super) fn settings(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks whether an agent runs, and its own report.
+/// Checks whether an agent is running, and what it reports.
 pub(super) fn agent(facts: &HostFacts) -> HostFinding {
     let AgentFacts {
         pid,

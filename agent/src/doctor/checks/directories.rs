@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::doctor::facts::{DiskFacts, HostFacts, PathFacts};
 use crate::doctor::{HostFinding, Weight};
 
-/// Free bytes below which a change cannot be stored.
+/// Minimum of free bytes; below it, a change cannot be stored.
 const LEAST_BYTES: u64 = 16 << 20;
 /// Free bytes below which the accepted generations may not fit.
 const FEW_BYTES: u64 = 320 << 20;
@@ -15,7 +15,7 @@ const FEW_BYTES: u64 = 320 << 20;
 const FEW_RUNTIME_BYTES: u64 = 64 << 20;
 /// Free inodes below which creating files may fail.
 const LEAST_INODES: u64 = 256;
-/// Number of paths that a finding lists.
+/// Maximum number of paths in a finding.
 const SHOWN: usize = 5;
 
 /// Checks that the directories exist and are private.
@@ -51,7 +51,7 @@ fn missing_directory(path: &Path, owner: u32) -> HostFinding {
     .remedy(command)
 }
 
-/// Checks for paths that belong to a user other than the agent.
+/// Checks for paths whose owner is not the agent's user.
 fn owners(foreign: &[&PathFacts]) -> Option<HostFinding> {
     let first = foreign.first()?;
     let found =
@@ -79,13 +79,13 @@ fn modes(open: &[&PathFacts]) -> Option<HostFinding> {
     Some(finding)
 }
 
-/// Returns all paths, each after a space.
+/// Returns all paths, each preceded by a space.
 fn paths(paths: &[&PathFacts]) -> String {
     let paths = paths.iter().map(|path| format!(" {}", path.path.display()));
     paths.collect()
 }
 
-/// Returns the commands that restrict the modes: one for each new mode.
+/// Returns the commands that restrict the modes: one command for each new mode.
 fn chmod(open: &[&PathFacts]) -> String {
     let mut modes: BTreeMap<u32, String> = BTreeMap::new();
     for path in open {
@@ -100,9 +100,10 @@ fn chmod(open: &[&PathFacts]) -> String {
     commands.join(" && ")
 }
 
-/// Returns the severity of loose modes. A readable directory is harmless if its files are private.
+/// Returns the severity of permissive modes. A readable directory is harmless if its files are
+/// private.
 fn weight(open: &[&PathFacts]) -> Weight {
-    /// Only a directory can have this as its strictest mode.
+    /// Strictest expected mode; only directories have it.
     const DIRECTORY: u32 = 0o700;
     let harmless = |path: &&PathFacts| path.wanted_mode == DIRECTORY && path.mode & 0o022 == 0;
     if open.iter().all(harmless) {

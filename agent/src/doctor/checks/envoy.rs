@@ -3,7 +3,7 @@
 use crate::doctor::facts::{EnvoyFacts, HostFacts};
 use crate::doctor::{HostFinding, Weight};
 
-/// Checks that the binary exists and runs.
+/// Checks that the binary exists and can be run.
 pub(super) fn envoy(facts: &HostFacts) -> HostFinding {
     match &facts.envoy {
         Ok(EnvoyFacts { path, version, .. }) => HostFinding::new(

@@ -1,4 +1,4 @@
-//! Limits of the kernel and of the control group.
+//! Kernel and control group limits.
 
 use sesame_render::limits::{Limits, heap_of};
 
@@ -6,15 +6,15 @@ use crate::doctor::facts::{HostFacts, InotifyFacts};
 use crate::doctor::{HostFinding, Weight};
 use crate::host::reserve::MOST_HELD;
 
-/// Inotify instances below which a host with more than a few Gateways or backends runs out.
+/// Inotify instances below which a host with more than a few Gateways or backends runs out of them.
 const USUAL_INSTANCES: usize = 1024;
 /// Inotify instances that suffice for thousands of backends.
 const MANY_INSTANCES: usize = 8192;
-/// Watches below which large directories of manifests are polled.
+/// Inotify watches below which large manifest directories are polled.
 const USUAL_WATCHES: usize = 8192;
-/// Memory in bytes below which Envoy and the agent are cramped.
+/// Bytes of memory below which Envoy and the agent run short.
 const USUAL_MEMORY: u64 = 256 << 20;
-/// Open files below which few connections fit.
+/// Open files below which few connections are possible.
 const USUAL_FILES: u64 = 65_536;
 
 /// Checks all limits.
@@ -28,7 +28,7 @@ pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {
     ]
 }
 
-/// Checks the number of files that Envoys may watch.
+/// Checks how many files Envoys may watch.
 fn instances(facts: &HostFacts) -> HostFinding {
     let InotifyFacts {
         instances,
@@ -47,8 +47,8 @@ fn instances(facts: &HostFacts) -> HostFinding {
         ))
     );
     let finding = |weight| HostFinding::new("inotify-instances", weight, found.clone());
-    // Both Envoys watch `wanted` files during a hot restart. The third share is for other processes
-    // of this user.
+    // During a hot restart, both Envoys watch `wanted` files. The third share is for other
+    // processes of this user.
     let enough = (3 * wanted).next_power_of_two().max(MANY_INSTANCES);
     let short = |weight| {
         finding(weight)
@@ -105,7 +105,7 @@ fn memory(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks the control group's task limit against the threads of two Envoys.
+/// Checks the control group's task limit against the number of threads of two Envoys.
 fn tasks(facts: &HostFacts) -> HostFinding {
     let needed = 2
         * (u64::try_from(facts.cores)
@@ -123,7 +123,7 @@ fn tasks(facts: &HostFacts) -> HostFinding {
         .remedy("a larger TasksMax= of the unit")
 }
 
-/// Checks the number of open files.
+/// Checks the limit of open files.
 fn open_files(facts: &HostFacts) -> HostFinding {
     let files = facts.open_files;
     let found = format!("{files} open files for each process");

@@ -3,7 +3,7 @@
 use crate::doctor::facts::{HostFacts, PortFacts};
 use crate::doctor::{HostFinding, Weight};
 
-/// Checks each socket that the configuration asks for.
+/// Checks each socket that the configuration requires.
 pub(super) fn ports(facts: &HostFacts) -> Vec<HostFinding> {
     let mut findings: Vec<HostFinding> = facts.ports.iter().filter_map(port).collect();
     if findings.is_empty() {

@@ -121,7 +121,7 @@ pub(super) fn cluster(facts: &HostFacts) -> Vec<HostFinding> {
     findings
 }
 
-/// Checks the units of systemd.
+/// Checks the systemd units.
 pub(super) fn units(facts: &HostFacts) -> Vec<HostFinding> {
     let units = facts.units.iter().flatten();
     units

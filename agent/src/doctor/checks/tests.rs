@@ -94,7 +94,7 @@ fn nothing_is_wrong_with_a_good_host() {
     assert_eq!(wrong(&good()), BTreeMap::new());
 }
 
-/// A change of a healthy host, the check that finds it, its severity, and a part of the finding.
+/// A change to a healthy host, the check that finds it, its severity, and a part of the finding.
 type Case = (fn(&mut HostFacts), &'static str, Weight, &'static str);
 
 #[test]

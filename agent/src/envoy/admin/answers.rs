@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::envoy::process::Lineage;
 
-/// Reason why the admin interface did not answer.
+/// Error that prevented an answer from the admin interface.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     /// Connection refused: Envoy is not running, or not ready yet.
@@ -39,7 +39,7 @@ pub enum AdminError {
     Answer {
         /// Path of the request.
         path: String,
-        /// Problem of the answer.
+        /// What is wrong with the answer.
         reason: String,
     },
 }
@@ -55,13 +55,13 @@ impl AdminError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Readiness {
-    /// Serves. This does not mean that its configuration was accepted.
+    /// Serving. This does not mean that Envoy accepted its configuration.
     Live,
-    /// Fails its health check intentionally.
+    /// Failing its health check intentionally.
     Draining,
-    /// Has not loaded its bootstrap's clusters yet.
+    /// Not done loading the clusters of its bootstrap.
     PreInitializing,
-    /// Has not loaded its listeners yet.
+    /// Not done loading its listeners.
     Initializing,
 }
 
@@ -75,7 +75,7 @@ pub struct ServerInfo {
     /// Version of the hot restart protocol, as in `11.104`, or `disabled`.
     #[serde(default)]
     pub hot_restart_version: String,
-    /// Command line that it was started with.
+    /// Command line that Envoy was started with.
     #[serde(default)]
     pub command_line_options: CommandLineOptions,
 }
@@ -83,13 +83,13 @@ pub struct ServerInfo {
 /// The part of the command line that identifies an Envoy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct CommandLineOptions {
-    /// Base id of the line, a number.
+    /// Base id of the lineage, a number.
     #[serde(default)]
     pub base_id: String,
-    /// Epoch in the line, from 0.
+    /// Epoch in the lineage, from 0.
     #[serde(default)]
     pub restart_epoch: u32,
-    /// True if it cannot be hot-restarted.
+    /// True if Envoy cannot be hot-restarted.
     #[serde(default)]
     pub disable_hot_restart: bool,
     /// Number of workers.
@@ -98,8 +98,8 @@ pub struct CommandLineOptions {
 }
 
 impl ServerInfo {
-    /// Returns its place in a line of Envoys, according to its command line, or `None` if it cannot
-    /// be hot-restarted. An Envoy that chose its own base id reports 0.
+    /// Returns the place in a lineage according to the command line, or `None` if Envoy cannot be
+    /// hot-restarted. An Envoy that chose its own base id reports 0.
     pub fn lineage(&self) -> Option<Lineage> {
         let CommandLineOptions {
             base_id,

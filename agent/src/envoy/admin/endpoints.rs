@@ -1,6 +1,6 @@
-//! The endpoints of backends as an Envoy sees them: parses `/clusters`. Pure.
+//! The endpoints of backends as Envoy reports them: parses `/clusters`. Pure.
 //!
-//! Never fail on unknown fields: another version of Envoy may report more, or fewer.
+//! Never fails on unknown or missing fields, which differ between Envoy versions.
 
 use serde::Deserialize;
 
@@ -16,7 +16,8 @@ pub(super) struct ClustersAnswer {
 pub struct ClusterEndpoints {
     /// Name of the cluster.
     pub name: String,
-    /// Maximum concurrent connections to all endpoints together, or `None` if not reported.
+    /// Maximum number of concurrent connections to all endpoints together, or `None` if not
+    /// reported.
     pub max_connections: Option<u64>,
     /// The endpoints.
     pub endpoints: Vec<EndpointCounts>,
@@ -27,7 +28,7 @@ pub struct ClusterEndpoints {
 pub struct EndpointCounts {
     /// Address and port.
     pub address: String,
-    /// True if it gets requests.
+    /// True if the endpoint receives requests.
     pub healthy: bool,
     /// Open connections.
     pub connections: u64,
@@ -35,7 +36,7 @@ pub struct EndpointCounts {
     pub failed_connections: u64,
     /// Requests in progress.
     pub active: u64,
-    /// Requests that wait for a connection to this endpoint.
+    /// Requests that are waiting for a connection to this endpoint.
     pub waiting: u64,
     /// Total requests.
     pub requests: u64,
@@ -60,7 +61,7 @@ struct Breakers {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Threshold {
-    /// `None` for the default priority, which all our requests have.
+    /// `None` for the default priority, which all requests of Sesame have.
     priority: Option<String>,
     max_connections: Option<u64>,
 }
@@ -90,7 +91,7 @@ struct SocketAnswer {
 #[serde(default)]
 struct Statistic {
     name: String,
-    /// A number as text, or `None` for zero.
+    /// A number as a string, or `None` for zero.
     value: Option<String>,
 }
 

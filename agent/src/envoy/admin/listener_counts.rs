@@ -1,13 +1,13 @@
-//! Counters of listeners, from Envoy's main thread and its workers.
+//! Listener counters from Envoy's main thread and its workers.
 
 use super::{Admin, AdminError, Sample};
 
-/// Counters of the listener manager since Envoy's start.
+/// Counters of the listener manager since Envoy started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListenerCounts {
-    /// Listeners added or modified, once each.
+    /// Listeners added or modified, counted once each.
     pub changed: u64,
-    /// Listeners taken over by a worker, once for each worker.
+    /// Listeners taken over by a worker, counted once per worker.
     pub taken: u64,
     /// Listeners that were accepted but failed to listen.
     pub failed: u64,
@@ -16,8 +16,9 @@ pub struct ListenerCounts {
 }
 
 impl ListenerCounts {
-    /// Returns whether the workers have taken over all that was changed since `before`. A listener
-    /// that is replaced while it warms never reaches the workers, so this may stay false.
+    /// Returns true if the workers have taken over every listener that changed since `before`. May
+    /// never become true, because a listener that is replaced while warming never reaches the
+    /// workers.
     #[must_use]
     pub const fn all_taken_since(&self, before: &Self) -> bool {
         let Self {

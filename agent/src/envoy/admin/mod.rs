@@ -1,8 +1,8 @@
 //! Client of Envoy's admin interface: HTTP/1 over a Unix socket, never TCP.
 //!
-//! Envoy's main thread answers, and also loads configuration: an answer waits for a load, and a
-//! long dump delays one. This client therefore sends only cheap queries, one at a time, on one
-//! connection.
+//! Envoy's main thread both answers queries and loads configuration. An answer waits for a load,
+//! and a long dump delays one. This client therefore sends only cheap queries, one at a time, on
+//! one connection.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -34,11 +34,11 @@ pub use self::endpoints::{ClusterEndpoints, EndpointCounts};
 pub use self::listener_counts::ListenerCounts;
 pub(crate) use self::sample::Sample;
 
-/// Size in bytes beyond which an answer is rejected. A full dump belongs into a support bundle.
+/// Maximum size of an answer in bytes. A full dump belongs in a support bundle.
 const MAX_ANSWER: usize = 32 << 20;
 /// Time limit for an answer, longer than loading the largest file (5,000 clusters: 3 s).
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// Longest path of a Unix socket in bytes: 108 including the final zero.
+/// Maximum length of a Unix socket path in bytes: 108 including the final zero byte.
 pub const MAX_SOCKET_PATH: usize = 107;
 
 /// Client of one Envoy's admin socket. Clones share the connection.
@@ -69,7 +69,7 @@ impl Admin {
         }
     }
 
-    /// Returns a client of the same socket with another request timeout and a separate connection.
+    /// Returns a client of the same socket with its own connection and a different request timeout.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
         Self {
@@ -83,7 +83,7 @@ impl Admin {
         &self.socket
     }
 
-    /// Drops the connection, so that the next request reaches the current listener of the socket. A
+    /// Drops the connection, so that the next request reaches the socket's current listener. A
     /// draining Envoy keeps answering on existing connections.
     pub async fn reconnect(&self) {
         self.connection.lock().await.take();
@@ -115,8 +115,7 @@ impl Admin {
         self.numbers("Gauges", filter).await
     }
 
-    /// Returns the names of warming clusters, for display. This takes 10 ms with five thousand
-    /// clusters.
+    /// Returns the names of warming clusters, for display. Takes 10 ms with five thousand clusters.
     pub async fn warming_clusters(&self) -> Result<Vec<String>, AdminError> {
         #[derive(Deserialize)]
         struct Dump {
@@ -138,8 +137,8 @@ impl Admin {
         Ok(dump.configs.into_iter().map(|c| c.cluster.name).collect())
     }
 
-    /// Returns the clusters whose name matches the regular expression, with their endpoints, for
-    /// display. Envoy scans all clusters for this; a version without filters returns all of them.
+    /// Returns the clusters whose name matches the regular expression, with their endpoints. Envoy
+    /// scans all clusters for this; versions that do not support filters return all of them.
     pub async fn endpoints(&self, filter: &str) -> Result<Vec<ClusterEndpoints>, AdminError> {
         let path = format!("/clusters?format=json&filter={}", encode_query(filter));
         let answer: ClustersAnswer = self.json(&path).await?;
@@ -186,7 +185,8 @@ impl Admin {
         if listeners.peek().is_some() {
             return Ok(listeners.sum());
         }
-        // Without listener statistics, only the total is left, which includes our own connection.
+        // Without listener statistics, only the total is available, which includes our own
+        // connection.
         let total = gauges.get(TOTAL).copied().unwrap_or(0);
         Ok(total.saturating_sub(1))
     }
@@ -253,7 +253,8 @@ impl Admin {
     async fn request(&self, method: Method, path: &str) -> Result<(StatusCode, Bytes), AdminError> {
         let exchange = async {
             let mut slot = self.connection.lock().await;
-            // Taken out during the exchange: if this future is dropped, so is the connection.
+            // Taken out during the exchange, so that dropping this future also drops the
+            // connection.
             let kept = slot.take().filter(|c| !c.is_closed());
             let reused = kept.is_some();
             let mut connection = match kept {
@@ -293,7 +294,7 @@ impl Admin {
                     path: "connect".to_owned(),
                     reason: error.to_string(),
                 })?;
-        // Ends when the sender is dropped or the peer closes; the request gets its error, too.
+        // Ends when the sender is dropped or the peer closes. The request gets the error, too.
         tokio::spawn(connection);
         Ok(sender)
     }
@@ -338,7 +339,7 @@ fn unexpected(path: &str, reason: impl fmt::Display) -> AdminError {
     }
 }
 
-/// Returns a serial number in the common form: lower case, no separators, no leading zeros.
+/// Returns a serial number in canonical form: lower case, no separators, no leading zeros.
 pub fn serial(text: &str) -> String {
     let digits: String = text
         .chars()
@@ -353,7 +354,7 @@ pub fn serial(text: &str) -> String {
     }
 }
 
-/// Percent-encodes all but letters and digits.
+/// Percent-encodes everything except letters and digits.
 fn encode_query(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }

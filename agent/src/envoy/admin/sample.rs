@@ -1,8 +1,8 @@
 //! Parses lines of statistics in the Prometheus text format.
 //!
-//! The samples are Envoy's. Never fail on one, and never return another sample's value.
+//! Envoy writes the samples. Never fail on one, and never return the value of a different sample.
 
-/// Returns a count as a whole number. Envoy's counts are whole, so a fraction has no meaning here.
+/// Returns a count as an integer. Envoy's counts have no fractional part.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -12,7 +12,7 @@ fn whole(value: f64) -> u64 {
     value as u64
 }
 
-/// One line of the text.
+/// One line of statistics.
 pub(crate) struct Sample<'a> {
     pub(crate) name: &'a str,
     labels: &'a str,

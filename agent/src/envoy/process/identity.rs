@@ -1,7 +1,6 @@
-//! Identity of an Envoy, to recognise one that an earlier agent left running.
+//! Identity of an Envoy, used to recognize one that an earlier agent left running.
 //!
-//! A process number alone is ambiguous because numbers are reused. Together with the start time it
-//! is unique.
+//! A pid alone is ambiguous because pids are reused. Together with the start time it is unique.
 
 use std::fs;
 use std::io;
@@ -23,10 +22,10 @@ use crate::host::{durable, written_by_agent};
 pub const PID_FILE: &str = "envoy.pid.json";
 /// Name of the pid file of an Envoy that is taking over.
 pub const NEXT_PID_FILE: &str = "envoy.next.json";
-/// Size in bytes beyond which a file is not read as a pid file.
+/// Maximum size of a pid file in bytes.
 const MAX_PID_FILE: u64 = 64 << 10;
 
-/// Executable file of a process; it changes with an upgrade in place.
+/// Executable file of a process; it changes when Envoy is upgraded in place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Executable {
     /// Path when the process was started.
@@ -35,7 +34,7 @@ pub struct Executable {
     pub device: u64,
     /// Inode of the file.
     pub inode: u64,
-    /// Modification time in nanoseconds, because inodes are reused.
+    /// Modification time in nanoseconds; tells apart files that reuse an inode.
     #[serde(default)]
     pub modified: i128,
 }
@@ -61,7 +60,7 @@ impl Executable {
 /// Content of the pid file: the started Envoy, and the inputs of its start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Process number.
+    /// Process id.
     pub pid: u32,
     /// Field 22 of `/proc/<pid>/stat`, clock ticks since boot.
     pub start_time: u64,
@@ -71,10 +70,10 @@ pub struct Identity {
     pub bootstrap_digest: String,
     /// Arguments after the program's name, without the lineage arguments.
     pub arguments: Vec<String>,
-    /// Place in a line of Envoys; absent if it cannot be hot-restarted.
+    /// Place in a lineage; absent if Envoy cannot be hot-restarted.
     #[serde(default)]
     pub lineage: Option<Lineage>,
-    /// True if it was asked to drain. Draining cannot be undone, so such an Envoy is not adopted.
+    /// True if Envoy was told to drain. A drain cannot be undone, so such an Envoy is not adopted.
     #[serde(default)]
     pub stopping: bool,
 }
@@ -106,7 +105,7 @@ impl Identity {
         }
     }
 
-    /// Returns the drain time of its listeners, and of the previous Envoy.
+    /// Returns the drain time of this Envoy's listeners and of the previous Envoy.
     pub(crate) fn drain_time(&self) -> Duration {
         let mut arguments = self.arguments.iter();
         let value = arguments.find(|argument| *argument == DRAIN_TIME);
@@ -122,7 +121,7 @@ impl Identity {
         }
     }
 
-    /// Reads its executable and base id again. Call this once the process is known to be Envoy.
+    /// Rereads executable and base id. Call this once the process is known to be Envoy.
     pub(crate) fn refresh(&mut self, directory: &Path) {
         self.executable = executable(self.pid);
         self.lineage = self.lineage.map(|line| line.resolve(directory));
@@ -145,12 +144,12 @@ impl Identity {
 pub struct RunningEnvoy {
     /// Identity of the Envoy.
     pub identity: Identity,
-    /// Process handle, which prevents reuse of its number.
+    /// Process handle, which prevents reuse of the pid.
     pub process: Process,
 }
 
 impl RunningEnvoy {
-    /// Removes the sockets and the shared memory of a terminated Envoy.
+    /// Removes the sockets and the shared memory of an Envoy that has exited.
     pub(crate) fn forget(&self, directory: &Path) {
         if let Some(line) = self.identity.lineage {
             line.remove(directory);
@@ -159,9 +158,8 @@ impl RunningEnvoy {
 }
 
 /// Finds the running Envoys of a directory, the newest last. There are two if the agent died during
-/// a replacement. The pid files contain their identity. Without a usable pid file, a process with
-/// exactly this bootstrap path is used, because the agent may have died before it wrote the pid
-/// file.
+/// a replacement. The pid files identify them. The agent may also have died before it wrote the pid
+/// file, so processes with exactly this bootstrap path are included.
 pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<RunningEnvoy>> {
     let mut found = Vec::new();
     let noted = [PID_FILE, NEXT_PID_FILE]
@@ -182,7 +180,7 @@ pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<R
     Ok(found)
 }
 
-/// Finds processes of this user with `--config-path <bootstrap>` among their arguments that have no
+/// Finds processes of this user that have `--config-path <bootstrap>` among their arguments and no
 /// pid file.
 fn find_by_bootstrap(command: &CommandLine, noted: &[Identity]) -> io::Result<Vec<Identity>> {
     let bootstrap = command.bootstrap.to_string_lossy();
@@ -216,13 +214,13 @@ fn find_by_bootstrap(command: &CommandLine, noted: &[Identity]) -> io::Result<Ve
             if !arguments.iter().any(|argument| argument == ORPHAN_OF) {
                 continue;
             }
-            // It is about to become Envoy.
+            // The process is about to become Envoy.
             if let Some(end) = arguments.iter().position(|argument| argument == "--") {
                 arguments.drain(..(end + 2).min(arguments.len()));
             }
         }
-        // The bootstrap is only ever written right before a start, so the running process has read
-        // this file.
+        // The bootstrap is only written right before a start, so the running process has read this
+        // file.
         let digest = fs::read(&command.bootstrap).map_or_else(|_| String::new(), |b| sha256(&b));
         let (arguments, lineage) = Lineage::split(&arguments);
         found.push(Identity {

@@ -1,9 +1,9 @@
 //! Starts an Envoy that outlives the agent, including its hot restarts.
 //!
-//! With hot restart enabled, Envoy makes the kernel kill it when its parent thread ends. The parent
-//! must therefore be gone before Envoy begins: the agent starts a *launcher*, which starts a second
-//! one and ends, and the second one becomes Envoy once it is an orphan. The agent holds the
-//! launcher back until it has recorded the process.
+//! With hot restart enabled, Envoy makes the kernel kill it when its parent thread exits. The
+//! parent must therefore be gone before Envoy begins. The agent starts a *launcher*, which starts a
+//! second launcher and exits; the second one becomes Envoy once it is an orphan. The agent holds
+//! the first launcher back until it has recorded the process.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 use super::{CommandLine, Process, launcher};
 use crate::envoy::log::EnvoyLog;
 
-/// Subcommand of the agent's binary that launches.
+/// Subcommand of the agent's binary that launches Envoy.
 pub const LAUNCH: &str = "launch-envoy";
-/// Argument that makes it wait until its parent has ended.
+/// Argument that makes the launcher wait until its parent has exited.
 pub const ORPHAN_OF: &str = "--orphan-of";
-/// Time limit for the end of the parent, which normally takes microseconds.
+/// Time limit for the parent to exit, which normally takes microseconds.
 const ORPHANED: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_micros(200);
 
@@ -35,8 +35,8 @@ pub enum Launcher {
     Socket(PathBuf),
 }
 
-/// An Envoy that waits to begin. Dropping this lets it begin, too, so that an agent that crashes
-/// leaves no half-started Envoy.
+/// An Envoy that has not begun yet. Dropping this also lets it begin, so that an agent that crashes
+/// does not leave a half-started Envoy.
 #[derive(Debug)]
 pub(crate) struct WaitingEnvoy {
     process: Process,
@@ -45,7 +45,7 @@ pub(crate) struct WaitingEnvoy {
 
 #[derive(Debug)]
 enum Gate {
-    /// It has begun already.
+    /// Envoy has begun already.
     None,
     Own(Child, UnixStream),
     Remote(launcher::StartSignal),
@@ -76,8 +76,8 @@ impl WaitingEnvoy {
     }
 }
 
-/// Prepares the Envoy of `command` with `launcher`. Without one, Envoy is a child of the agent and
-/// begins at once.
+/// Prepares the Envoy that `command` describes, started by `launcher`. Without a launcher, Envoy is
+/// a child of the agent and begins immediately.
 pub(crate) fn launch(
     launcher: Option<&Launcher>,
     command: &CommandLine,
@@ -119,7 +119,7 @@ pub(super) fn own(
     log: &EnvoyLog,
     stdout: Stdio,
 ) -> io::Result<WaitingEnvoy> {
-    // Both directions use its standard input, because its standard output belongs to the program.
+    // Both directions use standard input, because standard output belongs to the program.
     let (gate, theirs) = UnixStream::pair()?;
     let mut child = Command::new(launcher)
         .arg(LAUNCH)
@@ -140,15 +140,15 @@ pub(super) fn own(
             launcher.display()
         )));
     };
-    // It cannot end before its parent, which waits for us.
+    // The process cannot exit before its parent, which waits for us.
     Ok(WaitingEnvoy {
         process: Process::hold(pid)?,
         gate: Gate::Own(child, gate),
     })
 }
 
-/// Runs the launcher: the first stage without `orphan_of`, else the second, which becomes the
-/// program. Returns when the work is done, or with the reason for a failure.
+/// Runs the launcher: the first stage without `orphan_of`, otherwise the second, which becomes the
+/// program. Returns when the stage is done or has failed.
 pub fn run(orphan_of: Option<u32>, program: &[OsString]) -> io::Result<()> {
     let [binary, arguments @ ..] = program else {
         return Err(io::Error::other("no program to launch"));
@@ -163,7 +163,7 @@ pub fn run(orphan_of: Option<u32>, program: &[OsString]) -> io::Result<()> {
             .process_group(0)
             .spawn()?;
         let mut gate = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-        // The reader may be gone already; Envoy must run all the same.
+        // The reader may be gone already; Envoy must start anyway.
         let _ = writeln!(gate, "{}", child.id());
         let _ = gate.read(&mut [0]);
         return Ok(());
@@ -179,7 +179,7 @@ pub fn run(orphan_of: Option<u32>, program: &[OsString]) -> io::Result<()> {
     Err(Command::new(binary).args(arguments).exec())
 }
 
-/// Returns a path of this program that stays valid after its file was replaced or removed.
+/// Returns a path to this program that remains valid after its file is replaced or removed.
 pub fn own_binary() -> PathBuf {
     PathBuf::from("/proc/self/exe")
 }

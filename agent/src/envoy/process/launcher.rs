@@ -1,13 +1,13 @@
-//! The launcher: a long-lived process that starts Envoys for an agent elsewhere, and ends them when
-//! it is asked to end.
+//! The launcher: a long-lived process that starts Envoys for an agent elsewhere, and stops them
+//! when it is stopped itself.
 //!
-//! In a container the end of the first process ends all others, and the same may be true in a unit.
-//! The launcher runs in another container or unit, so that an agent can be stopped, replaced or
-//! killed without ending its Envoys. It can only start a program, so it rarely needs an update. The
-//! agent sees and signals the Envoys as usual, so both processes share a process namespace and a
-//! user.
+//! When the first process of a container exits, all its other processes are killed; the same may be
+//! true in a systemd unit. The launcher runs in another container or unit, so that an agent can be
+//! stopped, replaced or killed without killing its Envoys. It can only start a program, so it
+//! rarely needs an update. The agent sees and signals the Envoys as usual, so both processes share
+//! a pid namespace and a user.
 //!
-//! Only the user with access to the directory can connect. A request contains only arguments; the
+//! Only users with access to the directory can connect. A request contains only arguments; the
 //! launcher chooses the program.
 
 use std::ffi::OsString;
@@ -35,10 +35,10 @@ use crate::host::{limits, remove_if_there};
 
 /// Name of the launcher's socket in the runtime directory.
 pub const LAUNCHER_SOCKET: &str = "launcher.sock";
-/// Size limit of a message in bytes; a command line has several hundred.
+/// Maximum size of a message in bytes; a command line has several hundred.
 const MAX_MESSAGE: u64 = 64 << 10;
 const ANSWER: Duration = Duration::from_secs(10);
-/// Time from the answer until Envoy begins without a signal.
+/// Time after the answer at which Envoy begins without a signal.
 const HELD: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent callers; an agent sends one request at a time per Envoy.
 const MAX_CALLERS: u32 = 64;
@@ -49,15 +49,17 @@ const MAX_CALLERS: u32 = 64;
 enum LauncherRequest {
     /// Starts an Envoy.
     Launch {
-        /// Directory of its log, relative to the runtime directory.
+        /// Directory of the Envoy's log, relative to the runtime directory.
         directory: PathBuf,
         arguments: Vec<String>,
     },
-    /// Queries whether the launcher is about to end.
+    /// Queries the launcher's state, such as whether it is stopping.
     State,
-    /// Queries the hot restart protocol of its program. Older launchers do not support this.
+    /// Queries the hot restart protocol of the launcher's program. Older launchers do not support
+    /// this.
     HotRestartVersion,
-    /// Queries whether its Envoys can append to this file. Older launchers do not support this.
+    /// Queries whether the launcher's Envoys can append to this file. Older launchers do not
+    /// support this.
     Append {
         /// Path of the file.
         file: PathBuf,
@@ -68,30 +70,30 @@ enum LauncherRequest {
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct LauncherAnswer {
-    /// Number of the process that will become Envoy.
+    /// Id of the process that will become Envoy.
     pid: Option<u32>,
-    /// Identifier of the process namespace of that number.
+    /// Identifier of the pid namespace that `pid` belongs to.
     process_namespace: u64,
-    /// True while Envoys are being ended.
+    /// True while the launcher is stopping its Envoys.
     stopping: bool,
-    /// Number of files that each of its Envoys may open; `None` from older launchers.
+    /// Number of files that each Envoy may open; `None` from older launchers.
     open_files: Option<u64>,
-    /// Bytes of memory that its Envoys may use together; `None` from older launchers.
+    /// Bytes of memory that the Envoys may use together; `None` from older launchers.
     memory: Option<u64>,
-    /// Program that it would start; `None` from older launchers, or while the program is being
-    /// replaced.
+    /// Program that the launcher would start; `None` from older launchers, or while the program is
+    /// being replaced.
     executable: Option<Executable>,
-    /// Output of its program about the hot restart protocol.
+    /// Output of the program about the hot restart protocol.
     hot_restart_version: Option<String>,
     error: Option<String>,
 }
 
-/// Signal for an Envoy that waits at a launcher.
+/// Signal for an Envoy that a launcher is holding back.
 #[derive(Debug)]
 pub(super) struct StartSignal(UnixStream);
 
 impl StartSignal {
-    /// Lets the Envoy begin, and returns once the launcher confirms.
+    /// Lets the Envoy begin. Returns once the launcher confirms.
     pub(super) fn send(self) -> io::Result<()> {
         self.0.shutdown(Shutdown::Write)?;
         let answer: LauncherAnswer = receive(&self.0)?;
@@ -101,7 +103,7 @@ impl StartSignal {
     }
 }
 
-/// Starts an Envoy through the launcher at this socket. It waits until the signal is sent, or
+/// Starts an Envoy through the launcher at this socket. Envoy waits until the signal is sent or
 /// dropped.
 pub(super) fn ask(
     socket: &Path,
@@ -139,33 +141,32 @@ pub(super) fn ask(
     Ok((Process::hold(pid)?, StartSignal(stream)))
 }
 
-/// Asks whether the launcher at this socket is ending its Envoys. Returns an error if none answers.
+/// Returns true if the launcher at this socket is stopping its Envoys, or an error if none answers.
 pub fn is_stopping(socket: &Path) -> io::Result<bool> {
     exchange(socket, &LauncherRequest::State).map(|(_, answer)| answer.stopping)
 }
 
-/// Asks the launcher at this socket which program it would start now. Returns `None` if unknown.
+/// Returns the program that the launcher at this socket would start now, or `None` if unknown.
 pub(crate) fn executable(socket: &Path) -> Option<Executable> {
     exchange(socket, &LauncherRequest::State).ok()?.1.executable
 }
 
-/// Asks the launcher at this socket for the hot restart protocol of its program. Returns `None` if
-/// unknown.
+/// Returns the hot restart protocol of the launcher's program, or `None` if unknown.
 pub(crate) fn hot_restart_version(socket: &Path) -> Option<String> {
     let asked = exchange(socket, &LauncherRequest::HotRestartVersion);
     asked.ok()?.1.hot_restart_version
 }
 
-/// Asks the launcher at this socket for the limits of each Envoy: open files, and bytes of memory.
-/// Its unit or container is not the agent's.
+/// Returns the limits of each Envoy of the launcher at this socket: open files, and bytes of
+/// memory. They differ from the agent's, because the launcher runs in another unit or container.
 pub fn limits(socket: &Path) -> io::Result<(u64, u64)> {
     let (_, answer) = exchange(socket, &LauncherRequest::State)?;
     let known = answer.open_files.zip(answer.memory);
     known.ok_or_else(|| io::Error::other("the launcher is too old to answer this request"))
 }
 
-/// Makes the launcher at this socket test whether its Envoys can append to a file, because it may
-/// see other directories than the agent.
+/// Makes the launcher at this socket test whether its Envoys can append to a file. It may see other
+/// directories than the agent.
 pub(crate) fn try_append(socket: &Path, file: &Path) -> io::Result<()> {
     let file = file.to_owned();
     let (_, answer) = exchange(socket, &LauncherRequest::Append { file })?;
@@ -213,13 +214,13 @@ pub struct Server {
     binary: PathBuf,
     runtime: PathBuf,
     stopping: AtomicBool,
-    /// Limits concurrent callers.
+    /// Limits the number of concurrent callers.
     callers: Arc<Semaphore>,
 }
 
 impl Server {
-    /// Starts `binary` for requests at the runtime directory's socket, in a separate thread. With
-    /// `take_over` it replaces another launcher, which continues to manage its Envoys.
+    /// Listens on the socket in the runtime directory, in a separate thread, and starts `binary` on
+    /// request. With `take_over`, replaces another launcher, which continues to manage its Envoys.
     pub fn start(binary: &Path, runtime: &Path, take_over: bool) -> io::Result<Arc<Self>> {
         let socket = runtime.join(LAUNCHER_SOCKET);
         if !take_over && is_stopping(&socket).is_ok() {
@@ -238,8 +239,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Reclaims the socket if the launcher that replaced this one is gone. Returns true if it was
-    /// reclaimed.
+    /// Reclaims the socket if the launcher that replaced this one is gone. Returns true if the
+    /// socket was reclaimed.
     pub fn take_back(self: &Arc<Self>) -> io::Result<bool> {
         if is_stopping(&self.runtime.join(LAUNCHER_SOCKET)).is_ok() {
             return Ok(false);
@@ -248,10 +249,10 @@ impl Server {
         Ok(true)
     }
 
-    /// Serves at the socket, and replaces the previous listener.
+    /// Serves on the socket, and replaces the previous listener.
     fn listen(self: &Arc<Self>) -> io::Result<()> {
         let socket = self.runtime.join(LAUNCHER_SOCKET);
-        // The rename leaves no moment without a listener.
+        // Because of the rename, the path always has a listener.
         let staged = socket.with_extension(format!("{}.new", std::process::id()));
         remove_if_there(&staged)?;
         let listener = UnixListener::bind(&staged)?;
@@ -282,7 +283,7 @@ impl Server {
                 Ok(caller) => caller,
                 Err(error) => {
                     tracing::warn!(%error, "lost the connection to a caller");
-                    // Out of descriptors, which may be temporary.
+                    // Out of file descriptors, which may be temporary.
                     thread::sleep(Duration::from_millis(100));
                     continue;
                 }
@@ -291,7 +292,7 @@ impl Server {
                 continue;
             };
             let serving = Arc::clone(self);
-            // Without a thread the caller gets no answer, and tries again.
+            // Without a thread the caller gets no answer and retries.
             let _ = thread::Builder::new().spawn(move || {
                 let _permit = permit;
                 if let Err(error) = serving.answer(&caller) {
@@ -361,7 +362,7 @@ impl Server {
             },
         )?;
         caller.set_read_timeout(Some(HELD))?;
-        // If the agent is gone or silent, Envoy begins, too.
+        // If the agent is gone or silent, Envoy begins as well.
         let _ = (&*caller).read(&mut [0]);
         held.release()?;
         tracing::info!(pid, "started an Envoy");
@@ -373,7 +374,7 @@ impl Server {
             .arg("--hot-restart-version")
             .stdin(Stdio::null())
             .output()?;
-        // Envoy prints it to standard error.
+        // Envoy prints the protocol to standard error.
         let said = [asked.stdout.as_slice(), &asked.stderr].concat();
         Ok(LauncherAnswer {
             hot_restart_version: Some(String::from_utf8_lossy(&said).trim().to_owned()),

@@ -1,11 +1,12 @@
-//! Place of an Envoy in its line: hot restarts of one Envoy share a base id and count epochs.
+//! Place of an Envoy in its lineage. Hot restarts of one Envoy share a base id and count epochs.
 //!
-//! The base id is the name of the shared memory, and so of the line. The sockets for handing over
-//! are in the Envoy's own directory, because sockets without a file would be open to every user of
-//! the host.
+//! The base id names the shared memory, and so identifies the lineage. The sockets for the handover
+//! are in the Envoy's own directory, because abstract sockets would be open to every user of the
+//! host.
 //!
-//! The first Envoy of a line chooses the base id and writes it to a file. With a base id on its
-//! command line, any user of the host could create the shared memory first, and Envoy aborts if it
+//! The first Envoy of a lineage chooses the base id and writes it to a file. If the base id were on
+//! its command line, any user of the host could create the shared memory first, and Envoy would
+//! abort.
 //! cannot create it.
 
 use std::ffi::OsString;
@@ -21,43 +22,43 @@ use crate::host::durable;
 
 /// Directory of Envoy's shared memory.
 pub(super) const SHARED_MEMORY: &str = "/dev/shm";
-/// File in an Envoy's directory that contains the base id of the newest line, written by its first
-/// Envoy.
+/// File in an Envoy's directory that contains the base id of the newest lineage. The first Envoy of
+/// the lineage writes it.
 const BASE_ID_FILE: &str = "base-id";
-/// Size limit of that file in bytes.
+/// Maximum size of that file in bytes.
 const MAX_BASE_ID_FILE: u64 = 32;
-/// Time from the end of the drain to the end of the first Envoy.
+/// Time between the end of the drain and the exit of the previous Envoy.
 const AFTER_DRAIN: Duration = Duration::from_secs(1);
-/// Length of the longest name of a socket, with its separator and one more byte:
+/// Maximum length of a socket name, with its separator and one more byte:
 /// `/hot_udp_parent_18446744072098938870`.
 pub(crate) const LONGEST_SOCKET_NAME: usize = 37;
 
-/// Place in a line of Envoys.
+/// Place in a lineage of Envoys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lineage {
-    /// Base id of the whole line; `None` until it is read from the first Envoy's file.
+    /// Base id of the lineage; `None` until it is read from the first Envoy's file.
     pub base_id: Option<u32>,
     /// Epoch, from 0.
     pub epoch: u32,
 }
 
 impl Lineage {
-    /// First place of a new line, without a base id.
+    /// First place of a new lineage, without a base id.
     const NEW: Self = Self {
         base_id: None,
         epoch: 0,
     };
 
-    /// Returns the first place of a new line, after emptying the file of base ids, so that an
-    /// earlier line's id is not mistaken for the new one. Envoy writes to the existing file, which
-    /// other users may not read.
+    /// Returns the first place of a new lineage. Empties the base id file, so that an earlier
+    /// lineage's id is not mistaken for the new one. Envoy writes to the existing file, which other
+    /// users may not read.
     pub(crate) fn begin(directory: &Path) -> io::Result<Self> {
         durable::replace_file(&directory.join(BASE_ID_FILE), b"")?;
         Ok(Self::NEW)
     }
 
-    /// Returns whether this is the line of an earlier Envoy, given its place. The command line of a
-    /// line's first Envoy lacks the base id, but the file has it until another line begins.
+    /// Returns true if this place is in the same lineage as `earlier`. The first Envoy's command
+    /// line lacks the base id, but the file contains it until a new lineage begins.
     pub(crate) fn continues(self, earlier: Option<Self>, directory: &Path) -> bool {
         let earlier = earlier.and_then(|line| line.resolve(directory).base_id);
         self.epoch > 0 && self.base_id.is_some() && self.base_id == earlier
@@ -77,7 +78,7 @@ impl Lineage {
         }
     }
 
-    /// Returns the next place after a hot restart.
+    /// Returns the next place, after a hot restart.
     #[must_use]
     pub fn next(self) -> Self {
         Self {
@@ -86,7 +87,7 @@ impl Lineage {
         }
     }
 
-    /// Returns the arguments for this place.
+    /// Returns the command-line arguments for this place.
     pub(crate) fn arguments(self, directory: &Path, drain_time: Duration) -> Vec<OsString> {
         let shutdown = (drain_time + AFTER_DRAIN).as_secs();
         let mut arguments: Vec<OsString> = match self.base_id {
@@ -110,13 +111,13 @@ impl Lineage {
         arguments
     }
 
-    /// Returns the time after which the first Envoy terminates after a hot restart.
+    /// Returns how long after a hot restart the previous Envoy exits.
     pub(crate) fn parent_ends_after(drain_time: Duration) -> Duration {
         drain_time + AFTER_DRAIN
     }
 
-    /// Splits the arguments of an Envoy into the general ones and its place in a line, which is
-    /// `None` if it cannot be hot-restarted.
+    /// Splits the arguments of an Envoy into the general ones and its place in a lineage, which is
+    /// `None` if the Envoy cannot be hot-restarted.
     pub(crate) fn split(arguments: &[String]) -> (Vec<String>, Option<Self>) {
         let mut rest = Vec::new();
         let (mut base_id, mut epoch) = (None, None);
@@ -139,23 +140,23 @@ impl Lineage {
         (rest, lineage)
     }
 
-    /// Returns the path of the line's shared memory, or `None` without a base id.
+    /// Returns the path of the lineage's shared memory, or `None` without a base id.
     pub(crate) fn shared_memory(self) -> Option<PathBuf> {
         let id = u64::from(self.base_id?) * 10;
         Some(Path::new(SHARED_MEMORY).join(format!("envoy_shared_memory_{id}")))
     }
 
-    /// Removes the sockets of this terminated Envoy.
+    /// Removes the sockets of this Envoy after it has exited.
     pub(crate) fn remove_sockets(self, directory: &Path) {
         for socket in self.sockets(directory) {
             let _ = fs::remove_file(socket);
         }
     }
 
-    /// Removes the sockets of this Envoy, and the shared memory of the line, which has ended with
-    /// it. Envoy does not remove them, and a new line has another name.
+    /// Removes the sockets of this Envoy and the shared memory of its lineage, which ended with it.
+    /// Envoy does not remove them, and a new lineage uses another name.
     pub(crate) fn remove(self, directory: &Path) {
-        // It may have ended before its base id was read.
+        // Envoy may have exited before its base id was read.
         let line = self.resolve(directory);
         line.remove_sockets(directory);
         if let Some(path) = line.shared_memory() {
@@ -168,18 +169,18 @@ impl Lineage {
         self.sockets_of(&["child", "parent", "udp_child", "udp_parent"], directory)
     }
 
-    /// Returns the paths of the sockets on which it receives from the previous Envoy.
+    /// Returns the paths of the sockets on which this Envoy receives from the previous one.
     pub(crate) fn sockets_of_child(self, directory: &Path) -> Vec<PathBuf> {
         self.sockets_of(&["child", "udp_child"], directory)
     }
 
-    /// Returns the paths of sockets by role; empty without a base id.
+    /// Returns the socket paths for these roles; empty without a base id.
     fn sockets_of(self, roles: &[&str], directory: &Path) -> Vec<PathBuf> {
         let Some(base_id) = self.base_id else {
             return Vec::new();
         };
-        // Computed like in Envoy: the product is signed with 32 bits, the sum unsigned with 64
-        // bits.
+        // Computed as in Envoy: the product is a signed 32-bit number, the sum an unsigned 64-bit
+        // number.
         let product = i64::from(base_id.wrapping_mul(10).cast_signed());
         let id = product
             .cast_unsigned()
@@ -240,7 +241,7 @@ mod tests {
     #[test]
     fn socket_names_repeat_after_three_epochs() {
         let directory = Path::new("");
-        // The second one is the largest that Envoy chooses.
+        // The second base id is the largest that Envoy chooses.
         for base_id in [4711, 0x0fff_ffff] {
             let first = Lineage {
                 base_id: Some(base_id),

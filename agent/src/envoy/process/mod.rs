@@ -1,7 +1,7 @@
-//! Processes of Envoy: started, or adopted from an earlier agent.
+//! Envoy processes, either started or adopted from an earlier agent.
 //!
-//! Dropping a [`Process`] does not affect the Envoy. One that can be hot-restarted is never our
-//! child; see `launch`.
+//! Dropping a [`Process`] does not affect the Envoy. An Envoy that can be hot-restarted is never a
+//! child of the agent; see `launch`.
 
 pub mod identity;
 pub mod launch;
@@ -40,12 +40,12 @@ const KILL_AFTER: Duration = Duration::from_secs(5);
 /// Argument for the drain time of listeners and of the previous Envoy.
 const DRAIN_TIME: &str = "--drain-time-s";
 
-/// Drain times below this one are too short for a gradual drain.
+/// Minimum drain time for a gradual drain.
 const SHORTEST_GRADUAL_DRAIN: Duration = Duration::from_secs(5);
 
-/// Returns how Envoy asks clients to close their connections. Gradually is better, because they do
-/// not all connect again at once. But Envoy counts whole seconds and asks no client in the first one,
-/// so a short drain would cut connections that it never asked.
+/// Returns how Envoy asks clients to close their connections. Gradually is better, because clients
+/// then do not all reconnect at the same time. But Envoy counts whole seconds and does not ask any
+/// clients during the first one. A short drain would cut connections without warning.
 fn drain_strategy(drain_time: Duration) -> &'static str {
     if drain_time < SHORTEST_GRADUAL_DRAIN {
         "immediate"
@@ -61,15 +61,15 @@ pub struct CommandLine {
     pub binary: PathBuf,
     /// Path of the bootstrap file; its suffix determines the format.
     pub bootstrap: PathBuf,
-    /// Number of worker threads; one for each core if absent.
+    /// Number of worker threads; one per core if absent.
     pub concurrency: Option<u32>,
-    /// Time for which a removed listener drains.
+    /// How long a removed listener drains.
     pub drain_time: Duration,
     /// Log level: `info`, `warning`, …
     pub log_level: String,
-    /// Place in a line of Envoys; absent if it cannot be hot-restarted.
+    /// Place in a lineage of Envoys; absent if Envoy cannot be hot-restarted.
     pub lineage: Option<Lineage>,
-    /// True if it shares the standard output of its launcher; otherwise it has none.
+    /// True if Envoy shares the standard output of its launcher; otherwise it has none.
     pub has_stdout: bool,
 }
 
@@ -87,8 +87,8 @@ impl CommandLine {
         arguments
     }
 
-    /// Returns the arguments that do not depend on the place in a line. If they change, Envoy must
-    /// be replaced.
+    /// Returns the arguments that do not depend on the place in a lineage. If they change, Envoy
+    /// must be replaced.
     pub fn settings(&self) -> Vec<OsString> {
         let Self {
             binary: _,
@@ -122,14 +122,14 @@ impl CommandLine {
     }
 }
 
-/// End of a process.
+/// How a process exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// It exited with a code.
+    /// The process exited with a code.
     Code(i32),
-    /// A signal ended it.
+    /// A signal killed the process.
     Signal(i32),
-    /// It is gone; only its parent could know how it ended.
+    /// The process is gone, and only its parent could know how it exited.
     Unknown,
 }
 
@@ -153,7 +153,7 @@ impl fmt::Display for Exit {
     }
 }
 
-/// A running or terminated Envoy.
+/// A running or exited Envoy.
 #[derive(Clone, Debug)]
 pub struct Process {
     pid: u32,
@@ -201,8 +201,8 @@ impl Process {
         })
     }
 
-    /// Adopts a process that this one did not start. Returns `None` if the number belongs to
-    /// another process now.
+    /// Adopts a process that this program did not start. Returns `None` if the pid now belongs to
+    /// another process.
     pub fn adopt(pid: u32, start_time: u64) -> io::Result<Option<Self>> {
         let handle = match open(pid) {
             Ok(handle) => Arc::new(handle),
@@ -211,7 +211,7 @@ impl Process {
             }
             Err(error) => return Err(error),
         };
-        // Checked once the handle exists, because the handle prevents reuse of the number.
+        // Checked once the handle exists, because the handle prevents reuse of the pid.
         if processes::start_time(pid) != Some(start_time) {
             return Ok(None);
         }
@@ -243,22 +243,22 @@ impl Process {
         })
     }
 
-    /// Returns the process number.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Returns its start time in clock ticks since boot, which is unique together with the number.
+    /// Returns the start time in clock ticks since boot, which is unique together with the pid.
     pub fn start_time(&self) -> u64 {
         self.start_time
     }
 
-    /// Returns how it ended; `None` while it runs.
+    /// Returns how the process exited, or `None` while it is running.
     pub fn exit(&self) -> Option<Exit> {
         *self.exit.borrow()
     }
 
-    /// Waits for its end.
+    /// Waits until the process has exited.
     pub async fn wait(&self) -> Exit {
         let mut exit = self.exit.clone();
         match exit.wait_for(Option::is_some).await {
@@ -268,8 +268,8 @@ impl Process {
         }
     }
 
-    /// Returns a duplicate of one of its descriptors, which the kernel permits only with ptrace
-    /// access to the process.
+    /// Returns a duplicate of one of the process's descriptors. The kernel permits this only with
+    /// ptrace access to the process.
     pub(crate) fn duplicate(&self, descriptor: i32) -> io::Result<OwnedFd> {
         Ok(pidfd_getfd(
             &self.handle,
@@ -278,7 +278,7 @@ impl Process {
         )?)
     }
 
-    /// Asks the process to end now, without waiting for requests in progress.
+    /// Tells the process to exit now, without waiting for requests in progress.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }
@@ -288,7 +288,7 @@ impl Process {
         self.signal(Signal::KILL);
     }
 
-    /// Ends the process, by force if it does not end soon.
+    /// Terminates the process, and kills it if it does not exit soon.
     pub(crate) async fn end(&self) -> Exit {
         self.terminate();
         if let Ok(exit) = timeout(KILL_AFTER, self.wait()).await {
@@ -299,7 +299,7 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        // The only failure is that it is already gone, as intended.
+        // The signal fails only if the process is already gone, which is fine.
         let _ = pidfd_send_signal(&self.handle, signal);
     }
 }
@@ -312,8 +312,8 @@ fn open(pid: u32) -> io::Result<OwnedFd> {
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// Returns how a process ended that this one did not start. This is known only if orphans become
-/// children of the agent, as the first process of a container.
+/// Returns the exit of a process that this program did not start. It is known only if orphans
+/// become children of the agent, as for the first process of a container.
 fn reap_orphan(handle: &OwnedFd) -> Exit {
     if std::process::id() != 1 {
         return Exit::Unknown;

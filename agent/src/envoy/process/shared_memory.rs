@@ -1,9 +1,9 @@
-//! Shared memory of a line of Envoys, as far as a supervisor must understand it.
+//! Shared memory of a lineage of Envoys, as far as a supervisor must understand it.
 //!
 //! A second Envoy sets the INITIALIZING bit when it attaches, and clears it after taking over. If
-//! it fails in between, the bit stays set, and Envoy then refuses every later hot restart. A caller
-//! may clear the bit if it knows that no restart is in progress. An unknown layout is never written
-//! to.
+//! it fails in between, the bit remains set, and Envoy then rejects every later hot restart. A
+//! caller may clear the bit if it knows that no restart is in progress. Memory with an unknown
+//! layout is never written to.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -22,13 +22,13 @@ const VERSION: u64 = 11;
 const FLAGS_AT: u64 = 96;
 const INITIALIZING: u64 = 1;
 
-/// A problem with the shared memory of a line.
+/// A problem with the shared memory of a lineage.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SharedMemoryError {
     /// The file does not exist, or cannot be opened.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// The line has no base id.
+    /// The lineage has no base id.
     #[error("the base id of the running Envoy is unknown")]
     Unknown,
     /// The file belongs to another user.
@@ -36,12 +36,12 @@ pub(crate) enum SharedMemoryError {
     Owner {
         /// Path of the file.
         path: String,
-        /// User who owns it.
+        /// User who owns the file.
         owner: u32,
-        /// User as whom this agent runs.
+        /// User that this agent runs as.
         user: u32,
     },
-    /// The file has another layout.
+    /// The layout of the file is unknown.
     #[error("{path}: unknown size {size} and version {version} (expected {SIZE} and {VERSION})")]
     Layout {
         /// Path of the file.
@@ -58,7 +58,7 @@ pub(crate) fn is_initializing(line: Lineage) -> Result<bool, SharedMemoryError> 
     Ok(flags(&path(line)?, false)? & INITIALIZING != 0)
 }
 
-/// Clears the mark of an interrupted restart. Never call this while a second Envoy runs.
+/// Clears the mark of an interrupted restart. Never call this while a second Envoy is running.
 pub(crate) fn repair(line: Lineage) -> Result<(), SharedMemoryError> {
     let path = path(line)?;
     let left = flags(&path, true)? & !INITIALIZING;
@@ -68,8 +68,8 @@ pub(crate) fn repair(line: Lineage) -> Result<(), SharedMemoryError> {
     Ok(written.map_err(PathError::at(&path))?)
 }
 
-/// Checks with an unnamed file that a new line could be created. Envoy dies if its shared memory
-/// exists but has no room for its content.
+/// Checks with an unnamed file that shared memory for a new lineage could be created. Envoy dies if
+/// its shared memory exists but has no room for its content.
 pub(crate) fn is_usable() -> Result<(), SharedMemoryError> {
     let made = rustix::fs::open(SHARED_MEMORY, OFlags::TMPFILE | OFlags::WRONLY, Mode::RUSR);
     let filled = made

@@ -1,8 +1,8 @@
-//! Succession of launchers: a new one replaces another on the same host, agents make its Envoys
-//! take over, and the old one ends with its last Envoy.
+//! Succession of launchers. A new launcher replaces another on the same host, agents make its
+//! Envoys take over, and the old launcher exits after its last Envoy.
 //!
-//! An Envoy belongs to the launcher whose program it runs. In containers that is unambiguous: each
-//! has a separate file system, so even equal images have different files.
+//! An Envoy belongs to the launcher whose program it runs. In containers this is unambiguous: each
+//! has its own file system, so even identical images have different files.
 
 use std::io;
 use std::path::Path;

@@ -18,23 +18,23 @@ use crate::envoy::settings::SupervisorConfig;
 use crate::host::inotify::watched_by;
 use crate::host::{durable, listening, remove_if_there};
 
-/// Name of the first Envoy's admin socket while a second one uses the usual name; never longer than
+/// Name of the first Envoy's admin socket while a second one uses the usual name. Never longer than
 /// that name.
 pub(crate) const OLD_ADMIN: &str = "old.sock";
 const ASK: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
-/// Time limit for termination after SIGKILL.
+/// Time limit for the process to exit after SIGKILL.
 const KILLED: Duration = Duration::from_secs(5);
 
 /// An attempt with its inputs.
 pub(crate) struct Attempt<'a> {
     /// Settings for the second Envoy.
     pub(crate) config: &'a SupervisorConfig,
-    /// Admin interface of both.
+    /// Admin interface of both Envoys.
     pub(crate) admin: &'a Admin,
     /// The first Envoy.
     pub(crate) parent: &'a RunningEnvoy,
-    /// Way of taking over.
+    /// How the second Envoy takes over.
     pub(crate) way: Way,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Failed {
     pub(crate) reason: String,
     /// True if the first Envoy still accepts connections.
     pub(crate) parent_serves: bool,
-    /// Sockets to keep open as long as the first Envoy lives, or until the next attempt.
+    /// Sockets to keep open until the first Envoy exits or the next attempt starts.
     pub(crate) sink: Option<Sink>,
 }
 
@@ -80,13 +80,13 @@ impl Attempt<'_> {
 
     /// Continues the attempt of an agent that crashed.
     pub(crate) async fn resume(&self, child: RunningEnvoy) -> Result<RunningEnvoy, Failed> {
-        // Their original number is unknown; after the handover none are left.
+        // The original number of sockets is unknown; after the handover, none are left.
         let (listened, mark) = (1, self.config.log().mark());
         let bootstrap = fs::read(self.config.command(None).bootstrap);
         self.finish(child, bootstrap, listened, mark).await
     }
 
-    /// Waits until the second Envoy has taken over. On failure, ends it and restores `bootstrap`.
+    /// Waits until the second Envoy has taken over. On failure, kills it and restores `bootstrap`.
     async fn finish(
         &self,
         child: RunningEnvoy,
@@ -109,12 +109,12 @@ impl Attempt<'_> {
     fn start(&self, lineage: Option<Lineage>) -> io::Result<RunningEnvoy> {
         let command = self.config.command(lineage);
         if self.way == Way::Handover {
-            // The second Envoy creates its own socket there; the first stays reachable under
-            // another name.
+            // The second Envoy creates its own socket at this path. The first remains reachable
+            // under another name.
             let old = self.old_admin();
             remove_if_there(&old)?;
             match fs::hard_link(&self.config.admin_socket, &old) {
-                // It has lost its socket earlier.
+                // The first Envoy lost its socket earlier.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 result => result?,
             }
@@ -133,8 +133,8 @@ impl Attempt<'_> {
         })
     }
 
-    /// Waits until the second Envoy answers in the place of the first and is live. Returns an error
-    /// if it does not.
+    /// Waits until the second Envoy answers in place of the first and is live. Returns an error if
+    /// that does not happen in time.
     async fn took_over(&self, child: &RunningEnvoy, listened: usize) -> Result<(), String> {
         let mut deadline = Instant::now() + self.config.takeover;
         let mut extended = false;
@@ -152,7 +152,8 @@ impl Attempt<'_> {
             }
             if Instant::now() > deadline {
                 if !extended && self.has_given_away(listened) {
-                    // It already has the sockets, so ending it now would end the service.
+                    // The second Envoy already has the sockets, so killing it now would stop the
+                    // service.
                     (deadline, extended) = (Instant::now() + self.config.takeover, true);
                     continue;
                 }
@@ -166,7 +167,7 @@ impl Attempt<'_> {
     }
 
     /// Returns true if a new connection to the admin socket reaches the second Envoy, or might do
-    /// so in a hot restart. In a handover the first Envoy's socket keeps its inode under another
+    /// so in a hot restart. In a handover, the first Envoy's socket keeps its inode under another
     /// name.
     fn has_admin_of_child(&self) -> bool {
         let inode = |path: &std::path::Path| fs::metadata(path).map(|meta| meta.ino()).ok();
@@ -184,16 +185,16 @@ impl Attempt<'_> {
         let noted = child
             .identity
             .write(&self.config.runtime_dir.join(PID_FILE))
-            // An agent that died in a restart may have removed it.
+            // An agent that died during a restart may have removed the file.
             .and_then(|()| remove_if_there(&self.config.runtime_dir.join(NEXT_PID_FILE)));
         if let Err(error) = noted {
-            // Its command line still identifies it.
+            // The command line of the process still identifies it.
             tracing::warn!(%error, "cannot write the pid file");
         }
         child
     }
 
-    /// Ends the second Envoy and removes its traces. Returns true if the first still accepts
+    /// Kills the second Envoy and cleans up after it. Returns true if the first still accepts
     /// connections.
     async fn abandon(
         &self,
@@ -220,8 +221,8 @@ impl Attempt<'_> {
         (!self.has_given_away(listened), sink)
     }
 
-    /// Returns true if the first Envoy has closed its ports, which it does on the second one's
-    /// request.
+    /// Returns true if the first Envoy has closed its ports, which it does when the second one
+    /// tells it to.
     fn has_given_away(&self, listened: usize) -> bool {
         self.way == Way::Hot && listening::of(self.parent.process.pid()).count() < listened
     }
@@ -237,7 +238,7 @@ impl Attempt<'_> {
             }
         }
         if self.way == Way::Handover {
-            // The file is missing if the first Envoy had none.
+            // The file is missing if the first Envoy had no socket.
             let _ = fs::rename(self.old_admin(), &self.config.admin_socket);
         }
         let _ = fs::remove_file(self.config.runtime_dir.join(NEXT_PID_FILE));

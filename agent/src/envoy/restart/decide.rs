@@ -7,24 +7,24 @@ use crate::host::reserve::{REMEDY, SPARE};
 /// State of an Envoy's main thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
-    /// It answers.
+    /// The thread answers.
     Yes,
-    /// It runs without an admin socket, because an earlier hot restart took it away and failed.
+    /// Envoy is running without an admin socket, because a failed hot restart took the socket away.
     NoSocket,
-    /// It is stuck, or was stopped.
+    /// The thread is stuck, or the process was stopped.
     No,
 }
 
 /// Facts about the running Envoy, the next one, and the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestartFacts {
-    /// Place of the running Envoy in its line, or `None` if it was started without hot restart.
+    /// Place of the running Envoy in its lineage, or `None` if it was started without hot restart.
     pub lineage: Option<Lineage>,
     /// Whether its main thread answers.
     pub answers: Answers,
     /// Hot restart protocol of the running Envoy, if it reports one.
     pub protocol: Option<String>,
-    /// Protocol of the binary to start, or why it is unknown.
+    /// Hot restart protocol of the binary to start, or why it is unknown.
     pub next_protocol: Result<String, String>,
     /// True if an interrupted restart left its mark in the shared memory; an error if unknown.
     pub interrupted: Result<bool, String>,
@@ -41,15 +41,15 @@ pub struct RestartFacts {
 /// Plan of a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RestartPlan {
-    /// Ways in order; on failure the next one is tried.
+    /// Ways to try, in order; if one fails, the next is tried.
     pub ways: Vec<Way>,
     /// True if the shared memory must be repaired first.
     pub repair: bool,
-    /// Reason why hot restart is not tried, if worth explaining.
+    /// Why hot restart is not tried, if worth explaining.
     pub not_hot: Option<String>,
 }
 
-/// Reason why no restart is attempted.
+/// Error that prevents a restart from being attempted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestartRefused {
     /// Two Envoys would watch too many files, and one of them would abort.
@@ -62,7 +62,7 @@ pub enum RestartRefused {
         /// Number of free watches.
         free: usize,
     },
-    /// Its connections could neither be taken over nor drained.
+    /// The Envoy's connections could neither be taken over nor drained.
     #[error(
         "the running Envoy does not answer, so its connections could not be taken over; is it stopped or stuck?"
     )]
@@ -95,14 +95,15 @@ pub fn decide(strategy: Strategy, facts: &RestartFacts) -> Result<RestartPlan, R
             not_hot: None,
         }),
         (Strategy::Hot, Err(why)) => Err(RestartRefused::NotHot(why)),
-        // The sockets of the other workers would close at once, with all their waiting connections.
+        // The sockets of the surplus workers would close immediately, with all their waiting
+        // connections.
         (Strategy::Auto, Ok(_)) if facts.has_fewer_workers => Ok(RestartPlan {
             ways: vec![Way::Handover],
             repair: false,
             not_hot: Some("the new Envoy has fewer workers".to_owned()),
         }),
-        // A failed hot restart may have cost the first Envoy its admin socket, and so the means to
-        // drain. Hot restart is therefore tried twice.
+        // A failed hot restart may have cost the first Envoy its admin socket, so that it can no
+        // longer be drained. Hot restart is therefore tried twice.
         (Strategy::Auto, Ok(repair)) => Ok(RestartPlan {
             ways: vec![Way::Hot, Way::Hot, Way::Handover],
             repair,

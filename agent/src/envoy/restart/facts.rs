@@ -15,8 +15,8 @@ use crate::envoy::settings::SupervisorConfig;
 use crate::host::inotify::watched_by;
 use crate::host::reserve::SPARE;
 
-/// Time limit for an answer: a healthy Envoy takes milliseconds, and one that is loading a large
-/// file takes seconds.
+/// Time limit for an answer. A healthy Envoy takes milliseconds; one that is loading a large file
+/// takes seconds.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Inspects the running Envoy, the binary to start, and the host.
@@ -56,7 +56,7 @@ pub(crate) async fn gather(
     }
 }
 
-/// Returns true if the kernel moves connections from a closing socket to another one on the same
+/// Returns true if the kernel moves connections from a closing socket to another socket on the same
 /// port.
 pub(crate) fn moves_connections() -> bool {
     std::fs::read_to_string("/proc/sys/net/ipv4/tcp_migrate_req")
@@ -80,7 +80,7 @@ async fn next_protocol(config: &SupervisorConfig) -> Result<String, String> {
 /// Returns the hot restart protocol of a binary, such as `11.104`.
 pub(crate) async fn protocol_of(binary: &Path) -> Result<String, String> {
     let read = |output: &Output| {
-        // Envoy prints it to standard error.
+        // Envoy prints the protocol to standard error.
         let said = [output.stdout.as_slice(), &output.stderr].concat();
         protocol_in(&String::from_utf8_lossy(&said))
     };
@@ -93,7 +93,7 @@ pub(crate) async fn protocol_of(binary: &Path) -> Result<String, String> {
     asked.await.map_err(|error| error.to_string())
 }
 
-/// Parses the numbers of a protocol.
+/// Parses the version of a protocol.
 fn protocol_in(text: &str) -> Option<String> {
     let text = text.trim();
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());

@@ -1,13 +1,12 @@
-//! Replaces a running Envoy by another one without dropping a request.
+//! Replaces a running Envoy with another one without dropping a request.
 //!
 //! There are two ways behind one interface. *Hot*: the second Envoy takes over the sockets of the
 //! first, through shared memory and an Envoy-specific protocol, and statistics continue.
 //! *Handover*: the second Envoy opens the same ports (SO_REUSEPORT) and gets all new connections,
-//! and the first drains. The way is decided from facts, before any change. A restart ends by a
-//! deadline, and if it fails, the first Envoy keeps serving.
+//! and the first drains. The way is chosen from facts, before any change. A restart has a deadline,
+//! and if it fails, the first Envoy keeps serving.
 //!
-//! Never signal the first Envoy while the second takes over, and never write xDS files during that
-//! time.
+//! Never signal the first Envoy or write xDS files while the second Envoy is taking over.
 
 mod attempt;
 mod decide;
@@ -74,14 +73,14 @@ pub struct Request {
     pub strategy: Strategy,
     /// Bootstrap of the new Envoy, if it changes.
     pub bootstrap: Option<Bytes>,
-    /// The served configuration as static resources, which the new Envoy must accept.
+    /// The served configuration as static resources; the new Envoy must accept it.
     pub served: Option<Bytes>,
     /// Receiver of progress messages.
     pub progress: Option<mpsc::UnboundedSender<String>>,
 }
 
 impl Request {
-    /// Reports the progress.
+    /// Reports progress.
     pub(crate) fn say(&self, what: impl Into<String>) {
         let what = what.into();
         tracing::info!("restart: {what}");
@@ -95,17 +94,17 @@ impl Request {
 /// Outcome of a restart that replaced Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restarted {
-    /// Way in which it was replaced.
+    /// How Envoy was replaced.
     pub way: Way,
-    /// Process number before.
+    /// Id of the previous process.
     pub before: u32,
-    /// Process number now.
+    /// Id of the new process.
     pub now: u32,
-    /// Time from the request until the new one served.
+    /// Time from the request until the new Envoy was serving.
     pub took: Duration,
 }
 
-/// Reason why an Envoy was not replaced. Unless stated otherwise, the previous one keeps serving.
+/// Error that prevented a replacement. Unless stated otherwise, the previous Envoy keeps serving.
 #[derive(Debug, thiserror::Error)]
 pub enum RestartError {
     /// The preconditions are not met.
@@ -116,7 +115,7 @@ pub enum RestartError {
     Invalid {
         /// Name of the invalid part: bootstrap or configuration.
         what: &'static str,
-        /// Reason given by Envoy.
+        /// Error message from Envoy.
         envoy_words: String,
     },
     /// The new Envoy did not validate the configuration.
@@ -125,10 +124,10 @@ pub enum RestartError {
     /// All attempts failed.
     #[error("{}", .0.join("; "))]
     Failed(Vec<String>),
-    /// No Envoy runs that could be replaced.
+    /// No Envoy is running that could be replaced.
     #[error("no Envoy is live; it starts automatically")]
     NotLive,
-    /// The supervisor ends.
+    /// The supervisor is stopping.
     #[error("the agent is stopping")]
     Stopping,
 }

@@ -1,15 +1,15 @@
-//! Parked sockets, which hold new connections while no Envoy runs.
+//! Parked sockets, which hold new connections while no Envoy is running.
 //!
 //! The agent has a listening socket at each address of its Envoy, in the same SO_REUSEPORT group. A
-//! program on the group chooses among Envoy's sockets only, so the agent's socket gets no
-//! connection while Envoy lives. When Envoy dies, only this socket is left in the group, and the
-//! kernel moves waiting connections to it, and adds new ones. When the next Envoy listens and the
-//! agent closes its socket, the kernel hands over all waiting connections, with the data already
-//! sent.
+//! BPF program on the group chooses only among Envoy's sockets, so the agent's socket gets no
+//! connections while Envoy is alive. When Envoy dies, only the agent's socket is left in the group;
+//! the kernel moves waiting connections to it and queues new ones there. When the next Envoy
+//! listens and the agent closes its socket, the kernel hands over all waiting connections, with the
+//! data already sent.
 //!
-//! The kernel does that if `net.ipv4.tcp_migrate_req` is 1. Otherwise it resets such connections,
-//! so nothing is parked. Never keep a connection from a live Envoy: if one arrives here because
-//! Envoy's sockets have changed, it is handed over in a moment.
+//! This requires `net.ipv4.tcp_migrate_req` = 1. Otherwise, the kernel resets such connections, so
+//! nothing is parked. Never keep a connection from a live Envoy: if one arrives here because
+//! Envoy's sockets changed, it is handed over shortly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -28,17 +28,17 @@ use crate::host::listening::{self, Listening};
 
 /// Length of the queue, which the kernel also limits to `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;
-/// Interval of the checks for waiting connections.
+/// Interval between checks for waiting connections.
 const LOOK: Duration = Duration::from_millis(500);
-/// Time in which a terminating Envoy closes its sockets one by one. After that it is gone, or stays
-/// alive.
+/// How long a terminating Envoy takes to close its sockets one by one. If it is still alive after
+/// that, it is not terminating.
 const SETTLED: Duration = Duration::from_millis(100);
 
-/// Sockets of the agent at the addresses of an Envoy.
+/// The agent's sockets at the addresses of an Envoy.
 #[derive(Debug, Default)]
 pub(crate) struct Parked {
     sockets: BTreeMap<SocketAddr, Socket>,
-    /// Addresses that cannot be parked; this is logged once.
+    /// Addresses that cannot be parked; each is logged only once.
     refused: BTreeSet<SocketAddr>,
 }
 
@@ -48,8 +48,8 @@ impl Parked {
         self.sockets.is_empty()
     }
 
-    /// Parks a socket at each of these addresses where only this process listens, and closes all
-    /// others.
+    /// Parks a socket at each wanted address where only this process listens. Closes the sockets at
+    /// all other addresses.
     pub(crate) fn follow(&mut self, process: &Process, wanted: &BTreeSet<SocketAddr>) {
         let is_wanted = |address: &SocketAddr| wanted.contains(address);
         let gone: Vec<SocketAddr> = self.sockets.keys().copied().collect();
@@ -77,15 +77,15 @@ impl Parked {
         }
     }
 
-    /// Closes all of them. The kernel hands waiting connections over to the process that listens
-    /// there, if any.
+    /// Closes all parked sockets. The kernel hands waiting connections over to the process that
+    /// listens there, if any.
     pub(crate) fn release(&mut self) {
         for address in self.sockets.keys().copied().collect::<Vec<_>>() {
             self.let_go(address);
         }
     }
 
-    /// Returns when a connection has been waiting at one of them for a moment.
+    /// Returns shortly after a connection starts waiting at a parked socket.
     pub(crate) async fn is_awaited(&self) {
         if self.sockets.is_empty() {
             std::future::pending::<()>().await;
@@ -96,8 +96,8 @@ impl Parked {
         sleep(SETTLED).await;
     }
 
-    /// Hands over waiting connections to the process, if it listens at the same address. Otherwise
-    /// they stay parked until it ends. Returns true if any were handed over.
+    /// Hands waiting connections over to the process if it listens at the same address. Otherwise
+    /// they remain parked until the process exits. Returns true if any were handed over.
     pub(crate) fn hand_over(&mut self, process: &Process) -> bool {
         let before = self.sockets.len();
         let (all, held) = (
@@ -138,7 +138,7 @@ impl Parked {
         let Some(socket) = self.sockets.remove(&address) else {
             return;
         };
-        // The program's places are outdated now.
+        // The places that the program chooses from are outdated now.
         if let Err(error) = attach(&socket, Choice::Any) {
             tracing::debug!(%address, %error, "cannot let the kernel distribute connections again");
         }

@@ -1,4 +1,4 @@
-//! Retires the first Envoy after a takeover, until it is gone.
+//! Retires the first Envoy after a takeover, until it has exited.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::envoy::admin::Admin;
 use crate::envoy::process::identity::RunningEnvoy;
 use crate::envoy::process::{Lineage, Process};
 
-/// Time that the first Envoy gets beyond its normal end after a hot restart.
+/// How much longer than normal the first Envoy may keep running after a hot restart.
 const LATE: Duration = Duration::from_secs(10);
-/// Time left for connections after the drain.
+/// Time that connections have left after the drain.
 const LAST_CONNECTIONS: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(50);
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Returns the latest time at which the first Envoy is ended, measured from the takeover.
+/// Returns the maximum time from the takeover until the first Envoy is terminated.
 pub(crate) fn latest_end(drain_time: Duration) -> Duration {
     Lineage::parent_ends_after(drain_time) + LATE
 }
@@ -50,7 +50,7 @@ impl Retiring {
             let _ = std::fs::remove_file(directory.join(OLD_ADMIN));
             if let Some(line) = parent.identity.lineage {
                 match way {
-                    // The line continues.
+                    // The lineage continues.
                     Way::Hot => line.remove_sockets(&directory),
                     Way::Handover => line.remove(&directory),
                 }
@@ -61,7 +61,7 @@ impl Retiring {
         Self { process, task }
     }
 
-    /// Returns its process number.
+    /// Returns the process id.
     pub(crate) fn pid(&self) -> u32 {
         self.process.pid()
     }
@@ -71,21 +71,21 @@ impl Retiring {
         self.task.is_finished()
     }
 
-    /// Waits until it is gone. Cancelling this has no effect.
+    /// Waits until the process is gone. Canceling this has no effect.
     pub(crate) async fn gone(&mut self) {
         // The runtime has logged any panic in the task.
         let _ = (&mut self.task).await;
     }
 
-    /// Ends it now, because its successor has ended.
+    /// Terminates the process now, because its successor has exited.
     pub(crate) async fn end(self) {
         self.process.end().await;
         let _ = self.task.await;
     }
 }
 
-/// Waits for the successor to end it. An earlier signal would take down the successor, too, unless
-/// that has ended.
+/// Waits until the successor tells the process to exit. An earlier signal would also take down the
+/// successor, unless it has already exited.
 async fn ends_by_itself(process: &Process, successor: &Process, drain_time: Duration) {
     let start = Instant::now();
     let told = Lineage::parent_ends_after(drain_time);
@@ -114,8 +114,9 @@ async fn drains(
 ) {
     let admin = Admin::new(directory.join(OLD_ADMIN)).with_timeout(ADMIN_TIMEOUT);
     let start = Instant::now();
-    // With steering, no new connection arrives, and we end the process and close its ports at the
-    // right moment. Otherwise it closes its ports first, so that the last connections can finish.
+    // With steering, no new connections arrive, and we terminate the process and close its ports at
+    // the right moment. Otherwise, it closes its ports first, so that the last connections can
+    // finish.
     let how = match steering {
         Some(_) => "/drain_listeners?graceful&skip_exit",
         None => "/drain_listeners?graceful",
@@ -128,11 +129,11 @@ async fn drains(
             !error.is_gone()
         }
     };
-    // Without new connections, it may finish the existing ones, even if its clients get no drain
-    // signal.
+    // Without new connections, the process may finish the existing ones, even if its clients get no
+    // drain signal.
     if drains || steering.is_some() {
         let drained = async {
-            // Until then it accepts connections.
+            // Until then, the process accepts connections.
             sleep(drain_time).await;
             while start.elapsed() < drain_time + LAST_CONNECTIONS
                 && !is_idle(&admin, steering.as_ref()).await

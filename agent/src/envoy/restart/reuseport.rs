@@ -1,10 +1,10 @@
 //! Chooses the socket that gets a new connection at one address. Pure.
 //!
 //! The kernel keeps the sockets that listen on one address with SO_REUSEPORT in a group, in the
-//! order in which they began to listen. If one closes, the last takes its place. The first socket
-//! of the second process therefore keeps its place while the first process still has sockets,
-//! unless more of these close than the second process has. A classic BPF program returns the place
-//! that gets a connection; an invalid place falls back to the kernel's hash.
+//! order in which they began to listen. If a socket closes, the last one takes its place. So while
+//! the first process still has sockets, the first socket of the second process keeps its place. The
+//! exception is that more sockets close than the second process has. A classic BPF program returns
+//! the place that gets a connection; for an invalid place, the kernel falls back to its hash.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,14 +25,13 @@ pub(super) struct SocketGroup {
     pub(super) before: u32,
     /// Number of sockets of the second process.
     pub(super) after: u32,
-    /// Number of sockets of neither, or of both, for which the order is unknown.
+    /// Number of sockets of neither process, or of both; their order is unknown.
     pub(super) others: u32,
 }
 
 impl SocketGroup {
-    /// Returns the number of sockets to add. With them, no socket of the second process moves when
-    /// the first process closes its sockets, and the last one to keep its place is not the only
-    /// one.
+    /// Returns how many sockets to add, so that no socket of the second process moves while the
+    /// first process closes its own. More than one socket then keeps its place to the end.
     pub(super) fn missing(&self) -> u32 {
         if self.after >= self.before {
             0
@@ -42,8 +41,8 @@ impl SocketGroup {
     }
 }
 
-/// Returns the addresses at which both processes listen, from all listening sockets and each
-/// process's sockets.
+/// Returns the addresses at which both processes listen, given all listening sockets and the
+/// sockets of each process.
 pub(super) fn groups(
     all: &[Listening],
     before: &BTreeMap<u64, i32>,
@@ -80,7 +79,7 @@ pub(super) enum Choice {
     },
     /// The socket in this place.
     Only(u32),
-    /// Any socket, by the kernel's hash.
+    /// Any socket, chosen by the kernel's hash.
     Any,
 }
 
@@ -147,7 +146,7 @@ mod tests {
             listening("127.0.0.1:83", 99),
             listening("127.0.0.1:84", 6),
         ];
-        // A socket in both processes was handed over.
+        // A socket that both processes have was handed over.
         let (before, after) = (
             having(&[1, 2, 3, 4, 5, 6, 1000]),
             having(&[6, 11, 12, 13, 14]),
@@ -168,7 +167,7 @@ mod tests {
         );
     }
 
-    /// Like in the kernel, the last socket takes the place of a closed one.
+    /// As in the kernel, the last socket takes the place of a closed one.
     #[test]
     fn first_new_socket_stays_until_old_ones_close() {
         for (before, after) in [(1, 1), (2, 2), (4, 4), (2, 3), (1, 4), (4, 1), (3, 2)] {
@@ -180,7 +179,7 @@ mod tests {
             };
             let place = before as usize;
             let mut sockets: Vec<u32> = (0..before + after + group.missing()).collect();
-            // In the worst order for the second process: from the front, and from the end.
+            // The worst orders for the second process: from the front, and from the end.
             for from_front in [true, false] {
                 let mut sockets = sockets.clone();
                 while let Some(gone) = {

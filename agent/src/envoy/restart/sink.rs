@@ -1,12 +1,13 @@
-//! Sink for the answers that a first Envoy still owes to a second one that is dead.
+//! Sink for answers that a first Envoy still owes to a dead second Envoy.
 //!
-//! An Envoy that cannot send an answer over the hot restart sockets terminates: at once if the
-//! socket is missing, and after ten seconds if it is not open. A first Envoy that was busy while
-//! the second died would take down the service. The agent therefore keeps that socket open.
+//! An Envoy that cannot send an answer over the hot restart sockets terminates: immediately if the
+//! socket is missing, and after ten seconds if the socket is not open. A first Envoy that was busy
+//! while the second died would take down the service. The agent therefore keeps that socket open.
 //!
-//! If the answer arrives once the next second Envoy has the socket, that Envoy takes it for the
-//! answer to another question. All later answers are then off by one, and it terminates once it
-//! serves. The next attempt therefore waits until the answer has arrived, or is no longer expected.
+//! If the next second Envoy already has the socket when the answer arrives, it takes the answer as
+//! the reply to another question. All later answers are then off by one, and it terminates once it
+//! is serving. The next attempt therefore waits until the answer has arrived or is no longer
+//! expected.
 
 use std::fs;
 use std::io;
@@ -22,7 +23,7 @@ use crate::envoy::admin::Admin;
 use crate::envoy::process::Lineage;
 use crate::host::remove_if_there;
 
-/// Reads the sockets of a terminated Envoy, until dropped.
+/// Reads from the sockets of a dead Envoy until dropped.
 #[derive(Debug)]
 pub(crate) struct Sink {
     _tasks: JoinSet<()>,
@@ -31,13 +32,14 @@ pub(crate) struct Sink {
 
 /// Maximum time for an answer requested before the second Envoy died.
 const ANSWER: Duration = Duration::from_secs(4);
-/// Number of requests to the thread, because connecting and requesting are separate events.
+/// Number of requests to the thread. More than one, because connecting and requesting are separate
+/// events.
 const ROUNDS: usize = 3;
 /// Time for the remaining messages of an answer.
 const REST: Duration = Duration::from_millis(100);
 
 impl Sink {
-    /// Takes the place of the Envoy that was to be `lineage`.
+    /// Opens the sockets of the dead Envoy with place `lineage`.
     pub(crate) fn open(lineage: Lineage, directory: &Path) -> io::Result<Self> {
         let (answers, answered) = watch::channel(false);
         let mut tasks = JoinSet::new();
@@ -45,7 +47,7 @@ impl Sink {
             let socket = bind(&path)?;
             let answers = answers.clone();
             tasks.spawn(async move {
-                // The kernel closes any descriptors in the message, because they are not requested.
+                // The kernel closes any descriptors in the message, because we do not request them.
                 let mut message = vec![0; 1 << 16];
                 while let Ok(length) = socket.recv(&mut message).await {
                     tracing::debug!(length, "received an Envoy's answer to a dead one");
@@ -66,7 +68,7 @@ impl Sink {
             for _ in 0..ROUNDS {
                 admin.reconnect().await;
                 if admin.ready().await.is_err() {
-                    // It has handed over the admin interface, so only waiting is possible.
+                    // Envoy has handed over the admin interface, so waiting is the only option.
                     std::future::pending::<()>().await;
                 }
             }
@@ -78,13 +80,13 @@ impl Sink {
                 () = came_to_it => {}
             }
         };
-        // A timeout is not an error, because no answer may be owed.
+        // A timeout is not an error, because Envoy may not owe an answer.
         let _ = timeout(ANSWER, settled).await;
         sleep(REST).await;
     }
 }
 
-/// Binds a socket so that the path always has one.
+/// Binds a socket by rename, so that the path always has a socket.
 fn bind(path: &Path) -> io::Result<UnixDatagram> {
     let staged = PathBuf::from(format!("{}n", path.display()));
     remove_if_there(&staged)?;

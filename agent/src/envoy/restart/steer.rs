@@ -1,14 +1,14 @@
-//! Steers new connections to the second Envoy only, while both have the same ports open.
+//! Steers new connections only to the second Envoy while both have the same ports open.
 //!
-//! Closing a socket resets the connections that wait at it. The first Envoy therefore closes its
+//! Closing a socket resets the connections waiting on it. The first Envoy therefore closes its
 //! ports only after a whole drain time without a new connection. The kernel chooses among the
-//! sockets of one address with a program, which can be set through any of them. We set it through
-//! one of the second Envoy's sockets. If the kernel does not let us have one (it requires ptrace
-//! access), we use a socket that joins the group. A connection that reaches this socket while it
-//! can be chosen is dropped unseen, so that the client sends it again.
+//! sockets of one address with a BPF program, which can be set through any of them. We set it
+//! through one of the second Envoy's sockets. If the kernel denies access to them (it requires
+//! ptrace access), we use a socket that joins the group. If a connection reaches that socket while
+//! it can be chosen, its packets are dropped, and the client retransmits.
 //!
-//! The kernel keeps the program as long as the group, so it must be removed when the first Envoy is
-//! gone.
+//! The kernel keeps the program as long as the group, so the program must be removed when the first
+//! Envoy is gone.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -34,8 +34,8 @@ pub(crate) struct Steering {
     groups: Vec<SocketGroup>,
 }
 
-/// Steers to one socket that keeps its place whichever others close. Release it when the first
-/// process is gone.
+/// Steers to one socket that keeps its place whichever other sockets close. Release this when the
+/// first process is gone.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Narrowed(Vec<Member>);
@@ -44,11 +44,11 @@ pub(crate) struct Narrowed(Vec<Member>);
 #[derive(Debug)]
 struct Member {
     socket: OwnedFd,
-    /// Sockets that fill the places of others.
+    /// Sockets that fill the places of closed ones.
     more: Vec<OwnedFd>,
 }
 
-/// Reason why both get new connections.
+/// Error that leaves new connections distributed between both Envoys.
 #[derive(Debug, thiserror::Error)]
 #[error("new connections to {address} cannot be steered to the new Envoy: {source}")]
 pub(crate) struct SteerError {
@@ -57,7 +57,7 @@ pub(crate) struct SteerError {
 }
 
 impl Steering {
-    /// Steers new connections from now on, at every common address. On an error nothing changes.
+    /// Starts steering new connections, at every common address. On error, nothing is changed.
     pub(crate) fn start(before: &Process, after: &Process) -> Result<Self, SteerError> {
         let sight = Sight::steady(Some(before), after);
         let groups = sight.groups();
@@ -88,13 +88,13 @@ impl Steering {
         })
     }
 
-    /// Returns true if a connection still waits for the first process.
+    /// Returns true if a connection is still waiting for the first process.
     pub(crate) fn is_awaited(&self) -> bool {
         listening::of(self.before.pid()).any(|socket| socket.waiting > 0)
     }
 
-    /// Call this right before the first process closes its sockets, which changes the places of
-    /// others. Groups that have changed since then are left to the kernel.
+    /// Call this right before the first process closes its sockets, because that moves other
+    /// sockets. Groups that have changed since the start are left to the kernel.
     pub(crate) fn narrow(self) -> Narrowed {
         let sight = Sight::steady(Some(&self.before), &self.after);
         let now = sight.groups();
@@ -102,7 +102,7 @@ impl Steering {
         for group in self.groups {
             match narrow(&sight, &group, now.contains(&group)) {
                 Ok(member) => members.push(member),
-                // It may be gone, because its listener was removed.
+                // The group may be gone because its listener was removed.
                 Err(error) => {
                     tracing::debug!(address = %group.address, %error, "not steered until the end");
                 }
@@ -124,7 +124,7 @@ impl Narrowed {
     }
 }
 
-/// Lets the kernel distribute new connections of a process, and so removes a program left by an
+/// Lets the kernel distribute new connections of a process. This removes any program left by an
 /// earlier agent.
 pub(crate) fn any(process: &Process) {
     let sight = Sight::of(None, process);
@@ -134,7 +134,7 @@ pub(crate) fn any(process: &Process) {
         };
         let set = own(process, *inode, *descriptor).and_then(|socket| attach(&socket, Choice::Any));
         if let Err(error) = set {
-            // It may be closed, or alone at its address, or inaccessible.
+            // The socket may be closed, alone at its address, or inaccessible.
             tracing::debug!(%address, %error, "left unchanged");
         }
     }
@@ -158,9 +158,9 @@ impl<'a> Sight<'a> {
         }
     }
 
-    /// Reads until two consecutive reads agree. The kernel returns its table in pieces: a socket
-    /// opened or closed during a read may hide or duplicate another one, and then every place would
-    /// be counted wrong.
+    /// Reads until two consecutive reads agree. The kernel returns its table in pieces. If a socket
+    /// is opened or closed during a read, another one may be missing or listed twice, and every
+    /// place would be wrong.
     fn steady(before: Option<&Process>, process: &'a Process) -> Self {
         let mut seen = Self::of(before, process);
         for _ in 0..MAX_LOOKS {
@@ -178,7 +178,7 @@ impl<'a> Sight<'a> {
     }
 
     /// Returns a socket of the group at the address: one of the second process, or a new one that
-    /// joins.
+    /// joins the group.
     fn member(&self, address: SocketAddr) -> io::Result<OwnedFd> {
         let found = self
             .all
@@ -214,7 +214,7 @@ fn narrow(sight: &Sight<'_>, group: &SocketGroup, is_as_known: bool) -> io::Resu
 
 pub(super) fn own(process: &Process, inode: u64, descriptor: i32) -> io::Result<OwnedFd> {
     let socket = process.duplicate(descriptor)?;
-    // The process may have closed it and reused the descriptor.
+    // The process may have closed the socket and reused the descriptor.
     if rustix::fs::fstat(&socket)?.st_ino == inode {
         Ok(socket)
     } else {
@@ -222,13 +222,13 @@ pub(super) fn own(process: &Process, inode: u64, descriptor: i32) -> io::Result<
     }
 }
 
-/// Opens an additional listening socket there, which drops all packets.
+/// Opens an additional listening socket at the address, which drops all packets.
 pub(super) fn join(address: SocketAddr, backlog: i32) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     if address.is_ipv6() {
-        // As Envoy does, because otherwise the socket would be in another group.
+        // As in Envoy; otherwise the socket would be in another group.
         socket.set_only_v6(true)?;
     }
     let nothing = instruction(BPF_RET | BPF_K, 0);
@@ -271,15 +271,14 @@ mod tests {
     }
 
     impl Server {
-        /// Starts one at an unused port, with up to three sockets.
+        /// Starts a server on an unused port, with up to three sockets.
         fn start(address: IpAddr, sockets: usize) -> Self {
             for _ in 0..100 {
-                // An unused port: with SO_REUSEPORT the kernel may well choose a port of another
-                // test.
+                // An unused port: with SO_REUSEPORT, the kernel may choose a port of another test.
                 let free = TcpListener::bind((address, 0)).unwrap();
                 let address = free.local_addr().unwrap();
                 drop(free);
-                // A connection of another process may use the port by now.
+                // A connection of another process may be using the port by now.
                 if let Ok(sockets) = listening_at(address, sockets) {
                     return Self::with(address, sockets);
                 }
@@ -327,7 +326,7 @@ mod tests {
 
     impl Drop for Server {
         fn drop(&mut self) {
-            // It may already have ended.
+            // The process may already have exited.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
@@ -339,7 +338,7 @@ mod tests {
             socket.set_reuse_address(true)?;
             socket.set_reuse_port(true)?;
             if address.is_ipv6() {
-                // As Envoy does.
+                // As in Envoy.
                 socket.set_only_v6(true)?;
             }
             socket.bind(&address.into())?;
@@ -361,8 +360,8 @@ mod tests {
         matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// Returns the counts at two places once all connections have arrived, because a client is
-    /// connected before the kernel has queued its connection.
+    /// Returns the counts of two servers once all connections have arrived. A client is connected
+    /// before the kernel has queued its connection.
     fn settled(all: u32, waiting: impl Fn() -> (u32, u32)) -> (u32, u32) {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
@@ -375,8 +374,8 @@ mod tests {
         }
     }
 
-    /// Checks the target of connections before, during and after steering, and that none is lost
-    /// when the first process ends.
+    /// Checks where connections go before, during and after steering, and that none is lost when
+    /// the first process exits.
     fn steered(address: IpAddr, sockets_before: usize, sockets_after: usize) {
         let mut before = Server::start(address, sockets_before);
         let address = before.address;
@@ -422,7 +421,7 @@ mod tests {
         assert_eq!(took.count(), sockets_after, "{narrow:?} {wide:?}");
     }
 
-    /// Returns those test addresses that this host has.
+    /// Returns the test addresses that this host has.
     fn addresses() -> impl Iterator<Item = IpAddr> {
         [
             IpAddr::V4(Ipv4Addr::LOCALHOST),

@@ -1,4 +1,4 @@
-//! The task that owns an Envoy: starts, supervises, replaces and ends it.
+//! The task that owns an Envoy: starts, supervises, replaces and stops it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -25,20 +25,20 @@ use crate::xds::{Subscription, XdsKind};
 
 /// Interval at which the size of the log and the binary's file are checked.
 const CHECK: Duration = Duration::from_secs(5);
-/// Time limit for the first versions after Envoy is live. After that it is considered not loaded.
+/// Time limit for the first versions after Envoy is live. After that, Envoy counts as not loaded.
 const FIRST_VERSIONS: Duration = Duration::from_secs(2);
-/// Pauses between queries to an Envoy that starts.
+/// Pauses between queries to a starting Envoy.
 const POLLS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(20));
-/// Time for which new connections wait for the next Envoy; after that they are refused.
+/// How long new connections wait for the next Envoy; after that they are refused.
 const WAIT: Duration = Duration::from_secs(5);
-/// Number of connections that may reach a parked socket of a live Envoy before its sockets are no
-/// longer parked.
+/// Maximum number of connections that may reach a parked socket of a live Envoy. Beyond that, the
+/// agent stops parking its sockets.
 const MAX_STRAYS: u32 = 3;
 
 /// Command to the task.
 #[derive(Debug)]
 pub(super) enum SupervisorCommand {
-    /// Ends Envoy.
+    /// Stops Envoy.
     Stop(Stop),
     /// Replaces Envoy.
     Restart(
@@ -67,15 +67,15 @@ pub(super) struct Actor {
     pub(super) sink: Option<Sink>,
     /// Addresses at which connections wait while a dead Envoy is replaced.
     pub(super) ports: watch::Receiver<BTreeSet<SocketAddr>>,
-    /// The sockets at these addresses.
+    /// The sockets parked at these addresses.
     pub(super) parked: Parked,
-    /// End of that wait, if no Envoy runs.
+    /// When parked connections are given up, if no Envoy is running.
     pub(super) parked_until: Option<Instant>,
-    /// Inotify instances given up for an Envoy that starts.
+    /// Inotify instances lent to a starting Envoy.
     pub(super) loan: Option<InstanceLoan>,
 }
 
-/// Reason why an Envoy was not started.
+/// Error that prevented Envoy from being started.
 #[derive(Debug, thiserror::Error)]
 enum StartFailure {
     #[error(transparent)]
@@ -132,7 +132,7 @@ impl Actor {
     }
 
     fn spawn(&mut self) -> Result<RunningEnvoy, StartFailure> {
-        // The files are reduced to the free instances before the next attempt.
+        // On error, the files are reduced to the free instances before the next attempt.
         self.loan = Some(self.config.instances.borrow_for_start()?);
         Ok(self.launch()?)
     }
@@ -151,8 +151,8 @@ impl Actor {
         })
     }
 
-    /// Supervises until the process or the supervision ends. Returns how long Envoy was live. After
-    /// a replacement, `running` is the new Envoy.
+    /// Supervises until the process exits or the supervision ends. Returns how long Envoy was live.
+    /// After a replacement, `running` is the new Envoy.
     async fn supervise(
         &mut self,
         running: &mut RunningEnvoy,
@@ -214,8 +214,8 @@ impl Actor {
         }
     }
 
-    /// Waits until Envoy is live. Returns whether it has loaded its files, or an earlier event as
-    /// an error.
+    /// Waits until Envoy is live. Returns whether it has loaded its files; if another event comes
+    /// first, returns that as an error.
     async fn first_load(&mut self, running: &RunningEnvoy) -> Result<bool, ProcessEvent> {
         let admin = self.admin.clone();
         let loading = first_load(&admin);
@@ -235,7 +235,7 @@ impl Actor {
         }
     }
 
-    /// Releases waiting connections to the Envoy that listens now, if any.
+    /// Releases waiting connections to the Envoy that is now listening, if any.
     pub(super) fn let_go(&mut self) {
         self.parked_until = None;
         self.parked.release();
@@ -289,7 +289,7 @@ impl Actor {
         let command = self.config.command(None);
         identity
             .outdated(&command, &self.config.bootstrap)
-            // A missing binary is being replaced.
+            // If the binary is missing, it is just being replaced.
             .or_else(|| {
                 let differs = command.binary.is_file() && !identity.is_from(&command.binary);
                 let replaced = differs && self.config.starts_another(identity);
@@ -299,13 +299,12 @@ impl Actor {
 
     pub(super) fn note(&self, identity: &Identity) {
         if let Err(error) = identity.write(&self.config.runtime_dir.join(PID_FILE)) {
-            // Its command line still identifies it.
+            // The command line of the process still identifies it.
             tracing::warn!(%error, "cannot write the pid file");
         }
     }
 
-    /// Records that Envoy is stopping, because an agent that starts while it drains must not adopt
-    /// it.
+    /// Records that Envoy is stopping, because an agent started during the drain must not adopt it.
     pub(super) fn note_stopping(&self, identity: Identity) {
         self.note(&Identity {
             stopping: true,
@@ -343,7 +342,7 @@ type RestartCommand = (
     oneshot::Sender<Result<Restarted, RestartError>>,
 );
 
-/// Waits for the next event. A request to restart is an error.
+/// Waits for the next event. Returns a restart request as an error.
 async fn event(
     inbox: &mut mpsc::Receiver<SupervisorCommand>,
     process: &Process,

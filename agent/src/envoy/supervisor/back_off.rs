@@ -1,4 +1,4 @@
-//! Pauses before an Envoy is started again: after a death, or until there are inotify instances for it.
+//! Pauses before Envoy is started again: after a death, or until it has enough inotify instances.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use crate::envoy::settings::State;
 use crate::host::reserve::LackingInstances;
 use crate::host::until;
 
-/// Pause between two looks for instances. Envoy is not started without: it would abort.
+/// Interval between checks for instances. Envoy would abort without them, so it is not started.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Actor {
-    /// Notes a death after `lived`. Returns the pause before the next start.
+    /// Records a death after `lived`. Returns the pause before the next start.
     pub(super) fn note_death(&mut self, reason: String, lived: Duration) -> Duration {
         self.deaths = if lived >= self.config.backoff.reset_after {
             1
@@ -31,7 +31,7 @@ impl Actor {
         pause
     }
 
-    /// Waits for a moment because Envoy lacks instances; files that need fewer may be written in that time.
+    /// Pauses briefly because Envoy lacks instances. Meanwhile, the files may be reduced.
     pub(super) async fn wait_for_instances(
         &mut self,
         lacking: LackingInstances,
@@ -51,7 +51,7 @@ impl Actor {
         self.back_off(LOOK).await
     }
 
-    /// Pauses; a command to stop ends the pause.
+    /// Pauses. A stop command ends the pause.
     pub(super) async fn back_off(&mut self, pause: Duration) -> ControlFlow<()> {
         let pause = sleep(pause);
         tokio::pin!(pause);

@@ -1,9 +1,9 @@
-//! The end of a launcher, as far as it concerns one of its Envoys.
+//! Termination of a launcher, from the point of view of one of its Envoys.
 //!
-//! A launcher decides only about a serving Envoy. The agent owns an Envoy that is being replaced,
-//! or is about to be. After a hot restart the second Envoy queries the first one until it ends it,
-//! and aborts without an answer. The first one's drain time is therefore the one on the second
-//! one's command line, not the launcher's.
+//! A launcher decides only about an Envoy that is serving. The agent owns an Envoy that is being
+//! replaced or is about to be. After a hot restart, the second Envoy queries the first until it
+//! tells the first to exit; without an answer, it aborts. The drain time of the first Envoy is
+//! therefore the one on the second one's command line, not the launcher's.
 
 use std::time::Duration;
 
@@ -17,24 +17,24 @@ use crate::envoy::restart::latest_end;
 use crate::envoy::settings::SupervisorConfig;
 use crate::host::processes;
 
-/// Time limit for a replacement, including an extended attempt and another one.
+/// Time limit for a replacement, including an extended attempt and a second attempt.
 const REPLACEMENT: Duration = Duration::from_secs(300);
-/// Time allowed beyond the moment at which the agent itself would end a replaced Envoy.
+/// How long the launcher waits after the agent should have terminated a replaced Envoy.
 const LATE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(50);
 
 /// Role of an Envoy, according to the pid files of its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// It serves, and no change is planned.
+    /// The Envoy is serving, and no change is planned.
     Serves,
-    /// It is taking over, or being replaced.
+    /// The Envoy is taking over, or being replaced.
     Changes,
-    /// Another one serves, and lets it drain for this time.
+    /// Another Envoy is serving, and lets this one drain for this time.
     Retires(Duration),
 }
 
-/// Ends an Envoy of a terminating launcher. A serving one is drained for at most `grace`.
+/// Stops an Envoy of a terminating launcher. A serving Envoy is drained for at most `grace`.
 pub(super) async fn end(
     config: &SupervisorConfig,
     admin: &Admin,
@@ -63,7 +63,7 @@ pub(super) async fn end(
     }
 }
 
-/// Waits until the Envoy has ended, and ends it itself after a timeout.
+/// Waits until the Envoy has exited, and terminates it after a timeout.
 async fn see_off(process: &Process, drain: Duration) -> Exit {
     match timeout(latest_end(drain) + LATE, process.wait()).await {
         Ok(exit) => exit,
@@ -76,7 +76,7 @@ fn part(pid: u32, serving: Option<&Identity>, next: Option<&Identity>) -> Part {
         (_, Some(next)) if next.pid == pid => Part::Changes,
         (Some(serving), None) if serving.pid != pid => Part::Retires(serving.drain_time()),
         (Some(serving), Some(_)) if serving.pid == pid => Part::Changes,
-        // A third one takes over from its successor.
+        // A third Envoy is taking over from the successor.
         (Some(serving), Some(next)) => Part::Retires(serving.drain_time().max(next.drain_time())),
         (None, Some(_)) => Part::Changes,
         (Some(_) | None, None) => Part::Serves,

@@ -1,7 +1,7 @@
 //! Supervisor of one Envoy: starts or adopts it, restarts it with back-off after a crash, and stops
 //! it on request.
 //!
-//! One task owns the process; all other code sees its state through a `watch` and sends requests
+//! One task owns the process. All other code sees its state through a `watch` and sends requests
 //! through the handle. Dropping the handle, or killing the agent, ends the supervision and leaves
 //! Envoy serving.
 
@@ -27,7 +27,7 @@ use super::restart::{self, Parked, RestartError, Restarted};
 use super::settings::{State, SupervisorConfig};
 use crate::host::{PathError, create_directory};
 
-/// Reason why the supervision could not start.
+/// Error that prevented the supervision from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The path exceeds the kernel's limit.
@@ -54,8 +54,8 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Adopts the running Envoy with this bootstrap and command line, or starts one. Returns at
-    /// once; wait for the state. The CDS and LDS files must exist, and this must be called within a
+    /// Adopts the running Envoy with this bootstrap and command line, or starts a new one. Returns
+    /// immediately; wait for the state. The CDS and LDS files must exist. Must be called within a
     /// runtime.
     pub fn start(config: SupervisorConfig) -> Result<Self, StartError> {
         let len = config.admin_socket.as_os_str().len();
@@ -98,7 +98,7 @@ impl Supervisor {
         })
     }
 
-    /// Returns how long connections drain once their listener or Envoy is replaced.
+    /// Returns how long connections drain after their listener or Envoy is replaced.
     pub(crate) fn drain_time(&self) -> Duration {
         self.drain_time
     }
@@ -110,9 +110,9 @@ impl Supervisor {
         Ok((!found.is_empty()).then(|| Admin::new(&config.admin_socket)))
     }
 
-    /// Ends this program's Envoys that [`Supervisor::start`] would adopt or replace, and returns
-    /// their number. A serving one is drained for at most `grace`; one with a successor ends when
-    /// the agent and the successor no longer need it.
+    /// Stops this program's Envoys that [`Supervisor::start`] would adopt or replace, and returns
+    /// their number. A serving Envoy is drained for at most `grace`. An Envoy with a successor
+    /// exits when the agent and the successor no longer need it.
     pub async fn end_own(
         config: &SupervisorConfig,
         own: &Executable,
@@ -133,13 +133,13 @@ impl Supervisor {
     }
 
     /// Drains the Envoys that [`Supervisor::start`] would adopt or replace, for at most `grace`,
-    /// and ends them. Returns their number.
+    /// and stops them. Returns their number.
     pub async fn end_running(config: &SupervisorConfig, grace: Duration) -> io::Result<usize> {
         let admin = Admin::new(&config.admin_socket);
         let mut found = find_running(&config.runtime_dir, &config.command(None))?;
         let mut grace = grace;
         let count = found.len();
-        // The newest first, because one that is taking over depends on the previous one.
+        // The newest first, because an Envoy that is taking over depends on the previous one.
         while let Some(running) = found.pop() {
             let exit = stop::stop(&running.process, &admin, grace).await;
             tracing::info!(pid = running.process.pid(), %exit, "stopped an Envoy that is no longer needed");
@@ -154,8 +154,8 @@ impl Supervisor {
         self.state.clone()
     }
 
-    /// Makes new connections at these addresses wait while a dead Envoy is replaced, if Envoy
-    /// listens there.
+    /// Makes new connections at these addresses wait while a dead Envoy is replaced. Applies only
+    /// to addresses at which Envoy listens.
     pub fn park(&self, addresses: BTreeSet<SocketAddr>) {
         self.ports.send_if_modified(|ports| {
             let other = *ports != addresses;
@@ -181,7 +181,7 @@ impl Supervisor {
         self.admin.clone()
     }
 
-    /// Replaces Envoy by another one, without dropping a request. Its files must not be written
+    /// Replaces Envoy with another one without dropping a request. Its files must not be written
     /// until this returns.
     pub async fn restart(&self, request: restart::Request) -> Result<Restarted, RestartError> {
         let (done, wait) = oneshot::channel();
@@ -193,7 +193,7 @@ impl Supervisor {
         wait.await.map_err(|_| RestartError::Stopping)?
     }
 
-    /// Drains for at most `grace`, ends Envoy, and returns once it is gone.
+    /// Drains for at most `grace`, stops Envoy, and returns once it has exited.
     pub async fn stop(self, grace: Duration) {
         let (done, wait) = oneshot::channel();
         let stop = SupervisorCommand::Stop(Stop { grace, done });

@@ -1,5 +1,5 @@
-//! Replaces one Envoy by another, as the task that owns them: on request, or to finish the work of
-//! an agent that crashed.
+//! Replaces one Envoy with another, within the task that owns them: on request, or to finish the
+//! work of an agent that crashed.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -23,8 +23,8 @@ const ANSWER: Duration = Duration::from_secs(5);
 const ATTEMPTS: usize = 4;
 
 impl Actor {
-    /// Keeps an Envoy of an earlier agent if it answers, or can be taken over; otherwise ends it.
-    /// With two, one was about to replace the other.
+    /// Keeps an Envoy of an earlier agent if it answers or can be taken over; otherwise stops it.
+    /// If there are two, one was about to replace the other.
     pub(super) async fn take_over(&mut self, mut found: Vec<RunningEnvoy>) -> Option<RunningEnvoy> {
         let Some(mut running) = found.pop() else {
             self.sweep();
@@ -42,8 +42,8 @@ impl Actor {
                 self.adopt(&running).await;
                 return Some(running);
             }
-            // An interrupted hot restart took its admin socket. It still serves, and can be taken
-            // over.
+            // An interrupted hot restart took its admin socket. This Envoy is still serving, and
+            // can be taken over.
             Err(AdminError::Connect { .. }) if !stopping && running.identity.lineage.is_some() => {
                 self.note(&running.identity);
                 let request = restart::Request::default();
@@ -69,7 +69,7 @@ impl Actor {
         let (line, next) = (parent.identity.lineage, child.identity.lineage);
         let is_hot = next.is_some_and(|next| next.continues(line, &self.config.runtime_dir));
         if !is_hot {
-            // The base id file already belongs to the successor, whose shared memory must stay.
+            // The base id file already belongs to the successor, whose shared memory must be kept.
             parent.identity.lineage = line.filter(|line| line.base_id.is_some());
         }
         let way = if is_hot { Way::Hot } else { Way::Handover };
@@ -96,7 +96,7 @@ impl Actor {
         }
     }
 
-    /// Adopts an Envoy that an earlier agent left.
+    /// Adopts an Envoy left by an earlier agent.
     async fn adopt(&self, running: &RunningEnvoy) {
         tracing::info!(pid = running.process.pid(), "adopted a running Envoy");
         if self.retiring.is_none() {
@@ -107,11 +107,11 @@ impl Actor {
         if let Err(error) = self.admin.post("/healthcheck/ok").await {
             tracing::warn!(%error, "the running Envoy might still be drained");
         }
-        // It may have had no pid file.
+        // The Envoy may have had no pid file.
         self.note(&running.identity);
     }
 
-    /// Ends an unusable Envoy of an earlier agent.
+    /// Stops an unusable Envoy of an earlier agent.
     async fn end_found(&self, running: &RunningEnvoy) {
         let pid = running.process.pid();
         tracing::info!(
@@ -141,13 +141,13 @@ impl Actor {
         let _ = fs::remove_file(directory.join(OLD_ADMIN));
     }
 
-    /// Removes the traces of a replacement of which only one Envoy is left.
+    /// Cleans up after a replacement if only one of the two Envoys is left.
     fn tidy(&mut self, running: &RunningEnvoy) {
         let old = self.config.runtime_dir.join(OLD_ADMIN);
         let answers =
             |path: &std::path::Path| std::os::unix::net::UnixStream::connect(path).is_ok();
         if answers(&old) && !answers(&self.config.admin_socket) {
-            // The second one has taken its place and died.
+            // The second Envoy took over the path and then died.
             let _ = fs::rename(&old, &self.config.admin_socket);
         } else {
             let _ = fs::remove_file(old);
@@ -163,7 +163,7 @@ impl Actor {
         let _ = fs::remove_file(self.config.runtime_dir.join(NEXT_PID_FILE));
     }
 
-    /// Replaces the Envoy. On an error the old one keeps running, unless it has ended, which the
+    /// Replaces the Envoy. On error, the old one keeps running, unless it has exited, which the
     /// caller detects.
     pub(super) async fn restart(
         &mut self,
@@ -171,7 +171,7 @@ impl Actor {
         request: restart::Request,
     ) -> Result<Restarted, RestartError> {
         let start = Instant::now();
-        // Only the sockets of the two Envoys may be left.
+        // Only sockets of the two Envoys may exist now.
         self.parked.release();
         if let Some(retiring) = &mut self.retiring {
             request.say(format!(

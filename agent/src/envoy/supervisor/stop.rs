@@ -1,4 +1,4 @@
-//! Ends an Envoy: first its connections, then the process.
+//! Stops an Envoy: first its connections, then the process.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ const POLL: Duration = Duration::from_millis(100);
 /// Time limit for the admin interface, which must not delay a stop.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Drains for at most `grace`, then ends the process. Connections are asked to close while new ones
-/// are still accepted, and the drain ends early once none are left. A zero `grace`
-/// skips the drain.
+/// Drains for at most `grace`, then stops the process. Clients are asked to close their connections
+/// while new ones are still accepted. The drain ends early once no connections are left. A `grace`
+/// of zero skips the drain.
 pub(super) async fn stop(process: &Process, admin: &Admin, grace: Duration) -> Exit {
     if !grace.is_zero() && process.exit().is_none() {
         let deadline = Instant::now() + grace;

@@ -7,7 +7,7 @@ use sesame_proto::network::Network;
 
 use super::interfaces::Interfaces;
 
-/// Limit on the addresses taken from networks.
+/// Maximum number of addresses taken from networks.
 const MAX_POOL: usize = 256;
 
 /// Returns the unspecified addresses: IPv4, and IPv6 if the host supports it.

@@ -1,14 +1,14 @@
 //! Finds the interfaces of this host that lead to other hosts.
 //!
-//! A node has more addresses than clients can reach: container bridges, the ends of Pods' links,
-//! tunnels. An interface leads outside if it is hardware (including a virtual machine's), is
-//! stacked on hardware (a bond, a VLAN, a bridge with a network card), or has a default route.
-//! Non-loopback addresses on `lo` were put there for clients.
+//! A node has addresses that clients cannot reach: container bridges, the host ends of Pod links,
+//! tunnels. An interface leads outside if it is hardware (real or virtual), is stacked on hardware
+//! (a bond, a VLAN, a bridge with a network card), or has a default route. Non-loopback addresses
+//! on `lo` were put there for clients.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Most interfaces that may be stacked on each other.
+/// Maximum number of interfaces that may be stacked on each other.
 const MAX_DEPTH: usize = 4;
 /// `RTF_UP`.
 const UP: u32 = 1;
@@ -22,7 +22,7 @@ pub(super) struct Interfaces {
 }
 
 impl Interfaces {
-    /// Reads `/sys` and `/proc`. A file that cannot be read counts as empty.
+    /// Reads `/sys` and `/proc`. Unreadable files are treated as empty.
     pub(super) fn read() -> Self {
         let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         Self {
@@ -31,7 +31,7 @@ impl Interfaces {
         }
     }
 
-    /// Returns whether clients can connect through the interface of this name.
+    /// Returns true if clients can connect through the interface with this name.
     pub(super) fn lead_outside(&self, name: &str) -> bool {
         name == "lo" || self.default.contains(name) || stands_on_hardware(&self.sys.join(name), 0)
     }
@@ -105,7 +105,7 @@ mod tests {
             )
             .unwrap();
         }
-        // The search ends even if the kernel reports a cycle.
+        // The search terminates even if the kernel reports a cycle.
         symlink(sys.join("veth1"), sys.join("veth1/lower_veth1")).unwrap();
         let interfaces = Interfaces {
             sys: sys.to_owned(),

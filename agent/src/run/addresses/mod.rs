@@ -1,10 +1,10 @@
 //! Assigns addresses to Gateways. Pure.
 //!
 //! A Gateway gets the addresses it requests, if the host offers them. Otherwise it gets addresses
-//! of the host's pool: a single Gateway gets the whole pool, several get one address each if there
-//! are enough, or else share the pool as long as their ports differ. A Gateway keeps its address
-//! when other Gateways are added or removed and when the agent restarts, because names and clients
-//! point to it. An address that cannot be assigned is reported, never silently dropped.
+//! from the host's pool. A single Gateway gets the whole pool. Several Gateways get one address
+//! each if there are enough, or else share the pool as long as their ports differ. A Gateway keeps
+//! its address when other Gateways are added or removed and when the agent restarts, because names
+//! and clients point to it. An address that cannot be assigned is reported, never silently dropped.
 
 pub(super) mod host;
 mod interfaces;
@@ -24,11 +24,11 @@ pub(super) use self::own::OwnAddresses;
 pub(super) struct AddressRequest {
     /// The Gateway.
     pub gateway: NamespacedName,
-    /// Addresses it asks for; empty leaves the choice to the host.
+    /// Addresses that the Gateway requests; if empty, the host chooses.
     pub requested: Vec<IpAddr>,
-    /// Addresses it is already served on.
+    /// Addresses that the Gateway is already served on.
     pub held: Vec<IpAddr>,
-    /// The ports it binds, after the port map. TCP and UDP ports do not conflict.
+    /// The ports that the Gateway binds, after the port map. TCP and UDP ports do not conflict.
     pub ports: BTreeSet<(Transport, u32)>,
 }
 
@@ -69,7 +69,7 @@ pub(super) fn assign(
         } else if one_each {
             own.remove(&need.gateway).into_iter().collect()
         } else {
-            // Its earlier addresses stay first, in case it has to share again.
+            // Keep its earlier addresses first, in case it has to share again.
             let mut all = pool.to_vec();
             all.sort_by_key(|ip| {
                 need.held
@@ -101,8 +101,8 @@ pub(super) fn assign(
     result
 }
 
-/// Returns one address for each Gateway that requests none: the one it holds, else a free one that
-/// no Gateway requests, else any free one.
+/// Returns one address for each Gateway that requests none: the address it already has, else a free
+/// address that no Gateway requests, else any free address.
 fn own_addresses(needs: &[AddressRequest], pool: &[IpAddr]) -> BTreeMap<NamespacedName, IpAddr> {
     let offered: BTreeSet<IpAddr> = specific(pool).collect();
     let requested: BTreeSet<IpAddr> = needs.iter().flat_map(|n| n.requested.clone()).collect();
@@ -142,8 +142,8 @@ fn offers(pool: &[IpAddr], wanted: IpAddr) -> bool {
         .any(|ip| *ip == wanted || (ip.is_unspecified() && ip.is_ipv4() == wanted.is_ipv4()))
 }
 
-/// Returns whether the two lists have an address in common; an unspecified address stands for all
-/// of its family.
+/// Returns true if the two lists have an address in common. An unspecified address overlaps with
+/// every address of its family.
 pub(super) fn overlap(a: &[IpAddr], b: &[IpAddr]) -> bool {
     a.iter().any(|a| b.iter().any(|b| same(*a, *b)))
 }
@@ -213,7 +213,7 @@ mod tests {
             held: held.iter().map(|ip| ip.parse().unwrap()).collect(),
             ..need(name, &[], &[80])
         };
-        // A Gateway with higher precedence is added; later one is removed.
+        // A Gateway with higher precedence is added. Later, one is removed.
         let more = [need("a", &[], &[80]), holds("b", &["10.0.0.1"])];
         assert_eq!(addresses(&more, &pool), [["10.0.0.2"], ["10.0.0.1"]]);
         let fewer = [holds("b", &["10.0.0.2"]), holds("c", &["10.0.0.3"])];
@@ -227,8 +227,8 @@ mod tests {
         let held: Vec<&str> = alone[0].iter().map(String::as_str).collect();
         let again = [need("a", &[], &[80]), holds("b", &held)];
         assert_eq!(addresses(&again, &pool), [["10.0.0.1"], ["10.0.0.2"]]);
-        // Not if the host no longer offers it, two Gateways hold it, or another Gateway requests
-        // it.
+        // The address is not kept if the host no longer offers it, two Gateways hold it, or another
+        // Gateway requests it.
         let others = [
             holds("a", &["10.0.0.9"]),
             holds("b", &["10.0.0.2"]),

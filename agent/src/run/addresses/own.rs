@@ -1,4 +1,4 @@
-//! The addresses of this host, followed as they change.
+//! The addresses of this host, reread as they change.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use sesame_proto::addresses;
 use tokio::time::sleep_until;
 
-/// Interval between two reads.
+/// Interval for rereading the addresses.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// Rule for endpoints that have an address of this host, other than loopback.
@@ -24,8 +24,8 @@ pub enum HostEndpoints {
 }
 
 impl HostEndpoints {
-    /// Returns true if they are refused. Within a cluster, Pods on the host's network legitimately
-    /// have its addresses.
+    /// Returns true if such endpoints are rejected. In a cluster, Pods on the host network
+    /// legitimately have the host's addresses.
     pub fn refused(self, in_pod: bool) -> bool {
         match self {
             Self::Auto => !in_pod,
@@ -44,7 +44,7 @@ pub(in crate::run) struct OwnAddresses {
 }
 
 impl OwnAddresses {
-    /// Starts with a first read.
+    /// Reads the addresses for the first time.
     pub(in crate::run) fn new(read: fn() -> Vec<IpAddr>) -> Self {
         Self {
             read,
@@ -53,8 +53,8 @@ impl OwnAddresses {
         }
     }
 
-    /// Returns the known addresses, except those that endpoints may never have anyway: every Pod
-    /// adds and removes some.
+    /// Returns the known addresses, except addresses that are never allowed for endpoints. Those
+    /// come and go with every Pod.
     pub(in crate::run) fn known(&self) -> &BTreeSet<IpAddr> {
         &self.known
     }

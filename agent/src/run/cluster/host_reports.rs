@@ -46,21 +46,21 @@ pub(in crate::run) fn start_reporter(
     ReportWriter::start(settings, clients, reports)
 }
 
-/// Returns the addresses where clients reach this host, by the current settings.
+/// Returns the addresses where clients reach this host, according to the current settings.
 fn reported(live: &mut watch::Receiver<LiveSettings>) -> Vec<String> {
     let told = live.borrow_and_update().report_addresses.clone();
     let usable = host_addresses::usable(&told).into_iter();
     usable.map(|ip| ip.to_string()).collect()
 }
 
-/// Returns the seconds between two reports, or `None` if it is the default.
+/// Returns the seconds between reports, or `None` for the default.
 fn told_period(live: &watch::Receiver<LiveSettings>) -> Option<u32> {
     let period = live.borrow().report_every;
     let seconds = (period != DEFAULT_PERIOD).then_some(period.as_secs());
     seconds.and_then(|seconds| u32::try_from(seconds).ok())
 }
 
-/// The newest values that reports are made from.
+/// The newest values that reports are built from.
 struct ObservedReports {
     known: watch::Receiver<SourceState>,
     followed: FollowedInstances,
@@ -111,7 +111,7 @@ impl HostReports for ObservedReports {
     }
 
     async fn changed(&mut self) {
-        // Marked as seen when the loop calls `follow`.
+        // The loop marks the change as seen when it calls `follow`.
         let mut live = self.live.clone();
         let newer = async {
             if live.changed().await.is_err() {

@@ -21,20 +21,19 @@ const LEFT: &str = "the agent was stopped, and Envoy keeps serving";
 /// Facts about the host that each of its reports includes.
 #[derive(Clone, Debug)]
 pub(super) struct HostInventory {
-    /// Addresses of a host that listens on all of them.
+    /// Addresses to report if a Gateway listens on all addresses.
     pub(super) addresses: Vec<String>,
     /// Zone of the host; empty if not configured.
     pub(super) zone: String,
-    /// Number of cores that its Envoys may use.
+    /// Number of cores that the host's Envoys may use.
     pub(super) cores: u32,
-    /// Memory that its Envoys may use.
+    /// Memory that the host's Envoys may use.
     pub(super) memory_mib: u64,
-    /// Seconds between two reports, if not the default.
+    /// Seconds between reports, unless it is the default.
     pub(super) report_seconds: Option<u32>,
 }
 
-/// Returns the status, without the time at which it is written. `before` is the status written
-/// last.
+/// Returns the status, without the time at which it is written. `before` is the previous status.
 pub(super) fn host_status(
     report: &GatewayReport,
     observed: &Observed,
@@ -53,7 +52,7 @@ pub(super) fn host_status(
         applied_revision,
         applied_at,
         stored: _,
-        // Reported below, by its place in the snapshot.
+        // Reported below, by location in the snapshot.
         refused: _,
         unshown: _,
         refusal: _,
@@ -66,7 +65,7 @@ pub(super) fn host_status(
     let (wanted_revision, applied_revision) = (short(wanted_revision), short(applied_revision));
     let is_applied = !applied_revision.is_empty() && wanted_revision == applied_revision;
     let (state, message) = state_of(report, is_applied);
-    // When this revision was accepted; newer endpoints do not count.
+    // The time at which this revision was accepted. Endpoint changes do not affect it.
     let applied_at = before
         .filter(|before| before.applied_revision == applied_revision)
         .map_or(*applied_at, |before| before.applied_at);
@@ -108,7 +107,7 @@ pub(super) fn host_status(
     }
 }
 
-/// Returns the status of a Gateway of which no complete revision was ever read.
+/// Returns the status of a Gateway without any complete revision.
 pub(super) fn unserved_status(
     incomplete: &IncompleteRevision,
     host: &HostInventory,
@@ -130,10 +129,10 @@ pub(super) fn unserved_status(
     }
 }
 
-/// Returns the state and its message. A pending change of endpoints is not worth a report.
+/// Returns the state and its message. Pending endpoint changes are not reported.
 fn state_of(report: &GatewayReport, is_applied: bool) -> (AgentState, String) {
     if let Some(draining) = &report.draining {
-        // It still serves, but not for long.
+        // Envoy still serves, but not for long.
         let message = format!("is being drained: {draining}");
         return (AgentState::Degraded, text(&message));
     }
@@ -146,7 +145,7 @@ fn state_of(report: &GatewayReport, is_applied: bool) -> (AgentState, String) {
 
 /// Returns the message, with a note if the agent was stopped.
 fn if_left(message: String, observed: &Observed) -> String {
-    // Envoy still serves; if no agent returns, the host counts as lost after a while.
+    // Envoy still serves. If no agent returns, the host is considered lost after a while.
     match (observed.left && observed.live, message.as_str()) {
         (false, _) => message,
         (true, "") => LEFT.to_owned(),
@@ -192,7 +191,7 @@ fn refused_object(refused: &Refused) -> RefusedObject {
     }
 }
 
-/// Returns as many entries as a report may have.
+/// Returns the entries, up to the maximum number in a report.
 fn bounded<I: IntoIterator, T>(all: I, entry: impl Fn(I::Item) -> T) -> Vec<T> {
     all.into_iter().take(MAX_ENTRIES).map(entry).collect()
 }

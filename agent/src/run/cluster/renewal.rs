@@ -1,8 +1,8 @@
 //! Renews the credential of a host that joined from outside, at about half of its lifetime.
 //!
 //! Only a token that `join` stored is renewed. The new token is sealed and replaces the file by
-//! rename. Clients reread their copy by themselves, and the old token stays valid until it expires.
-//! A failed renewal is only retried: nothing else in the agent waits for it.
+//! rename. Clients reread the token file on their own, and the old token stays valid until it
+//! expires. A failed renewal is only retried: nothing else in the agent waits for it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::source::cluster::backoff::{USUAL, jittered};
 use crate::source::cluster::describe_error;
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Interval at which the clock is read: it may jump, and the host may sleep.
+/// Interval for reading the clock, which may jump while the host is suspended or its time is set.
 const LOOK: Duration = Duration::from_secs(15);
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -30,7 +30,7 @@ pub(super) async fn renew(kubeconfig: PathBuf, stored: StoredToken, clients: Cli
     let mut renewed: Option<Instant> = None;
     loop {
         tokio::time::sleep(jittered(LOOK)).await;
-        // Another `join` may have replaced it.
+        // Another `join` may have replaced the token.
         let Some((path, credential, uid)) = of_join(&kubeconfig, &stored) else {
             continue;
         };
@@ -67,8 +67,8 @@ pub(super) async fn renew(kubeconfig: PathBuf, stored: StoredToken, clients: Cli
     }
 }
 
-/// Returns the token's file, its claims and the UID of its Secret, or `None` if `join` did not
-/// store it.
+/// Returns the token's file, its claims and the UID of its Secret, or `None` if the token was not
+/// stored by `join`.
 fn of_join(kubeconfig: &Path, stored: &StoredToken) -> Option<(PathBuf, Credential, String)> {
     let path = kubeconfig::token_file(kubeconfig)?;
     let text = stored.read(&path).ok()??;
@@ -78,7 +78,7 @@ fn of_join(kubeconfig: &Path, stored: &StoredToken) -> Option<(PathBuf, Credenti
     is_ours.then_some((path, credential, uid))
 }
 
-/// Seals the token that `join` stored, if it is in clear or sealed with an older key.
+/// Seals the token that `join` stored, if it is in plaintext or sealed with an older key.
 pub(super) fn seal_anew(kubeconfig: &Path, stored: &StoredToken) {
     if let Some((path, ..)) = of_join(kubeconfig, stored)
         && let Err(why) = stored.seal_anew(&path)
@@ -87,8 +87,8 @@ pub(super) fn seal_anew(kubeconfig: &Path, stored: &StoredToken) {
     }
 }
 
-/// Returns true once half of the credential's life is over, by the host's clock or by the time
-/// since it was `renewed`. At most once in a quarter of its life, whatever the clock shows.
+/// Returns true once half of the credential's lifetime has passed, by the host's clock or since it
+/// was `renewed`. Returns false during the first quarter after a renewal, whatever the clock shows.
 fn is_due(credential: &Credential, now: Timestamp, renewed: Option<Duration>) -> bool {
     let life = credential.lifetime_seconds();
     let passed = renewed.map(|passed| i64::try_from(passed.as_secs()).unwrap_or(i64::MAX));
@@ -101,7 +101,7 @@ fn is_due(credential: &Credential, now: Timestamp, renewed: Option<Duration>) ->
     half.is_ok_and(|half| now >= half) || passed.is_some_and(|passed| passed >= life / 2)
 }
 
-/// Asks for the next credential and stores it.
+/// Requests the next credential and stores it.
 async fn request(
     clients: &Clients,
     credential: &Credential,
@@ -144,7 +144,7 @@ mod tests {
         };
         assert!(!due(10_499, None));
         assert!(due(10_500, None));
-        // After it expired, too: the clock may be wrong, and the API server decides.
+        // It is due even after it expired: the clock may be wrong, and the API server decides.
         assert!(due(20_000, None));
         assert!(!due(20_000, Some(249)));
         assert!(due(20_000, Some(250)));

@@ -1,5 +1,5 @@
-//! Has a signer of the cluster sign a certificate request, through a CertificateSigningRequest that
-//! must be approved.
+//! Gets a certificate request signed by a signer in the cluster, through a
+//! CertificateSigningRequest that must be approved.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use super::Clients;
 use crate::source::cluster::describe_error;
 use crate::source::local::RequestedUsage;
 
-/// Time limit for one answer of the API server.
+/// Timeout for one answer from the API server.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Interval between two reads of the object.
+/// Interval for reading the object.
 const LOOK: Duration = Duration::from_secs(1);
-/// Interval between two reads once approval has taken a while.
+/// Interval for reading the object once approval has taken a while.
 const SLOW_LOOK: Duration = Duration::from_secs(15);
-/// Time after which reads become rare.
+/// Time after which the object is read less often.
 const A_WHILE: Duration = Duration::from_secs(60);
 
 /// Request to a signer.
@@ -37,7 +37,7 @@ pub(in crate::run) struct SignerRequest<'a> {
     pub(in crate::run) say: &'a (dyn Fn(String) + Send + Sync),
 }
 
-/// Returns the certificate that the signer has issued.
+/// Waits for the signer, and returns the issued certificate.
 pub(in crate::run) async fn sign(
     clients: &Clients,
     signing: &SignerRequest<'_>,

@@ -10,7 +10,7 @@ use sesame_gateway_api::world::World;
 use crate::run::target::Targets;
 use crate::source::update::GatewayRevision;
 
-/// Returns the Gateways that were served, are still declared, and name a missing class.
+/// Returns the Gateways that were served, are still declared, and refer to a missing class.
 pub(super) fn orphans(
     world: &World,
     before: &Targets,
@@ -28,7 +28,7 @@ pub(super) fn orphans(
         .collect()
 }
 
-/// Describes the classes that these Gateways have lost; `None` without Gateways.
+/// Describes the missing classes of these Gateways. Returns `None` without Gateways.
 pub(super) fn classes(world: &World, orphans: &BTreeSet<NamespacedName>) -> Option<String> {
     let classes: BTreeSet<&str> = orphans
         .iter()

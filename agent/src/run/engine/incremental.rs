@@ -1,6 +1,6 @@
-//! Incremental resolution on a host: if only a few routes, Services or endpoints have changed,
-//! neither resolves everything nor decodes the served configuration. It must return the outcome of
-//! a full resolution, or `None`.
+//! Incremental resolution on a host. If only a few routes, Services or endpoints have changed, it
+//! does not resolve everything, and does not decode the served configuration. It must return the
+//! same result as a full resolution, or `None`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

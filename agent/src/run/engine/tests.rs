@@ -1,4 +1,4 @@
-//! After any change, the engine publishes the outcome of a full resolution and rendering.
+//! After any change, the engine publishes the same result as a full resolution and rendering.
 
 mod parameters;
 
@@ -69,8 +69,8 @@ impl App {
     }
 }
 
-/// Returns the parents and hostnames of a route; a few have a field that is reported or cannot be
-/// read.
+/// Returns the parents and hostnames of a route. A few contain a field that is reported or
+/// unreadable.
 fn any_place() -> impl Strategy<Value = String> {
     let parent = prop::sample::select(vec![
         "name: edge",
@@ -120,7 +120,7 @@ fn any_rule() -> impl Strategy<Value = String> {
     })
 }
 
-/// A change of a file; most often the rules of its route change.
+/// A change to a file, most often to the rules of its route.
 #[derive(Clone, Debug)]
 enum Event {
     Rules(String),
@@ -208,7 +208,7 @@ impl Fixture {
         fs::write(self.path(app), self.apps[app].text(app)).expect("written");
     }
 
-    /// Returns true if it was resolved incrementally.
+    /// Returns true if the change was resolved incrementally.
     fn change(&mut self, events: &[(usize, Event)], second: i64) -> bool {
         for (app, event) in events {
             let held = &mut self.apps[*app];
@@ -233,7 +233,7 @@ impl Fixture {
         told && !scan.changed.is_empty()
     }
 
-    /// Has the engine take the scan, and compares.
+    /// Passes the scan to the engine, and compares the results.
     fn take(&mut self, scan: &ScanReport, second: i64) {
         let now = Timestamp::from_second(second).expect("a time");
         self.engine.take(scan, &Change::All, now);
@@ -317,7 +317,7 @@ fn route_service_and_endpoint_changes_resolve_incrementally() {
         (true, vec![(0, Event::Port(81))]),
         (true, vec![(0, Event::Port(80))]),
         (true, vec![(0, Event::Rules(rule("b", "s1")))]),
-        // A change of virtual hosts.
+        // A change to virtual hosts.
         (false, vec![(0, Event::Place(place("c.example.com")))]),
         (
             true,
@@ -378,7 +378,7 @@ fn gateways_losing_their_class_serve_until_accepted() {
     let (names, held) = wanted(without(&[1]));
     assert_eq!(names, "default/edge");
     assert!(held.contains("(default/edge)"), "{held}");
-    // It returns, and is removed again.
+    // The class returns, and is removed again.
     assert_eq!(
         wanted(without(&[0, 1])),
         ("default/edge".to_owned(), String::new())

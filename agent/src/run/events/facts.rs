@@ -9,12 +9,12 @@ use super::{HostEvent, HostEventKind};
 use crate::run::report::{GatewayReport, Report};
 use crate::source::problem::Severity;
 
-/// Most events that are kept of one look.
+/// Maximum number of events from one comparison.
 const MOST_EVENTS: usize = 100;
-/// Most characters that are kept of a message.
+/// Maximum number of characters kept of a message.
 const MOST_CHARACTERS: usize = 500;
 
-/// Everything that currently holds, by kind, Gateway and subject, with a message.
+/// Everything that is currently true, by kind, Gateway and subject, with a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct EventFacts(BTreeMap<FactKey, String>);
 
@@ -24,7 +24,7 @@ type FactKey = (HostEventKind, String, String);
 pub(super) type ServedCertificates = BTreeMap<(String, String), String>;
 
 impl EventFacts {
-    /// Returns the facts that hold after these events.
+    /// Returns the facts that are true after these events.
     pub(super) fn after(events: &[HostEvent]) -> Self {
         let mut facts = BTreeMap::new();
         for event in events {
@@ -38,8 +38,8 @@ impl EventFacts {
         Self(facts)
     }
 
-    /// Returns the facts that hold now. Keeps the earlier facts of a Gateway whose Envoy has not
-    /// been asked yet.
+    /// Returns the facts that are true now. Keeps the earlier facts of a Gateway whose Envoy has
+    /// not been queried yet.
     pub(super) fn of(report: &Report, certificates: &ServedCertificates, before: &Self) -> Self {
         let mut facts = Self::default();
         let Report {
@@ -192,12 +192,13 @@ impl EventFacts {
 }
 
 impl HostEventKind {
-    /// Returns whether its beginning is an event. A Gateway's first certificates are not.
+    /// Returns true if a new fact of this kind is an event. The first certificates of a Gateway are
+    /// not.
     fn begins(self) -> bool {
         self != Self::CertificateChanged
     }
 
-    /// Returns whether a change of its message is an event.
+    /// Returns true if a changed message is an event.
     fn changes(self) -> bool {
         matches!(
             self,
@@ -208,7 +209,7 @@ impl HostEventKind {
         )
     }
 
-    /// Returns whether its end is an event.
+    /// Returns true if the end of such a fact is an event.
     fn ends(self) -> bool {
         !self.changes() && self != Self::MoreOmitted
     }
@@ -301,7 +302,7 @@ mod tests {
             look(&report(8, "2"), &one("2")),
             ["EnvoyStarted", "RevisionApplied", "CertificateChanged"]
         );
-        // An Envoy that has not been asked yet counts as the previous one.
+        // An Envoy that has not been queried yet counts as the previous one.
         assert!(look(&report(0, ""), &none).is_empty());
         let mut lost = report(8, "2");
         lost.source.available = false;

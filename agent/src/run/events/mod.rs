@@ -1,9 +1,10 @@
-//! The history of this host: revisions applied, refused and held, Envoys started, certificates
+//! The history of this host: revisions applied, rejected and held, Envoys started, certificates
 //! changed, a source lost.
 //!
-//! Events are the differences between two reports of the agent. So no code has to emit them, and
-//! changes while no agent ran are included. They are kept in the state directory, within bounds.
-//! Must never contain any part of a key, nor prevent serving.
+//! Events are the differences between two reports of the agent, so no code has to emit them, and
+//! changes while no agent was running are included. They are kept in the state directory, within
+//! size limits. Events must never contain any part of a key, and recording them must never prevent
+//! serving.
 
 mod facts;
 mod recorder;
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 pub(super) use self::recorder::Recorder;
 pub(crate) use self::store::list;
 
-/// Path that is answered on the agent's socket.
+/// Path on the agent's socket.
 pub(crate) const EVENTS_PATH: &str = "/events";
 
 /// One event.
@@ -40,7 +41,7 @@ pub(crate) struct HostEvent {
     /// Details, as text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) message: String,
-    /// True if it has ended.
+    /// True if the condition has ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) ended: bool,
 }
@@ -86,15 +87,15 @@ pub(crate) enum HostEventKind {
     GatewayServed,
     /// An Envoy process has started to serve.
     EnvoyStarted,
-    /// Envoy does not run, though it should.
+    /// Envoy is not running, although it should be.
     EnvoyDown,
     /// Envoy has accepted a revision.
     RevisionApplied,
-    /// Envoy refuses a revision as a whole.
+    /// Envoy rejects a revision as a whole.
     RevisionRefused,
     /// A revision is held because it removes too much.
     RevisionHeld,
-    /// Envoy refuses a part, which is left out.
+    /// Envoy rejects a part, which is left out.
     PartRefused,
     /// A listener does not present its newest certificate.
     CertificateUnshown,
@@ -105,7 +106,7 @@ pub(crate) enum HostEventKind {
     /// The host needs attention: an expiring certificate or an access log that cannot be written,
     /// for example.
     Warning,
-    /// More events happened at once than are kept.
+    /// More events happened at the same time than are kept.
     MoreOmitted,
 }
 

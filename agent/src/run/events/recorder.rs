@@ -17,13 +17,13 @@ use crate::run::following::FollowedInstances;
 use crate::run::observed::{AllObserved, Observed, newest};
 use crate::run::report::ReportSource;
 
-/// Time in which changes are gathered; conditions that last shorter may be missed.
+/// Time for which changes are gathered. Conditions that last less time may be missed.
 const GATHER: Duration = Duration::from_secs(1);
-/// Interval at which it looks even if nothing has changed, because certificates approach their
+/// Interval for comparing reports even if nothing has changed, because certificates approach their
 /// expiry.
 const LATER: Duration = Duration::from_secs(60);
 
-/// Records events, and keeps the facts of the last look.
+/// Records events, and keeps the facts of the last comparison.
 pub(in crate::run) struct Recorder {
     report: ReportSource,
     known: watch::Receiver<SourceState>,
@@ -64,7 +64,7 @@ impl Recorder {
         }
     }
 
-    /// Looks whenever something has changed, for the life of the task.
+    /// Compares reports whenever something has changed, as long as the task runs.
     pub(in crate::run) async fn run(mut self) {
         loop {
             self.look();
@@ -81,7 +81,7 @@ impl Recorder {
     fn look(&mut self) {
         let report = (self.report)(false);
         self.read |= report.source.available;
-        // Until the source has been read, nothing is known to be gone, unless the source reports a
+        // Until the source was read, no part of it is known to be gone, unless the source reports a
         // reason.
         if !self.read && report.source.reason.is_empty() {
             return;
@@ -101,7 +101,7 @@ impl Recorder {
                 self.last += events.len() as u64;
                 self.facts = facts;
             }
-            // They are retried at the next look.
+            // The events are retried at the next comparison.
             Err(error) => {
                 if !std::mem::replace(&mut self.failing, true) {
                     tracing::warn!("cannot store the events of this host: {error}");

@@ -1,7 +1,7 @@
 //! Events on disk: one JSON object per line, in two files of a state directory. A full file
 //! replaces the older one.
 //!
-//! Every reader skips lines that it cannot parse: a line may be cut off, or written by a newer
+//! Every reader skips lines that it cannot parse: a line may be truncated, or written by a newer
 //! agent.
 
 use std::fs::{self, OpenOptions};
@@ -14,15 +14,15 @@ use sesame_files::open::{self, OpenError, Rule};
 use super::HostEvent;
 use crate::host::written_by_agent;
 
-/// Name of the file that is written to, in the state directory.
+/// Name of the current file, in the state directory.
 const EVENTS: &str = "events.jsonl";
 /// Name of the older file.
 const OLDER: &str = "events.jsonl.1";
-/// Size in bytes at which the next file is started.
+/// Size in bytes at which a new file is started.
 const MOST_BYTES: u64 = 1 << 20;
-/// Most bytes that are read of a file.
+/// Maximum number of bytes read from a file.
 const MOST_READ: u64 = 4 << 20;
-/// Mode of the files: only for the user of the agent.
+/// Mode of the files: accessible only to the agent's user.
 const MODE: u32 = 0o600;
 
 /// The events of one state directory.
@@ -32,7 +32,7 @@ pub(super) struct EventStore {
 }
 
 impl EventStore {
-    /// Opens nothing yet.
+    /// Creates the store without opening a file.
     pub(super) fn new(directory: &Path) -> Self {
         Self {
             directory: directory.to_owned(),
@@ -63,7 +63,7 @@ impl EventStore {
         if fs::symlink_metadata(&path).is_ok_and(|meta| meta.len() >= MOST_BYTES) {
             fs::rename(&path, self.directory.join(OLDER))?;
         }
-        // The leading newline ends a line that was cut off.
+        // The leading newline terminates a truncated line.
         let mut lines = vec![b'\n'];
         for event in events {
             serde_json::to_writer(&mut lines, event)?;
@@ -77,7 +77,7 @@ impl EventStore {
     }
 }
 
-/// Returns the events of the state directory of an agent, oldest first.
+/// Returns the events in the state directory of an agent, oldest first.
 pub(crate) fn list(state_dir: &Path) -> anyhow::Result<Vec<HostEvent>> {
     Ok(EventStore::new(state_dir).read(written_by_agent())?)
 }

@@ -1,9 +1,9 @@
-//! Empties an Envoy of its connections without ending it, so that a host can be taken out of
+//! Empties an Envoy of its connections without stopping it, so that a host can be taken out of
 //! service and put back.
 //!
-//! First the agent stops being ready, so that load balancers send no new clients. Once they have
-//! had time to notice, Envoy asks every client to leave. It accepts new connections all the while,
-//! so late clients are served, not refused. All of this can be undone until Envoy ends.
+//! First, the agent becomes unready, so that load balancers send no new clients. Once they have had
+//! time to notice, Envoy asks every client to leave. Envoy still accepts new connections, so late
+//! clients are served. All of this can be undone until Envoy exits.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Proves changed certificates by handshakes in the background: starts once a change was accepted,
-//! retries failures, and reports those that persist.
+//! Verifies by handshakes in the background that Envoy presents changed certificates. Starts once a
+//! change was accepted, retries failures, and reports persistent failures.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ const QUIET: u32 = 3;
 /// Pauses between two attempts.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(60));
 
-/// The proofs of one instance.
+/// The handshakes of one instance.
 pub(super) struct Handshakes {
-    /// Target whose certificates are proven, or were when the agent started; `None` before the
-    /// first.
+    /// The last target whose certificates were verified, or that was served when the agent started;
+    /// `None` before the first target.
     known: Option<Arc<Target>>,
-    /// Key pairs that are not proven yet.
+    /// Key pairs that are not verified yet.
     open: ChangedKeys,
     failures: u32,
     task: Option<JoinHandle<Vec<Unproven>>>,
 }
 
 impl Handshakes {
-    /// Creates the proofs. `first` is the target that an earlier agent had accepted, or else the
-    /// source's.
+    /// Creates the state. `first` is the target that an earlier agent had accepted, or else the
+    /// target of the source.
     pub(super) fn new(first: &Arc<Target>) -> Self {
         Self {
             known: first.restored.then(|| Arc::clone(first)),
@@ -40,14 +40,14 @@ impl Handshakes {
         }
     }
 
-    /// Starts to prove the key pairs that differ from those served before.
+    /// Starts to verify the key pairs that have changed since the previous target.
     pub(super) fn begin(&mut self, served: &Arc<Target>) {
         let Some(before) = self.known.replace(Arc::clone(served)) else {
             // All key pairs are new, and their serial numbers are proof enough.
             return;
         };
         if before.encoded.keys() == served.encoded.keys() {
-            // Other listeners may present them now.
+            // Other listeners may present the unverified key pairs now.
             if !self.open.is_empty() {
                 self.start(served, Duration::ZERO);
             }
@@ -69,8 +69,8 @@ impl Handshakes {
         self.start(served, Duration::ZERO);
     }
 
-    /// Waits until all handshakes of an attempt are over, and returns the failed ones; pending
-    /// forever without an attempt.
+    /// Waits until all handshakes of an attempt are finished, and returns the failures. Without an
+    /// attempt, waits forever.
     pub(super) async fn finished(&mut self) -> Vec<Unproven> {
         let Some(task) = &mut self.task else {
             return std::future::pending().await;
@@ -83,8 +83,8 @@ impl Handshakes {
         })
     }
 
-    /// Takes the outcome of an attempt, and starts the next one if it failed. Returns the failures
-    /// to report, by listener, once they persist.
+    /// Processes the outcome of an attempt, and starts the next attempt if it failed. Returns the
+    /// failures to report, by listener, once they persist.
     pub(super) fn take(&mut self, unproven: &[Unproven]) -> BTreeMap<String, String> {
         self.open = unproven.iter().map(|it| it.proof.key.clone()).collect();
         if unproven.is_empty() {

@@ -1,8 +1,8 @@
 //! One Gateway on this host: its Envoy, its files, and its last accepted state.
 //!
-//! `start` adopts an Envoy or starts one. `serving` is the loop around it: it selects the newest
-//! target and has `publisher` bring Envoy to it, again if Envoy is a new process or a port has
-//! become free. A served configuration is never dropped because a new one fails.
+//! `start` adopts or starts an Envoy. `serving` is the loop around it: it selects the newest
+//! target, and `publisher` brings Envoy to that target. This is repeated if Envoy is a new process
+//! or a port has become free. A served configuration is never dropped because a new one fails.
 
 mod drain;
 mod handshakes;
@@ -62,11 +62,11 @@ pub(super) struct InstanceSettings {
     /// Version of that Envoy.
     pub(super) version: String,
     pub(super) launcher: Launcher,
-    /// Counts how often an operator accepted that Gateways are withdrawn.
+    /// Number of times that an operator accepted the withdrawal of Gateways.
     pub(super) released: watch::Sender<u64>,
     /// Settings that may change while the agent runs.
     pub(super) live: watch::Receiver<LiveSettings>,
-    /// Keys of session tickets; `None` if they are left to Envoy.
+    /// Session ticket keys; `None` if Envoy manages them.
     pub(super) tickets: Option<Tickets>,
     /// Keys that seal the stored private keys.
     pub(super) sealing: Arc<SealingKeys>,
@@ -77,12 +77,12 @@ pub(super) struct InstanceSettings {
 }
 
 impl Instance {
-    /// Returns the inotify instances of its Envoys.
+    /// Returns the inotify instances of the Gateway's Envoys.
     fn instances(&self) -> EnvoyInstances {
         self.settings.reserve.envoy(self.gateway.to_string())
     }
 
-    /// Serves until `stop` says so, then leaves its Envoy or ends it.
+    /// Serves until `stop` is set, then leaves Envoy running or stops it.
     pub(super) async fn run(
         self,
         known: watch::Receiver<SourceState>,
@@ -116,7 +116,7 @@ impl Instance {
         let (layout, tickets) = (self.directories.layout(), self.settings.tickets.clone());
         let started = loop {
             self.note_busy(true);
-            // Envoy refuses listeners whose log it cannot open.
+            // Envoy rejects listeners whose log it cannot open.
             if create_directory(&self.directories.runtime).is_ok() {
                 logs.prepare();
             }
@@ -145,7 +145,7 @@ impl Instance {
         }
     }
 
-    /// Notes since when the instance has been busy, without waking receivers.
+    /// Publishes since when the instance has been busy, without waking receivers.
     fn note_busy(&self, busy: bool) {
         self.observed.send_if_modified(|observed| {
             observed.busy_since = busy.then(Instant::now);

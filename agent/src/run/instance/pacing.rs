@@ -1,21 +1,21 @@
-//! Paces changes that keep coming: Envoy's main thread spends a limited share of its time on them,
-//! so waiting batches grow with the cost of a change.
+//! Paces frequent changes. Envoy's main thread spends a limited share of its time on them, so
+//! batches of waiting changes grow with the cost of a change.
 //!
 //! Routes, endpoints in files and endpoints in the list of clusters have separate queues. Each
-//! queue has its part of the share, and may also use time that the others leave. Pure: moments and
-//! costs in, moments out. Must never delay a single change.
+//! queue has its part of the share, and may also use time that the other queues leave. Pure: times
+//! and costs in, times out. An isolated change must never be delayed.
 
 use std::time::{Duration, Instant};
 
 use crate::apply::Waiting;
 
-/// Time of Envoy's main thread that changes may take at once, before they have to wait.
+/// Time of Envoy's main thread that changes may take in a burst, before they have to wait.
 const BURST: Duration = Duration::from_secs(1);
 
-/// Limit of the time beyond the share of all queues that is remembered.
+/// Maximum debt of all queues together that is remembered.
 const MAX_DEBT: Duration = Duration::from_secs(2);
-/// Longest pause between two batches of endpoints, whatever they cost, because requests still go to
-/// endpoints that are gone.
+/// Maximum pause between two batches of endpoints, whatever they cost, because requests still go to
+/// removed endpoints.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Shares are counted in millionths.
 const MILLION: u32 = 1_000_000;
@@ -35,7 +35,7 @@ impl Queue {
     /// All queues, in the order of the enum.
     const ALL: [Self; 3] = [Self::Endpoints, Self::InlineEndpoints, Self::Routes];
 
-    /// Returns the queue of a change as a whole.
+    /// Returns the queue of a whole change.
     pub(super) fn of(waiting: Waiting) -> Self {
         let Waiting {
             endpoints: _,
@@ -50,7 +50,7 @@ impl Queue {
         }
     }
 
-    /// Its own part of the share in percent. All queues add up to 100.
+    /// The queue's own part of the share, in percent. The parts of all queues add up to 100.
     fn percent(self) -> u32 {
         match self {
             Self::Endpoints => 8,
@@ -63,16 +63,16 @@ impl Queue {
 /// Parts of a waiting change that may be published now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// All of it.
+    /// All parts.
     All,
-    /// The part of this queue, if any; ask again at `next`.
+    /// Only the part of this queue, if any. Ask again at `next`.
     Ahead { queue: Option<Queue>, next: Instant },
 }
 
-/// Pace of the changes of one Envoy.
+/// Paces the changes to one Envoy.
 #[derive(Clone, Debug)]
 pub(super) struct Pacing {
-    /// Most of its time, in percent, that Envoy's main thread spends on changes that keep coming.
+    /// Maximum percentage of its time that Envoy's main thread spends on frequent changes.
     percent: u8,
     all: Debt,
     /// Debts of the queues.
@@ -111,7 +111,7 @@ impl Debt {
 }
 
 impl Pacing {
-    /// Starts without debts.
+    /// Creates the pacing without debts.
     pub(super) fn new(percent: u8, now: Instant) -> Self {
         let none = Debt {
             spent: Duration::ZERO,
@@ -134,11 +134,11 @@ impl Pacing {
         self.percent = percent.max(1);
     }
 
-    /// Records the cost of a change of this queue.
+    /// Records the cost of a change in this queue.
     pub(super) fn note(&mut self, queue: Queue, cost: Duration, now: Instant) {
         self.all.note(cost, MAX_DEBT + cost, self.share(), now);
         let share = self.share_of(queue);
-        // No change waits longer in a queue than for one such change.
+        // The debt is limited, so that no change waits in a queue for more than one such change.
         self.queues[queue as usize].note(cost, BURST + cost, share, now);
     }
 
@@ -161,8 +161,8 @@ impl Pacing {
         Turn::Ahead { queue: ahead, next }
     }
 
-    /// Returns when a change of this queue may be published. `None` means now, because the queue or
-    /// all of them have spent less than their share, or endpoints have waited long enough.
+    /// Returns when a change of this queue may be published. `None` means now: the queue or all
+    /// queues together have spent less than their share, or endpoints have waited long enough.
     fn due(&self, queue: Queue, now: Instant) -> Option<Instant> {
         if self.percent >= 100 {
             return None;
@@ -210,7 +210,7 @@ mod tests {
         rest: false,
     };
 
-    /// Changes of one sort at an interval, and the cost of each batch.
+    /// Changes of one kind at an interval, and the cost of each batch.
     #[derive(Clone, Copy)]
     struct Stream {
         sort: Waiting,
@@ -316,7 +316,7 @@ mod tests {
             let cost = MS * cost;
             let allowed = Duration::from_secs(60) * u32::from(percent) / 100;
             assert!(served.spent <= allowed + BURST * 2 + cost * 2, "{what}");
-            // Nor much less: a waiting change is published as soon as possible.
+            // It is not much less either: a waiting change is published as soon as possible.
             if cost >= MS * 22 {
                 assert!(served.spent + cost * 2 >= allowed, "{what}");
             }

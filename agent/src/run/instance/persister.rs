@@ -1,7 +1,7 @@
 //! Stores the state that Envoy accepted for the next cold start, in the background.
 //!
-//! A change never waits for the disk. When changes come faster than the disk, only the newest is
-//! stored. A full or read-only disk is retried forever.
+//! A change never waits for the disk. If changes arrive faster than they can be written, only the
+//! newest is stored. Writes to a full or read-only disk are retried forever.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::run::observed::Observed;
 use crate::run::target::Target;
 use crate::seal::SealingKeys;
 
-/// Pause before a failed disk is tried again.
+/// Pause before a failed write is retried.
 const AGAIN: Duration = Duration::from_secs(2);
-/// Time for which a change of endpoints alone waits for more. Endpoints change all the time in a
-/// busy cluster, and slightly older ones are good enough to start from.
+/// How long a change to endpoints only waits for further changes. Endpoints change all the time in
+/// a busy cluster, and slightly older ones are good enough for a cold start.
 const GATHER: Duration = Duration::from_secs(1);
 
 /// A task that stores targets.
@@ -30,7 +30,7 @@ pub(super) struct Persister {
 }
 
 impl Persister {
-    /// Starts with nothing to store.
+    /// Starts the task, with nothing to store.
     pub(super) fn start(
         directory: PathBuf,
         sealing: Arc<SealingKeys>,
@@ -119,8 +119,9 @@ async fn run(
     }
 }
 
-/// Waits for more changes after one of endpoints alone. Returns the newest target, and its digest
-/// without endpoints. `last` is the digest of the last stored target, and when it was stored.
+/// After a change to endpoints only, waits for further changes. Returns the newest target, and its
+/// digest without endpoints. `last` is the digest of the last stored target, and when it was
+/// stored.
 async fn gathered(
     newest: &mut watch::Receiver<Option<Arc<Target>>>,
     mut wanted: Arc<Target>,
@@ -138,7 +139,7 @@ async fn gathered(
                 }
             }
         };
-        // The wait also ends when the newest is to be stored for the last time.
+        // The wait also ends when the persister is finishing.
         let _ = timeout_at(*time + GATHER, something_else).await;
     }
     (wanted, config)

@@ -1,7 +1,7 @@
 //! Brings one Envoy to its target, has the accepted state stored, and publishes observations.
 //!
-//! Parts that Envoy refuses are left to the quarantine. If a target cannot be published at all, the
-//! last accepted state stays, on disk and in Envoy.
+//! Parts that Envoy rejects are left to the quarantine. If a target cannot be published at all, the
+//! last accepted state is kept, on disk and in Envoy.
 
 mod beside;
 mod fit;
@@ -29,8 +29,8 @@ use crate::run::spans::{ApplyTry, InstanceSpans};
 use crate::run::target::Target;
 use crate::xds::{Subscription, XdsKind};
 
-/// Pause between the steps of a change while an earlier Envoy still drains, so that it keeps up
-/// with the Envoy that is queried.
+/// Pause between the steps of a change while an earlier Envoy is draining, so that it keeps up with
+/// the Envoy that is queried.
 const PACE: Duration = Duration::from_millis(100);
 
 /// The writing side of an instance.
@@ -43,20 +43,20 @@ pub(super) struct Publisher {
     pub(super) handshakes: Handshakes,
     /// Target that was reduced last, and its reduced form.
     reduced: Option<(Arc<Target>, Arc<Target>)>,
-    /// Process id of the Envoy that was live last.
+    /// PID of the last live Envoy.
     pid: u32,
-    /// Last replacement of an Envoy that ran.
+    /// Last replacement of a running Envoy.
     replaced: Option<Restarted>,
     spans: InstanceSpans,
     /// Inotify instances of this Envoy and the next.
     instances: EnvoyInstances,
-    /// Target that had to do with fewer files.
+    /// Target that was published with fewer files than it needs.
     fitted: Option<FittedTarget>,
 }
 
 impl Publisher {
     /// Creates the publisher. `first` is the target that an earlier agent had accepted, or else the
-    /// source's.
+    /// target of the source.
     pub(super) fn new(
         instance: &Instance,
         applier: Applier,
@@ -109,8 +109,8 @@ impl Publisher {
         }
     }
 
-    /// Follows Envoy's state. Returns whether the target is to be published again: a new process reads the files by itself,
-    /// and somebody may have touched them, so it must be observed what it took.
+    /// Follows Envoy's state. Returns true if the target must be published again. A new process
+    /// reads the files on its own, and they may have been modified, so its state must be verified.
     pub(super) async fn follow(
         &mut self,
         before: &State,
@@ -145,7 +145,7 @@ impl Publisher {
                 if new || !loaded {
                     self.reread();
                 }
-                // It is also published again if the same process answers again.
+                // The target is also published again if the same process answers again.
                 !loaded || new || (!before.is_live() && self.observed.borrow().applied.is_some())
             }
             _ => false,
@@ -162,7 +162,7 @@ impl Publisher {
             && !on_disk.content.listeners.is_empty()
             && self.instances.budget(there) >= there
         {
-            // The files are of an earlier agent, and newer than the known target.
+            // The files were written by an earlier agent, and are newer than the known target.
             return;
         }
         // Other processes may have taken the instances of the dead Envoy.
@@ -194,7 +194,7 @@ impl Publisher {
         }
     }
 
-    /// Brings Envoy to `wanted`, reduced if necessary. Returns false if it must be retried.
+    /// Brings Envoy to `wanted`, reduced if necessary. Returns false if this must be retried.
     pub(super) async fn publish(
         &mut self,
         wanted: &Arc<Target>,
@@ -282,7 +282,7 @@ impl Publisher {
         self.spans.tell(wanted, &tried);
     }
 
-    /// Returns the reduced form of `wanted`; the same value as before if it has not changed.
+    /// Returns the reduced form of `wanted`. Returns the previous value if nothing has changed.
     fn reduced(&mut self, wanted: &Arc<Target>, left: Reduced) -> Arc<Target> {
         if let Some((of, reduced)) = &self.reduced
             && Arc::ptr_eq(of, wanted)
@@ -334,7 +334,7 @@ impl Publisher {
         }
     }
 
-    /// Takes the outcome of handshakes. Writes unproven key pairs again, so that Envoy rereads
+    /// Processes the outcome of handshakes. Rewrites unverified key pairs, so that Envoy rereads
     /// them.
     pub(super) fn take_handshakes(&mut self, unproven: &[Unproven]) {
         let keys: BTreeSet<&str> = unproven.iter().map(|it| it.proof.key.as_str()).collect();

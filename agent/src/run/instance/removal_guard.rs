@@ -1,6 +1,6 @@
-//! Holds revisions that are probably a mistake: a revision that removes a large part of everything
-//! waits until an operator accepts it, or until the source has kept it for a while. Pure: the time
-//! is an argument.
+//! Holds revisions that are probably a mistake. A revision that removes a large part of the
+//! configuration waits until an operator accepts it, or until the source has kept it for a while.
+//! Pure: the time is an argument.
 
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ pub(super) struct RemovalGuard {
 }
 
 impl RemovalGuard {
-    /// Holds revisions that remove more than `percent`, for `pause`; 100 holds nothing.
+    /// Holds revisions that remove more than `percent`, for `pause`. With 100, nothing is held.
     pub(super) fn new(percent: u8, pause: Duration) -> Self {
         Self {
             percent,
@@ -57,8 +57,8 @@ impl RemovalGuard {
         }
     }
 
-    /// Checks whether `new` may follow `served`; fails with the reason if it is held. `revision` is
-    /// only called if needed.
+    /// Checks whether `new` may replace `served`. Returns the reason as an error if it is held.
+    /// `revision` is only called if needed.
     pub(super) fn check(
         &mut self,
         served: Option<Counts>,
@@ -86,7 +86,7 @@ impl RemovalGuard {
         ))
     }
 
-    /// Changes the limits; a held revision starts its pause again. Returns whether the limits
+    /// Changes the limits, and restarts the pause of a held revision. Returns true if the limits
     /// differ.
     pub(super) fn set(&mut self, percent: u8, pause: Duration) -> bool {
         if (self.percent, self.pause) == (percent, pause) {
@@ -132,7 +132,7 @@ mod tests {
         assert!(check(&mut gate, 10, "half", start));
         assert!(!check(&mut gate, 9, "a", start));
         assert_eq!(gate.next(), Some(start + pause));
-        // The same revision before its time; another revision starts its own pause.
+        // The same revision is held until its time. Another revision starts its own pause.
         assert!(!check(&mut gate, 9, "a", start + pause / 2));
         assert!(!check(&mut gate, 8, "b", start + pause));
         assert!(!check(&mut gate, 8, "b", start + pause * 3 / 2));

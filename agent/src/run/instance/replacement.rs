@@ -13,10 +13,10 @@ use crate::run::commands::ReplySink;
 use crate::run::observed::Observed;
 use crate::run::target::Target;
 
-/// Time between two attempts that are not commands.
+/// Time between two attempts without a command.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Keeps track of whether to replace an Envoy.
+/// Decides whether to replace an Envoy.
 pub(super) struct Replacement {
     /// Bootstrap that the running Envoy was started with.
     bootstrap: Bytes,

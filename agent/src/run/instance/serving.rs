@@ -1,5 +1,5 @@
-//! The loop of an instance with a running Envoy: handles one event after the other, and brings
-//! Envoy to its target in between.
+//! The loop of an instance with a running Envoy: handles one event after another, and brings Envoy
+//! to its target in between.
 
 mod clean_up;
 mod notes;
@@ -26,8 +26,8 @@ use crate::run::reload::LiveSettings;
 use crate::run::shutdown::Ending;
 use crate::xds::tcp_addresses;
 
-/// Time limit of the admin interface: a drain asks again and again, and a version is not worth a
-/// longer wait.
+/// Timeout of the admin interface. It is short, because a drain polls repeatedly, and a version is
+/// not worth a longer wait.
 const ADMIN_ANSWER: Duration = Duration::from_secs(2);
 
 /// An instance with its Envoy.
@@ -38,18 +38,18 @@ pub(super) struct Serving {
     replacement: Replacement,
     drain: Option<Drain>,
     selector: TargetSelector,
-    /// True if the selected target is to be published.
+    /// True if the selected target must be published.
     unpublished: bool,
     pacing: Pacing,
-    /// True if it waits for its turn, as changes of the source do.
+    /// True if the target is waiting for its turn, as changes from the source do.
     paced: bool,
-    /// When its turn may come.
+    /// When the target may get its turn.
     turn: Option<Instant>,
-    /// True if Envoy did not take the part that was sent ahead.
+    /// True if Envoy did not accept the part that was sent ahead.
     refused_ahead: bool,
     clean_up: CleanUp,
     states: watch::Receiver<State>,
-    /// State of Envoy that was followed last.
+    /// The last Envoy state that was handled.
     state: State,
     stop: watch::Receiver<Option<Ending>>,
     /// Settings that may change while the agent runs.
@@ -59,7 +59,7 @@ pub(super) struct Serving {
 /// Something that an instance waits for.
 enum InstanceEvent {
     Command(QueuedCommand),
-    /// Anything that the next round handles by itself.
+    /// Anything else, which the next round handles.
     Round,
     Stop,
 }
@@ -84,8 +84,8 @@ impl Serving {
             ),
             replacement: Replacement::new(started.bootstrap),
             drain: None,
-            // The accepted target may be older than the files. Envoy keeps these until the source
-            // has been read, unless they may hold expired certificates.
+            // The accepted target may be older than the files. Envoy keeps the files until the
+            // source has been read, unless they may contain expired certificates.
             unpublished: !started.from_files || selector.has_overlap(),
             selector,
             states: supervisor.state(),
@@ -102,7 +102,7 @@ impl Serving {
         }
     }
 
-    /// Serves until it is stopped, or the engine is gone.
+    /// Serves until it is stopped, or until the engine is gone.
     pub(super) async fn run(mut self, mut commands: mpsc::Receiver<QueuedCommand>) {
         loop {
             self.follow_state().await;
@@ -124,7 +124,7 @@ impl Serving {
         self.finish().await;
     }
 
-    /// Records Envoy's state, and has the target published again if a new process needs it.
+    /// Records Envoy's state, and schedules the target for publication if a new process needs it.
     async fn follow_state(&mut self) {
         let now = self.states.borrow_and_update().clone();
         if now == self.state {
@@ -142,8 +142,8 @@ impl Serving {
         self.state = now;
     }
 
-    /// Publishes the selected target, if necessary and Envoy is live. Returns false if it must be
-    /// retried.
+    /// Publishes the selected target, if this is necessary and Envoy is live. Returns false if this
+    /// must be retried.
     async fn publish(&mut self) -> bool {
         if !self.unpublished || !self.state.is_live() {
             return true;
@@ -177,7 +177,7 @@ impl Serving {
         done
     }
 
-    /// Replaces an outdated Envoy. Returns whether it tried.
+    /// Replaces an outdated Envoy. Returns true if it tried.
     async fn replace_if_due(&mut self) -> bool {
         let target = self.selector.selected();
         let Some(why) = self.replacement.due(&self.state, target) else {
@@ -248,8 +248,8 @@ impl Serving {
         InstanceEvent::Round
     }
 
-    /// Schedules a change of the source for its turn. If the target is already due for another
-    /// reason, it stays due at once.
+    /// Schedules a change from the source for its turn. If the target is already due for another
+    /// reason, it remains due immediately.
     fn wait_for_turn(&mut self) {
         if !self.unpublished {
             self.paced = true;
@@ -263,7 +263,7 @@ impl Serving {
         self.turn = None;
     }
 
-    /// Carries out a command.
+    /// Executes a command.
     async fn obey(&mut self, command: QueuedCommand) {
         let QueuedCommand { command, replies } = command;
         match command {
@@ -316,8 +316,8 @@ impl Serving {
         }
     }
 
-    /// Replies with the outcome of a command that may have selected another target, and has it
-    /// published.
+    /// Replies with the outcome of a command that may have selected another target, and schedules
+    /// its publication.
     fn selected_anew(&mut self, outcome: Result<String, String>, replies: &ReplySink) {
         if outcome.is_ok() {
             self.publish_at_once();
@@ -325,15 +325,15 @@ impl Serving {
         replies.end(outcome);
     }
 
-    /// Leaves the Envoy running or ends it, and stores its accepted state.
+    /// Leaves the Envoy running or stops it, and stores its accepted state.
     async fn finish(self) {
-        // Without its engine, an agent has no reason to end anything.
+        // Without its engine, an agent has no reason to stop anything.
         let ending = self.stop.borrow().unwrap_or(Ending::Leave);
         match ending {
             Ending::Leave => drop(self.supervisor),
             Ending::Drain(grace) => {
-                // Inform the cluster first, so that load balancers look elsewhere while Envoy still
-                // answers.
+                // Inform the cluster first, so that load balancers use other hosts while Envoy
+                // still answers.
                 let draining = Some(STOPPING.to_owned());
                 let observed = &self.instance.observed;
                 observed.send_modify(|observed| observed.draining = draining);
@@ -356,7 +356,7 @@ impl Serving {
     }
 }
 
-/// Applies the current settings to held revisions and overlaps. Returns whether another target was
+/// Applies the current settings to held revisions and overlaps. Returns true if another target was
 /// selected.
 fn take_settings(selector: &mut TargetSelector, live: &mut watch::Receiver<LiveSettings>) -> bool {
     let (most_removed, hold, overlap) = {
@@ -370,7 +370,7 @@ fn take_settings(selector: &mut TargetSelector, live: &mut watch::Receiver<LiveS
     others.contains(&true)
 }
 
-/// Returns the process of an Envoy that serves.
+/// Returns the PID of a serving Envoy.
 fn pid_of(state: &State) -> Option<u32> {
     match state {
         State::Live { pid, .. } => Some(*pid),

@@ -13,7 +13,7 @@ use crate::apply::{self, Applier};
 use crate::envoy::{Supervisor, SupervisorConfig};
 use crate::run::target::Target;
 
-/// Envoy spreads the end of connections over the time it drains.
+/// Minimum drain time. Envoy spreads the closing of connections over it.
 const SHORTEST_DRAIN: Duration = Duration::from_secs(1);
 
 /// A configuration on disk and an Envoy that reads it.
@@ -27,9 +27,9 @@ pub(super) struct Started {
 }
 
 impl Instance {
-    /// Starts once; a failed start may be retried.
+    /// Tries to start once. A failed start may be retried.
     pub(super) async fn start(&self, first: &Arc<Target>) -> anyhow::Result<Started> {
-        // Envoy refuses listeners whose keys it cannot open.
+        // Envoy rejects listeners whose keys it cannot open.
         if let Some(tickets) = &self.settings.tickets {
             tickets.clone().place(&self.directories.layout())?;
         }
@@ -46,7 +46,7 @@ impl Instance {
         let instances = self.instances();
         let mut applier = applier.with_instances(instances.clone());
         let there = applier.on_disk().subscriptions();
-        // Others may have damaged them since, or this agent may open more or fewer files than the last.
+        // The files may be damaged, or this agent may have another limit of open files.
         applier.share_out(&first.rendered.shares)?;
         let mut from_files = first.restored && opened.junk.is_empty() && has_files(&applier);
         if running.is_none() {
@@ -55,7 +55,7 @@ impl Instance {
             } else {
                 first.rendered.subscriptions
             };
-            // It uses the instances that are left.
+            // The new Envoy uses the remaining instances.
             from_files &= instances.budget(files) >= files;
         }
         if running.is_some() {
@@ -63,8 +63,8 @@ impl Instance {
             tracing::info!("an Envoy is already running; taking it over");
         } else if from_files {
             instances.note(there);
-            // The files hold the state that Envoy accepted last; the stored state may be one change
-            // older.
+            // The files contain the state that Envoy accepted last. The stored state may be one
+            // change older.
             tracing::info!("starting Envoy from the existing files");
         } else {
             // No Envoy reads the files yet: they can be written in any order.

@@ -1,5 +1,5 @@
-//! Selects the target of a Gateway's Envoy: the newest of the source, unless it is held or the
-//! Gateway was rolled back. Adds the certificates that are retained for a while.
+//! Selects the target of a Gateway's Envoy: the newest target of the source, unless it is held or
+//! the Gateway was rolled back. Adds the certificates that are retained for a while.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(super) struct TargetSelector {
     source: Arc<Target>,
     /// Chosen target, without retained certificates.
     chosen: Arc<Target>,
-    /// Chosen target with retained certificates: Envoy is brought to this one.
+    /// Chosen target with retained certificates, which Envoy is brought to.
     selected: Arc<Target>,
     /// Generation that the Gateway was rolled back to.
     pinned: Option<u64>,
@@ -37,7 +37,7 @@ pub(super) struct TargetSelector {
 
 impl TargetSelector {
     /// Starts with the generation that the Gateway was rolled back to, or else with the source's
-    /// first target. If `guard` holds that, starts with the configuration accepted last.
+    /// first target. If `guard` holds that target, starts with the last accepted configuration.
     pub(super) fn new(
         gateway: NamespacedName,
         known: watch::Receiver<SourceState>,
@@ -86,12 +86,12 @@ impl TargetSelector {
         &self.selected
     }
 
-    /// Returns true if Envoy's files may hold expired certificates.
+    /// Returns true if Envoy's files may contain expired certificates.
     pub(super) fn has_overlap(&self) -> bool {
         self.overlap.was_there()
     }
 
-    /// Returns why the selected target is not the source's, if it is another one.
+    /// Returns why the selected target is not the source's target, or `None` if it is.
     pub(super) fn held(&self) -> Option<String> {
         match self.pinned {
             Some(number) => Some(format!(
@@ -107,9 +107,9 @@ impl TargetSelector {
         guard.into_iter().chain(self.overlap.next()).min()
     }
 
-    /// Waits for a newer target of the source, and returns whether it was selected; `None` once the
-    /// engine has ended. A Gateway that is gone gets no newer target, and its instance is stopped
-    /// from outside. Cancel-safe.
+    /// Waits for a newer target of the source. Returns whether it was selected, or `None` once the
+    /// engine has stopped. A removed Gateway gets no newer target, and the agent stops its
+    /// instance. Cancel-safe.
     pub(super) async fn changed(&mut self) -> Option<bool> {
         loop {
             self.known.changed().await.ok()?;
@@ -120,7 +120,7 @@ impl TargetSelector {
         }
     }
 
-    /// Returns whether the source has a newer target than the one taken last.
+    /// Returns true if the source has a newer target than the last one taken.
     pub(super) fn has_newer(&self) -> bool {
         self.newer().is_some()
     }
@@ -131,20 +131,20 @@ impl TargetSelector {
         (!Arc::ptr_eq(newest, &self.source)).then(|| Arc::clone(newest))
     }
 
-    /// Returns whether the source has lost this Gateway and its withdrawal is held.
+    /// Returns true if the source no longer contains this Gateway, but its withdrawal is held.
     pub(super) fn is_withdrawn(&self) -> bool {
         let known = self.known.borrow();
         known.withdrawn && known.held(&self.gateway).is_some()
     }
 
     /// Selects the source's target if nothing holds it, and updates the retained certificates.
-    /// Returns whether Envoy needs another target.
+    /// Returns true if Envoy needs another target.
     pub(super) fn recheck(&mut self) -> bool {
         self.follow_source();
         self.lay()
     }
 
-    /// Adds the retained certificates to the chosen target. Returns whether the selected target
+    /// Adds the retained certificates to the chosen target. Returns true if the selected target
     /// changes.
     fn lay(&mut self) -> bool {
         let laid = self.overlap.lay_over(&self.chosen);
@@ -163,7 +163,7 @@ impl TargetSelector {
         }
     }
 
-    /// Changes the limits of the guard. Returns whether that releases the source's target.
+    /// Changes the limits of the guard. Returns true if that releases the source's target.
     pub(super) fn hold_by(&mut self, most_removed: u8, pause: Duration) -> bool {
         if !self.guard.set(most_removed, pause) {
             return false;
@@ -171,7 +171,7 @@ impl TargetSelector {
         self.recheck()
     }
 
-    /// Changes the host's overlap; `None` if the configuration decides. Returns whether Envoy needs
+    /// Changes the host's overlap; `None` if the configuration decides. Returns true if Envoy needs
     /// another target.
     pub(super) fn overlap_by(&mut self, overlap: Option<Duration>) -> bool {
         self.overlap.set(overlap);
@@ -189,7 +189,7 @@ impl TargetSelector {
         "applying the held revision"
     }
 
-    /// Selects an accepted generation and stays there, even across restarts. Returns the reply.
+    /// Selects an accepted generation, and keeps it even across restarts. Returns the reply.
     pub(super) fn roll_back(&mut self, number: u64) -> Result<String, String> {
         self.go_back(number)?;
         self.lay();
@@ -216,7 +216,7 @@ impl TargetSelector {
     fn go_back(&mut self, number: u64) -> Result<(), String> {
         let resolved = history::load(&self.directory, number, &self.sealing);
         let mut resolved = resolved.map_err(|error| format!("{error:#}"))?;
-        // Routes and listeners come from the old generation, but keys from the present: an old key
+        // Routes and listeners come from the old generation, but keys from the source: an old key
         // may have been replaced because it leaked.
         let present = self.source.encoded.keys();
         kept_keys::replace(&mut resolved.snapshot, &mut resolved.keys, present);

@@ -1,5 +1,5 @@
-//! The metrics of backends by name. Must not choose which backends have series; the scrape holds
-//! only these.
+//! The metrics of backends by name. Must not choose which backends have series. The scrape contains
+//! only those.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::writer::{Families, SeriesLabels, count, of_gateway};
 
 impl Scrape {
     /// Writes the families of backends. All counters of a backend exist from the beginning, even at
-    /// zero, because a counter that appears with its first failure is missing from every rate.
+    /// zero. Otherwise, rates would miss the failure with which a counter appears.
     pub(super) fn backends(&self, families: &mut Families<'_>) -> fmt::Result {
         families.counter(
             "gateway_backend_requests",

@@ -1,29 +1,29 @@
 //! Traffic to the backends of one Envoy, read from its statistics, and the choice of backends with
 //! their own series. Pure.
 //!
-//! There may be thousands of backends, and only a few can have series: the backends with the most
-//! requests have one each, all others share one. The counters of the shared series must never
-//! decrease while the agent runs, whichever backends are in it.
+//! There may be thousands of backends, but only a few can have series: the backends with the most
+//! requests have one each, and all others share one. The counters of the shared series must never
+//! decrease while the agent is running, whichever backends are in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Expression that selects the statistics of backends by Envoy's own names.
 pub(super) const BACKEND_STATISTICS: &str = r"^cluster\..*\.upstream_";
 
-/// Name of the series that all other backends share. It cannot be a backend's, because these have
-/// slashes.
+/// Name of the series that all other backends share. No backend has this name, because names of
+/// backends contain slashes.
 pub(super) const OTHERS: &str = "other";
 
-/// Factor by which earlier requests count less with each scrape.
+/// Factor by which the weight of earlier requests decays with each scrape.
 const MEMORY: f64 = 0.9;
-/// A backend replaces another one only if it has this many times the requests, because series that
-/// appear and disappear are useless.
+/// A backend replaces another backend only if it has this many times the requests, because series
+/// that appear and disappear are useless.
 const DISTANCE: f64 = 2.0;
 
 /// Families of backend counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BackendFamily {
-    /// Answers, by the class of their status.
+    /// Responses, by status class.
     Requests,
     /// Requests and connections that failed, by reason.
     Failures,
@@ -114,7 +114,7 @@ impl BackendTraffic {
             .sum()
     }
 
-    /// Returns the counts since `before`; all of them if Envoy has restarted.
+    /// Returns the counts since `before`, or all counts if Envoy has restarted.
     fn since(&self, before: &[u64; COUNTS.len()]) -> [u64; COUNTS.len()] {
         std::array::from_fn(|index| {
             let now = self.counts[index];
@@ -124,7 +124,7 @@ impl BackendTraffic {
 }
 
 /// Returns the backend of a cluster: kind, namespace, name and port, and the protocol if it is UDP.
-/// A backend may have more clusters, for sessions or several policies; they count as one.
+/// A backend may have several clusters, for sessions or policies. They count as one.
 fn backend(cluster: &str) -> Option<String> {
     let mut parts = cluster.split('/');
     let first: Vec<&str> = parts.by_ref().take(4).collect();
@@ -149,12 +149,12 @@ struct SeenBackend {
     counts: [u64; COUNTS.len()],
     /// Weight of recent requests.
     weight: f64,
-    /// True if it has its own series.
+    /// True if the backend has its own series.
     shown: bool,
 }
 
 impl BackendSeries {
-    /// Takes Envoy's current counts, and returns the series to show: at most `most` backends, then
+    /// Records Envoy's current counts. Returns the series to show: at most `most` backends, then
     /// the sum of all others.
     pub(super) fn update(
         &mut self,
@@ -197,8 +197,8 @@ impl BackendSeries {
         told
     }
 
-    /// Gives free places to the backends with the most requests, and then the places of backends
-    /// with far fewer.
+    /// Gives free series to the backends with the most requests, and then the series of backends
+    /// with far fewer requests.
     fn choose(&mut self, most: usize) {
         let by_weight = |shown: bool| {
             let of_it = self.seen.iter().filter(|(_, seen)| seen.shown == shown);
@@ -221,7 +221,7 @@ impl BackendSeries {
                     shown.insert(0, (weight, name));
                     shown.sort_by(|one, other| other.0.total_cmp(&one.0));
                 }
-                // All that follow have no more requests.
+                // The following backends do not have more requests.
                 _ => break,
             }
         }
@@ -300,12 +300,12 @@ mod tests {
         assert_eq!(told[2].1.requests_active, 2);
         let told = series.update(of(&[("a", 15), ("b", 30), ("c", 20), ("d", 2)]), 2);
         assert_eq!(requests(&told), [("b", 30), ("c", 20), (OTHERS, 6)]);
-        // `a` is now far busier than `c`, which counts with the others from here on.
+        // `a` is now far busier than `c`, which is counted with the others from now on.
         let told = series.update(of(&[("a", 99), ("b", 30), ("c", 20), ("d", 2)]), 2);
         assert_eq!(requests(&told), [("a", 99), ("b", 30), (OTHERS, 90)]);
         let told = series.update(of(&[("a", 99), ("b", 30), ("c", 25), ("d", 2)]), 2);
         assert_eq!(requests(&told), [("a", 99), ("b", 30), (OTHERS, 95)]);
-        // A restarted Envoy counts from zero; a backend that is gone frees its place.
+        // A restarted Envoy counts from zero. A backend that is gone frees its series.
         let told = series.update(of(&[("a", 3), ("c", 4), ("d", 1)]), 2);
         assert_eq!(requests(&told), [("a", 3), ("c", 4), (OTHERS, 100)]);
     }

@@ -1,5 +1,5 @@
-//! Budgets of the host that an agent and its Envoys can use up, and how much of them is used. Must
-//! not fail a scrape: values that cannot be read are left out.
+//! Resources of the host that an agent and its Envoys can exhaust, and their use. Must not fail a
+//! scrape: unreadable values are omitted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,9 +23,9 @@ pub(super) struct UsedBudget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EnvoyBudgets {
     pub(super) open: UsedBudget,
-    /// Files that it watches, each with an inotify instance.
+    /// Files that the Envoy watches, each with an inotify instance.
     pub(super) watched: u64,
-    /// Time that its threads have run, and waited for a processor; `None` if the kernel does not
+    /// Time that its threads have run, and have waited for a CPU; `None` if the kernel does not
     /// count it.
     pub(super) processor: Option<ProcessorTimes>,
 }
@@ -44,7 +44,7 @@ pub(super) struct Budgets {
 }
 
 impl Budgets {
-    /// Reads them for the Envoys with these process numbers. Blocks for as long as the kernel takes to list what they have open.
+    /// Reads the budgets for the Envoys with these PIDs. Blocks while the kernel lists their files.
     pub(super) fn read(envoys: BTreeMap<String, u32>, reserve: ReserveLevel) -> Self {
         let pids: Vec<u32> = envoys.values().copied().collect();
         let Budget {

@@ -1,4 +1,5 @@
-//! Counts of an instance's work since the agent started. Plain values: readers take the newest.
+//! Counts of an instance's work since the agent started. Plain values, of which readers use the
+//! newest.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,11 +20,11 @@ const APPLY_BOUNDS: &[f64] = &[
 pub(in crate::run) enum ApplyOutcome {
     /// Envoy serves all of it.
     Accepted,
-    /// Envoy serves it without the refused parts.
+    /// Envoy serves it without the rejected parts.
     Reduced,
-    /// Envoy refuses it as a whole.
+    /// Envoy rejects it as a whole.
     Refused,
-    /// It could not be applied for a reason other than a refusal; it is retried.
+    /// It could not be applied for another reason, and is retried.
     Postponed,
 }
 
@@ -50,13 +51,13 @@ impl ApplyOutcome {
 /// Why an Envoy process came into service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::run) enum ProcessReason {
-    /// It is the first one that this agent has seen.
+    /// It is the first process that this agent has seen.
     Start,
-    /// It took over from a running one by Envoy's hot restart.
+    /// It took over from a running process by Envoy's hot restart.
     HotRestart,
-    /// It took over from a running one without a hot restart.
+    /// It took over from a running process without a hot restart.
     Handover,
-    /// The previous one has died.
+    /// The previous process has died.
     Death,
 }
 
@@ -89,7 +90,7 @@ impl From<Way> for ProcessReason {
 pub(super) struct PhaseTime {
     /// Time until the last rename.
     pub(super) renaming: Duration,
-    /// Time from then until Envoy had accepted everything.
+    /// Time from the last rename until Envoy had accepted everything.
     pub(super) accepting: Duration,
 }
 
@@ -97,7 +98,7 @@ pub(super) struct PhaseTime {
 #[derive(Clone, Debug)]
 pub(in crate::run) struct ApplyCounts {
     outcomes: [u64; ApplyOutcome::ALL.len()],
-    /// Time until Envoy was proven to serve a change.
+    /// Time until Envoy was verified to serve a change.
     pub(super) durations: Durations,
     /// Time of the steps that Envoy accepted, in the order of [`Phase`].
     phases: [PhaseTime; Phase::ALL.len()],
@@ -188,7 +189,7 @@ impl Durations {
         }
     }
 
-    /// Writes them as a histogram.
+    /// Writes the durations as a histogram.
     pub(super) fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
         let count = self.buckets.iter().map(|(_, count)| count).sum();
         encoder.encode_histogram::<NoLabelSet>(self.sum, count, &self.buckets, None)

@@ -1,7 +1,7 @@
 //! The metrics by name, each with its meaning. Pure: one scrape is one value.
 //!
-//! Labels are names of Gateways, ports and objects; their number is bounded, whatever the
-//! configuration. A released name never gets another meaning.
+//! Labels are names of Gateways, ports and objects. Their number is bounded, whatever the
+//! configuration. A released name never changes its meaning.
 
 use std::fmt;
 
@@ -17,9 +17,9 @@ use crate::apply::plan::Phase;
 use crate::run::report::{GatewayReport, Report, health};
 use crate::source::problem::Severity;
 
-/// Most certificates of a Gateway with a series each: those that expire first.
+/// Maximum number of certificates per Gateway with their own series: those that expire first.
 const MOST_CERTIFICATES: usize = 20;
-/// Most refused objects of a Gateway with a series each.
+/// Maximum number of rejected objects per Gateway with their own series.
 const MOST_REFUSED: usize = 20;
 
 impl Collector for Scrape {

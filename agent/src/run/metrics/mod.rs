@@ -2,7 +2,7 @@
 //!
 //! Envoy's own statistics are only exposed through this module: a small set with stable names, by
 //! Gateway, port and backend, and by route on request. Must never open Envoy's admin interface to
-//! the network, or show anything of a key but the name of its Secret and its expiry.
+//! the network, or show anything about a key except the name of its Secret and its expiry.
 
 mod backend_families;
 mod backends;

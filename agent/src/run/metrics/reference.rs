@@ -19,7 +19,7 @@ use crate::run::report::{
 
 const BEGIN: &str = "<!-- What follows is written by a test; see CONTRIBUTING.md. -->\n";
 
-/// Statistics of an Envoy, with something for every family.
+/// Statistics of an Envoy, with a value for every family.
 const ENVOY: &str = r#"envoy_http_downstream_cx_total{envoy_http_conn_manager_prefix="https-443"} 5
 envoy_http_downstream_rq_active{envoy_http_conn_manager_prefix="https-443"} 1
 envoy_http_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="https-443"} 11
@@ -48,7 +48,7 @@ fn refused() -> RefusedReport {
 }
 
 /// Returns a scrape of this many Gateways in which every family has a series.
-// Long: one value, which names each field.
+// This function is long because its value names each field.
 fn scrape(gateways: usize) -> Scrape {
     let names = (0..gateways).map(|number| format!("shop/edge-{number}"));
     let mut counts = ApplyCounts::default();
@@ -134,7 +134,7 @@ fn scrape(gateways: usize) -> Scrape {
     }
 }
 
-/// Returns the list, made from the text of a scrape.
+/// Returns the list, generated from the text of a scrape.
 fn list() -> String {
     let text = scrape(1).text(false);
     let mut list = String::new();
@@ -148,7 +148,7 @@ fn list() -> String {
             .next()
             .and_then(|line| line.rsplit_once(' '))
             .map_or("", |(_, kind)| kind);
-        // The page gives this rule instead of each type.
+        // The page states this rule instead of each type.
         let by_name = match name {
             name if name.ends_with("_total") => "counter",
             name if name.ends_with("_duration_seconds") => "histogram",
@@ -160,7 +160,7 @@ fn list() -> String {
             .and_then(|series| series.split_once('{')?.1.split_once('}'))
             .map(|(labels, _)| {
                 let names = labels.split(',').filter_map(|label| label.split_once('='));
-                // The page says once that every metric of a Gateway has these two.
+                // The page states once that every metric of a Gateway has these two labels.
                 names
                     .filter(|(name, _)| !matches!(*name, "gateway_namespace" | "gateway"))
                     .map(|(name, _)| format!("`{name}`"))
@@ -213,8 +213,8 @@ fn series_per_gateway_are_bounded() {
         let text = scrape(gateways).text(false);
         text.lines().filter(|line| !line.starts_with('#')).count()
     };
-    // 500 certificates and 500 refused objects, of which 20 each have a series, and 40 backends
-    // with 15 series each.
+    // 500 certificates and 500 rejected objects, 20 of each with a series, and 40 backends with 15
+    // series each.
     let of_one = series(2) - series(1);
     assert!(of_one - 40 * 15 < 120, "{of_one}");
 }

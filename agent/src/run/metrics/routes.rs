@@ -11,7 +11,7 @@ use super::traffic::bound;
 use super::writer::{Families, SeriesLabels, count, of_gateway};
 use crate::envoy::admin::Sample;
 
-/// Classes of statuses, in Envoy's label and in our labels.
+/// Status classes, in Envoy's label and in our labels.
 const CLASSES: [(&str, &str); 5] = [
     ("1", "1xx"),
     ("2", "2xx"),
@@ -23,7 +23,7 @@ const CLASSES: [(&str, &str); 5] = [
 /// Counts of one route.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RouteTraffic {
-    /// Answers of backends, in the order of [`CLASSES`].
+    /// Responses of backends, in the order of [`CLASSES`].
     requests: [u64; CLASSES.len()],
     durations: Durations,
 }
@@ -65,8 +65,8 @@ impl RouteTraffic {
 }
 
 impl Scrape {
-    /// Writes the counters of each route, even at zero, because a counter that appears with its
-    /// first failure is missing from every rate.
+    /// Writes the counters of each route, even at zero. Otherwise, rates would miss the failure
+    /// with which a counter appears.
     pub(super) fn routes(&self, families: &mut Families<'_>) -> fmt::Result {
         let requests = self.measured().flat_map(|(labels, traffic)| {
             let by_class = CLASSES.iter().zip(traffic.requests);

@@ -18,7 +18,7 @@ use crate::run::report::Report;
 pub(super) struct Scrape {
     pub(super) report: Report,
     pub(super) budgets: Budgets,
-    /// The rest, by the names of the Gateways in the report.
+    /// All other values, by the names of the Gateways in the report.
     pub(super) gateways: BTreeMap<String, GatewayFacts>,
 }
 
@@ -27,15 +27,15 @@ pub(super) struct Scrape {
 pub(super) struct GatewayFacts {
     pub(super) counts: ApplyCounts,
     pub(super) held: bool,
-    /// Names of key pairs and the seconds since 1970 at which their certificates expire, the
-    /// earliest first.
+    /// Names of key pairs and the Unix timestamps at which their certificates expire, the earliest
+    /// first.
     pub(super) certificates: Vec<(String, i64)>,
-    /// Names of trust bundles and the seconds since 1970 at which the first authority or revocation
-    /// list of each expires.
+    /// Names of trust bundles, and the Unix timestamp at which the first CA certificate or
+    /// revocation list of each expires.
     pub(super) authorities: BTreeMap<String, i64>,
     /// Traffic to backends with their own series, then the sum of all others.
     pub(super) backends: Vec<(String, BackendTraffic)>,
-    /// `None` if Envoy does not answer.
+    /// Traffic of the Envoy; `None` if it does not answer.
     pub(super) traffic: Option<EnvoyTraffic>,
 }
 
@@ -92,8 +92,8 @@ impl Scrape {
     }
 }
 
-/// Converts the text to the older format, where the name of a counter's family ends in `_total` and
-/// nothing marks the end.
+/// Converts the text to the older format, in which names of counter families end in `_total` and
+/// nothing marks the end of the text.
 fn plain(open: &str) -> String {
     let mut counters: Vec<&str> = open
         .lines()

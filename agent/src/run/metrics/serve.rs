@@ -26,21 +26,21 @@ use crate::host::reserve::InotifyReserve;
 use crate::run::observed::{AllObserved, Observed, newest};
 use crate::run::report::ReportSource;
 
-/// Path that is answered.
+/// Path of the metrics.
 pub(in crate::run) const METRICS_PATH: &str = "/metrics";
 
-/// Time limit for an Envoy's statistics. Prometheus waits for ten seconds by default.
+/// Timeout for an Envoy's statistics. Prometheus waits for ten seconds by default.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The values that metrics are made of.
+/// The values that metrics are built from.
 #[derive(Clone)]
 pub(in crate::run) struct MetricsSource {
     report: ReportSource,
     observed: watch::Receiver<AllObserved>,
-    /// Number of backends of each Gateway that have series of their own.
+    /// Number of backends of each Gateway with their own series.
     most_backends: usize,
     backends: KnownBackends,
     reserve: InotifyReserve,
@@ -66,7 +66,8 @@ impl MetricsSource {
         }
     }
 
-    /// Returns the answer to a request with these headers: the text format of Prometheus, or OpenMetrics where it is asked for.
+    /// Returns the answer to a request with these headers: the text format of Prometheus, or
+    /// OpenMetrics if requested.
     pub(in crate::run) async fn answer(&self, headers: &HeaderMap) -> Response<Full<Bytes>> {
         let open = headers
             .get_all(ACCEPT)
@@ -123,7 +124,7 @@ impl MetricsSource {
     }
 }
 
-/// Answer of an Envoy about its traffic; empty without an answer.
+/// An Envoy's answer about its traffic; empty if it did not answer.
 #[derive(Default)]
 struct EnvoyAnswer {
     traffic: Option<EnvoyTraffic>,
@@ -154,7 +155,7 @@ impl EnvoyAnswer {
     }
 }
 
-/// Makes the status page from the newest values.
+/// Builds the status page from the newest values.
 pub(in crate::run) type PageSource = Arc<dyn Fn() -> Page + Send + Sync>;
 
 /// Serves only `GET /metrics` and the status page, to every caller that the guard admits.
@@ -173,7 +174,7 @@ pub(in crate::run) async fn serve(
                 return source.answer(request.headers()).await;
             }
             if request.method() == Method::GET && PATHS.contains(&request.uri().path()) {
-                // Blocking, because the page resolves the conditions of all objects again.
+                // This blocks, because the page resolves the conditions of all objects again.
                 let written = tokio::task::spawn_blocking(move || page().response());
                 return match written.await {
                     Ok(response) => response.map(Full::new),

@@ -1,7 +1,7 @@
 //! Traffic of one Envoy, read from its statistics. Pure.
 //!
-//! Envoy names its counters by listener and connection manager. They become the port that clients
-//! see and the protocol, which stay the same when an Envoy or an address is replaced.
+//! Envoy names its counters by listener and connection manager. Here, the names become the port
+//! that clients see and the protocol. Both stay the same when an Envoy or an address is replaced.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::envoy::admin::Sample;
 /// Expression that selects the statistics of [`EnvoyTraffic`] by Envoy's own names.
 pub(super) const STATISTICS: &str = r"^(http|tcp|udp)\.[^.]+\.downstream_|^listener\..*\.(no_filter_chain_match|downstream_(global_)?cx_overflow|ssl\.[a-z_]+)$|^server\.memory_allocated$|^vhost\..*\.route\.";
 
-/// Longest duration with its own bucket, in milliseconds.
+/// Maximum duration with its own bucket, in milliseconds.
 const LONGEST: f64 = 60_000.0;
 
 /// The counters of one Envoy since it started.
@@ -22,21 +22,21 @@ pub(super) struct EnvoyTraffic {
     pub(super) ports: BTreeMap<(u16, String), PortTraffic>,
     /// By name, as `HTTPRoute/namespace/name`: the routes that Envoy counts separately.
     pub(super) routes: BTreeMap<String, RouteTraffic>,
-    /// Connections that ended at the listener, by reason.
+    /// Connections that the listener closed, by reason.
     pub(super) refused: BTreeMap<&'static str, f64>,
     pub(super) tls_handshakes: f64,
-    /// Bytes of allocated memory.
+    /// Allocated memory in bytes.
     pub(super) memory: Option<f64>,
 }
 
 /// Traffic of one port.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct PortTraffic {
-    /// Completed requests, by the class of their status: `2xx`.
+    /// Completed requests, by status class such as `2xx`.
     pub(super) requests: BTreeMap<String, f64>,
     pub(super) requests_active: Option<f64>,
     pub(super) durations: Durations,
-    /// Connections, or sessions of UDP.
+    /// Connections, or UDP sessions.
     pub(super) connections: f64,
     pub(super) connections_active: f64,
     pub(super) received: f64,
@@ -142,7 +142,7 @@ impl Durations {
     }
 }
 
-/// Returns port and protocol of `https-443`.
+/// Returns the port and protocol in a prefix such as `https-443`.
 fn port_and_protocol(prefix: &str) -> Option<(u16, String)> {
     let (protocol, port) = prefix.rsplit_once('-')?;
     Some((port.parse().ok()?, protocol.to_owned()))
@@ -164,7 +164,7 @@ pub(super) fn bound(sample: &Sample<'_>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Lines of a real Envoy.
+    /// Output of a real Envoy.
     const TEXT: &str = r#"# TYPE envoy_http_downstream_cx_total counter
 envoy_http_downstream_cx_total{envoy_http_conn_manager_prefix="admin"} 3
 envoy_http_downstream_cx_total{envoy_http_conn_manager_prefix="https-443"} 500

@@ -34,13 +34,13 @@ pub(in crate::run) struct ReportFacts<'a> {
     pub(in crate::run) known: &'a SourceState,
     pub(in crate::run) resolve: &'a sesame_gateway_api::resolve::Options,
     pub(in crate::run) observed: &'a BTreeMap<NamespacedName, Observed>,
-    /// Addresses of the host, for listeners on all of them.
+    /// Addresses of the host, for listeners on all addresses.
     pub(in crate::run) host_addresses: &'a [String],
     /// Hints on the settings.
     pub(in crate::run) hints: Vec<String>,
-    /// Warnings of the settings.
+    /// Warnings about the settings.
     pub(in crate::run) warnings: Vec<String>,
-    /// True if the kernel moves the waiting connections of a closing socket to another socket of
+    /// True if the kernel moves the waiting connections of a closing socket to another socket on
     /// its port.
     pub(in crate::run) moves_connections: bool,
     /// Time of the report, for expiring certificates.
@@ -50,8 +50,8 @@ pub(in crate::run) struct ReportFacts<'a> {
 /// Hint for a host whose kernel does not move connections.
 const NOT_PARKED: &str = "if Envoy died, new connections would be refused until the next one listens; set net.ipv4.tcp_migrate_req to 1 to let them wait instead";
 
-/// Composes the report. If there are many objects, their statuses take long. Without them, their
-/// conditions do not count for its health either.
+/// Composes the report. The statuses of many objects take long to compute. Without objects, their
+/// conditions do not affect the reported health either.
 pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Report {
     let ReportFacts {
         agent,
@@ -133,7 +133,7 @@ fn hints(
         .collect()
 }
 
-/// Returns the faults of the source as a whole.
+/// Returns the problems of the source as a whole.
 fn source_reasons(known: &SourceState, source: &SourceReport) -> Vec<String> {
     let mut reasons = Vec::new();
     if let Some(held) = &known.held {
@@ -153,7 +153,7 @@ fn source_reasons(known: &SourceState, source: &SourceReport) -> Vec<String> {
     reasons
 }
 
-/// Returns the number of errors in the source's objects, as text; `None` without errors.
+/// Returns the number of errors in the source's objects, as text, or `None` if there are none.
 fn count_errors(known: &SourceState, source: &SourceReport) -> Option<String> {
     let errors = known.problems.iter();
     let errors = errors.filter(|p| p.severity == Severity::Error).count();
@@ -179,7 +179,7 @@ fn with_state(source: &SourceReport, known: &SourceState) -> SourceReport {
     }
 }
 
-/// Adds expiring certificates of listeners and lapsed trust to the statuses.
+/// Adds expiring listener certificates and lapsed trust to the statuses.
 fn with_expiry(mut resolution: Resolution, now: Timestamp) -> Resolution {
     let expiries = resolution.listener_expiries();
     let gateways = resolution.statuses.gateways.iter_mut();
@@ -204,7 +204,7 @@ fn expiry_message((name, warning): (NamespacedName, Warning)) -> String {
     format!("Gateway {name}: {}", warning.message)
 }
 
-/// Returns the faults of Gateways and their Envoys.
+/// Returns the problems of Gateways and their Envoys.
 fn gateway_reasons(
     gateways: &[GatewayReport],
     observed: &BTreeMap<NamespacedName, Observed>,
@@ -264,7 +264,7 @@ pub(in crate::run) fn gateway_report(
     let incomplete = known.incomplete.get(name);
     let wanted = newest.map_or_else(String::new, |wanted| wanted.revision().to_owned());
     let applied = observed.applied_revision().to_owned();
-    // After a start from existing files nothing is published until the source has a newer target.
+    // After a start from existing files, nothing is published until the source has a newer target.
     let restored = newest.filter(|wanted| wanted.restored && observed.applied.is_none());
     let answered = restored.is_some() || observed.answered_revision() == wanted;
     let serves = observed.live && (observed.loaded || observed.applied.is_some());
@@ -369,8 +369,8 @@ fn answered_state(
     (state, observed.notes.join("; "))
 }
 
-/// Returns the addresses where clients reach the Gateway; the host's addresses replace an
-/// unspecified one.
+/// Returns the addresses where clients reach the Gateway. The host's addresses replace an
+/// unspecified address.
 pub(in crate::run) fn reachable(
     listened: impl IntoIterator<Item = IpAddr>,
     host_addresses: &[String],
@@ -387,7 +387,7 @@ pub(in crate::run) fn reachable(
     addresses
 }
 
-/// Returns the number of fault conditions, as text; `None` without any.
+/// Returns the number of conditions that report a problem, as text, or `None` if there are none.
 fn count_bad(statuses: &Statuses) -> Option<String> {
     let bad = statuses
         .objects()

@@ -1,8 +1,8 @@
 //! Liveness of the agent and readiness of its host, for load balancers and Kubernetes.
 //!
-//! A host is ready if its Envoys serve a proven configuration: the newest, or the last good one
-//! while the newest is pending, was refused in part, or its source cannot be reached. A draining
-//! host is not ready.
+//! A host is ready if its Envoys serve a verified configuration. The last good configuration is
+//! enough while the newest is pending, was rejected in part, or cannot be read from the source. A
+//! draining host is not ready.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -65,7 +65,7 @@ pub(in crate::run) fn answer(
     }
 }
 
-/// Serves only these two paths, to every caller that can reach the address.
+/// Serves only `/livez` and `/readyz`, to every caller that can reach the address.
 pub(in crate::run) async fn serve(listener: TcpListener, report: ReportSource) {
     let answer = move |request: Request<Incoming>| {
         let found = answer(request.method(), request.uri().path(), || report(false));

@@ -23,7 +23,8 @@ pub(super) fn digest(parts: &impl Serialize, facts: &ReportFacts<'_>) -> String 
         moves_connections,
         now: _,
     } = facts;
-    // Plain data always serializes. Without it, the values below would still cover the conditions.
+    // Plain data always serializes. If it did not, the values below would still cover the
+    // conditions.
     let mut text = serde_json::to_string(parts).unwrap_or_default();
     let worlds = known.worlds;
     // Writing to a String does not fail.

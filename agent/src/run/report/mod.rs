@@ -31,12 +31,12 @@ use crate::source::problem::SourceProblem;
 pub struct Report {
     /// True if nothing is wrong anywhere.
     pub healthy: bool,
-    /// Everything that is wrong, one sentence each; empty when healthy.
+    /// Everything that is wrong, one sentence each; empty if healthy.
     pub reasons: Vec<String>,
-    /// Possible improvements of this host; they are not faults.
+    /// Possible improvements to this host, which are not problems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
-    /// Future faults, one sentence each: certificates that expire soon.
+    /// Future problems, one sentence each: certificates that expire soon.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// Gateways whose instance has not started yet, by name.
@@ -50,12 +50,13 @@ pub struct Report {
     pub gateways: Vec<GatewayReport>,
     /// The objects with a status, by kind, namespace and name.
     pub objects: Vec<ObjectReport>,
-    /// Digest of the report's inputs, with or without objects: if it is the same, so is the report.
+    /// Digest of the report's inputs, with or without objects. Equal digests mean equal reports.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub inputs: String,
 }
 
-/// Makes a report from the newest values, with the statuses of all objects if the argument is true.
+/// Builds a report from the newest values, with the statuses of all objects if the argument is
+/// true.
 pub(super) type ReportSource = Arc<dyn Fn(bool) -> Report + Send + Sync>;
 
 /// The agent's process.
@@ -64,14 +65,14 @@ pub(super) type ReportSource = Arc<dyn Fn(bool) -> Report + Send + Sync>;
 pub struct AgentReport {
     /// Version of the program.
     pub version: String,
-    /// Process id.
+    /// Process ID.
     pub pid: u32,
-    /// Time at which it started.
+    /// When the process started.
     pub started: Timestamp,
-    /// True once it stops together with its Envoys.
+    /// True once the agent is stopping together with its Envoys.
     #[serde(default)]
     pub stopping: bool,
-    /// Place of the key that seals private keys in the state directory; `off` if they are in clear.
+    /// Where the key that seals private keys is stored; `off` if they are in plaintext.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub keys_at_rest: String,
 }
@@ -82,38 +83,38 @@ pub struct AgentReport {
 pub struct SourceReport {
     /// `manifests`, `snapshotDir`, `bundles` or `cluster`.
     pub kind: String,
-    /// The directory of manifests.
+    /// The manifest directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifests: Option<PathBuf>,
-    /// The directory of snapshots.
+    /// The snapshot directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_dir: Option<PathBuf>,
-    /// The directory of bundles.
+    /// The bundle directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bundle_dir: Option<PathBuf>,
-    /// The files in it, by name.
+    /// The files in the bundle directory, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bundles: Vec<BundleReport>,
     /// The cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterReport>,
-    /// True if the last read succeeded; otherwise the configuration accepted last is served.
+    /// True if the last read succeeded; otherwise the last accepted configuration is served.
     pub available: bool,
     /// Why the last accepted configuration is served instead of the newest.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Everything that is wrong in it.
+    /// All problems of the source.
     pub problems: Vec<SourceProblem>,
-    /// Number of listeners' hostnames that none of the listener's certificates covers; only of
+    /// Number of listener hostnames that none of the listener's certificates covers; only for
     /// manifests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uncovered_hostnames: Option<usize>,
-    /// Objects whose certificate request waits for an answer.
+    /// Objects whose certificate request is waiting for an answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requested: Vec<String>,
 }
 
-/// A cluster, and the part of it that is for this host.
+/// A cluster, and the selection for this host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterReport {
@@ -124,7 +125,7 @@ pub struct ClusterReport {
     pub namespace: String,
     /// The fleet that this host belongs to.
     pub fleet: String,
-    /// The only Gateways to serve; empty means the whole fleet.
+    /// Gateways to serve; if empty, the whole fleet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<String>,
     /// Name of this host.
@@ -132,7 +133,7 @@ pub struct ClusterReport {
 }
 
 impl SourceReport {
-    /// Returns the source in a few words.
+    /// Returns a short description of the source.
     pub fn title(&self) -> String {
         if let Some(cluster) = &self.cluster {
             let which = if cluster.gateways.is_empty() {
@@ -165,40 +166,40 @@ pub struct GatewayReport {
     /// One sentence, if the state needs an explanation.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Addresses it listens on.
+    /// Addresses that the Gateway listens on.
     pub addresses: Vec<String>,
-    /// Revision that the source wants.
+    /// Newest revision from the source.
     pub wanted: String,
     /// Revision that Envoy has accepted.
     pub applied: String,
-    /// Revision of the manifest read last; only for sources whose manifests have revisions.
+    /// Revision of the last manifest; only for sources whose manifests have revisions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub wanted_revision: String,
     /// Revision of the manifest that Envoy has accepted, as a whole or reduced.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub applied_revision: String,
-    /// Time at which Envoy accepted it.
+    /// When Envoy accepted this revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_at: Option<Timestamp>,
-    /// Revision stored for a cold start. It follows the accepted one within a second; empty if this
-    /// agent has not stored one yet.
+    /// Revision stored for a cold start, within a second of being accepted; empty if this agent has
+    /// not stored one yet.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stored: String,
-    /// Parts that are not served because Envoy refuses them.
+    /// Parts that are not served because Envoy rejects them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedReport>,
     /// Listeners that do not present one of their certificates, by name, and the outcome of
     /// handshakes with them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unshown: BTreeMap<String, String>,
-    /// Envoy's reasons for refusing the newest change as a whole.
+    /// Envoy's reasons for rejecting the newest change as a whole.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refusal: Vec<String>,
-    /// Certificates that trust bundles have lost in a rotation and that are still trusted.
+    /// Certificates that a rotation removed from trust bundles, but that are still trusted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retained: Vec<RetainedReport>,
-    /// Number of backends whose endpoints are in the list of clusters, because Envoy must not watch
-    /// more files. Their changes cost more.
+    /// Number of backends whose endpoints are in the list of clusters, because Envoy may not watch
+    /// more files. Changes to these endpoints cost more.
     #[serde(default, skip_serializing_if = "is_none_inline")]
     pub inline_backends: usize,
     /// Progress of a drain, if there is one.
@@ -216,7 +217,7 @@ fn is_none_inline(count: &usize) -> bool {
     *count == 0
 }
 
-/// A certificate that a trust bundle has lost in a rotation and that is still trusted.
+/// A certificate that a rotation removed from a trust bundle, but that is still trusted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RetainedReport {
@@ -224,30 +225,31 @@ pub struct RetainedReport {
     pub bundle: String,
     /// Subject of the certificate.
     pub subject: String,
-    /// Its serial number in lower-case hexadecimal.
+    /// Serial number of the certificate in lower-case hexadecimal.
     pub serial: String,
-    /// End of the trust in it.
+    /// When trust in the certificate ends.
     pub until: Timestamp,
 }
 
-/// One object, or a part of one, that Envoy refuses.
+/// One object, or a part of one, that Envoy rejects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RefusedReport {
-    /// The kind; empty, like the namespace, if the refused part does not belong to a single object.
+    /// The kind; empty, like the namespace, if the rejected part does not belong to a single
+    /// object.
     pub kind: String,
     /// The namespace.
     pub namespace: String,
     /// The name.
     pub name: String,
-    /// Part of the object, for instance `rules/0/matches/1`; empty for all of it.
+    /// Part of the object, for instance `rules/0/matches/1`; empty for the whole object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub section: String,
     /// Consequence for clients.
     pub effect: String,
     /// Envoy's message.
     pub envoy_words: String,
-    /// Since when it is refused.
+    /// Time since which it is rejected.
     pub since: Timestamp,
 }
 
@@ -305,9 +307,9 @@ impl fmt::Display for RefusedReport {
 pub struct EnvoyReport {
     /// State of the process, as the supervisor sees it.
     pub state: String,
-    /// Process id; 0 without a process.
+    /// Process ID; 0 without a process.
     pub pid: u32,
-    /// True if it serves a proven configuration.
+    /// True if it serves a verified configuration.
     #[serde(default)]
     pub serves: bool,
     /// Version of the program.
@@ -327,8 +329,8 @@ pub struct ObjectReport {
     pub namespace: String,
     /// The name.
     pub name: String,
-    /// Gateways that it is about, as `namespace/name`; empty for a GatewayClass, or if it refers to
-    /// no Gateway.
+    /// Gateways that the status concerns, as `namespace/name`; empty for a GatewayClass, or if the
+    /// object refers to no Gateway.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<String>,
     /// `.status`.

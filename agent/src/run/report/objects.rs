@@ -20,7 +20,7 @@ pub(super) fn objects(
     transitions: &Transitions,
     observed: &BTreeMap<NamespacedName, Observed>,
 ) -> Vec<ObjectReport> {
-    // Conditions that resolution did not set date from the last accepted configuration.
+    // Conditions that resolution did not set get the time of the last accepted configuration.
     let applied_at = |gateway: &NamespacedName| {
         observed
             .get(published_as(merged, gateway))
@@ -64,7 +64,7 @@ pub(super) fn objects(
         .collect()
 }
 
-/// Returns the Gateways that an object is about, each once.
+/// Returns the Gateways that a status concerns, each once.
 fn gateways(name: &NamespacedName, status: ObjectStatus<'_>) -> Vec<String> {
     let referred = |reference: &ParentRef| {
         let is_gateway = reference
@@ -96,11 +96,11 @@ fn gateways(name: &NamespacedName, status: ObjectStatus<'_>) -> Vec<String> {
 }
 
 fn value(status: &impl serde::Serialize) -> Value {
-    // Plain data always serializes; if not, an empty status is the honest answer.
+    // Plain data always serializes. If it did not, an empty status would be returned.
     serde_json::to_value(status).unwrap_or_default()
 }
 
-/// Adds `lastTransitionTime` to the serialised conditions.
+/// Adds `lastTransitionTime` to the serialized conditions.
 fn stamp(
     holder: &mut Value,
     conditions: &[Condition],

@@ -31,8 +31,8 @@ pub(super) fn hint(report: &GatewayReport) -> Option<String> {
     })
 }
 
-/// Returns which Envoys watch fewer files than they should, and why; and which cannot be replaced
-/// by hot restarts.
+/// Returns warnings about Envoys that watch fewer files than they should, with the reason, and
+/// about Envoys that cannot be replaced by hot restarts.
 pub(super) fn warnings(
     observed: &BTreeMap<NamespacedName, Observed>,
 ) -> impl Iterator<Item = String> {

@@ -1,4 +1,4 @@
-//! Since when each condition has had its status: the one part of a status that does not follow from
+//! When each condition got its current status: the one part of a status that does not follow from
 //! the objects.
 
 use std::collections::HashMap;
@@ -10,11 +10,11 @@ use sesame_gateway_api::resolve::incremental::RouteStatusChange;
 use sesame_gateway_api::status::{Condition, ConditionStatus, ObjectStatus, Section, Statuses};
 use sesame_gateway_api::world::Kind;
 
-/// The times of all conditions, by a hash of their place: there are many, and only the time
-/// matters.
+/// The times of all conditions, by a hash of their location. There are many conditions, and only
+/// their time matters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::run) struct Transitions {
-    /// Times in seconds since 1970.
+    /// Times as Unix timestamps.
     since: HashMap<u64, (ConditionStatus, i64)>,
 }
 
@@ -74,7 +74,7 @@ impl Transitions {
         }
     }
 
-    /// Returns since when the condition has had its status; `None` if it was not seen with that
+    /// Returns when the condition got its current status, or `None` if it was not seen with that
     /// status.
     pub(in crate::run) fn since(
         &self,

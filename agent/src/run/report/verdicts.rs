@@ -16,8 +16,8 @@ use crate::run::engine::SourceState;
 use crate::run::observed::Observed;
 use crate::run::target::Target;
 
-/// Adds the verdicts of this host's Envoys to the statuses. The newest targets have these statuses,
-/// and Envoy may still serve older targets.
+/// Adds the verdicts of this host's Envoys to the statuses. The statuses belong to the newest
+/// targets, but Envoy may still serve older targets.
 pub(super) fn with_hosts(
     mut statuses: Statuses,
     merged: &BTreeMap<NamespacedName, MergedGateway>,
@@ -60,7 +60,7 @@ pub(super) fn with_hosts(
             program_listener_set(status, &programmed);
         }
     }
-    // Unlike listeners, a policy may be part of any difference.
+    // A policy may affect any part of a target, not only listeners.
     let is_current = |gateway: &NamespacedName| {
         let name = published_as(merged, gateway);
         let newest = known.gateways.get(name).map(|it| it.revision());
@@ -126,9 +126,9 @@ pub(super) fn published_as<'m>(
     merged.get(gateway).map_or(gateway, |it| &it.published_as)
 }
 
-/// Returns the Gateways and ListenerSets whose listeners differ in the served and the newest target.
-/// `None` if Envoy serves the newest target, whole or reduced, or has none yet. Route tables and
-/// endpoints are left out: they change often, and `Programmed` is about listeners.
+/// Returns the Gateways and ListenerSets whose listeners differ between the served and the newest
+/// target. Returns `None` if Envoy serves the newest target, whole or reduced, or has none yet.
+/// Ignores route tables and endpoints: they change often, and `Programmed` is about listeners.
 fn pending(newest: &Target, observed: &Observed) -> Option<BTreeSet<String>> {
     let served = observed.applied_for.as_ref()?;
     if served.revision() == newest.revision() {

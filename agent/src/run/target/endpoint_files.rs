@@ -1,7 +1,7 @@
-//! Chooses the endpoint sets that have their own files when there are more sets than files that
-//! Envoy may watch: the sets that change most.
+//! Chooses the endpoint sets that get their own files if there are more sets than files that Envoy
+//! may watch: the sets that change most often.
 //!
-//! Pure: changes and moments in, a choice out. It must never move a set back and forth: a cluster
+//! Pure: changes and times in, a choice out. It must never move a set back and forth. A cluster
 //! whose endpoints move between a file and the list of clusters is created again, and opens new
 //! connections.
 
@@ -15,33 +15,33 @@ use sesame_render::layout::file_name;
 use super::{HostSettings, Target};
 use crate::source::update::GatewayRevision;
 
-/// Time after which a change counts half.
+/// Time after which the weight of a change is halved.
 const HALF_LIFE: Duration = Duration::from_secs(600);
 /// Pause between two moves, because each creates clusters again.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Most sets that get a file at once, and as many lose theirs: each holds one more inotify instance
-/// for a moment.
+/// Maximum number of sets that get a file in one move, while as many lose theirs. Each of them
+/// briefly holds one more inotify instance.
 const MOST_MOVED: usize = 8;
 /// How many times more often a set must change than the set whose file it gets.
 const TIMES: f32 = 4.0;
-/// How many changes it must be ahead in addition, so that a set that changes now and then moves
-/// nothing.
+/// Number of changes that the set must be ahead in addition, so that occasional changes do not move
+/// any files.
 const AHEAD: f32 = 3.0;
-/// Weight below which the changes of a set are forgotten.
+/// Weight below which the changes to a set are forgotten.
 const FORGOTTEN: f32 = 0.1;
 
 /// The choice for one Gateway, and its inputs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::run) struct EndpointFiles {
-    /// Sets that have files first, by the names of the files; empty if the order of hashes decides.
+    /// Sets with priority for files, by file name; empty if the order of hashes decides.
     first: Arc<BTreeSet<String>>,
-    /// Changes of each set that has changed recently.
+    /// Changes to each set that has changed recently.
     changes: BTreeMap<u64, Changes>,
     /// Time of the last move.
     moved: Option<Instant>,
 }
 
-/// Changes of one set; the weight of each decays.
+/// Changes to one set, with decaying weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Changes {
     weight: f32,
@@ -56,8 +56,8 @@ impl Changes {
 }
 
 impl EndpointFiles {
-    /// Returns the choice for a revision. It follows from the last target, or else from the
-    /// existing files, so that a starting agent moves nothing.
+    /// Returns the choice for a revision. It is based on the last target, or else on the existing
+    /// files, so that a starting agent does not move files.
     pub(super) fn of(
         offer: &GatewayRevision,
         host: &HostSettings,
@@ -75,12 +75,12 @@ impl EndpointFiles {
         }
     }
 
-    /// Returns the sets that have files first.
+    /// Returns the sets with priority for files.
     pub(super) fn first(&self) -> &Arc<BTreeSet<String>> {
         &self.first
     }
 
-    /// Returns the choice after a change of these sets; `rendered` is the previous outcome. A set
+    /// Returns the choice after a change to these sets; `rendered` is the previous outcome. A set
     /// gets a file only if its own endpoints change, because that creates its cluster again anyway.
     pub(super) fn after(&self, rendered: &Rendered, changed: &[&str], now: Instant) -> Self {
         if rendered.inline == 0 {
@@ -112,8 +112,8 @@ impl EndpointFiles {
         changes.map_or(0.0, |changes| changes.weight(now))
     }
 
-    /// Moves files from the sets that change least to the changed ones, if these change far more
-    /// often.
+    /// Moves files from the sets that change least to the changed sets, if the latter change far
+    /// more often.
     fn choose(&mut self, rendered: &Rendered, changed: &[&str], now: Instant) {
         let has_file = |name: &str| {
             let by_name = &rendered.endpoints;
@@ -161,7 +161,7 @@ impl EndpointFiles {
     }
 }
 
-/// Returns a short key for a name, because thousands of them are kept with each target.
+/// Returns a short key for a name, because thousands of names are kept with each target.
 fn key(name: &str) -> u64 {
     let mut digits = file_name(name);
     digits.truncate(16);
@@ -238,7 +238,7 @@ mod tests {
             host.change(&["c"], 1);
         }
         assert!(host.has_file("a") && host.has_file("c"), "{:?}", host.files);
-        // The next one waits for its turn, and stays inline unless it is far ahead.
+        // The next set waits for its turn, and stays inline unless it is far ahead.
         for _ in 0..4 {
             host.change(&["d"], 1);
         }

@@ -7,7 +7,8 @@ use super::{Target, render_difference};
 
 impl Target {
     /// Returns the target with at most `budget` files for Envoy. Endpoint sets in `first`, named by
-    /// their files, get one before others. Parts that are unchanged since `before` are reused.
+    /// their files, get a file before other sets. Parts that are unchanged since `before` are
+    /// reused.
     pub(in crate::run) fn within(
         &self,
         budget: usize,

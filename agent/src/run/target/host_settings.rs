@@ -18,7 +18,7 @@ use crate::tickets::Tickets;
 pub(in crate::run) struct HostSettings {
     /// Addresses that Gateways share.
     pub(in crate::run) pool: Vec<IpAddr>,
-    /// Bound ports by outside port.
+    /// Ports to bind, by the port that clients see.
     pub(in crate::run) port_map: BTreeMap<u32, u32>,
     /// Number of files that all Envoys together may watch.
     pub(in crate::run) subscription_budget: usize,
@@ -28,13 +28,13 @@ pub(in crate::run) struct HostSettings {
     pub(in crate::run) budget_each: Option<usize>,
     /// Number of proxies in front of Envoy.
     pub(in crate::run) trusted_hops: u32,
-    /// File of the system's certificate authorities.
+    /// File of the system's CA certificates.
     pub(in crate::run) system_ca: PathBuf,
-    /// True if Envoys are given keys of session tickets.
+    /// True if the agent provides session ticket keys to Envoys.
     pub(in crate::run) session_tickets: bool,
     /// Session ticket keys that stand in for keys from Secrets.
     pub(in crate::run) tickets: Tickets,
-    /// Place of access logs.
+    /// Destination of access logs.
     pub(in crate::run) access_log: AccessLogTo,
     /// True if endpoints may be on this host itself.
     pub(in crate::run) allow_local_endpoints: bool,
@@ -42,7 +42,7 @@ pub(in crate::run) struct HostSettings {
     pub(in crate::run) own_addresses: Vec<SocketAddr>,
     /// Addresses that this host has.
     pub(in crate::run) addresses: OwnAddresses,
-    /// True if endpoints must not have one of these.
+    /// True if endpoints may not have one of these addresses.
     pub(in crate::run) refuse_host_endpoints: bool,
     /// Addresses on which Gateways were served before the agent started.
     pub(in crate::run) held: BTreeMap<NamespacedName, Vec<IpAddr>>,
@@ -50,7 +50,7 @@ pub(in crate::run) struct HostSettings {
     pub(in crate::run) endpoint_files: BTreeMap<NamespacedName, BTreeSet<String>>,
     /// Directories of the agent.
     pub(in crate::run) directories: Directories,
-    /// Files of this host that stand for Secrets and ConfigMaps.
+    /// Files on this host that replace Secrets and ConfigMaps.
     pub(in crate::run) local: LocalFiles,
 }
 
@@ -63,7 +63,7 @@ impl HostSettings {
         self.addresses.known().clone()
     }
 
-    /// Waits until files of this host, its keys of session tickets, or its addresses have changed.
+    /// Waits until local files, session ticket keys or addresses of this host have changed.
     pub(in crate::run) async fn changed(&mut self) {
         tokio::select! {
             () = self.local.changed() => {}

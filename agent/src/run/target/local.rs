@@ -1,5 +1,5 @@
-//! Replaces Secrets and ConfigMaps by the files of this host that stand for them, and session
-//! ticket keys by the host's own.
+//! Replaces Secrets and ConfigMaps with files on this host, and session ticket keys with the host's
+//! own keys.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -74,8 +74,8 @@ pub(in crate::run) fn take_local(known: &watch::Sender<SourceState>, host: &Host
     });
 }
 
-/// Returns true if the host's session ticket keys stand in for others in a target, and have been
-/// rotated since.
+/// Returns true if the host's session ticket keys stand in for other keys in a target, and have
+/// been rotated since.
 fn has_older_tickets(target: &Target, host: &HostSettings) -> bool {
     let stand_in = target.options.stand_in_tickets.as_ref();
     stand_in.is_some_and(|keys| *keys != host.tickets.stand_in())

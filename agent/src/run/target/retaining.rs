@@ -1,5 +1,5 @@
-//! A target with certificates that are trusted in addition to the snapshot's. The snapshot itself
-//! does not change.
+//! A target with certificates that are trusted in addition to the ones in the snapshot. The
+//! snapshot itself does not change.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -10,18 +10,18 @@ use sesame_render::RetainedAuthorities;
 
 use super::{Target, render_difference};
 
-/// A certificate that a trust bundle has lost in a rotation and that is still trusted.
+/// A certificate that a rotation removed from a trust bundle, but that is still trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::run) struct RetainedCertificate {
     /// Name of the bundle.
     pub(in crate::run) bundle: String,
     pub(in crate::run) pem: String,
-    /// End of the trust in it.
+    /// When trust in the certificate ends.
     pub(in crate::run) until: Timestamp,
 }
 
 impl Target {
-    /// Renders the target with retained certificates; only the difference from `before`, if
+    /// Renders the target with retained certificates. Renders only the difference from `before` if
     /// possible.
     pub(in crate::run) fn retaining(
         &self,

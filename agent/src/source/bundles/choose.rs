@@ -11,14 +11,14 @@ pub(super) struct Candidate {
     pub(super) digest: String,
 }
 
-/// The rank of a bundle among the others.
+/// The outcome of comparing a bundle with the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// It is served.
     Chosen,
-    /// It would be served if no other had a higher number.
+    /// Another bundle has a higher sequence number.
     Superseded,
-    /// It must no longer be served, for this reason.
+    /// It must not be served, because it is outdated for this reason.
     Older(String),
 }
 
@@ -33,7 +33,8 @@ pub(super) fn choose(
         let current = taken.is_some_and(|taken| taken.digest == one.digest);
         let permitted = allowed.contains(&one.digest) && !current;
         let eligible = permitted || outdated(one).is_none();
-        // Equal numbers are ordered by digest, so that the order of files does not matter.
+        // Bundles with the same number are ordered by digest, so that the order of files does not
+        // matter.
         eligible.then(|| (permitted, one.sequence, one.digest.clone()))
     };
     let best = candidates.iter().filter_map(rank).max();
@@ -50,7 +51,7 @@ pub(super) fn choose(
     candidates.iter().map(standing).collect()
 }
 
-/// Returns why a bundle must not follow the last one taken.
+/// Returns why a bundle may not follow the last applied one, or `None` if it may.
 fn why_outdated(one: &Candidate, taken: &TakenBundle) -> Option<String> {
     let TakenBundle {
         gateway: _,
@@ -113,7 +114,7 @@ mod tests {
         assert_eq!(chosen(None, &all, &[]).as_deref(), Some("c"));
         let now = taken(3, 3, "c");
         assert_eq!(chosen(Some(&now), &all, &[]).as_deref(), Some("c"));
-        // The served bundle was removed: an older one does not take its place.
+        // The served bundle was removed. An older one does not take its place.
         assert_eq!(chosen(Some(&now), &all[..1], &[]), None);
         let later = [candidate(4, "d"), candidate(3, "c")];
         assert_eq!(chosen(Some(&now), &later, &[]).as_deref(), Some("d"));

@@ -1,4 +1,4 @@
-//! The conditions for a valid bundle, apart from its content: the trusted keys, the identity and
+//! The conditions for a valid bundle, apart from its content: the trusted keys, the identity, and
 //! the key pairs of this host.
 
 use sesame_files::directory::KEYS;
@@ -20,7 +20,7 @@ pub(super) struct Conditions {
     /// Key pairs from the separate key file.
     pub(super) keys: Vec<KeyPair>,
     keys_stamp: Option<Stamp>,
-    /// Faults, each with its file.
+    /// Errors, with the file of each.
     faults: Vec<(&'static str, String)>,
 }
 
@@ -66,7 +66,7 @@ impl Conditions {
         }))
     }
 
-    /// Returns the problems of these conditions.
+    /// Returns the errors as problems.
     pub(super) fn problems(&self) -> impl Iterator<Item = SourceProblem> {
         let faults = self.faults.iter();
         faults.map(|(file, why)| problem(file, why.clone()))

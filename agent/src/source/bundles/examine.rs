@@ -1,4 +1,4 @@
-//! The examination of one bundle, from bytes to a revision.
+//! Examines one bundle, from its bytes to a revision.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::source::update::{GatewayRevision, gateway_of, keys_of, needs_keys};
 pub(super) struct BundleRules<'a> {
     pub(super) trusted: &'a TrustedKeys,
     pub(super) required: usize,
-    /// The only Gateways to serve; all if empty.
+    /// Gateways to serve; all if empty.
     pub(super) gateways: &'a [NamespacedName],
     pub(super) identity: Option<&'a HostIdentity>,
-    /// Returns the host's other key pairs for a Gateway.
+    /// Returns the other key pairs that the host holds for a Gateway.
     pub(super) held: &'a dyn Fn(&NamespacedName) -> Vec<KeyPair>,
 }
 
@@ -33,11 +33,11 @@ pub(super) struct GoodBundle {
     pub(super) digest: String,
     pub(super) manifest_revision: String,
     pub(super) signers: Vec<String>,
-    /// The revision, dropped if it is not served.
+    /// The revision, until it is dropped because it is not served.
     pub(super) revision: Option<GatewayRevision>,
 }
 
-/// The reason why a bundle is rejected.
+/// A rejected bundle.
 #[derive(Debug)]
 pub(super) struct BadBundle {
     pub(super) reason: String,

@@ -1,10 +1,10 @@
 //! Bundles in a directory that is filled from outside: from a USB stick, by rsync, or with
 //! `sesame-agent apply`.
 //!
-//! For each Gateway the source serves the valid bundle with the highest sequence number, and never
-//! one older than it has already taken. Removing a file changes nothing, because a stick is
-//! eventually unplugged. Only files named `*.bundle` are read. An incomplete file becomes an error
-//! once it has not been written to for a while.
+//! For each Gateway, the source serves the valid bundle with the highest sequence number, and never
+//! an older one than it has already applied. Removing a file changes nothing, because a USB stick
+//! is eventually unplugged. Only files named `*.bundle` are read. An incomplete file becomes an
+//! error once it has not been written to for a while.
 
 mod choose;
 mod conditions;
@@ -47,16 +47,16 @@ pub fn is_piece(name: &OsStr) -> bool {
     !tree::is_hidden(name) && name.to_str().is_some_and(bundle)
 }
 
-/// The directory of bundles, and the conditions for taking one.
+/// The bundle directory, and the conditions for accepting a bundle.
 #[derive(Clone, Debug)]
 pub struct BundleSettings {
     /// The directory.
     pub directory: PathBuf,
-    /// Keys that may sign, in addition to those from the state directory.
+    /// Trusted keys, in addition to the keys in the state directory.
     pub trusted: TrustedKeys,
     /// Number of signatures required.
     pub required: usize,
-    /// The only Gateways to serve; all if empty.
+    /// Gateways to serve; all if empty.
     pub gateways: Vec<NamespacedName>,
 }
 
@@ -76,7 +76,7 @@ pub struct BundleDirectory {
 #[derive(Debug)]
 struct ExaminedFile {
     stamp: Stamp,
-    /// Time since which the stamp is unchanged.
+    /// Time at which the current stamp was first seen.
     since: Instant,
     outcome: Result<GoodBundle, BadBundle>,
 }
@@ -93,7 +93,7 @@ pub struct BundleScan {
 }
 
 impl BundleDirectory {
-    /// Starts without any content.
+    /// Creates a source without any content.
     pub fn new(settings: BundleSettings, state: BundleState, accepted: &[ResolvedGateway]) -> Self {
         let accepted = accepted.iter();
         Self {
@@ -119,7 +119,7 @@ impl BundleDirectory {
             again: None,
         };
         if let Err(error) = self.look_at_conditions(&mut scan.update.problems) {
-            // Without knowing which keys to trust, nothing new is taken.
+            // If the trusted keys are unknown, no new bundle is accepted.
             scan.update.problems.push(problem("", error.to_string()));
         } else {
             match self.find() {
@@ -215,7 +215,7 @@ impl BundleDirectory {
         self.files.insert(name, file);
     }
 
-    /// Returns the host's key pairs of a Gateway.
+    /// Returns the key pairs that this host holds for a Gateway.
     fn keys_of(&self, gateway: &NamespacedName) -> Vec<KeyPair> {
         let mut keys = self.conditions.keys.clone();
         if let Some((_, revision)) = self.held.get(gateway) {
@@ -295,14 +295,14 @@ impl BundleDirectory {
             let held = self.held.get(gateway);
             held.is_some_and(|(held, _)| held == *digest)
         }) {
-            // It is recorded as taken; the allowance would only affect a later time.
+            // The bundle is recorded as applied, so a remaining allowance could only matter later.
             let _ = self.state.disallow(digest);
         }
         self.reports(names, &standings)
     }
 
-    /// Takes a valid bundle if it is chosen and not served already. Fails if that cannot be
-    /// recorded.
+    /// Applies a valid bundle if it is chosen and not served yet. Returns an error if that cannot
+    /// be recorded.
     fn settle(
         &mut self,
         gateway: &NamespacedName,
@@ -335,7 +335,7 @@ impl BundleDirectory {
             return Ok(());
         };
         if taken != Some(&next) {
-            // If it were served without a record, an older one could follow it.
+            // Without a record of this bundle, an older one could replace it.
             let noted = self.state.take(gateway, &next);
             noted.map_err(|error| format!("cannot be recorded as applied: {error}"))?;
         }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::examine::BadBundle;
 
-/// One file.
+/// The report on one file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleReport {
@@ -12,7 +12,7 @@ pub struct BundleReport {
     pub file: String,
     /// State of the file.
     pub state: BundleFileState,
-    /// Reason why it is not taken.
+    /// Why the file is not used.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// The Gateway, `namespace/name`. It is empty, like all fields below, if the bundle is not
@@ -25,10 +25,10 @@ pub struct BundleReport {
     /// Digest of the bundle; known for every complete file.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
-    /// Revision of the manifest in it.
+    /// Revision of the manifest in the bundle.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub revision: String,
-    /// Identifiers of the trusted keys that signed it.
+    /// Identifiers of the trusted keys that signed the bundle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signers: Vec<String>,
 }
@@ -61,9 +61,9 @@ pub enum BundleFileState {
     Taken,
     /// It is valid, but another bundle has a higher sequence number.
     Superseded,
-    /// It is valid, but older than one already taken.
+    /// It is valid, but older than a bundle that was already applied.
     Older,
-    /// It is incomplete, and may still be written.
+    /// It is incomplete; its writer may not be done yet.
     Unfinished,
     /// It is not trusted, or cannot be used.
     Refused,

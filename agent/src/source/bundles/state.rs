@@ -1,13 +1,13 @@
-//! The part of the state directory that decides which bundles a host takes: trusted keys, host
-//! identity and bundles already taken.
+//! The part of the state directory that determines which bundles a host accepts: trusted keys, host
+//! identity, and bundles already applied.
 //!
 //! | in `bundles/` | content |
 //! |---|---|
 //! | `trusted/ID.pem` | a public key that may sign bundles, one per file |
 //! | `identity` | the private key of this host, mode 0600, sealed by the agent; never printed, and never leaves the host |
 //! | `identity.pub` | its public key, which is readable without a sealing key |
-//! | `taken/HASH.json` | the last bundle taken for a Gateway |
-//! | `allowed/DIGEST.allow` | a bundle that may be taken although it is older than another |
+//! | `taken/HASH.json` | the last bundle applied for a Gateway |
+//! | `allowed/DIGEST.allow` | a bundle that may be applied even if it is older than another |
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,7 +33,7 @@ const KEY_SUFFIX: &str = ".pem";
 const ALLOWANCE_SUFFIX: &str = ".allow";
 const IDENTITY: &str = "identity";
 const PUBLIC: &str = "identity.pub";
-/// Name to which the sealed form of the identity is bound.
+/// Name that the sealed identity is bound to.
 const PLACE: &str = "bundles/identity";
 
 /// Reasons why this state cannot be used.
@@ -47,7 +47,7 @@ pub enum BundleStateError {
         /// The error of the system.
         source: io::Error,
     },
-    /// A file must not be read.
+    /// A file is not safe to read.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// A file has unexpected content.
@@ -60,18 +60,18 @@ pub enum BundleStateError {
     },
 }
 
-/// The last bundle taken for a Gateway.
+/// The last bundle applied for a Gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TakenBundle {
     /// The Gateway, for readers of the file.
     pub gateway: String,
-    /// The highest sequence number ever taken.
+    /// The highest sequence number ever applied.
     pub highest: u64,
-    /// The sequence number of the last one. It is lower than the highest if an older one was
+    /// The sequence number of the last bundle. It is lower than `highest` if an older bundle was
     /// allowed.
     pub sequence: u64,
-    /// The digest of the last one.
+    /// The digest of the last bundle.
     pub digest: String,
 }
 
@@ -82,15 +82,15 @@ pub struct BundleState {
     sealing: Arc<SealingKeys>,
 }
 
-/// Returns true if a change of a file with this name may affect which bundles are taken.
+/// Returns true if a change to a file with this name may affect which bundles are accepted.
 pub fn is_state(name: &std::ffi::OsStr) -> bool {
     let name = name.to_str().unwrap_or_default();
     name == IDENTITY || name.ends_with(KEY_SUFFIX) || name.ends_with(ALLOWANCE_SUFFIX)
 }
 
 impl BundleState {
-    /// Opens this state below a state directory, which is created if needed. The directory must
-    /// belong to the current user, because the agent could not read files that another user writes
+    /// Opens the bundle state in a state directory, which is created if needed. The directory must
+    /// belong to the current user, because the agent cannot read files that another user writes
     /// there.
     pub fn open(state_dir: &Path) -> Result<Self, BundleStateError> {
         let this = rustix::process::geteuid().as_raw();
@@ -157,7 +157,7 @@ impl BundleState {
 
     /// Stops trusting the key with this identifier. Returns false if it was not trusted.
     pub fn distrust(&self, id: &str) -> Result<bool, BundleStateError> {
-        // Only an existing name is removed, so that no identifier is taken for a path.
+        // Compare with existing names only, so that an identifier is never used as a path.
         let name = format!("{id}{KEY_SUFFIX}");
         for path in self.files("trusted", KEY_SUFFIX)? {
             if path.file_name().is_some_and(|found| *found == *name) {
@@ -192,7 +192,7 @@ impl BundleState {
         Ok(Some(identity))
     }
 
-    /// Stores the identity in the configured form. Its public key must exist already.
+    /// Stores the identity in the configured form, after its public key.
     fn seal(&self, identity: &HostIdentity) -> Result<(), BundleStateError> {
         let path = self.root.join(PUBLIC);
         let public = format!("{}\n", identity.public());
@@ -208,8 +208,8 @@ impl BundleState {
         durable::replace_file(&path, &sealed).map_err(at(&path))
     }
 
-    /// Returns the public key of a sealed identity as text, or `None` if there is none. Needs no
-    /// sealing key.
+    /// Returns the public key of a sealed identity, or `None` if there is no sealed identity. Does
+    /// not need the sealing key.
     pub fn sealed_identity(&self) -> Result<Option<String>, BundleStateError> {
         let sealed = open::read(&self.root.join(IDENTITY), Rule::Own, MAX_FILE_BYTES);
         if !sealed.is_ok_and(|stored| at_rest::is_sealed(&stored)) {
@@ -233,7 +233,7 @@ impl BundleState {
         Ok((identity, true))
     }
 
-    /// Returns the last bundle taken for a Gateway.
+    /// Returns the last bundle applied for a Gateway.
     pub fn taken(&self, gateway: &NamespacedName) -> Result<Option<TakenBundle>, BundleStateError> {
         let path = self.taken_file(gateway);
         let bytes = match open::read(&path, Rule::Own, MAX_FILE_BYTES) {
@@ -242,14 +242,14 @@ impl BundleState {
             Err(error) => return Err(error.into()),
         };
         let taken = serde_json::from_slice(&bytes);
-        // If this file were ignored, an older bundle could pass for a new one.
+        // If a damaged file were ignored, an older bundle could be accepted as new.
         taken.map(Some).map_err(|error| BundleStateError::Content {
             path,
             reason: format!("is damaged ({error}); remove it to accept any sequence number"),
         })
     }
 
-    /// Records the bundle taken for a Gateway. It is on disk when this returns.
+    /// Records the bundle applied for a Gateway. The record is on disk when this returns.
     pub fn take(
         &self,
         gateway: &NamespacedName,
@@ -260,7 +260,7 @@ impl BundleState {
         durable::replace_file(&path, &bytes).map_err(at(&path))
     }
 
-    /// Returns the digests of the bundles that may be taken although they are older.
+    /// Returns the digests of the bundles that may be applied even if they are older.
     pub fn allowed(&self) -> Result<BTreeSet<String>, BundleStateError> {
         let files = self.files("allowed", ALLOWANCE_SUFFIX)?;
         let names = files.iter().filter_map(|path| path.file_name()?.to_str());
@@ -268,13 +268,13 @@ impl BundleState {
         Ok(digests.map(str::to_owned).collect())
     }
 
-    /// Allows a bundle with this hexadecimal digest to be taken although it is older.
+    /// Allows the bundle with this hexadecimal digest to be applied even if it is older.
     pub fn allow(&self, digest: &str) -> Result<(), BundleStateError> {
         let path = self.allowance(digest);
         durable::replace_file(&path, b"").map_err(at(&path))
     }
 
-    /// Revokes such an allowance.
+    /// Revokes the allowance for a bundle.
     pub fn disallow(&self, digest: &str) -> Result<(), BundleStateError> {
         remove(&self.allowance(digest))
     }
@@ -330,7 +330,8 @@ mod tests {
             assert!(at_rest::is_sealed(&stored()));
         }
         let sealed = stored();
-        // A command has no sealing key. It can read the public key, and creates no second identity.
+        // Without a sealing key, a command can read the public key, and does not create another
+        // identity.
         assert_eq!(open().sealed_identity().unwrap(), Some(public));
         let error = with(2).identity().unwrap_err().to_string();
         let words = "which this host does not have; restore the sealing key";

@@ -7,14 +7,14 @@ use sesame_backoff::Backoff;
 
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);
-/// Longest pause for an unreachable API server. Retrying costs nothing while it is down, and all
+/// Maximum pause for an unreachable API server. Retrying costs nothing while it is down, and all
 /// hosts should reconnect soon after it returns.
 const LONGEST_UNREACHABLE: Duration = Duration::from_secs(10);
-/// First pause after a refusal: the first `Retry-After` value of an overloaded API server.
+/// First pause after a rejection: the first `Retry-After` value of an overloaded API server.
 const FIRST_REFUSED: Duration = Duration::from_secs(1);
-/// Longest pause for an overloaded server. The server handles the requests of many hosts within
-/// seconds, and another refusal costs it little. A host with a few unlucky attempts must not be
-/// last by much.
+/// Maximum pause for an overloaded server. The server handles the requests of many hosts within
+/// seconds, and rejecting another one costs it little. A host with a few unlucky attempts must not
+/// lag far behind.
 const LONGEST_BUSY: Duration = Duration::from_secs(5);
 
 /// The back-off of one failing operation, without jitter.
@@ -25,15 +25,14 @@ pub(crate) const USUAL: Backoff = Backoff::new(FIRST, LONGEST);
 pub(crate) enum ServerFault {
     /// It is overloaded.
     Busy,
-    /// It refused, for a reason that may persist.
+    /// It rejected the request, for a reason that may persist.
     Refused,
-    /// It was not reached, or cannot answer.
+    /// It could not be reached, or cannot answer.
     Unreachable,
 }
 
-/// The back-off of requests to an API server. Unreachable and refusing servers are counted
-/// separately, because the pauses of a long outage must not delay a host further if the returned
-/// server is merely overloaded at first.
+/// The back-off of requests to an API server. Each kind of failure has its own pauses, so that a
+/// host recovers quickly if the server is merely overloaded after a long outage.
 #[derive(Debug)]
 pub(crate) struct ServerBackoff {
     unreachable: Backoff,

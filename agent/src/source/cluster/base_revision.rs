@@ -1,9 +1,9 @@
 //! The shards of the complete revision, and the fast path from there to the next revision. Pure.
 //!
 //! A route change affects a few of many shards. The two versions of these shards are compared, and
-//! the changed virtual hosts and backends are patched into the encoded snapshot; nothing else is
-//! read. Never produce another result than a join of all shards: the revision is verified in the
-//! same way, and anything unexpected gives `None`.
+//! the changed virtual hosts and backends are patched into the encoded snapshot. Nothing else is
+//! read. The result must never differ from a join of all shards: the revision is verified in the
+//! same way, and anything unexpected returns `None`.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use sesame_proto::shard::{self, Joined, MAX_CHANGED_SHARDS, ShardDelta};
 
 use super::pieces::CheckedManifest;
 
-/// The next revision, while keys or endpoints of it are missing.
+/// The next revision, while some of its keys or endpoints are missing.
 #[derive(Debug)]
 pub(super) struct Next {
     pub(super) base: BaseRevision,
@@ -26,10 +26,10 @@ pub(super) struct Next {
 pub(super) enum Config {
     /// A configuration joined from all of its shards, without its keys and endpoints.
     Joined(EncodedSnapshot),
-    /// The complete revision after changes, with its keys and endpoints.
+    /// The complete revision with the changes applied, including its keys and endpoints.
     Patched {
         encoded: EncodedSnapshot,
-        /// True if backends were added or removed, whose endpoints are not updated yet.
+        /// True if backends changed; their endpoints are not updated yet.
         backends_changed: bool,
     },
 }
@@ -49,11 +49,11 @@ impl Next {
 #[derive(Debug)]
 pub(super) struct BaseRevision {
     config: Vec<ShardRef>,
-    /// Bytes of memory that their values use.
+    /// Memory that the values in the shards use, in bytes.
     size: u64,
     key_secrets: usize,
-    /// Stored bytes, by digest, of shards that later manifests do not contain; no more than can be
-    /// compared.
+    /// Stored bytes of shards that newer manifests no longer contain, by digest. At most
+    /// `MAX_CHANGED_SHARDS`.
     unnamed: BTreeMap<String, Vec<u8>>,
 }
 
@@ -67,8 +67,8 @@ impl BaseRevision {
         }
     }
 
-    /// Keeps the shards of this revision among `unnamed`, which a newer manifest does not contain.
-    /// Returns `None` if that manifest differs too much.
+    /// Keeps the shards in `unnamed` that belong to this revision, but not to a newer manifest.
+    /// Returns `None` if the newer manifest differs too much.
     pub(super) fn keep(mut self, unnamed: BTreeMap<String, Vec<u8>>) -> Option<Self> {
         let config = &self.config;
         let ours = |digest: &String| config.iter().any(|shard| shard.sha256 == *digest);
@@ -91,7 +91,7 @@ impl BaseRevision {
             key_secrets,
             stamp: _,
         } = next;
-        // A shard that was dropped and read again must be the same.
+        // A shard that was dropped and read again must be unchanged.
         let same =
             |digest: &String, bytes| self.unnamed.get(digest).is_none_or(|held| held == bytes);
         let all = manifest.config.iter().all(|shard| {

@@ -16,14 +16,14 @@ use crate::source::update::Trusted;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The place where snapshots are published, and the selection for this host.
+/// The location of the published snapshots, and the selection for this host.
 #[derive(Clone, Debug)]
 pub struct ClusterSettings {
     /// Kubeconfig file; without one, the ServiceAccount of the Pod is used.
     pub kubeconfig: Option<PathBuf>,
     /// Namespace of all published objects.
     pub namespace: String,
-    /// The only Gateways to serve; all of the fleet's if empty.
+    /// Gateways to serve; if empty, all Gateways of the fleet.
     pub gateways: Vec<NamespacedName>,
     /// Fleet of this host.
     pub fleet: String,
@@ -33,7 +33,7 @@ pub struct ClusterSettings {
     pub zone: String,
     /// Keys whose signatures are required, if any.
     pub trusted: Trusted,
-    /// Access to the token stored by `join`; `None` as long as no key of the host is read.
+    /// Access to the token stored by `join`; `None` if the host's sealing keys were not read.
     pub(crate) stored: Option<StoredToken>,
 }
 
@@ -67,7 +67,7 @@ impl ClusterSettings {
         format!("{GATEWAY_LABEL} in ({}),{parts}", ids.join(","))
     }
 
-    /// Returns whether a manifest with this fleet label is for this host.
+    /// Returns true if a manifest with this fleet label is for this host.
     pub(super) fn takes(&self, gateway: &NamespacedName, fleet: Option<&str>) -> bool {
         if self.gateways.is_empty() {
             fleet == Some(self.fleet.as_str())
@@ -77,7 +77,7 @@ impl ClusterSettings {
     }
 }
 
-/// Returns a client with the current files, because tokens and authorities change.
+/// Creates a client from the current files, because tokens and CA certificates change.
 pub(crate) async fn connect(settings: &ClusterSettings) -> Result<Client, String> {
     let mut config = match &settings.kubeconfig {
         Some(path) => {
@@ -109,7 +109,7 @@ pub(crate) async fn connect(settings: &ClusterSettings) -> Result<Client, String
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.write_timeout = Some(WRITE_TIMEOUT);
-    // The agent has a back-off already, and hidden retries would delay it.
+    // The agent has its own back-off, which hidden retries would delay.
     config.default_retry = false;
     Client::try_from(config).map_err(|error| describe_error(&error))
 }
@@ -125,8 +125,8 @@ pub(crate) fn describe_error(error: &kube::Error) -> String {
     }
 }
 
-/// Returns whether the API server refused, or was unreachable. A proxy in front of it may also
-/// report it as unreachable.
+/// Classifies a failed request. A proxy in front of the API server may also report that the server
+/// is unreachable.
 pub(crate) fn fault(error: &kube::Error) -> ServerFault {
     match error {
         kube::Error::Api(status) if status.code == 429 => ServerFault::Busy,
@@ -135,7 +135,7 @@ pub(crate) fn fault(error: &kube::Error) -> ServerFault {
     }
 }
 
-/// Waits for an answer of the API server, with a time limit.
+/// Waits for an answer from the API server, with a timeout.
 pub(crate) async fn within<T>(
     limit: Duration,
     request: impl Future<Output = kube::Result<T>>,

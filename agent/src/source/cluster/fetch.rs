@@ -26,7 +26,7 @@ const AT_ONCE: usize = 8;
 pub(super) struct MissingPieces {
     /// Configuration shards.
     pub(super) shards: Vec<ShardRef>,
-    /// Number of key Secrets to search.
+    /// Number of key Secrets to read.
     pub(super) key_secrets: usize,
 }
 
@@ -93,7 +93,8 @@ async fn one_shard(
         shard::check_digest(&reference, &bytes).map_err(|error| at(error.to_string()))?;
         Ok(bytes)
     };
-    // The digest proves the content, so the API server need not query etcd for each host.
+    // The digest proves the content, so a cached read is enough, which spares etcd a query per
+    // host.
     let bytes = match read(cached(&api, &name).await.map_err(at)?) {
         Ok(bytes) => bytes,
         Err(_) => read(get(&api, &name).await.map_err(at)?)?,
@@ -120,7 +121,7 @@ async fn one_secret(
     keys::decode(&bytes).map_err(|error| at(error.to_string()))
 }
 
-/// Reads a Gateway's manifest by name. Returns `None` if it is really gone.
+/// Reads a Gateway's manifest by name. Returns `None` only if it does not exist.
 pub(super) async fn look_for_manifest(
     client: Client,
     namespace: &str,

@@ -16,15 +16,15 @@ use crate::source::update::{GatewayUpdate, Receipt};
 pub(super) struct FetchState {
     pub(super) assembler: RevisionAssembler,
     pub(super) backoff: Backoff,
-    /// Counts manifests. The results of earlier rounds are ignored.
+    /// Number of the current round of requests. The results of earlier rounds are ignored.
     pub(super) round: u64,
     /// True while a fetch or a pause of this round is in progress.
     pub(super) busy: bool,
-    /// True if it is a pause.
+    /// True if the work in progress is a pause.
     pub(super) paused: bool,
     /// True while its manifest is being read by name.
     pub(super) doubted: bool,
-    /// Arrival of its manifest.
+    /// Arrival time and version of the manifest.
     receipt: Option<Receipt>,
 }
 
@@ -49,7 +49,7 @@ impl FetchState {
         self.backoff.reset();
     }
 
-    /// Ends a pause that has grown during an outage of the cluster. Returns whether there was one.
+    /// Ends a pause that grew during a cluster outage. Returns true if there was one.
     pub(super) fn resume(&mut self) -> bool {
         let resumes = self.paused && !self.doubted;
         if resumes {

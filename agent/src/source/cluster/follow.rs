@@ -1,7 +1,7 @@
 //! Follows the manifests and endpoint shards: a list, then a watch that starts at its version.
 //!
-//! kube's own watcher hides when a lost watch resumes, and a host's state depends on that here.
-//! Without a watch, no object counts as gone, and none as current.
+//! kube's own watcher does not report when a lost watch resumes, but the state of a host depends on
+//! that. While there is no watch, no object is considered deleted or current.
 
 use std::time::{Duration, Instant};
 
@@ -15,28 +15,28 @@ use tokio::sync::{mpsc, watch};
 use super::backoff::{ServerBackoff, ServerFault, jittered};
 use super::connect::{ClusterSettings, connect, describe_error, fault, within};
 
-/// Number of objects per page of a list, because each ConfigMap can contain a mebibyte.
+/// Number of objects per list page. It is small, because each ConfigMap can contain a mebibyte.
 const PAGE: u32 = 50;
 /// Maximum number of objects that a host keeps.
 const MAX_OBJECTS: usize = 10_000;
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 const START_TIMEOUT: Duration = Duration::from_secs(15);
-/// Duration of one watch, jittered so that the hosts do not all reconnect at once.
+/// Duration of one watch, jittered so that the hosts do not all reconnect at the same time.
 const WATCH_SECONDS: Duration = Duration::from_secs(240);
-/// Time without events after which the API server is asked for its version. A live server sends
+/// Idle time of a watch after which the API server is asked for its version. A live server sends
 /// something every minute. A frozen server, or a network that drops everything, is as silent as a
 /// cluster without changes.
 const QUIET: Duration = Duration::from_secs(20);
-/// Time limit for its answer, whatever the answer.
+/// Timeout for the answer to such a version request.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Duration after which a watch is considered healthy.
 const STEADY: Duration = Duration::from_secs(5);
 
-/// A change of the cluster, or of the connection to it.
+/// A change to the cluster, or to the connection to it.
 #[derive(Debug)]
 pub(super) enum ClusterEvent {
-    /// All objects at one moment.
+    /// The complete list of objects.
     Listed(Vec<ConfigMap>),
     /// This object was added or changed.
     Changed(Box<ConfigMap>),
@@ -48,7 +48,8 @@ pub(super) enum ClusterEvent {
     Back,
 }
 
-/// Follows until the receiver of the events is dropped. Sends each new client to `clients`.
+/// Follows the cluster until the receiver of the events is dropped. Sends each new client to
+/// `clients`.
 pub(super) async fn follow(
     settings: ClusterSettings,
     clients: watch::Sender<Option<Client>>,
@@ -85,10 +86,10 @@ pub(super) async fn follow(
 struct Follower {
     selector: String,
     events: mpsc::Sender<ClusterEvent>,
-    /// Version that the watch has reached; `None` before the first list, or if the server has
-    /// dropped it.
+    /// Resource version that the watch has reached. `None` before the first list, or if the server
+    /// no longer has it.
     version: Option<String>,
-    /// True if the server had dropped the version, and no watch has lasted since.
+    /// True if the version had expired on the server, and no watch has been steady since.
     expired: bool,
     backoff: ServerBackoff,
 }
@@ -112,8 +113,8 @@ impl Follower {
                 Ok(()) => {}
                 Err(Failure::Expired) => {
                     self.version = None;
-                    // A restarted server has dropped the version: list again at once, but only
-                    // once.
+                    // A restarted server no longer has the version. List again immediately, but
+                    // only once.
                     if !std::mem::replace(&mut self.expired, true) {
                         continue;
                     }
@@ -121,7 +122,7 @@ impl Follower {
                 Err(Failure::Lost(fault, error)) => return (fault, error),
             }
             if watching && !steady {
-                // If the server ends watches at once, do not retry in a tight loop.
+                // If the server closes each watch immediately, do not retry in a tight loop.
                 tokio::time::sleep(self.backoff.after(ServerFault::Unreachable)).await;
             }
         }
@@ -147,7 +148,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Watches from `version` until the server ends the watch, which is not an error.
+    /// Watches from `version` until the server closes the watch, which is not an error.
     async fn watch(&mut self, api: &Api<ConfigMap>, version: &str) -> Result<(), Failure> {
         let seconds = u32::try_from(jittered(WATCH_SECONDS).as_secs()).unwrap_or(240);
         let params = WatchParams::default()
@@ -197,7 +198,7 @@ impl Follower {
 }
 
 enum Failure {
-    /// The server has dropped the version, so everything must be listed again.
+    /// The server no longer has the version, so everything must be listed again.
     Expired,
     /// The connection is lost, or unusable.
     Lost(ServerFault, String),
@@ -214,7 +215,7 @@ impl From<kube::Error> for Failure {
     }
 }
 
-/// Checks that the API server answers at all. A refusal is an answer, too.
+/// Checks that the API server answers at all. An error status counts as an answer.
 async fn answers(api: &Api<ConfigMap>) -> Result<(), Failure> {
     let client = api.clone().into_client();
     match within(PROBE_TIMEOUT, client.apiserver_version()).await {

@@ -2,7 +2,7 @@
 //!
 //! `follow` follows manifests and endpoint shards. `store` has an `assembler` for each Gateway,
 //! which returns the missing pieces, and `fetch` reads them. `base_revision` is the fast path from
-//! one revision to the next. An unreachable cluster changes nothing: complete revisions stay. A
+//! one revision to the next. While the cluster is unreachable, complete revisions remain in use. A
 //! Gateway is withdrawn only if a read of its manifest by name shows that the manifest is gone, or
 //! belongs to other hosts. This source writes nothing.
 
@@ -30,7 +30,7 @@ pub(crate) use self::connect::{connect, describe_error, fault, within};
 use self::store::ClusterStore;
 use super::update::SourceUpdate;
 
-/// Follows the cluster until the receivers of the updates are dropped. `known` are the Gateways
+/// Follows the cluster until the receivers of the updates are dropped. `known` lists the Gateways
 /// served before.
 pub async fn run(
     settings: ClusterSettings,

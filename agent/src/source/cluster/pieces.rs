@@ -17,7 +17,7 @@ use super::fetch::MissingPieces;
 use crate::source::update::{Trusted, gateway_of};
 use sesame_proto::encoded::EncodedSnapshot;
 
-/// A manifest that agrees with the name and labels of its object.
+/// A manifest that matches the name and labels of its object.
 #[derive(Debug)]
 pub(super) struct CheckedManifest {
     pub(super) manifest: Manifest,
@@ -31,9 +31,9 @@ pub(super) struct CheckedManifest {
 #[derive(Debug, Default)]
 pub(super) struct EndpointShard {
     pub(super) sets: Vec<EndpointSet>,
-    /// Number of bytes that they take in memory.
+    /// Memory that `sets` uses, in bytes.
     pub(super) size: u64,
-    /// Reason why the newest content cannot be used; the previous content stays in use.
+    /// Why the newest content cannot be used; the previous content remains in use.
     pub(super) fault: Option<String>,
     /// True if the shard is gone, and is kept only because the manifest still refers to it.
     pub(super) gone: bool,
@@ -42,14 +42,14 @@ pub(super) struct EndpointShard {
 /// The obstacle that blocks the newest revision.
 pub(super) struct Blocked {
     pub(super) reason: String,
-    /// True if waiting alone has not helped.
+    /// True if waiting longer does not help.
     pub(super) stuck: bool,
     /// Pieces to fetch.
     pub(super) need: Option<MissingPieces>,
 }
 
 impl Blocked {
-    /// Returns an obstacle that only other parties can remove.
+    /// Returns an obstacle that this host cannot remove.
     pub(super) fn stuck(reason: String) -> Self {
         Self {
             reason,
@@ -59,7 +59,7 @@ impl Blocked {
     }
 }
 
-/// Returns the configuration if all of its shards are held.
+/// Joins the shards of a configuration, or returns the obstacle if some are missing.
 pub(super) fn join(
     manifest: &Manifest,
     held: &BTreeMap<String, Vec<u8>>,
@@ -96,7 +96,7 @@ pub(super) fn join(
     shard::join_config(manifest, &shards).map_err(|error| Blocked::stuck(error.to_string()))
 }
 
-/// Returns the obstacle of missing keys.
+/// Returns the obstacle for a revision with missing keys.
 pub(super) fn wait_for_keys(missing: &[String], key_secrets: usize, faults: &[String]) -> Blocked {
     let missing = missing.join(", ");
     let (reason, stuck) = match (key_secrets, faults) {
@@ -119,7 +119,7 @@ pub(super) fn wait_for_keys(missing: &[String], key_secrets: usize, faults: &[St
     }
 }
 
-/// Returns the endpoint shards in the manifest.
+/// Returns the endpoint shards that the manifest lists.
 pub(super) fn live_shards<'a>(
     gateway: &NamespacedName,
     manifest: &Manifest,
@@ -137,9 +137,8 @@ pub(super) fn live_shards<'a>(
     named.collect()
 }
 
-/// Returns the endpoint sets with these names, which the configuration uses. A set that is missing
-/// from the shards keeps its content in `before`, because the shards may be ahead of the manifest,
-/// or behind it.
+/// Returns the endpoint sets with the names in `used`. A set that is missing from the shards keeps
+/// its content in `before`, because the shards may be ahead of the manifest or behind it.
 pub(super) fn endpoints(
     shards: &[&EndpointShard],
     used: BTreeSet<&str>,
@@ -276,7 +275,7 @@ pub(super) fn entry<'a>(object: &'a ConfigMap, name: &str) -> Result<&'a [u8], S
         .ok_or_else(|| format!("has no binaryData entry {name}"))
 }
 
-/// Returns the Gateway's label, the name and the part of a published object.
+/// Returns the Gateway label, the name and the part of a published object.
 pub(super) fn part(object: &ConfigMap) -> Option<(&str, &str, Part)> {
     let labels = object.metadata.labels.as_ref()?;
     let part = labels.get(PART_LABEL)?;

@@ -11,7 +11,7 @@ use crate::source::update::GatewayUpdate;
 /// Maximum number of Gateways that one host serves.
 pub(super) const MAX_GATEWAYS: usize = 500;
 
-/// Returns the problem of a manifest or shard beyond the maximum number of Gateways.
+/// Returns the problem for a manifest or shard beyond the maximum number of Gateways.
 pub(super) fn too_many(namespace: &str, name: &str) -> SourceProblem {
     problem(
         format!("ConfigMap/{namespace}/{name}"),
@@ -19,7 +19,7 @@ pub(super) fn too_many(namespace: &str, name: &str) -> SourceProblem {
     )
 }
 
-/// Returns the problem of a Gateway that is configured by name but not published.
+/// Returns the problem for a Gateway that is configured by name but not published.
 pub(super) fn unpublished(namespace: &str, gateway: &NamespacedName) -> SourceProblem {
     problem(
         format!("ConfigMap/{namespace}/{}", manifest_name(gateway)),
@@ -27,7 +27,7 @@ pub(super) fn unpublished(namespace: &str, gateway: &NamespacedName) -> SourcePr
     )
 }
 
-/// Returns the problems of Gateways without any complete revision.
+/// Returns the problems of Gateways without a complete revision.
 pub(super) fn unserved(
     gateways: &BTreeMap<NamespacedName, GatewayUpdate>,
 ) -> impl Iterator<Item = SourceProblem> {

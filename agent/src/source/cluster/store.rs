@@ -1,4 +1,4 @@
-//! The held objects of the cluster, and the requests that complete them.
+//! The cluster objects that the host holds, and the requests for missing ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ pub(super) struct ClusterStore {
     changed: bool,
 }
 
-/// The end of a request or pause.
+/// A finished request or pause.
 struct Finished {
     id: String,
     round: u64,
@@ -54,7 +54,7 @@ enum Outcome {
 }
 
 impl ClusterStore {
-    /// Starts without any content. `known` are the Gateways served before.
+    /// Creates a store without any content. `known` lists the Gateways served before.
     pub(super) fn new(
         settings: ClusterSettings,
         clients: watch::Sender<Option<Client>>,
@@ -83,8 +83,8 @@ impl ClusterStore {
         }
     }
 
-    /// Waits until a request or pause has ended, and handles its outcome; waits forever if none is
-    /// pending.
+    /// Waits until a request or pause is finished, and handles its outcome. If none is pending,
+    /// waits forever.
     pub(super) async fn work(&mut self) {
         match self.work.next().await {
             Some(done) => self.done(done),
@@ -92,8 +92,7 @@ impl ClusterStore {
         }
     }
 
-    /// Applies an event. [`Self::update`] handles the consequences, because events arrive in
-    /// bursts.
+    /// Applies an event. Events arrive in bursts, so [`Self::update`] handles the consequences.
     pub(super) fn take(&mut self, event: ClusterEvent) {
         match event {
             ClusterEvent::Listed(objects) => {
@@ -153,7 +152,7 @@ impl ClusterStore {
             let there = live.get(id.as_str()).unwrap_or(&nothing);
             entry.assembler.retain_live(there);
         }
-        // All pieces are taken first, because none is newer than another.
+        // Apply all objects before advancing any Gateway, because a list has no meaningful order.
         let touched: BTreeSet<String> = objects.iter().filter_map(|o| self.object(o)).collect();
         for id in &touched {
             self.advance(id);
@@ -271,7 +270,7 @@ impl ClusterStore {
         match outcome {
             Outcome::Fetched(fetched) => {
                 if entry.round != round {
-                    // It belongs to an earlier manifest.
+                    // The result belongs to an earlier manifest.
                     return;
                 }
                 let failed = !fetched.faults.is_empty();
@@ -367,7 +366,7 @@ impl ClusterStore {
         }
     }
 
-    /// Returns an update, if anything has changed.
+    /// Returns an update if anything has changed.
     pub(super) fn update(&mut self) -> Option<SourceUpdate> {
         for id in std::mem::take(&mut self.touched) {
             self.advance(&id);

@@ -1,9 +1,9 @@
-//! The token of a joined host for its cluster: sealed on disk, with a plain copy only in the
-//! runtime directory.
+//! The token with which a joined host authenticates to its cluster: sealed on disk, with a
+//! plaintext copy only in the runtime directory.
 //!
 //! The sealed file is written first, by rename, and the copy is derived from it, so a host that
-//! crashes between the two steps can recover. Never print or log a token, and never leave a plain
-//! one on disk unless sealing is off.
+//! crashes between the two steps can recover. Never print or log a token, and never leave it on
+//! disk in plaintext unless sealing is off.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::seal::SealingKeys;
 
 /// Name of the copy in the runtime directory.
 const COPY: &str = "cluster-token";
-/// Name to which the sealed form of the token is bound.
+/// Name that the sealed token is bound to.
 const PLACE: &str = "cluster/token";
 /// Maximum bytes of a sealed token.
 const MAX_BYTES: u64 = 2 * MAX_CREDENTIAL_BYTES;
@@ -36,7 +36,7 @@ pub(crate) struct StoredToken {
 }
 
 impl StoredToken {
-    /// Returns the token access of the agent with this runtime directory.
+    /// Returns the token access for the agent with this runtime directory.
     pub(crate) fn of_agent(runtime_dir: &Path, sealing: Arc<SealingKeys>) -> Self {
         Self {
             copies: true,
@@ -44,7 +44,7 @@ impl StoredToken {
         }
     }
 
-    /// Returns the token access of a command, which does not modify the runtime directory.
+    /// Returns the token access for a command, which does not modify the runtime directory.
     pub(crate) fn of_command(runtime_dir: &Path, sealing: Arc<SealingKeys>) -> Self {
         Self {
             copy: Self::copy_below(runtime_dir),
@@ -58,7 +58,7 @@ impl StoredToken {
         runtime_dir.join(COPY)
     }
 
-    /// Fails if a token could not be stored, so that none is requested in vain.
+    /// Verifies that a token can be sealed. Called before one is requested.
     pub(crate) fn check(&self) -> Result<(), String> {
         let sealed = self.sealing.seal_text("", Path::new(PLACE));
         sealed.map(drop).map_err(|error| error.to_string())
@@ -92,7 +92,8 @@ impl StoredToken {
         Ok(())
     }
 
-    /// Stores the token in the configured form: seals a plain one, or unseals it if sealing is off.
+    /// Stores the token in the configured form: seals a plaintext token, or unseals it if sealing
+    /// is off.
     pub(crate) fn seal_anew(&self, path: &Path) -> Result<(), String> {
         let stored = open::read(path, Rule::Named, MAX_BYTES).map_err(|error| error.to_string())?;
         match self.open(stored, path)? {
@@ -101,14 +102,14 @@ impl StoredToken {
         }
     }
 
-    /// Makes clients read the newly stored token, because another `join` may have replaced it.
+    /// Updates the copy from the stored token, which another `join` may have replaced.
     pub(crate) fn settle(&self, path: &Path) -> Result<(), String> {
         let stored = open::read(path, Rule::Named, MAX_BYTES).map_err(|error| error.to_string())?;
         let (token, _) = self.open(stored.clone(), path)?;
         self.copy(&stored, &token)
     }
 
-    /// Points a client at the plain token. An unsealed token is read from its own file.
+    /// Configures a client to use the plaintext token. An unsealed token is read from its own file.
     pub(crate) fn lead(&self, config: &mut Config) -> Result<(), String> {
         let Some(path) = config.auth_info.token_file.clone().map(PathBuf::from) else {
             return Ok(());
@@ -125,7 +126,7 @@ impl StoredToken {
                 config.auth_info = user.map_err(|_| format!("{}: not a token", path.display()))?;
                 return Ok(());
             }
-            // An agent that could unseal it has left the copy.
+            // The agent, which can unseal the token, has left a copy.
             Err(_) if self.copy.exists() => {}
             Err(error) => return Err(error),
         }
@@ -133,7 +134,7 @@ impl StoredToken {
         Ok(())
     }
 
-    /// Keeps the copy in sync with the stored token. A plain stored token has no copy.
+    /// Keeps the copy in sync with the stored token. A plaintext token has no copy.
     fn copy(&self, stored: &[u8], token: &str) -> Result<(), String> {
         let at = |error: std::io::Error| format!("{}: {error}", self.copy.display());
         if !at_rest::is_sealed(stored) {
@@ -223,8 +224,8 @@ mod tests {
             "{error}"
         );
 
-        // With sealing off, the token is stored plain and without a copy. A client reads the file
-        // itself.
+        // With sealing off, the token is stored in plaintext, without a copy. A client reads the
+        // file itself.
         let off = SealingKeys::with(SealingKey::from_random([1; 32]), "a test").without_sealing();
         let off = StoredToken::of_agent(dir.path(), Arc::new(off));
         off.seal_anew(&path).unwrap();

@@ -37,7 +37,7 @@ fn set(name: &str, address: &str) -> EndpointSet {
     }
 }
 
-/// Backends with these names, each with an endpoint.
+/// Returns a snapshot with these backends, each given as name and endpoint.
 fn snapshot(backends: &[(&str, &str)]) -> Snapshot {
     let mut snapshot = Snapshot {
         gateway: "Gateway/default/edge".to_owned(),
@@ -95,7 +95,7 @@ fn take_live(assembler: &mut RevisionAssembler, object: &ConfigMap) {
     assembler.take_live(&name, object);
 }
 
-/// Returns the API server's answer to a fetch.
+/// Returns the API server's answer to a fetch of the missing pieces.
 fn fetched(need: &MissingPieces, sharded: &Sharded) -> Fetched {
     let stored = need.shards.iter().map(|reference| {
         let shard = sharded.shards.iter().find(|s| s.name == reference.name);
@@ -119,7 +119,7 @@ fn reason(assembler: &RevisionAssembler) -> String {
         .unwrap_or_default()
 }
 
-/// A assembler with this snapshot complete.
+/// Returns an assembler that holds this snapshot completely.
 fn filled(sharded: &Sharded) -> RevisionAssembler {
     let mut assembler = RevisionAssembler::default();
     take_live(&mut assembler, &live(sharded));
@@ -144,7 +144,7 @@ fn pieces_make_the_snapshot_in_any_order() {
         assembler.take_manifest(&id, &manifest(&sharded.manifest, "0"));
         let need = assembler.advance().expect("shards are missing");
         assert_eq!(need.shards, sharded.manifest.config);
-        // One at a time.
+        // The shards arrive one at a time.
         for reference in &need.shards {
             assert!(complete(&assembler).is_none());
             let one = MissingPieces {
@@ -218,7 +218,7 @@ fn an_endpoint_change_alone_asks_for_nothing() {
     assert_eq!(assembler.advance(), None);
     let now = complete(&assembler).expect("complete");
     assert_eq!(now.encoded.endpoints(), [set("a", "10.0.0.9")]);
-    // A shard with other content, and a missing one, change nothing.
+    // Neither invalid content nor a missing shard changes anything.
     let name = live(&first).metadata.name.expect("a name");
     assembler.take_live(
         &name,
@@ -380,7 +380,7 @@ fn unusable_manifest_is_reported_and_keeps_previous() {
             now.manifest_revision.as_ref(),
             Some(&good.manifest.revision)
         );
-        // A valid one again.
+        // A valid manifest clears the problem.
         assembler.take_manifest(&gateway_id(&edge()), &manifest(&good.manifest, "0"));
         assembler.advance();
         assert_eq!(reason(&assembler), "");
@@ -400,7 +400,7 @@ async fn gateways_stay_listed_whatever_the_cluster_reports() {
         zone: String::new(),
     };
     let other = NamespacedName::new("default", "other");
-    // Without a client no lookup is possible.
+    // Without a client, no lookup is possible.
     let (clients, _) = tokio::sync::watch::channel(None);
     let mut store = ClusterStore::new(settings, clients, &[edge(), other.clone()]);
     let sharded = shard::split(&snapshot(&[("a", "10.0.0.1")])).expect("shards");

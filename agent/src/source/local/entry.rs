@@ -19,20 +19,20 @@ pub enum LocalFile {
         /// File of the key.
         key_file: PathBuf,
     },
-    /// Authorities, for a ConfigMap.
+    /// CA certificates, for a ConfigMap.
     Bundle {
         /// The ConfigMap.
         config_map: NamespacedName,
         /// File of the certificates.
         ca_file: PathBuf,
-        /// File of their certificate revocation lists.
+        /// File of certificate revocation lists.
         crl_file: Option<PathBuf>,
     },
     /// A certificate for a Secret, with a key that the agent generates.
     Requested(CertificateRequest),
 }
 
-/// Reason why a text is not a valid local file setting.
+/// Why a string is not a valid local file setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}; expected {expected}")]
 pub struct LocalFileError {
@@ -41,16 +41,16 @@ pub struct LocalFileError {
 }
 
 impl LocalFileError {
-    /// Returns an error with the reason and the expected form.
+    /// Returns an error with the reason and the expected syntax.
     pub(super) fn new(why: String, expected: &'static str) -> Self {
         Self { why, expected }
     }
 }
 
 impl LocalFile {
-    /// Form of a certificate.
+    /// Syntax of a certificate setting.
     pub const CERTIFICATE: &'static str = "secret=NAMESPACE/NAME,certFile=/PATH,keyFile=/PATH";
-    /// Form of a bundle.
+    /// Syntax of a bundle setting.
     pub const BUNDLE: &'static str = "configMap=NAMESPACE/NAME,caFile=/PATH[,crlFile=/PATH]";
 
     /// Returns the object that the files replace: `Secret/namespace/name` or

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
-/// Fields of a setting that are not consumed yet.
+/// The fields of a setting that are not consumed yet.
 pub(super) struct SettingFields<'a>(BTreeMap<&'a str, Vec<&'a str>>);
 
 impl<'a> SettingFields<'a> {
-    /// Parses a text.
+    /// Parses a setting.
     pub(super) fn of(text: &'a str) -> Result<Self, String> {
         let mut fields: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for part in text.split(',') {

@@ -1,8 +1,8 @@
 //! Watches local files. It watches directories, never files, because files are replaced by rename
 //! and links are moved.
 //!
-//! It watches the directory of each file, and the targets of all links on the way to it, such as a
-//! moved `..data` or a link of certbot's `live`. A slow full scan finds changes without an event.
+//! It watches the directory of each file and of every link on the way to it, such as `..data` of a
+//! mounted ConfigMap or certbot's `live` links. A slow full scan finds changes without events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -24,13 +24,13 @@ use crate::source::way;
 
 /// Quiet time before files are read, because a key is written right after its certificate.
 const QUIET: Duration = Duration::from_millis(20);
-/// Maximum time before they are read.
+/// Maximum delay before the files are read.
 const LONGEST: Duration = Duration::from_millis(500);
 /// Time after which a problem is reported, if it persists.
 const SECOND_LOOK: Duration = Duration::from_millis(300);
-/// Time between two scans while there is a problem, or no event source.
+/// Time between scans while there is a problem, or if no events are available.
 const POLL: Duration = Duration::from_secs(1);
-/// Maximum time between two scans.
+/// Maximum time between scans.
 const RESCAN: Duration = Duration::from_secs(10);
 
 /// Follows the files until the receivers are dropped.
@@ -53,7 +53,7 @@ pub(super) fn start(
     thread.spawn(move || follower.run(&events)).map(|_| ())
 }
 
-/// Identity of a directory, because another one may get its name later.
+/// Identity of a directory, because its name may refer to another directory later.
 type DirectoryId = (u64, u64);
 
 struct Follower {
@@ -63,7 +63,7 @@ struct Follower {
     sender: Sender<()>,
     watcher: Option<RecommendedWatcher>,
     watched: BTreeMap<PathBuf, DirectoryId>,
-    /// True if the last scan found a new problem that is not reported yet, because a half-finished
+    /// True if the last scan found a new problem. It is not reported yet, because a half-finished
     /// renewal looks the same.
     doubtful: bool,
 }
@@ -90,7 +90,7 @@ impl Follower {
             return RESCAN;
         };
         let left = at.saturating_sub(Timestamp::now().as_second());
-        // It is in the past if a request is waiting.
+        // The renewal time is in the past if a request is waiting.
         u64::try_from(left).map_or(RESCAN, |left| Duration::from_secs(left).max(POLL))
     }
 
@@ -109,8 +109,8 @@ impl Follower {
         if wanted == self.watched && self.watcher.is_some() {
             return complete;
         }
-        // Changed directories need a new watcher: a removed directory takes its watch along, and
-        // the old watcher would not know.
+        // If directories changed, create a new watcher. The watch of a removed directory is gone,
+        // and the old watcher does not notice that.
         match self.watch_all(&wanted) {
             Ok(watcher) => {
                 self.watcher = Some(watcher);
@@ -137,7 +137,7 @@ impl Follower {
                 event.kind.is_access() && event.kind != written
             };
             if !event.is_ok_and(|event| is_read(&event)) {
-                // The reading thread has ended with the agent.
+                // An error means that the reader thread exited, because the agent is shutting down.
                 let _ = sender.send(());
             }
         })?;
@@ -184,7 +184,7 @@ pub(super) fn log(problem: &SourceProblem) {
     }
 }
 
-/// Waits for a change and until it settles, but no longer than `pause`.
+/// Waits up to `pause` for a change, and then until changes settle.
 fn wait(events: &Receiver<()>, pause: Duration) {
     if events.recv_timeout(pause).is_err() {
         return;

@@ -1,10 +1,9 @@
-//! Certificates, keys and authorities in files of this host, which replace Secrets and ConfigMaps.
-//! They are renewed here, by certbot, step or SPIRE, and nowhere else.
+//! Certificates, keys and CA certificates in files on this host, which replace Secrets and
+//! ConfigMaps. Only tools on this host, such as certbot, step or SPIRE, renew them.
 //!
-//! `entry` is the setting, `read` checks the content of the files, `follow` reads them again when
-//! they change. For a `request` the agent creates the files itself. Unusable content replaces
-//! nothing: the previous content stays in use, even across restarts. Never put a key into a
-//! message.
+//! `entry` parses the settings, `read` checks the files, and `follow` reads them again when they
+//! change. For a `request`, the agent creates the files itself. If content is unusable, the
+//! previous content remains in use, even across restarts. Never put a key into a message.
 
 mod entry;
 mod fields;
@@ -37,9 +36,9 @@ pub struct LocalMaterial {
     pub problems: Vec<SourceProblem>,
     /// Usable files, by the object that they replace.
     pub files: BTreeMap<String, String>,
-    /// Requests that wait for an answer, by the object of their certificate.
+    /// Requests that are waiting for an answer, by the object of their certificate.
     pub open: BTreeMap<String, OpenRequest>,
-    /// Time of the next certificate renewal, in seconds since 1970.
+    /// Time of the next certificate renewal, as a Unix timestamp.
     pub renew_at: Option<i64>,
 }
 
@@ -47,7 +46,7 @@ pub struct LocalMaterial {
 #[derive(Clone, Debug)]
 pub struct LocalFiles {
     newest: watch::Receiver<Arc<LocalMaterial>>,
-    /// Problems of the parties that answer requests.
+    /// Reasons why requests are not answered.
     troubles: Troubles,
 }
 
@@ -62,8 +61,8 @@ impl Default for LocalFiles {
 }
 
 impl LocalFiles {
-    /// Reads the files, and reads them again when they change, in a separate thread. The last
-    /// `accepted` content replaces unusable files.
+    /// Starts a thread that reads the files, and reads them again when they change. For unusable
+    /// files, the last `accepted` content is used.
     pub fn start(
         entries: &[LocalFile],
         accepted: &[ResolvedGateway],
@@ -91,7 +90,7 @@ impl LocalFiles {
         Arc::clone(&self.newest.borrow())
     }
 
-    /// Returns the place to report problems of requests.
+    /// Returns the handle that reports problems with requests.
     pub(crate) fn troubles(&self) -> Troubles {
         self.troubles.clone()
     }
@@ -101,7 +100,7 @@ impl LocalFiles {
         Arc::clone(&self.newest.borrow_and_update())
     }
 
-    /// Waits for new content; forever without local files.
+    /// Waits for new content. Without local files, waits forever.
     pub async fn changed(&mut self) {
         if self.newest.changed().await.is_err() {
             std::future::pending::<()>().await;

@@ -1,6 +1,6 @@
 //! The content of local files, with the same checks as Secrets and ConfigMaps.
 //!
-//! A certificate and its key are taken together or not at all. Must never put a key into a message.
+//! A certificate and its key are accepted together or not at all. Never put a key into a message.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -18,10 +18,10 @@ use crate::source::problem::{Severity, SourceProblem};
 
 /// Maximum bytes of a file.
 const MAX_BYTES: u64 = 1 << 20;
-/// Maximum number of reads of a pair that keeps changing.
+/// Maximum number of attempts to read a pair that keeps changing.
 const TRIES: usize = 5;
 
-/// Reads all files. Keeps the content in `before` for unusable files.
+/// Reads all files. For unusable files, keeps the content in `before`.
 pub(super) fn read_all(
     entries: &[LocalFile],
     before: &LocalMaterial,
@@ -79,7 +79,7 @@ pub(super) fn read_all(
     found
 }
 
-/// Advances a request, and takes its pair, if any.
+/// Advances a request, and uses its pair, if any.
 fn requested(
     object: &str,
     request: &CertificateRequest,
@@ -102,7 +102,7 @@ fn requested(
     problem.map_or(Ok(all), Err)
 }
 
-/// Takes a pair, and returns its problems as sentences. Without a known use, the certificate
+/// Uses a pair, and returns its problems as sentences. If `usage` is `None`, the certificate
 /// determines the use.
 fn take(
     object: &str,
@@ -131,7 +131,7 @@ fn take(
 }
 
 /// Keeps the previous content of this object, unless there is newer content. Returns false if there
-/// was none.
+/// is neither.
 fn keep(object: &str, before: &LocalMaterial, found: &mut LocalMaterial) -> bool {
     if found.usable.pairs.contains_key(object) {
         return true;

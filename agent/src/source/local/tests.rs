@@ -27,7 +27,7 @@ fn read(entry: &LocalFile, before: &LocalMaterial) -> LocalMaterial {
     )
 }
 
-/// Change that makes files unusable.
+/// Makes the files unusable.
 type Harm<'a> = &'a dyn Fn();
 
 #[test]

@@ -1,4 +1,5 @@
-//! Objects declared by several files: the first file by path wins, and the others are problems.
+//! Objects declared by several files: the first file by path wins, and the other files are
+//! reported.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +10,7 @@ use super::objects::KeyedObject;
 use crate::source::problem::{Severity, SourceProblem};
 
 impl Manifests {
-    /// Decides which file declares the objects, after `path` changed its own declarations.
+    /// Decides which file declares each of these objects, after the declarations of `path` changed.
     pub(super) fn claim(
         &mut self,
         path: &Arc<Path>,
@@ -44,7 +45,7 @@ impl Manifests {
             if claims.len() > 1 {
                 self.contested.insert(winner.clone(), claims);
             }
-            // A new comment changes the document but not the object.
+            // A changed comment changes the document but not the object.
             if self.world.get(&winner.key()).as_ref() != Some(&winner.0) {
                 self.world.insert(winner.0.clone());
                 changed.insert(winner);

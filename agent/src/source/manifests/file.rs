@@ -1,4 +1,4 @@
-//! One manifest: its documents, and the objects that stay in use when some documents break.
+//! One manifest: its documents, and the objects that remain in use when some documents break.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::objects::{DeclaredObject, FileObjects, KeyedObject, Reading};
 use super::tree::Stamp;
 use crate::source::problem::{Severity, SourceProblem};
 
-/// Part of a SHA-256 that is long enough to distinguish texts.
+/// A truncated SHA-256 digest, long enough to distinguish documents.
 pub(super) type TextDigest = [u8; 16];
 
 pub(super) fn digest(text: &str) -> TextDigest {
@@ -25,8 +25,8 @@ pub(super) fn digest(text: &str) -> TextDigest {
 /// The content of one document.
 type DecodedDocument = Vec<Result<Decoded, DecodeError>>;
 
-/// Number of documents below which a file is parsed again as a whole, which costs less than caching
-/// them.
+/// Minimum number of documents for caching them. A smaller file is parsed again as a whole, which
+/// is cheaper.
 const WORTH_REMEMBERING: usize = 16;
 
 /// Documents of large files by digest. An unchanged document is not parsed again, even if it has
@@ -60,7 +60,7 @@ impl Documents {
         outcomes
     }
 
-    /// Drops documents that are no longer in any file, once there are enough of them.
+    /// Drops cached documents that are no longer in any file, once enough have accumulated.
     pub(super) fn collect(&mut self, held: usize) {
         if self.known.len() > held.saturating_mul(2) + 1024 {
             self.known.retain(|_, outcomes| outcomes.strong_count() > 0);
@@ -73,13 +73,13 @@ impl Documents {
 pub(super) struct ManifestFile {
     /// Stamp of the file when it was read; `None` forces another read at the next scan.
     pub(super) stamp: Option<Stamp>,
-    /// Digest of the last text.
+    /// Digest of the last content.
     pub(super) digest: Option<TextDigest>,
     /// True if the last attempt to read it failed.
     pub(super) unread: bool,
     /// Size in bytes.
     pub(super) size: u64,
-    /// Objects in use: the first of each key, and those kept from broken documents.
+    /// Objects in use: the first object for each key, and objects kept from broken documents.
     pub(super) objects: FileObjects,
     /// True if the whole file is valid.
     pub(super) good: bool,
@@ -91,7 +91,7 @@ pub(super) struct ManifestFile {
 /// The outcome of reading a file.
 pub(super) enum FileContent<'a> {
     Text(&'a str),
-    /// The reason.
+    /// The file cannot be read, for this reason.
     Unreadable(String),
 }
 
@@ -100,16 +100,16 @@ impl ManifestFile {
         self.documents.len()
     }
 
-    /// Takes the new content. `before` gives the objects of the last good version if this process
-    /// has not seen the file yet. Returns the objects that have changed, and those that are gone.
+    /// Applies the new content. `before` returns the objects of the last good version if this
+    /// process has not seen the file yet. Returns the changed and the removed objects.
     ///
-    /// A broken document keeps its object by key. If the key is unreadable, or new, every object of
-    /// the file stays that is not in a good document. Serving an object that the same edit deleted
-    /// is better than dropping one that was only mistyped.
+    /// A broken document keeps its object by key. If the key is unreadable or new, every object of
+    /// the file that is not in a valid document is kept. Serving an object that the same edit
+    /// deleted is better than dropping one that was only mistyped.
     ///
-    /// An empty file keeps everything, because a file is empty between an editor's truncation and
-    /// its write, or after a full disk. To remove all objects, delete the file or leave a comment
-    /// in it.
+    /// If the file is empty, all objects are kept. A file is empty between an editor's truncation
+    /// and its write, or if the disk is full. To remove all objects, delete the file or leave a
+    /// comment in it.
     pub(super) fn update(
         &mut self,
         path: &Path,
@@ -164,7 +164,7 @@ impl ManifestFile {
     }
 }
 
-/// A file during reading.
+/// A file that is being read.
 struct FileReading<'a> {
     file: &'a str,
     objects: Reading,
@@ -233,8 +233,8 @@ impl<'a> FileReading<'a> {
         }
     }
 
-    /// Takes an object, unless an earlier one has the same kind and name. `at` turns a line of its
-    /// document into one of the file.
+    /// Adds an object, unless an earlier one has the same kind and name. `at` converts a line of
+    /// its document into a line of the file.
     fn take(&mut self, decoded: &Decoded, at: impl Fn(usize) -> usize, previous: &FileObjects) {
         let Decoded {
             object,
@@ -258,7 +258,7 @@ impl<'a> FileReading<'a> {
         self.objects.insert(key, DeclaredObject { object, line });
     }
 
-    /// Keeps all objects of the last good version, because the text is missing.
+    /// Keeps all objects of the last good version, because the new content is unavailable.
     fn keep_all(&mut self, earlier: &FileObjects, severity: Severity, reason: String) {
         self.objects = earlier.at(None).collect();
         let message = match (earlier.len(), severity) {
@@ -271,7 +271,7 @@ impl<'a> FileReading<'a> {
         self.report(0, None, severity, message);
     }
 
-    /// Keeps the objects that the broken documents may have held.
+    /// Keeps the objects that the broken documents may have contained.
     fn keep_broken(&mut self, earlier: &FileObjects) {
         for broken in std::mem::take(&mut self.failures) {
             let kept = keep(&mut self.objects, earlier, &broken);
@@ -299,7 +299,8 @@ struct BrokenDocument {
     /// The object, if known.
     key: Option<ObjectKey>,
     reason: String,
-    /// The object that refuses the requests of its targets, if it may protect them.
+    /// A replacement that rejects the requests to its targets, if the object might be
+    /// security-relevant.
     stand_in: Option<AnyObject>,
 }
 
@@ -309,7 +310,7 @@ enum Kept {
     Others(usize),
 }
 
-/// Keeps the objects of `earlier` that a broken document may have held.
+/// Keeps the objects of `earlier` that a broken document may have contained.
 fn keep(now: &mut Reading, earlier: &FileObjects, broken: &BrokenDocument) -> Kept {
     let line = broken.line;
     if let Some(key) = &broken.key {
@@ -336,7 +337,7 @@ fn keep(now: &mut Reading, earlier: &FileObjects, broken: &BrokenDocument) -> Ke
     Kept::Others(count)
 }
 
-/// Returns the objects of a text that was valid.
+/// Returns the objects in the text of a valid version.
 pub(super) fn objects(text: &str, cache: &mut Documents) -> FileObjects {
     let mut objects = Reading::new();
     for document in split(text) {

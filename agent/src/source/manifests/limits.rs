@@ -5,13 +5,13 @@ use sesame_gateway_api::decode;
 /// The limits of one directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadLimits {
-    /// Depth of directories.
+    /// Maximum depth of directories.
     pub depth: usize,
-    /// Number of manifests.
+    /// Maximum number of manifests.
     pub files: usize,
-    /// Size of one manifest, in bytes.
+    /// Maximum size of one manifest, in bytes.
     pub file_bytes: u64,
-    /// Size of all manifests, in bytes.
+    /// Maximum total size of the manifests, in bytes.
     pub total_bytes: u64,
     /// True if links may lead out of the directory.
     pub links_out: bool,

@@ -10,7 +10,7 @@ use sesame_proto::encoded::Substitutes;
 use super::Manifests;
 
 impl Manifests {
-    /// Takes the newest content of local files, which the next scan adds to the world.
+    /// Stores the newest content of local files, which the next scan adds to the world.
     pub fn take_local(&mut self, usable: &Substitutes) {
         let Substitutes { pairs, bundles } = usable;
         let pairs = pairs.values().filter_map(|(_, pair)| {
@@ -55,8 +55,8 @@ impl Manifests {
         changed
     }
 
-    /// Returns a ConfigMap of local files. If it lacks revocation lists, the manifests' lists are
-    /// added, so that revoked certificates stay revoked.
+    /// Returns a ConfigMap from local files. If it has no revocation lists, adds the lists from the
+    /// manifests, so that revoked certificates stay revoked.
     fn with_lists(&self, object: &AnyObject) -> AnyObject {
         if let AnyObject::ConfigMap(own) = object
             && !own.data.contains_key(LISTS)
@@ -71,7 +71,7 @@ impl Manifests {
     }
 }
 
-/// Key of a ConfigMap with revocation lists.
+/// Entry of a ConfigMap that contains revocation lists.
 const LISTS: &str = "ca.crl";
 
 fn metadata(name: &NamespacedName) -> Metadata {

@@ -1,9 +1,9 @@
 //! A directory of Gateway API manifests as a world of objects.
 //!
-//! Reads the changed files, parses the new documents, and applies the difference to the world. A
-//! broken document keeps its last good version and affects no other. An object is removed only if
-//! its document or file is removed, or if a good version lacks it. It never writes into the
-//! directory and never blocks on a file.
+//! Reads the changed files, parses the new documents, and applies the difference to the world. If a
+//! document is broken, its last good version remains in use, and other documents are not affected.
+//! An object is removed only if its document or file is removed, or if a good version no longer
+//! contains it. Never writes to the directory, and never blocks on a file.
 
 mod claims;
 mod file;
@@ -35,7 +35,7 @@ use super::problem::{Severity, SourceProblem};
 /// The outcome of a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScanReport {
-    /// True if the directory existed. Otherwise the world is unchanged, and empty if the directory
+    /// True if the directory exists. Otherwise the world is unchanged; it is empty if the directory
     /// never existed.
     pub available: bool,
     /// Added, removed or changed objects, sorted; empty if the world is unchanged.
@@ -65,22 +65,23 @@ pub struct Manifests {
     tree_problems: Vec<SourceProblem>,
     /// Good files that are not stored yet, and removed files that may still be stored.
     unsaved: BTreeSet<Arc<Path>>,
-    /// True if the store may hold files that were removed while the agent was not running.
+    /// True if the store may contain files that were removed while the agent was not running.
     store_unswept: bool,
     available: bool,
 }
 
 impl Manifests {
-    /// Starts with the directory `root`, which need not exist yet. `store` must belong to it alone.
+    /// Creates the source for the directory `root`, which need not exist yet. No other instance may
+    /// share `store`.
     pub fn new(root: impl Into<PathBuf>, store: LastGood) -> Self {
         Self::with_limits(root, store, ReadLimits::default())
     }
 
-    /// Does the same as [`Manifests::new`] with other limits.
+    /// Like [`Manifests::new`], with other limits.
     pub fn with_limits(root: impl Into<PathBuf>, store: LastGood, limits: ReadLimits) -> Self {
         let root = root.into();
         Self {
-            // Events contain absolute paths, even if the working directory changes.
+            // Use an absolute path, like events, even if the working directory changes.
             root: std::path::absolute(&root).unwrap_or(root),
             limits,
             store,
@@ -109,7 +110,7 @@ impl Manifests {
         &self.world
     }
 
-    /// Takes the last good keys of the Secrets, and the objects served together, for the next
+    /// Stores the last good keys of the Secrets, and the objects served together, for the next
     /// resolution.
     pub fn keep(&mut self, last_good: LastGoodKeys, served_together: ServedTogether) {
         self.world.last_good.replace(last_good);
@@ -134,8 +135,8 @@ impl Manifests {
         self.look(&BTreeSet::new(), BTreeSet::new())
     }
 
-    /// Reads the given paths again, absolute below the root as in events, or relative to it.
-    /// Anything but a plain change of a manifest in a known directory leads to a full scan.
+    /// Reads the given paths again. They are relative to the root, or absolute as in events.
+    /// Anything but a plain change to a manifest in a known directory causes a full scan.
     pub fn rescan_paths(&mut self, paths: &[PathBuf]) -> ScanReport {
         let mut all = !self.available;
         let mut read = BTreeSet::new();
@@ -158,16 +159,16 @@ impl Manifests {
                     self.read(&path, &mut changed);
                 }
                 Found::Gone if self.parent_stands(&path) => self.forget(&path, &mut changed),
-                // A directory of that name, a fifo, a dangling link, or too many files. If the
-                // whole directory disappeared, that does not mean an empty configuration.
+                // A directory with that name, a fifo, a dangling link, or too many files. A missing
+                // root does not mean an empty configuration.
                 _ => return self.look(&read, changed),
             }
         }
         self.report(&changed)
     }
 
-    /// Stores the good files that are not stored yet, for a start with a broken file. Call this
-    /// only after the world was delivered.
+    /// Stores the good files that are not stored yet, in case a file is broken on the next start.
+    /// Call this only after the world was delivered.
     pub fn persist_last_good(&mut self) -> io::Result<()> {
         let mut outcome = Ok(());
         for path in std::mem::take(&mut self.unsaved) {
@@ -189,7 +190,8 @@ impl Manifests {
         let place = self.root.join(path);
         let text = read::read(&place, self.within().as_deref(), self.limits.file_bytes);
         match text {
-            // Changed since then: the next scan reads it and requests another store.
+            // If the file has changed since then, the next scan reads it and requests another
+            // store.
             Ok((text, _)) if file.good && file.digest == Some(file::digest(&text)) => {
                 self.store.save(path, &text)
             }
@@ -205,7 +207,7 @@ impl Manifests {
                 return PathScope::Tree;
             };
             if tree::is_hidden(name) {
-                // `..data` was moved, or the name is ignored.
+                // `..data` was replaced, or the name is ignored.
                 let swap = name.as_encoded_bytes().starts_with(b"..");
                 return if swap {
                     PathScope::Tree
@@ -239,7 +241,7 @@ impl Manifests {
         }
     }
 
-    /// Returns whether the directory of the manifest is still the scanned one.
+    /// Returns true if the directory of the manifest is still the scanned one.
     fn parent_stands(&self, path: &Path) -> bool {
         let parent = path.parent().unwrap_or(Path::new(""));
         matches!(tree::look(&self.root.join(parent)), Found::Dir(id) if self.dirs.get(parent) == Some(&id))

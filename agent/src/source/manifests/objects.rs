@@ -46,11 +46,11 @@ impl Eq for KeyedObject {}
 #[derive(Clone, Debug)]
 pub(super) struct DeclaredObject {
     pub(super) object: AnyObject,
-    /// Line, from 1.
+    /// Line number, starting at 1.
     pub(super) line: usize,
 }
 
-/// The objects of a file during reading.
+/// The objects of a file that is being read.
 pub(super) type Reading = BTreeMap<ObjectKey, DeclaredObject>;
 
 /// The objects of one file, sorted.
@@ -87,7 +87,7 @@ impl FileObjects {
         at.ok().and_then(|at| self.0.get(at))
     }
 
-    /// Returns the object of that kind and name.
+    /// Returns the object with this kind and name.
     pub(super) fn find(&self, key: &ObjectKey) -> Option<&AnyObject> {
         let wanted = (
             key.kind,
@@ -102,12 +102,13 @@ impl FileObjects {
             .map(|(held, _)| &held.0)
     }
 
-    /// Returns whether they include this very object.
+    /// Returns true if the file contains exactly this object.
     pub(super) fn holds(&self, object: &KeyedObject) -> bool {
         self.get(object).is_some_and(|(held, _)| held.0 == object.0)
     }
 
-    /// Returns all of them, as the content of a file, with each in `line`.
+    /// Returns all objects as the content of a file that is being read. `line` replaces their line
+    /// numbers.
     pub(super) fn at(
         &self,
         line: Option<usize>,

@@ -38,7 +38,7 @@ pub(super) fn read(
     if metadata.len() > limit {
         return Err(too_large());
     }
-    // The stamp is taken before the read, so a write in between is a change at the next scan.
+    // The stamp is taken before the read, so the next scan detects a write in between.
     let stamp = Stamp::of(&metadata);
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0) + 1);
     file.by_ref()

@@ -140,7 +140,7 @@ fn rescan_reads_only_named_paths() {
         .manifests
         .rescan_paths(&[fixture.path("c.yaml"), fixture.path("x.txt")]);
     assert_eq!(fixture.shown(), ["a=2", "b=1"]);
-    // A path in a new directory leads to a full scan.
+    // A path in a new directory causes a full scan.
     fixture.write("new/d.yaml", object("d", "1"));
     fixture.manifests.rescan_paths(&[fixture.path("new")]);
     assert_eq!(fixture.shown(), ["a=2", "b=2", "d=1"]);
@@ -314,7 +314,7 @@ fn non_files_are_skipped_without_blocking() {
     assert_eq!(fixture.objects(), ["a=1"]);
     let problems = fixture.problems();
     assert_eq!(problems.len(), 4, "{problems:#?}");
-    // A file that became a fifo is detected before it is opened.
+    // A file that was replaced by a fifo is detected before it is opened.
     fs::remove_file(fixture.path("a.yaml")).expect("removed");
     nix::unistd::mkfifo(&fixture.path("a.yaml"), nix::sys::stat::Mode::S_IRWXU).expect("fifo");
     fixture.manifests.rescan_paths(&[fixture.path("a.yaml")]);
@@ -458,7 +458,7 @@ fn vanished_directory_removes_nothing() {
     fixture.objects();
     let away = fixture.dir.path().join("away");
     fs::rename(fixture.path(""), &away).expect("moved");
-    // Whether the event names a file or nothing, the directory is gone, not the file.
+    // Whether or not the event names a file, the directory is gone, not only the file.
     let report = fixture.manifests.rescan_paths(&[fixture.path("a.yaml")]);
     assert!(!report.available && report.changed.is_empty());
     let report = fixture.manifests.scan();

@@ -1,8 +1,8 @@
 //! Lists the directories and manifests of a directory tree without reading them.
 //!
 //! Follows symbolic links, so that the `..data` layout of a mounted `ConfigMap` works, but not out
-//! of the directory unless allowed. It enters each directory once, so that a loop ends, and opens
-//! no file, so that a fifo cannot block it. World-writable directories are not trusted.
+//! of the directory unless allowed. Each directory is entered only once, so loops terminate. No
+//! file is opened, so a fifo cannot block the walk. World-writable directories are not trusted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ use sesame_files::open::{self, Rule};
 use super::ReadLimits;
 use crate::source::problem::{Severity, SourceProblem};
 
-/// The stamp of a file, which changes with its content, so that the file need not be read.
+/// Identifies the version of a file without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) id: Id,
@@ -37,8 +37,8 @@ impl Stamp {
         }
     }
 
-    /// Returns whether the file changed so recently that another change might keep the stamp,
-    /// because file systems use the kernel's clock tick of some milliseconds.
+    /// Returns true if the file changed so recently that another change might not alter the stamp.
+    /// File systems take timestamps from the kernel's clock tick of a few milliseconds.
     pub(crate) fn is_fresh(&self) -> bool {
         let Ok(age) = SystemTime::now().duration_since(UNIX_EPOCH) else {
             return true;
@@ -46,8 +46,8 @@ impl Stamp {
         let (seconds, nanoseconds) = self.ctime;
         let changed = i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
         let age = i128::try_from(age.as_nanos()).map_or(0, |now| now - changed);
-        // A file server's clock may be ahead. If it is far ahead, the clock was set to an earlier
-        // time since then, and the next change gets the new time.
+        // A file server's clock may be ahead. If the stamp is far ahead, the local clock was set
+        // back since then, and the next change gets a different time.
         (-60_000_000_000..50_000_000).contains(&age)
     }
 }
@@ -73,12 +73,12 @@ impl Id {
 pub(crate) struct Tree {
     /// Directories, with the root as the empty path.
     pub(crate) dirs: BTreeMap<PathBuf, Id>,
-    /// Manifests, sorted. The entries of a directory are taken by name, which is the order of
-    /// paths.
+    /// Manifests, sorted by path, because the entries of each directory are visited in the order of
+    /// their names.
     pub(crate) files: Vec<(Arc<Path>, Stamp)>,
     /// Existing files and directories that could not be inspected.
     pub(crate) unreadable: Vec<PathBuf>,
-    /// Problems of the skipped paths.
+    /// Problems with skipped paths.
     pub(crate) problems: Vec<SourceProblem>,
 }
 
@@ -125,14 +125,14 @@ fn found(metadata: &Metadata) -> Found {
     }
 }
 
-/// Returns whether files with this name are read: `*.yaml`, `*.yml` and `*.json`.
+/// Returns true if files with this name are read: `*.yaml`, `*.yml` and `*.json`.
 pub(crate) fn is_manifest(name: &OsStr) -> bool {
     let extension = Path::new(name).extension().and_then(OsStr::to_str);
     matches!(extension, Some("yaml" | "yml" | "json"))
 }
 
-/// Returns whether the name is ignored: all that start with `.`, including `..data` and its target.
-/// Their files are found through the links next to them.
+/// Returns true if the name is ignored because it starts with `.`. This includes `..data` and its
+/// target, whose files are found through the links next to them.
 pub(crate) fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
 }
@@ -142,7 +142,7 @@ pub(crate) fn walk(root: &Path, limits: &ReadLimits) -> io::Result<Tree> {
     start(root, limits, false)
 }
 
-/// Does the same as [`walk`], for the directories only.
+/// Like [`walk`], but returns only the directories.
 pub(crate) fn walk_dirs(root: &Path, limits: &ReadLimits) -> io::Result<BTreeMap<PathBuf, Id>> {
     start(root, limits, true).map(|tree| tree.dirs)
 }
@@ -178,7 +178,7 @@ pub(super) fn leads_out(real: &Path) -> String {
 
 struct Walk<'a> {
     root: &'a Path,
-    /// Root with links resolved, if links may not lead out of it.
+    /// Root with links resolved, unless links may lead out of it.
     within: Option<PathBuf>,
     limits: &'a ReadLimits,
     tree: Tree,
@@ -190,10 +190,10 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Walks a directory, and fails if it cannot be read. Faults below it become problems of the
-    /// tree.
+    /// Walks a directory. Returns an error if it cannot be read. Errors inside it become problems
+    /// of the tree.
     fn dir(&mut self, relative: &Path, id: Id, depth: usize) -> io::Result<()> {
-        // Still watched, so that a fix is noticed.
+        // An untrusted directory is still watched, so that a fix is noticed.
         if !self.dirs_only {
             open::check_directory(&self.root.join(relative), Rule::GivenByLink)?;
         }

@@ -1,8 +1,8 @@
 //! Snapshots in a directory that is copied or mounted.
 //!
 //! The directory is a snapshot directory itself (it has a `manifest.pb`), or contains one for each
-//! Gateway. Keys are in `keys.pb` next to the manifest. A revision is taken once every digest
-//! matches; until then the previous one stays.
+//! Gateway. Keys are in `keys.pb` next to the manifest. A revision is served once every digest
+//! matches. Until then, the previous revision remains in use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -28,11 +28,11 @@ use super::update::{
 };
 
 const MAX_KEY_BYTES: u64 = 24 << 20;
-/// Maximum number of directories below the root, and of files in one of them; no snapshot has more.
+/// Maximum number of directories under the root, and of files in each. No snapshot has more.
 const MAX_DIRECTORIES: usize = 1000;
 const MAX_FILES: usize = 4096;
 
-/// Returns whether a file with this name can belong to a snapshot.
+/// Returns true if a file with this name can belong to a snapshot.
 pub fn is_piece(name: &std::ffi::OsStr) -> bool {
     name.to_str().is_some_and(directory::is_piece)
 }
@@ -49,7 +49,7 @@ pub struct SnapshotDirs {
 /// One snapshot directory.
 #[derive(Debug, Default)]
 struct SnapshotDir {
-    /// Existing pieces when it was read, by file name.
+    /// Pieces that existed when the directory was read, by file name.
     stamps: BTreeMap<OsString, PieceStamp>,
     gateway: Option<NamespacedName>,
     update: GatewayUpdate,
@@ -61,20 +61,20 @@ struct SnapshotDir {
 #[derive(Debug, PartialEq, Eq)]
 enum PieceStamp {
     File(Stamp),
-    /// Kind of a special file. A pipe in the place of a shard is a change, too, and the problem
-    /// must name it.
+    /// Kind of a special file. A pipe in place of a shard is also a change, and the problem must
+    /// mention it.
     NoFile(&'static str),
 }
 
 impl PieceStamp {
-    /// Returns whether the file may still change without a new stamp.
+    /// Returns true if the file may still change without a new stamp.
     fn is_fresh(&self) -> bool {
         matches!(self, Self::File(stamp) if stamp.is_fresh())
     }
 }
 
 impl SnapshotDirs {
-    /// Starts without any content.
+    /// Creates a source without any content.
     pub fn new(root: impl Into<PathBuf>, trusted: Trusted) -> Self {
         Self {
             root: root.into(),
@@ -148,7 +148,7 @@ impl SnapshotDirs {
     }
 
     /// Returns the snapshot directories, including former ones that are still directories. A
-    /// directory that may become one is a stray.
+    /// directory that may become a snapshot directory is a stray.
     fn find(&self, strays: &mut Vec<PathBuf>) -> io::Result<BTreeSet<PathBuf>> {
         if matches!(tree::look(&self.root.join(MANIFEST)), Found::File(_)) {
             return Ok(BTreeSet::from([PathBuf::new()]));
@@ -210,7 +210,7 @@ impl SnapshotDir {
         self.stamps = stamps;
     }
 
-    /// Returns the held revision instead, if it is the same.
+    /// Returns the held revision if it has the same content, or else `complete`.
     fn same_or(&self, complete: GatewayRevision) -> GatewayRevision {
         match &self.update.complete {
             Some(held) if held.encoded == complete.encoded => held.clone(),
@@ -255,7 +255,7 @@ fn behind(root: &Path, dir: &Path) -> Result<PathBuf, String> {
 }
 
 /// Reads the revision in a directory. Returns it with the stamp of its signature, which must not be
-/// older than the `known` one.
+/// older than `known`.
 fn read(
     dir: &Path,
     trusted: Option<&TrustedKeys>,

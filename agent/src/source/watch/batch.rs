@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::{Change, Timing};
 
-/// Number of paths above which a change is `All`.
+/// Maximum number of paths in a change. With more paths, the change is `All`.
 pub(super) const MAX_PATHS: usize = 1000;
 
 /// The events since the last change that was sent.
@@ -16,7 +16,7 @@ pub(super) struct Batch {
     /// Times of the first and the last event.
     span: Option<(Instant, Instant)>,
     paths: BTreeSet<PathBuf>,
-    /// Files being written and not closed yet, because a half-written file is worth waiting for.
+    /// Files that are being written. The batch waits until they are closed.
     writing: BTreeSet<PathBuf>,
     /// True if the last event left its file complete, rather than removed or half-written.
     whole: bool,
@@ -59,7 +59,7 @@ impl Batch {
         }
     }
 
-    /// Records that the path holds a complete file: a writer closed it, or it was replaced.
+    /// Records that the path contains a complete file: a writer closed it, or it was replaced.
     pub(super) fn whole(&mut self, path: &Path, now: Instant) {
         self.path(path, now);
         self.writing.remove(path);

@@ -1,4 +1,4 @@
-//! Reports changes of a directory of manifests, snapshots or bundles, within milliseconds and
+//! Reports changes in a directory of manifests, snapshots or bundles, within milliseconds and
 //! without missing any.
 //!
 //! A change contains the paths that may have changed, and nothing about their content. Directories
@@ -37,22 +37,22 @@ use super::way;
 pub enum Change {
     /// These files, by absolute path.
     Paths(Vec<PathBuf>),
-    /// Any path.
+    /// Any path may have changed.
     All,
 }
 
-/// A running watch, which ends when it is dropped.
+/// A running watch, which stops when it is dropped.
 #[derive(Debug)]
 pub struct Watch {
-    /// Changes. The first is `All`, and nothing after it is missed. A slow receiver gets fewer and
-    /// larger changes, but loses none.
+    /// The changes. The first one is `All`, and no later change is missed. A slow receiver gets
+    /// fewer and larger changes.
     pub changes: mpsc::Receiver<Change>,
     polling: Arc<Mutex<Option<String>>>,
     first: FirstSeen,
     stop: Sender<Message>,
 }
 
-/// Time of the first event not yet queried.
+/// Time of the first event since the last query.
 type FirstSeen = Arc<Mutex<Option<SystemTime>>>;
 
 impl Watch {
@@ -133,11 +133,11 @@ struct WatchThread {
     inotify: Option<RecommendedWatcher>,
     /// Watched directories, relative to the root.
     watched: BTreeMap<PathBuf, tree::Id>,
-    /// Names on the way to the root, by the watched directory that contains them. Events for them
-    /// mean that the root or a link above it was created, removed or replaced.
+    /// The root and the links on the way to it, by the watched directory that contains them. Events
+    /// for them mean that the root or a link above it was created, removed or replaced.
     way: BTreeMap<PathBuf, (tree::Id, BTreeSet<PathBuf>)>,
     batch: Batch,
-    /// A change for which the channel was full.
+    /// A change that is waiting because the channel was full.
     waiting: Option<Change>,
     sender: mpsc::Sender<Change>,
     polling: Arc<Mutex<Option<String>>>,
@@ -193,7 +193,7 @@ impl WatchThread {
         }
     }
 
-    /// Records the time of an event that makes a change, if it is the first.
+    /// Records the time of an event if it is the first one of a change.
     fn note_first(&self) {
         if self.batch.due().is_some() {
             let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
@@ -201,7 +201,7 @@ impl WatchThread {
         }
     }
 
-    /// Returns whether events alone are insufficient.
+    /// Returns true if events alone are insufficient.
     fn is_polled(&self) -> bool {
         self.watched.is_empty() || self.is_degraded()
     }
@@ -213,7 +213,7 @@ impl WatchThread {
             .is_some()
     }
 
-    /// Returns whether to scan everything when the poll time is reached.
+    /// Returns true if everything must be scanned when the poll time is reached.
     fn poll(&self) -> bool {
         self.is_degraded() || matches!(tree::look(&self.root), tree::Found::Dir(_))
     }
@@ -234,7 +234,7 @@ impl WatchThread {
         }
     }
 
-    /// Watches them, and fails if inotify cannot watch all of them.
+    /// Watches the existing directories. Returns an error if inotify cannot watch all of them.
     fn try_refresh(&mut self) -> notify::Result<()> {
         let mut inotify = match self.inotify.take() {
             Some(inotify) => inotify,
@@ -272,8 +272,8 @@ impl WatchThread {
         Ok(())
     }
 
-    /// Watches the directories of the names on the way to the root. Returns whether there is a new
-    /// one.
+    /// Watches the directories that contain the root or a link on the way to it. Returns true if
+    /// one of them is new.
     fn watch_way(&mut self, inotify: &mut RecommendedWatcher) -> notify::Result<bool> {
         let mut wanted = BTreeMap::<_, (_, BTreeSet<_>)>::new();
         for name in way::names(&self.root) {
@@ -312,7 +312,7 @@ impl WatchThread {
         Ok(new)
     }
 
-    /// Updates the watches to match the directories. Returns whether there is a new one.
+    /// Updates the watches to match the directories. Returns true if one of them is new.
     fn watch_dirs(&mut self, inotify: &mut RecommendedWatcher) -> notify::Result<bool> {
         // The scan reports an unreadable root; here there is just nothing to watch.
         let dirs = tree::walk_dirs(&self.root, &self.limits).unwrap_or_default();
@@ -337,7 +337,7 @@ impl WatchThread {
     }
 
     fn place(&self, relative: &Path) -> PathBuf {
-        // Joining the empty path would add a slash, and so give another path for the root.
+        // Joining the empty path would add a slash, which changes the path of the root.
         if relative.as_os_str().is_empty() {
             self.root.clone()
         } else {
@@ -355,7 +355,7 @@ impl WatchThread {
             }
         };
         if event.need_rescan() || event.paths.is_empty() {
-            // The queue overflowed, so watches of directories may be missing, too.
+            // The queue overflowed, so new directories may not be watched yet.
             return self.batch.all(now);
         }
         for path in &event.paths {
@@ -376,7 +376,7 @@ impl WatchThread {
         }
     }
 
-    /// Sends the change together with a waiting one. Keeps it if the channel is full.
+    /// Sends the change, merged with a waiting one. Keeps it if the channel is full.
     fn send(&mut self, change: Change) {
         let change = match (self.waiting.take(), change) {
             (None, change) => change,
@@ -397,14 +397,14 @@ impl WatchThread {
     }
 }
 
-/// Watches one directory. Returns whether it is watched, and fails if the limit of watches is
-/// reached.
+/// Watches one directory. Returns true if it is watched, or an error if the watch limit is reached.
 fn watch(inotify: &mut RecommendedWatcher, dir: &Path) -> notify::Result<bool> {
     match inotify.watch(dir, RecursiveMode::NonRecursive) {
         Ok(()) => Ok(true),
         Err(error) if matches!(error.kind, notify::ErrorKind::MaxFilesWatch) => Err(error),
         Err(error) => {
-            // Gone, or not readable: the scan reports it, and the next refresh tries again.
+            // The directory is gone or unreadable. The scan reports it, and the next refresh tries
+            // again.
             tracing::debug!(dir = %dir.display(), %error, "cannot watch");
             Ok(false)
         }

@@ -16,9 +16,9 @@ pub(super) enum ChangeScope {
 }
 
 impl WatchThread {
-    /// Returns the scope to scan again after an event.
+    /// Returns what to scan again after an event.
     pub(super) fn scope(&self, path: &Path, kind: EventKind) -> ChangeScope {
-        // The root itself, or a link above it. Changes of the content have their own events.
+        // The root itself, or a link above it. Changes to the content have their own events.
         let replaced = || match kind {
             EventKind::Access(_) | EventKind::Modify(ModifyKind::Data(_)) => ChangeScope::Nothing,
             _ => ChangeScope::Tree,

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The timing of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Quiet time before a change of one complete file is sent.
+    /// Quiet time before a change to one complete file is sent.
     pub one: Duration,
     /// Quiet time before any other change is sent.
     pub quiet: Duration,

@@ -10,7 +10,7 @@ use super::enums::open_enum;
 use super::{CollectorRef, Header};
 
 open_enum! {
-    /// Format of the lines of an access log.
+    /// Format of access log lines.
     AccessLogFormatType {
         /// One object per line.
         Json = "JSON",
@@ -20,7 +20,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Protocol by which lines are sent.
+    /// Protocol for sending log lines.
     AccessLogProtocol {
         /// OpenTelemetry.
         Otlp = "OTLP",
@@ -40,22 +40,22 @@ impl Default for AccessLogProtocol {
 }
 
 open_enum! {
-    /// Treatment of the queries of logged requests.
+    /// How the queries of logged requests are treated.
     LoggedQueries {
-        /// They are sent.
+        /// Queries are sent.
         Included = "Included",
     }
 }
 
-/// Rules that select the logged traffic; everything by default. If `minStatus`, `minDuration` or
-/// `percent` is set, only traffic that at least one of them selects.
+/// Selects the traffic to log; everything by default. If `minStatus`, `minDuration` or `percent` is
+/// set, only traffic that matches at least one of them is logged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AccessLogRules {
     /// `false` disables the access log of the Gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// Selects requests with this response status or a higher one; for gRPC, the HTTP status.
+    /// Selects requests whose response status is at least this; for gRPC, the HTTP status.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 100, max = 599))]
     pub min_status: Option<i32>,
@@ -71,8 +71,7 @@ pub struct AccessLogRules {
     /// the last one applies as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<AccessLogFormat>,
-    /// `false` writes nothing to the file or standard output of hosts, regardless of their
-    /// settings.
+    /// `false` disables the log file and standard output of hosts, regardless of their settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_host: Option<bool>,
     /// Receivers that each line is sent to over the network. If several configurations set it, the
@@ -82,23 +81,23 @@ pub struct AccessLogRules {
     pub sinks: Option<Vec<LogReceiver>>,
 }
 
-/// Format and fields of lines.
+/// Format and fields of log lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AccessLogFormat {
-    /// `JSON`, the default, is one object per line. `Text` is the values of `fields` in order,
-    /// separated by tabs, with `-` for unknown values.
+    /// `JSON`, the default, writes one object per line. `Text` writes the values of `fields` in
+    /// order, separated by tabs, with `-` for unknown values.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<AccessLogFormatType>,
     /// Names of the fields of a line, as listed in docs/access-logs.md; all by default. JSON always
-    /// has some of them.
+    /// includes some of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 39),
         inner(length(max = 64), regex(pattern = r"^[a-z][a-z0-9_]*$"))
     )]
     pub fields: Vec<String>,
-    /// Additional fields. Not with `Text`.
+    /// Additional fields; not allowed with `Text`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub extra_fields: Vec<ExtraLogField>,
@@ -111,21 +110,21 @@ pub struct ExtraLogField {
     /// Name of the field, which must differ from the names of all default fields.
     #[schemars(length(min = 1, max = 64), regex(pattern = r"^[a-z][a-z0-9_.-]*$"))]
     pub name: String,
-    /// A request header, of which 256 bytes are logged. Headers for credentials are refused.
+    /// A request header; its first 256 bytes are logged. Credential headers are rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub request_header: Option<String>,
-    /// A response header, likewise.
+    /// A response header, with the same limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub response_header: Option<String>,
-    /// A constant text.
+    /// A constant string.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub literal: Option<String>,
 }
 
-/// Receiver of lines over the network.
+/// Network receiver of log lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LogReceiver {
@@ -139,8 +138,8 @@ pub struct LogReceiver {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub headers: Vec<Header>,
-    /// `Included` accepts that queries and referers of requests are sent. `EnvoyALS` requires it,
-    /// because it cannot omit them; not with `OTLP`.
+    /// `Included` permits sending the queries and referers of requests. `EnvoyALS` requires it,
+    /// because it cannot omit them; not allowed with `OTLP`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queries: Option<LoggedQueries>,
 }

@@ -30,7 +30,7 @@ pub struct XBackendSpec {
     pub protocol: Option<String>,
     /// Session persistence across the endpoints.
     pub session_persistence: Option<SessionPersistence>,
-    /// TLS to the endpoints; none when absent.
+    /// TLS to the endpoints; no TLS if unset.
     pub tls: Option<XBackendTls>,
 }
 
@@ -38,7 +38,7 @@ pub struct XBackendSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointSelector {
-    /// Labels that must all be equal.
+    /// Labels that a Pod must have.
     pub match_labels: BTreeMap<String, String>,
 }
 
@@ -64,9 +64,9 @@ pub struct XBackendPort {
 pub struct XBackendTls {
     /// `None`, `ServerOnly` or `ClientAndServer`.
     pub mode: String,
-    /// Validation of endpoints; for all modes but `None`.
+    /// Validation of endpoint certificates; for all modes except `None`.
     pub validation: Option<BackendTlsValidation>,
-    /// Client certificate for endpoints; for `ClientAndServer`.
+    /// Client certificate presented to endpoints; for `ClientAndServer`.
     pub client_certificate_ref: Option<ObjectRef>,
 }
 
@@ -74,7 +74,7 @@ pub struct XBackendTls {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct XBackendTrafficPolicySpec {
-    /// Backends of the policy's own namespace.
+    /// Backends in the policy's own namespace.
     pub target_refs: Vec<LocalPolicyTargetRef>,
     /// Limits on retries.
     pub retry_constraint: Option<RetryConstraint>,
@@ -86,7 +86,7 @@ pub struct XBackendTrafficPolicySpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RetryConstraint {
-    /// Share of the requests of an interval that may be retries.
+    /// Maximum share of retries among the requests of an interval.
     pub budget: Option<RetryBudget>,
     /// Retries that are always allowed.
     pub min_retry_rate: Option<RetryRate>,
@@ -96,9 +96,9 @@ pub struct RetryConstraint {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RetryBudget {
-    /// 20 when absent.
+    /// Percentage of retries; 20 if unset.
     pub percent: Option<i32>,
-    /// 10 seconds when absent.
+    /// Interval over which requests are counted; 10 seconds if unset.
     pub interval: Option<String>,
 }
 
@@ -106,9 +106,9 @@ pub struct RetryBudget {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RetryRate {
-    /// 10 when absent.
+    /// Number of requests; 10 if unset.
     pub count: Option<i32>,
-    /// 1 second when absent.
+    /// Interval; 1 second if unset.
     pub interval: Option<String>,
 }
 
@@ -116,9 +116,9 @@ pub struct RetryRate {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Pod {
-    /// Selectors match its labels.
+    /// Metadata, with the labels that selectors match.
     pub metadata: Metadata,
-    /// Its state.
+    /// State of the Pod.
     pub status: PodState,
 }
 
@@ -126,9 +126,9 @@ pub struct Pod {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "PodStatus")]
 pub struct PodState {
-    /// Its first address; empty if it has none yet.
+    /// First address of the Pod; empty until one is assigned.
     pub address: Box<str>,
-    /// True if it can answer; it may be terminating.
+    /// True if the Pod can respond, even while it is terminating.
     pub serving: bool,
 }
 

@@ -20,8 +20,8 @@ pub struct TlsCertificateDelegationSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CertificateDelegation {
-    /// A Secret of the delegation's namespace.
+    /// A Secret in the delegation's namespace.
     pub secret_name: String,
-    /// The namespaces that may refer to it; `*` alone for all.
+    /// The namespaces that may refer to the Secret; `*` alone means all.
     pub target_namespaces: Vec<String>,
 }

@@ -1,8 +1,8 @@
 //! `SesameConfiguration`: settings of the controller and of Gateways.
 //!
-//! The controller reads one of its choice. A GatewayClass or a Gateway may name others by
-//! `parametersRef`; they hold settings of Gateways only. On a host it is the same YAML. Every field
-//! is optional, so that configurations can be merged. Values are read as written; resolution
+//! The controller reads a single one. GatewayClasses and Gateways may refer to further ones by
+//! `parametersRef`; those contain only settings of Gateways. Hosts use the same YAML. Every field
+//! is optional, so that configurations can be merged. Values are kept as written; resolution
 //! reports invalid ones.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub const SESAME_GROUP: &str = "projectsesame.io";
 /// `SesameConfiguration` v1alpha1.
 pub type SesameConfiguration = Object<SesameConfigurationSpec>;
 
-/// Settings of a controller and its Gateways, or of the Gateways that name them as parameters.
+/// Settings of a controller and its Gateways, or of the Gateways that use them as parameters.
 /// Omitted fields keep their defaults or the values of other configurations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
@@ -33,7 +33,7 @@ pub struct SesameConfigurationSpec {
     /// Hosts that serve Gateways. Only in the controller's own configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hosts: Option<HostRules>,
-    /// Ingresses and HTTPProxies. Only in the configurations of the controller and of a GatewayClass.
+    /// Ingresses and HTTPProxies. Only in configurations of the controller or a GatewayClass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ingress: Option<IngressSettings>,
     /// Service that the controller maintains for each Gateway.
@@ -42,7 +42,7 @@ pub struct SesameConfigurationSpec {
     /// Agents and Envoys that serve each Gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetSettings>,
-    /// Ports of listeners.
+    /// Listener ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ports: Option<PortRules>,
     /// Treatment of untrusted clients; docs/hardening.md has the defaults.
@@ -68,17 +68,19 @@ pub struct SesameConfigurationSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GatewaySelection {
-    /// Name of the controller: only GatewayClasses that name it are served. `projectsesame.io/gateway-controller` by default.
+    /// Name of the controller whose GatewayClasses are served. Defaults to
+    /// `projectsesame.io/gateway-controller`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253), regex(pattern = r"^[-.a-z0-9]+/.+$"))]
     pub controller_name: Option<String>,
-    /// `Multiple`, the default, is every Gateway of these classes; `Single` is the oldest Gateway of the oldest class.
+    /// `Multiple`, the default, serves every Gateway of these classes; `Single` serves only the
+    /// oldest Gateway of the oldest class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<SelectionMode>,
     /// The only Gateway that is served, regardless of its age.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway_ref: Option<GatewayRef>,
-    /// Allows endpoints on loopback, link-local and metadata addresses, which are refused by default.
+    /// Allows endpoints on loopback, link-local and metadata addresses, rejected by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_local_endpoints: Option<bool>,
     /// Enables GatewayMeshPolicies, which let Gateways outside the cluster send to its mesh over
@@ -105,14 +107,14 @@ pub struct GatewayRef {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HostRules {
-    /// Networks in which hosts may serve, in addition to the addresses of their Nodes, such as
-    /// `192.0.2.0/24`. None by default.
+    /// Networks in which hosts may serve, such as `192.0.2.0/24`, in addition to the addresses of
+    /// their Nodes. None by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), inner(length(max = 43)))]
     pub addresses: Option<Vec<String>>,
-    /// Silence after which a host is lost and its addresses are removed from its Gateways: `90s` to
-    /// `24h`, `3m` by default. Hosts report at least every 75 seconds by default. For a host with
-    /// larger `report-seconds`, the limit is at least one and a half times that value.
+    /// Time without reports after which a host is lost and its addresses are removed from its
+    /// Gateways: `90s` to `24h`, `3m` by default. Hosts report at least every 75 seconds by
+    /// default. For larger `report-seconds`, the limit is at least 1.5 times that value.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub lost_after: Option<String>,
@@ -144,8 +146,8 @@ pub struct Publishing {
     /// The Service's field of the same name; only with `LoadBalancer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocate_load_balancer_node_ports: Option<bool>,
-    /// The Service's field of the same name; only with `NodePort` and `LoadBalancer`. `Local` keeps the addresses of clients, and
-    /// nodes without a host of the Gateway fail the load balancer's health check.
+    /// The Service's field of the same name; only with `NodePort` and `LoadBalancer`. `Local`
+    /// preserves client addresses, and nodes without a host of the Gateway fail health checks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external_traffic_policy: Option<ServiceTraffic>,
     /// The Service's field of the same name; not with `Headless` and `None`.
@@ -154,21 +156,21 @@ pub struct Publishing {
     /// The Service's field of the same name; not with `Headless` and `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_affinity: Option<SessionAffinity>,
-    /// Fixed node ports for ports of listeners; the cluster chooses the others. Only with
-    /// `NodePort` and `LoadBalancer`.
+    /// Fixed node ports for listener ports; the cluster chooses all others. Only with `NodePort`
+    /// and `LoadBalancer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub node_ports: Option<Vec<PinnedNodePort>>,
     /// Second Gateway, in front of the Gateway; only with `UpstreamGateway`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<UpstreamSettings>,
-    /// Annotations of the Service, or with `UpstreamGateway` of the objects that the second
-    /// Gateway's controller creates. Annotations in the Gateway's `spec.infrastructure` take
+    /// Annotations of the Service; with `UpstreamGateway`, annotations of the objects that the
+    /// second Gateway's controller creates. Annotations in the Gateway's `spec.infrastructure` take
     /// precedence.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Labels of the Service, or with `UpstreamGateway` of the objects that the second Gateway's
-    /// controller creates. Labels in the Gateway's `spec.infrastructure` take precedence.
+    /// Labels of the Service; with `UpstreamGateway`, labels of the objects that the second
+    /// Gateway's controller creates. Labels in the Gateway's `spec.infrastructure` take precedence.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
@@ -177,7 +179,7 @@ pub struct Publishing {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct UpstreamSettings {
-    /// Name of its GatewayClass, which must differ from the Gateway's own.
+    /// Name of the second Gateway's class, which must differ from the Gateway's own class.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = 253),
@@ -187,13 +189,13 @@ pub struct UpstreamSettings {
 }
 
 impl UpstreamSettings {
-    /// Nothing is said.
+    /// No settings.
     pub const NONE: Self = Self {
         gateway_class_name: None,
     };
 }
 
-/// A port of listeners, and the node port for it.
+/// A listener port and its node port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PinnedNodePort {
@@ -206,12 +208,12 @@ pub struct PinnedNodePort {
     pub node_port: i32,
 }
 
-/// Rules for the ports of listeners.
+/// Rules for listener ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PortRules {
-    /// Ports that hosts open instead of the listeners' ports. An unlisted port is opened unchanged,
-    /// or at `offset`. `--port-map` of a host takes precedence.
+    /// Ports that hosts open instead of the listeners' ports. Other ports are opened unchanged, or
+    /// shifted by `offset`. `--port-map` of a host takes precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub map: Option<Vec<PortMapping>>,
@@ -220,7 +222,7 @@ pub struct PortRules {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 65534))]
     pub offset: Option<i32>,
-    /// Ports that listeners may have, such as `443` or `8000-8999`; all by default. If several
+    /// Ports that listeners may use, such as `443` or `8000-8999`; all by default. If several
     /// configurations set it, a port must be allowed by all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
@@ -245,15 +247,15 @@ pub struct PortMapping {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RotationSettings {
-    /// Time for which a certificate of a CA bundle stays trusted after it was replaced: `0s`, the
-    /// default, to `720h`. A change that only removes certificates takes effect at once.
+    /// How long a certificate in a CA bundle remains trusted after it is replaced: `0s`, the
+    /// default, to `720h`. A change that only removes certificates takes effect immediately.
     /// `--bundle-overlap-seconds` of a host takes precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub bundle_overlap: Option<String>,
 }
 
-/// Treatment of untrusted clients. A time of `0s` disables the limit.
+/// Treatment of untrusted clients. A duration of `0s` disables a limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EdgeSettings {
@@ -266,7 +268,7 @@ pub struct EdgeSettings {
     /// Treatment of headers with `_` in their names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header_underscores: Option<UnderscoresAction>,
-    /// Time within which a whole request, including its body, must arrive.
+    /// Time within which a complete request, including its body, must arrive.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub request_timeout: Option<String>,
@@ -278,7 +280,7 @@ pub struct EdgeSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub stream_idle_timeout: Option<String>,
-    /// Maximum time that an HTTP connection may be without a request.
+    /// Maximum time that an HTTP connection may be idle.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub connection_idle_timeout: Option<String>,

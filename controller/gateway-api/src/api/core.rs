@@ -1,7 +1,7 @@
 //! The core kinds that resolution reads: Service, `EndpointSlice`, Secret, `ConfigMap`, Namespace.
 //!
 //! Only needed fields are kept, in compact form, because a cluster has many of these objects.
-//! Secret values never print.
+//! Secret values are never printed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ pub type Service = Object<ServiceSpec>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServiceSpec {
-    /// `ClusterIP` when empty.
+    /// Type; `ClusterIP` if empty.
     #[serde(rename = "type")]
     pub type_: Box<str>,
     /// For `type: ExternalName`.
@@ -30,13 +30,13 @@ pub struct ServiceSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServicePort {
-    /// Names the port in `EndpointSlices`; may be empty when there is only one.
+    /// Name of the port in `EndpointSlices`; may be empty if there is only one port.
     pub name: Box<str>,
     /// The Service's port.
     pub port: i32,
-    /// TCP when empty.
+    /// Protocol; TCP if empty.
     pub protocol: Box<str>,
-    /// The protocol on the port, for instance `kubernetes.io/h2c`.
+    /// Application protocol, for instance `kubernetes.io/h2c`.
     pub app_protocol: Option<Box<str>>,
 }
 
@@ -58,7 +58,7 @@ impl EndpointSlice {
     /// The label that names the Service.
     pub const SERVICE_NAME_LABEL: &'static str = "kubernetes.io/service-name";
 
-    /// Returns the name of the Service, if the slice names one.
+    /// Returns the name of the Service, or `None` if the label is missing.
     pub fn service(&self) -> Option<&str> {
         self.metadata.labels.get(Self::SERVICE_NAME_LABEL)
     }
@@ -68,10 +68,10 @@ impl EndpointSlice {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SliceEndpoint {
-    /// The first of its addresses, which is the one that consumers use.
+    /// The first address, which is the one that consumers use.
     #[serde(rename = "addresses", deserialize_with = "first")]
     pub address: Option<Box<str>>,
-    /// Its conditions.
+    /// Conditions of the endpoint.
     pub conditions: EndpointConditions,
 }
 
@@ -81,15 +81,15 @@ fn first<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<str>>,
     Ok(addresses.into_iter().next())
 }
 
-/// `EndpointConditions`; an absent `ready` counts as true.
+/// `EndpointConditions`; a missing `ready` counts as true.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EndpointConditions {
-    /// True if it may take new traffic.
+    /// True if the endpoint may receive new traffic.
     pub ready: Option<bool>,
-    /// True if it answers, ready or terminating.
+    /// True if the endpoint responds, whether ready or terminating.
     pub serving: Option<bool>,
-    /// True if it is being stopped.
+    /// True if the endpoint is shutting down.
     pub terminating: Option<bool>,
 }
 
@@ -101,7 +101,7 @@ pub struct SlicePort {
     pub name: Option<Box<str>>,
     /// The endpoint's port.
     pub port: Option<i32>,
-    /// TCP when absent.
+    /// Protocol; TCP if unset.
     pub protocol: Option<Box<str>>,
 }
 
@@ -111,17 +111,17 @@ pub struct SlicePort {
 pub struct Secret {
     /// Metadata.
     pub metadata: Metadata,
-    /// For instance `kubernetes.io/tls`.
+    /// Type, for instance `kubernetes.io/tls`.
     #[serde(rename = "type")]
     pub type_: String,
     /// Values, decoded from base64.
     pub data: BTreeMap<String, SecretBytes>,
-    /// Values as text; they win over `data`, as in the API server.
+    /// Values as strings; they take precedence over `data`, as in the API server.
     pub string_data: BTreeMap<String, SecretText>,
 }
 
 impl Secret {
-    /// The bytes under `key`.
+    /// Returns the value of `key`.
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         match self.string_data.get(key) {
             Some(text) => Some(text.0.as_bytes()),
@@ -130,7 +130,7 @@ impl Secret {
     }
 }
 
-/// A Secret's value. Prints only its length.
+/// Value of a Secret. Only its length is printed.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SecretBytes(pub Vec<u8>);
 
@@ -150,12 +150,12 @@ impl<'de> Deserialize<'de> for SecretBytes {
         base64::engine::general_purpose::STANDARD
             .decode(packed)
             .map(Self)
-            // The library's own error quotes the offending byte, which must stay out of messages.
+            // The library's own error quotes the offending byte, which must not appear in messages.
             .map_err(|_| D::Error::invalid_value(Unexpected::Other("text"), &"base64"))
     }
 }
 
-/// A Secret's value given as text. Prints only its length.
+/// Value of a Secret, given as a string. Only its length is printed.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct SecretText(pub String);
@@ -183,7 +183,7 @@ pub type ClusterTrustBundle = Object<ClusterTrustBundleSpec>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ClusterTrustBundleSpec {
-    /// Certificates of authorities in PEM.
+    /// CA certificates in PEM.
     pub trust_bundle: String,
 }
 
@@ -191,6 +191,6 @@ pub struct ClusterTrustBundleSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Namespace {
-    /// Its labels matter to selectors.
+    /// Metadata, with the labels that selectors match.
     pub metadata: Metadata,
 }

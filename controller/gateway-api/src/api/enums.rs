@@ -1,7 +1,7 @@
-//! Open enums: the known values, and any other as text.
+//! Open enums: known values, and unknown values as strings.
 //!
-//! An unknown value must never fail an object; resolution turns it into `UnsupportedValue` or
-//! similar.
+//! An unknown value never makes an object undecodable; resolution reports it as `UnsupportedValue`
+//! or similar.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -24,7 +24,7 @@ macro_rules! open_enum {
             /// The known values.
             pub const WORDS: &'static [&'static str] = &[$($text),+];
 
-            /// The value as the API writes it.
+            /// Returns the value as the API writes it.
             pub fn as_str(&self) -> &str {
                 match self {
                     $(Self::$variant => $text,)+
@@ -199,7 +199,7 @@ open_enum! {
         Enabled = "Enabled",
         /// No spans are recorded.
         Disabled = "Disabled",
-        /// Decided by other settings.
+        /// Other settings decide.
         ImplementationDefault = "ImplementationDefault",
     }
 }
@@ -207,11 +207,11 @@ open_enum! {
 open_enum! {
     /// `ParentBasedSampling.mode`.
     ParentSamplingMode {
-        /// The caller's decision counts.
+        /// The caller's decision is followed.
         Enabled = "Enabled",
         /// The caller's decision is ignored.
         Disabled = "Disabled",
-        /// `Enabled`.
+        /// Same as `Enabled`.
         ImplementationDefault = "ImplementationDefault",
     }
 }
@@ -221,7 +221,7 @@ open_enum! {
     AttributeSourceType {
         /// A header of the request.
         Header = "Header",
-        /// A text.
+        /// A constant string.
         Literal = "Literal",
         /// A value known to the proxy, by its OpenTelemetry name.
         Attribute = "Attribute",
@@ -233,7 +233,7 @@ open_enum! {
     SelectionMode {
         /// All Gateways of all classes of the controller.
         Multiple = "Multiple",
-        /// The oldest Gateway of the oldest such class.
+        /// Only the oldest Gateway of the oldest class.
         Single = "Single",
     }
 }
@@ -249,7 +249,7 @@ open_enum! {
         NodePort = "NodePort",
         /// An address of a load balancer.
         LoadBalancer = "LoadBalancer",
-        /// An address of another Gateway, of another class.
+        /// An address of a second Gateway, whose class differs.
         UpstreamGateway = "UpstreamGateway",
         /// No Service.
         None = "None",
@@ -261,9 +261,9 @@ open_enum! {
     FleetManagement {
         /// The controller manages agents and Envoys for the Gateway.
         Managed = "Managed",
-        /// It is maintained outside Sesame, in the cluster.
+        /// Agents and Envoys run in the cluster, but Sesame does not manage them.
         Unmanaged = "Unmanaged",
-        /// They run on hosts outside the cluster.
+        /// Agents and Envoys run on hosts outside the cluster.
         External = "External",
     }
 }
@@ -275,7 +275,7 @@ open_enum! {
         Isolated = "Isolated",
         /// All Gateways of a class are served by the same Envoys.
         Merged = "Merged",
-        /// The oldest Gateway of each class is served alone.
+        /// Only the oldest Gateway of each class is served.
         Single = "Single",
     }
 }
@@ -283,9 +283,9 @@ open_enum! {
 open_enum! {
     /// `spec.fleet.workload` of a SesameConfiguration.
     FleetWorkload {
-        /// On each node, with its network.
+        /// One Pod on each node, on the node's network.
         DaemonSet = "DaemonSet",
-        /// A number of Pods on the Pod network.
+        /// Several Pods on the Pod network.
         Deployment = "Deployment",
     }
 }
@@ -329,7 +329,7 @@ open_enum! {
 open_enum! {
     /// `ServiceSpec.sessionAffinity`.
     SessionAffinity {
-        /// A client address stays with one endpoint.
+        /// Requests from the same client address go to the same endpoint.
         ClientIp = "ClientIP",
         None = "None",
     }
@@ -355,13 +355,13 @@ open_enum! {
 open_enum! {
     /// `spec.edge.escapedSlashes` of a SesameConfiguration.
     EscapedSlashesAction {
-        /// The client is sent to the path with slashes.
+        /// Redirects the client to the path with unescaped slashes.
         Redirect = "Redirect",
         /// Responds with 400.
         Reject = "Reject",
-        /// Unescaped slashes are used for routing and forwarding.
+        /// Unescapes slashes before routing and forwarding.
         Unescape = "Unescape",
-        /// Escaped slashes stay.
+        /// Keeps escaped slashes.
         Keep = "Keep",
     }
 }
@@ -379,7 +379,7 @@ open_enum! {
     UnderscoresAction {
         /// Responds with 400.
         Reject = "Reject",
-        /// The request is forwarded without the header.
+        /// Forwards the request without the header.
         Drop = "Drop",
         Allow = "Allow",
     }

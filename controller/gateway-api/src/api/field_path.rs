@@ -5,9 +5,9 @@ use std::fmt;
 /// One step down into an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PathStep {
-    /// A step to a field, or to the entry of a map.
+    /// The name of a field, or the key of a map entry.
     Field(Box<str>),
-    /// A step to an element of a list, from 0.
+    /// The index of a list element, 0-based.
     Index(usize),
 }
 
@@ -15,11 +15,11 @@ pub enum PathStep {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldPath(pub Box<[PathStep]>);
 
-/// Longest part of a key to print: keys are untrusted input.
+/// Maximum number of characters of a key to print: keys are untrusted input.
 const MOST_OF_A_KEY: usize = 64;
 
 impl FieldPath {
-    /// Returns the names of the fields on the path, without places in lists.
+    /// Returns the field names on the path, without list indices.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|step| match step {
             PathStep::Field(name) => Some(name.as_ref()),
@@ -27,7 +27,8 @@ impl FieldPath {
         })
     }
 
-    /// Returns the place in the list `spec.<list>` that the path leads through, if it does.
+    /// Returns the index in the list `spec.<list>`, or `None` if the path does not lead through
+    /// that list.
     pub fn element_of(&self, list: &str) -> Option<usize> {
         match self.0.as_ref() {
             [

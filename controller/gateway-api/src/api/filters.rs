@@ -5,11 +5,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{BackendRef, FilterType, ObjectRef, PathModifierType};
 
-/// `HTTPRouteFilter` and `GRPCRouteFilter`. Boxed: one member is set, and all would take a kilobyte.
+/// `HTTPRouteFilter` and `GRPCRouteFilter`. Members are boxed: only one is set, and together they
+/// would take a kilobyte.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Filter {
-    /// The member below that is set.
+    /// Selects which member below is set.
     #[serde(rename = "type")]
     pub type_: FilterType,
     /// For `RequestHeaderModifier`.
@@ -34,18 +35,18 @@ pub struct Filter {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HeaderModifier {
-    /// Overwrite.
+    /// Headers to overwrite.
     pub set: Vec<Header>,
-    /// Append.
+    /// Headers to append.
     pub add: Vec<Header>,
-    /// Remove.
+    /// Headers to remove.
     pub remove: Vec<String>,
 }
 
 /// `HTTPHeader`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Header {
-    /// Case-insensitive.
+    /// Name; case-insensitive.
     #[schemars(length(min = 1, max = 256))]
     pub name: String,
     /// The value.
@@ -57,7 +58,7 @@ pub struct Header {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PathModifier {
-    /// The member below that is set.
+    /// Selects which member below is set.
     #[serde(rename = "type")]
     pub type_: PathModifierType,
     /// For `ReplaceFullPath`.
@@ -70,15 +71,15 @@ pub struct PathModifier {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RequestRedirect {
-    /// The scheme; the request's when absent.
+    /// Scheme; defaults to the scheme of the request.
     pub scheme: Option<String>,
-    /// The host; the request's when absent.
+    /// Host; defaults to the host of the request.
     pub hostname: Option<String>,
     /// The path.
     pub path: Option<PathModifier>,
     /// Port. Defaults to the port of the scheme or of the listener.
     pub port: Option<i32>,
-    /// 302 when absent.
+    /// Status; 302 if unset.
     pub status_code: Option<i32>,
 }
 
@@ -98,9 +99,9 @@ pub struct UrlRewrite {
 pub struct RequestMirror {
     /// The backend that gets the copy.
     pub backend_ref: BackendRef,
-    /// Of a hundred requests; exclusive with `fraction`.
+    /// Percentage of requests; mutually exclusive with `fraction`.
     pub percent: Option<i32>,
-    /// The share of requests; exclusive with `percent`.
+    /// Share of requests; mutually exclusive with `percent`.
     pub fraction: Option<Fraction>,
 }
 
@@ -108,10 +109,10 @@ pub struct RequestMirror {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Fraction {
-    /// Of `denominator`.
+    /// Part of `denominator`.
     #[schemars(range(min = 0))]
     pub numerator: i32,
-    /// 100 when absent.
+    /// 100 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub denominator: Option<i32>,
@@ -131,7 +132,7 @@ pub struct Cors {
     pub allow_headers: Vec<String>,
     /// Response headers, or `*`.
     pub expose_headers: Vec<String>,
-    /// Seconds; 5 when absent.
+    /// How long preflights may be cached, in seconds; 5 if unset.
     pub max_age: Option<i32>,
 }
 
@@ -147,7 +148,7 @@ pub struct ExternalAuth {
     pub grpc: Option<ExternalAuthGrpc>,
     /// For HTTP.
     pub http: Option<ExternalAuthHttp>,
-    /// The part of the body that is sent along.
+    /// The part of the request body to forward.
     pub forward_body: Option<ForwardBody>,
 }
 
@@ -167,7 +168,7 @@ pub struct ExternalAuthHttp {
     pub path: String,
     /// Request headers sent to the service.
     pub allowed_headers: Vec<String>,
-    /// Headers of its answer that are copied into the request.
+    /// Headers of the service's response that are copied into the request.
     pub allowed_response_headers: Vec<String>,
 }
 
@@ -175,6 +176,6 @@ pub struct ExternalAuthHttp {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ForwardBody {
-    /// Bytes.
+    /// Maximum size in bytes.
     pub max_size: i32,
 }

@@ -1,4 +1,4 @@
-//! `spec.fleet` of a SesameConfiguration: the agents and Envoys that serve Gateways on the nodes of a cluster.
+//! `spec.fleet` of a SesameConfiguration: agents and Envoys that serve Gateways on cluster nodes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,8 +10,8 @@ use super::{
     FleetGateways, FleetManagement, FleetWorkload, ImagePullPolicy, TaintEffect, TolerationOperator,
 };
 
-/// Label for the fleet of hosts that serves the Gateway. Set on published objects, and by its
-/// author on the Gateway or its class.
+/// Label that names the fleet of hosts serving a Gateway. Sesame sets it on published objects;
+/// users set it on the Gateway or its class.
 pub const FLEET_LABEL: &str = "projectsesame.io/fleet";
 
 /// Agents and Envoys that serve a Gateway.
@@ -24,7 +24,7 @@ pub struct FleetSettings {
     pub management: Option<FleetManagement>,
     /// `Isolated`, the default, serves each Gateway with dedicated Envoys. `Merged` serves all
     /// Gateways of a GatewayClass with the same Envoys. `Single` serves only the oldest Gateway of
-    /// each GatewayClass. Not in the parameters of a Gateway.
+    /// each GatewayClass. Not allowed in the parameters of a Gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateways: Option<FleetGateways>,
     /// Pods of a managed fleet: a `DaemonSet`, the default, has one on each node, on the node's
@@ -35,10 +35,10 @@ pub struct FleetSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub replicas: Option<i32>,
-    /// Images of a managed fleet. Not in the parameters of a Gateway.
+    /// Images of a managed fleet. Not allowed in the parameters of a Gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub images: Option<FleetImages>,
-    /// The Pods' field of the same name, of all containers.
+    /// The Pods' field of the same name, for all containers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<ImagePullPolicy>,
     /// The Pods' field of the same name: labels of the nodes that serve. All nodes by default.
@@ -52,8 +52,8 @@ pub struct FleetSettings {
     /// Resources of the containers. None are requested or limited by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<FleetResources>,
-    /// Seconds for connections to end when their Envoy is replaced, `30` by default; half a minute
-    /// longer when a Pod with Envoys is deleted.
+    /// Seconds that connections have to finish when their Envoy is replaced, `30` by default; 30
+    /// seconds more when a Pod with Envoys is deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
     pub drain_seconds: Option<i32>,
@@ -131,9 +131,10 @@ pub struct Toleration {
 pub struct Quantity(pub String);
 
 impl Quantity {
-    /// Returns the quantity in billionths, or `None` if the text is invalid.
+    /// Returns the quantity in billionths, or `None` if it is invalid.
     ///
-    /// The API server rewrites quantities in a canonical form, so their texts cannot be compared.
+    /// The API server rewrites quantities in a canonical form, so they cannot be compared as
+    /// strings.
     pub fn billionths(&self) -> Option<i128> {
         let text = self.0.as_str();
         let end = text
@@ -165,7 +166,7 @@ impl Quantity {
     }
 }
 
-/// Number that a suffix stands for.
+/// Factor that a suffix stands for.
 enum Factor {
     Times(i128),
     Part(i128),
@@ -201,7 +202,7 @@ fn factor(suffix: &str) -> Option<Factor> {
     })
 }
 
-/// Reads a text or an integer, as in `cpu: 2`.
+/// Accepts a string or an integer, as in `cpu: 2`.
 impl<'de> Deserialize<'de> for Quantity {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TextOrNumber;
@@ -217,7 +218,7 @@ impl<'de> Deserialize<'de> for Quantity {
                 Ok(Quantity(text.to_owned()))
             }
 
-            /// In a mapping, the API server treats null as an empty text.
+            /// In a mapping, the API server treats null as an empty string.
             fn visit_unit<E: de::Error>(self) -> Result<Quantity, E> {
                 Ok(Quantity(String::new()))
             }

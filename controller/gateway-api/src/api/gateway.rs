@@ -24,7 +24,7 @@ pub struct GatewayClassSpec {
     pub controller_name: String,
     /// Parameters of the class.
     pub parameters_ref: Option<ObjectRef>,
-    /// A description for people.
+    /// Human-readable description.
     pub description: Option<String>,
 }
 
@@ -36,14 +36,14 @@ pub struct GatewaySpec {
     pub gateway_class_name: String,
     /// The listeners.
     pub listeners: Vec<Listener>,
-    /// Addresses asked for.
+    /// Requested addresses.
     #[serde(default)]
     pub addresses: Vec<GatewayAddress>,
     /// Labels, annotations and parameters for the resources that are created for the Gateway.
     pub infrastructure: Option<Infrastructure>,
     /// The `ListenerSets` that may attach.
     pub allowed_listeners: Option<AllowedListeners>,
-    /// TLS towards backends and the validation of clients.
+    /// TLS to backends, and client validation.
     pub tls: Option<GatewayTls>,
     /// GEP-3951: the mesh that a Gateway outside the cluster sends to.
     pub mesh: Option<GatewayMesh>,
@@ -55,7 +55,7 @@ pub struct GatewaySpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListenerSetSpec {
-    /// The Gateway it adds listeners to.
+    /// The Gateway to which the listeners are added.
     pub parent_ref: ObjectRef,
     /// The listeners.
     pub listeners: Vec<Listener>,
@@ -65,11 +65,11 @@ pub struct ListenerSetSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Listener {
-    /// Unique within its object.
+    /// Name, unique within the object.
     pub name: String,
     /// Hostname to match; matches all if missing or empty.
     pub hostname: Option<String>,
-    /// The port seen from outside.
+    /// The port that clients use.
     pub port: i32,
     /// The protocol.
     pub protocol: Protocol,
@@ -77,7 +77,7 @@ pub struct Listener {
     pub tls: Option<ListenerTls>,
     /// The routes that may attach.
     pub allowed_routes: Option<AllowedRoutes>,
-    /// Experimental: filters that requests pass before a route is chosen.
+    /// Experimental: filters for requests before a route is chosen.
     pub filters: Option<ListenerFilters>,
 }
 
@@ -85,7 +85,7 @@ pub struct Listener {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ListenerFilters {
-    /// The filters, in the order in which requests pass them.
+    /// The filters, in the order in which they are applied.
     pub requests: Vec<ListenerFilter>,
 }
 
@@ -93,7 +93,7 @@ pub struct ListenerFilters {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListenerFilter {
-    /// The member below that is set.
+    /// Selects which member below is set.
     #[serde(rename = "type")]
     pub type_: FilterType,
     /// For `ExternalAuth`.
@@ -124,7 +124,7 @@ pub struct ObjectRef {
     pub kind: Option<String>,
     /// Name.
     pub name: String,
-    /// Namespace; the referrer's when absent.
+    /// Namespace; defaults to the namespace of the referrer.
     pub namespace: Option<String>,
 }
 
@@ -132,7 +132,7 @@ pub struct ObjectRef {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AllowedRoutes {
-    /// The namespaces of the routes; Same when absent.
+    /// The namespaces of the routes; `Same` if unset.
     pub namespaces: Option<AllowedNamespaces>,
     /// Kinds of routes. Defaults to the kinds that the protocol supports.
     pub kinds: Vec<RouteGroupKind>,
@@ -142,7 +142,7 @@ pub struct AllowedRoutes {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AllowedListeners {
-    /// The namespaces of the ListenerSets; None when absent.
+    /// The namespaces of the ListenerSets; `None` if unset.
     pub namespaces: Option<AllowedNamespaces>,
 }
 
@@ -160,7 +160,7 @@ pub struct AllowedNamespaces {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteGroupKind {
-    /// The Gateway API group when absent.
+    /// API group; the Gateway API group if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// The route kind.
@@ -171,12 +171,12 @@ pub struct RouteGroupKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GatewayAddress {
-    /// `IPAddress` when absent.
+    /// Type; `IPAddress` if unset.
     #[serde(rename = "type")]
     pub type_: Option<AddressType>,
-    /// The address; empty asks for any of the type.
+    /// The address; if empty, any address of the type.
     pub value: String,
-    /// Experimental: the scope of reachability; missing or empty leaves it to the implementation.
+    /// Experimental: the scope of reachability; up to the implementation if missing or empty.
     pub routability: Option<String>,
 }
 
@@ -196,9 +196,9 @@ pub struct Infrastructure {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GatewayTls {
-    /// The client certificate shown to backends.
+    /// The client certificate presented to backends.
     pub backend: Option<GatewayBackendTls>,
-    /// Validation of clients.
+    /// Client validation.
     pub frontend: Option<FrontendTls>,
 }
 
@@ -216,7 +216,7 @@ pub struct GatewayBackendTls {
 pub struct FrontendTls {
     /// For every HTTPS listener whose port is not in `per_port`.
     pub default: FrontendTlsConfig,
-    /// Replaces the default on one port.
+    /// Configurations that replace the default, each for one port.
     #[serde(default)]
     pub per_port: Vec<FrontendTlsPort>,
 }
@@ -227,7 +227,7 @@ pub struct FrontendTls {
 pub struct FrontendTlsPort {
     /// The port.
     pub port: i32,
-    /// Its configuration.
+    /// Configuration of the port.
     pub tls: FrontendTlsConfig,
 }
 
@@ -245,6 +245,6 @@ pub struct FrontendTlsConfig {
 pub struct FrontendTlsValidation {
     /// CA certificates.
     pub ca_certificate_refs: Vec<ObjectRef>,
-    /// `AllowValidOnly` when absent.
+    /// Mode; `AllowValidOnly` if unset.
     pub mode: Option<FrontendValidationMode>,
 }

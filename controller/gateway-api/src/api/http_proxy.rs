@@ -1,6 +1,6 @@
 //! `HTTPProxy` of `projectcontour.io/v1`.
 //!
-//! Fields that Sesame does not serve are only noted: see [`Noted`].
+//! Only the presence of unsupported fields is recorded: see [`Noted`].
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -14,20 +14,20 @@ pub type HttpProxy = Object<HttpProxySpec>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HttpProxySpec {
-    /// The host of a root; a proxy without it serves only where others include it.
+    /// The host of a root; a proxy without it is served only if another proxy includes it.
     pub virtualhost: Option<ProxyHost>,
     /// The routes.
     pub routes: Vec<ProxyRoute>,
-    /// The connections of the host's TLS port, instead of requests.
+    /// TCP proxying on the virtual host's TLS port; replaces routing of requests.
     pub tcpproxy: Option<ProxyTcp>,
     /// Other proxies whose routes become part of this one.
     pub includes: Vec<ProxyInclude>,
-    /// The class; annotations have precedence.
+    /// The class; annotations take precedence.
     pub ingress_class_name: Option<Box<str>>,
 }
 
 impl HttpProxySpec {
-    /// Returns the Services of requests and of connections.
+    /// Returns the Services of all routes and of `tcpproxy`.
     pub fn services(&self) -> impl Iterator<Item = &ProxyService> {
         let of_routes = self.routes.iter().flat_map(|route| &route.services);
         let of_connections = self.tcpproxy.iter().flat_map(|tcp| &tcp.services);
@@ -39,17 +39,17 @@ impl HttpProxySpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyHost {
-    /// The host, or `*.` and a name for one more label.
+    /// The host; a leading `*.` stands for exactly one label.
     pub fqdn: String,
     /// TLS.
     pub tls: Option<ProxyTls>,
-    /// Not served; protects.
+    /// Not supported; security-relevant.
     pub authorization: Option<Noted>,
     /// CORS for all routes.
     pub cors_policy: Option<ProxyCors>,
-    /// Limits of requests.
+    /// Rate limits.
     pub rate_limit_policy: Option<ProxyRateLimits>,
-    /// Not served; protects.
+    /// Not supported; security-relevant.
     pub jwt_providers: Vec<ProxyJwtProvider>,
     /// Clients that may send requests.
     pub ip_allow_policy: Vec<ProxyAddressRange>,
@@ -61,29 +61,29 @@ pub struct ProxyHost {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyCors {
-    /// Requests may have credentials.
+    /// True if requests may include credentials.
     pub allow_credentials: bool,
-    /// `*`, origins, or RE2 for whole origins.
+    /// `*`, origins, or RE2 expressions that match whole origins.
     pub allow_origin: Vec<String>,
     /// Methods.
     pub allow_methods: Vec<String>,
-    /// Headers that requests may have.
+    /// Allowed request headers.
     pub allow_headers: Vec<String>,
-    /// Headers that pages may read.
+    /// Response headers that pages may read.
     pub expose_headers: Vec<String>,
-    /// Duration of Go for which preflights are cached; 0 for none.
+    /// How long preflights may be cached, as a Go duration; 0 disables caching.
     pub max_age: String,
-    /// Pages of public networks may send requests to private ones.
+    /// True if pages from public networks may send requests to private networks.
     pub allow_private_network: bool,
 }
 
-/// `JWTProvider`, as far as it decides which routes need a token.
+/// `JWTProvider`: only the fields that determine which routes need a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyJwtProvider {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// True if routes need its token unless they say otherwise.
+    /// True if routes need this provider's token by default.
     pub default: bool,
     /// Not read.
     pub issuer: Option<Noted>,
@@ -106,9 +106,9 @@ pub struct ProxyJwtProvider {
 pub struct ProxyInclude {
     /// Name of the proxy.
     pub name: String,
-    /// Namespace of the proxy; the includer's when empty.
+    /// Namespace of the proxy; defaults to the namespace of the including proxy.
     pub namespace: String,
-    /// Conditions that requests have to fulfil in addition.
+    /// Additional conditions that requests must meet.
     pub conditions: Vec<ProxyCondition>,
 }
 
@@ -116,11 +116,11 @@ pub struct ProxyInclude {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyCondition {
-    /// The path begins with this text.
+    /// Prefix of the path.
     pub prefix: String,
-    /// The whole path.
+    /// The exact path.
     pub exact: String,
-    /// RE2, for the whole path.
+    /// RE2 expression for the whole path.
     pub regex: String,
     /// A header.
     pub header: Option<ProxyHeaderCondition>,
@@ -133,25 +133,25 @@ pub struct ProxyCondition {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyHeaderCondition {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The header is there.
+    /// True if the header must be present.
     pub present: bool,
-    /// The header is not there.
+    /// True if the header must be absent.
     pub notpresent: bool,
-    /// A part of the value.
+    /// Substring of the value.
     pub contains: String,
-    /// No part of the value.
+    /// Substring that the value must not contain.
     pub notcontains: String,
-    /// Case does not matter.
+    /// True to ignore case.
     pub ignore_case: bool,
-    /// The whole value.
+    /// The exact value.
     pub exact: String,
-    /// Another value.
+    /// A value that the header must not have.
     pub notexact: String,
-    /// RE2, for the whole value.
+    /// RE2 expression for the whole value.
     pub regex: String,
-    /// A missing header counts as empty, for `notexact` and `notcontains`.
+    /// True to treat a missing header as empty, for `notexact` and `notcontains`.
     pub treat_missing_as_empty: bool,
 }
 
@@ -159,21 +159,21 @@ pub struct ProxyHeaderCondition {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyQueryCondition {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The whole value.
+    /// The exact value.
     pub exact: String,
-    /// The beginning of the value.
+    /// Prefix of the value.
     pub prefix: String,
-    /// The end of the value.
+    /// Suffix of the value.
     pub suffix: String,
-    /// RE2, for the whole value.
+    /// RE2 expression for the whole value.
     pub regex: String,
-    /// A part of the value.
+    /// Substring of the value.
     pub contains: String,
-    /// Case does not matter.
+    /// True to ignore case.
     pub ignore_case: bool,
-    /// The parameter is there.
+    /// True if the parameter must be present.
     pub present: bool,
 }
 
@@ -181,41 +181,41 @@ pub struct ProxyQueryCondition {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyRoute {
-    /// Conditions that requests have to fulfil.
+    /// Conditions that requests must meet.
     pub conditions: Vec<ProxyCondition>,
-    /// The Services that get the requests.
+    /// The Services that receive the requests.
     pub services: Vec<ProxyService>,
-    /// All routes serve WebSockets.
+    /// Ignored: all routes support WebSockets.
     pub enable_websockets: bool,
-    /// True if plain text is served although the root has TLS.
+    /// True to serve plaintext requests even though the root has TLS.
     pub permit_insecure: bool,
-    /// Which routes need the root's authorization.
+    /// Whether the route needs the root's authorization.
     pub auth_policy: Option<ProxyAuthPolicy>,
     /// Timeouts.
     pub timeout_policy: Option<ProxyTimeouts>,
     /// Retries.
     pub retry_policy: Option<ProxyRetry>,
-    /// Checks of endpoints.
+    /// Health checks of endpoints.
     pub health_check_policy: Option<ProxyHealthCheck>,
     /// How endpoints are chosen.
     pub load_balancer_policy: Option<ProxyLoadBalancer>,
-    /// A new prefix of the path.
+    /// A new path prefix.
     pub path_rewrite_policy: Option<ProxyPathRewrite>,
-    /// Changes of request headers.
+    /// Request header modifications.
     pub request_headers_policy: Option<ProxyHeaders>,
-    /// Changes of response headers.
+    /// Response header modifications.
     pub response_headers_policy: Option<ProxyHeaders>,
-    /// Not served.
+    /// Not supported.
     pub cookie_rewrite_policies: Vec<Noted>,
-    /// Limits of requests.
+    /// Rate limits.
     pub rate_limit_policy: Option<ProxyRateLimits>,
-    /// A redirect, instead of Services.
+    /// A redirect, instead of forwarding to Services.
     pub request_redirect_policy: Option<ProxyRedirect>,
-    /// An answer, instead of Services.
+    /// A direct response, instead of forwarding to Services.
     pub direct_response_policy: Option<ProxyDirectResponse>,
-    /// Redirects by Services that are not passed to the client.
+    /// Redirects from Services that Envoy follows instead of passing them to the client.
     pub internal_redirect_policy: Option<ProxyInternalRedirect>,
-    /// Which provider's token the route needs.
+    /// The JWT that the route requires.
     pub jwt_verification_policy: Option<ProxyJwtVerification>,
     /// Clients that may send requests.
     pub ip_allow_policy: Vec<ProxyAddressRange>,
@@ -227,9 +227,10 @@ pub struct ProxyRoute {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyAddressRange {
-    /// `Peer` for the other end of the connection, `Remote` for the client that proxies report.
+    /// `Peer` for the peer address of the connection, `Remote` for the client address that proxies
+    /// report.
     pub source: String,
-    /// Network, or an address.
+    /// A network or an address.
     pub cidr: String,
 }
 
@@ -237,9 +238,9 @@ pub struct ProxyAddressRange {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyRateLimits {
-    /// A limit that each proxy counts.
+    /// A limit that each Envoy enforces on its own.
     pub local: Option<ProxyLocalRateLimit>,
-    /// Limits that a service counts.
+    /// Limits that a rate limit service enforces.
     pub global: Option<ProxyGlobalRateLimits>,
 }
 
@@ -251,11 +252,11 @@ pub struct ProxyLocalRateLimit {
     pub requests: i64,
     /// `second`, `minute` or `hour`.
     pub unit: String,
-    /// Number of additional requests.
+    /// Number of additional requests in a burst.
     pub burst: i64,
-    /// Status of refused requests; 429 when absent.
+    /// Status for rejected requests; 429 if unset.
     pub response_status_code: Option<i64>,
-    /// Headers of responses to refused requests.
+    /// Headers of responses to rejected requests.
     pub response_headers_to_add: Vec<ProxyHeader>,
 }
 
@@ -265,7 +266,7 @@ pub struct ProxyLocalRateLimit {
 pub struct ProxyGlobalRateLimits {
     /// True if the descriptors of the virtual host do not apply.
     pub disabled: bool,
-    /// Not served; protect.
+    /// Not supported; security-relevant.
     pub descriptors: Vec<Noted>,
 }
 
@@ -289,15 +290,15 @@ pub struct ProxyJwtVerification {
     pub disabled: bool,
 }
 
-/// `TimeoutPolicy`. Durations of Go, or `infinity`.
+/// `TimeoutPolicy`. Values are Go durations or `infinity`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyTimeouts {
-    /// For the whole response; 15 seconds when empty.
+    /// Timeout for the whole response; 15 seconds if empty.
     pub response: String,
-    /// Without data in either direction; the Gateway's setting when empty.
+    /// Timeout without data in either direction; the Gateway's setting if empty.
     pub idle: String,
-    /// For unused connections to backends; an hour when empty.
+    /// Timeout for idle connections to backends; one hour if empty.
     pub idle_connection: String,
 }
 
@@ -308,9 +309,9 @@ pub struct ProxyRetry {
     /// Number of retries: -1 for none, 0 for one.
     #[serde(rename = "count")]
     pub number: i32,
-    /// Duration of one attempt.
+    /// Timeout for one attempt.
     pub per_try_timeout: String,
-    /// Envoy's conditions; `5xx` when empty.
+    /// Envoy's retry conditions; `5xx` if empty.
     pub retry_on: Vec<String>,
     /// Statuses, with `retriable-status-codes`.
     pub retriable_status_codes: Vec<i32>,
@@ -328,7 +329,7 @@ pub struct ProxyPathRewrite {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyReplacePrefix {
-    /// The full prefix, which starts with the prefixes of the includes; any when empty.
+    /// The full prefix, including the prefixes of includes; any prefix if empty.
     pub prefix: String,
     /// The new prefix.
     pub replacement: String,
@@ -368,7 +369,7 @@ pub struct ProxyRedirect {
     pub status_code: Option<i32>,
     /// A new path.
     pub path: Option<Box<str>>,
-    /// A new prefix of the path.
+    /// A new path prefix.
     pub prefix: Option<Box<str>>,
 }
 
@@ -376,13 +377,13 @@ pub struct ProxyRedirect {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyInternalRedirect {
-    /// Largest number of redirects of a request; 0 for one.
+    /// Maximum number of redirects per request; 0 means 1.
     pub max_internal_redirects: i32,
     /// 301, 302 (the default), 303, 307 or 308.
     pub redirect_response_codes: Vec<i32>,
     /// `Always`, `Never` (the default) or `SafeOnly`.
     pub allow_cross_scheme_redirect: String,
-    /// True to pass a redirect that leads to the same route as an earlier one.
+    /// True to pass a redirect to the client if it leads to the same route as an earlier one.
     pub deny_repeated_route_redirect: bool,
 }
 
@@ -390,8 +391,8 @@ pub struct ProxyInternalRedirect {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyDirectResponse {
-    /// 200 to 599.
+    /// Status, 200 to 599.
     pub status_code: i32,
-    /// Text of at most 4096 bytes.
+    /// Body of at most 4096 bytes.
     pub body: String,
 }

@@ -9,15 +9,15 @@ use serde::Deserialize;
 pub struct ProxyLoadBalancer {
     /// `RoundRobin`, `WeightedLeastRequest`, `Random`, `RequestHash` or `Cookie`.
     pub strategy: String,
-    /// The values of a request that `RequestHash` uses.
+    /// The request values that `RequestHash` uses.
     pub request_hash_policies: Vec<ProxyHashPolicy>,
 }
 
-/// `RequestHashPolicy`. One kind of value is set.
+/// `RequestHashPolicy`. Only one kind of value is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyHashPolicy {
-    /// True if later policies do not apply once there is a value.
+    /// True to skip later policies once this one yields a value.
     pub terminal: bool,
     /// A header.
     pub header_hash_options: Option<ProxyHeaderHash>,
@@ -44,13 +44,13 @@ pub struct ProxyQueryHash {
     pub parameter_name: String,
 }
 
-/// `HTTPHealthCheckPolicy`. A number of 0 is the default.
+/// `HTTPHealthCheckPolicy`. 0 means the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyHealthCheck {
     /// The path.
     pub path: String,
-    /// The Host.
+    /// The Host header.
     pub host: String,
     /// 10 by default.
     pub interval_seconds: i64,
@@ -70,11 +70,11 @@ pub struct ProxyHealthCheck {
 pub struct ProxyStatusRange {
     /// The first status.
     pub start: i64,
-    /// The status after the last one.
+    /// The status after the last one (exclusive end).
     pub end: i64,
 }
 
-/// `TCPHealthCheckPolicy`. A number of 0 is the default.
+/// `TCPHealthCheckPolicy`. 0 means the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyTcpHealthCheck {
@@ -92,10 +92,10 @@ pub struct ProxyTcpHealthCheck {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxySlowStart {
-    /// How long the share grows.
+    /// How long the share of a new endpoint grows.
     pub window: String,
-    /// The exponent of the growth, 1.0 by default.
+    /// The exponent of the growth; 1.0 by default.
     pub aggression: String,
-    /// The share at the beginning, 10 by default.
+    /// The initial share in percent; 10 by default.
     pub min_weight_percent: Option<i64>,
 }

@@ -9,27 +9,27 @@ use super::{Noted, ProxyHeaders, ProxySlowStart};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyService {
-    /// A Service of the proxy's namespace.
+    /// A Service in the proxy's namespace.
     pub name: String,
     /// The port.
     pub port: i32,
-    /// Not served.
+    /// Not supported.
     pub health_port: Option<i32>,
-    /// `h2c`, `h2` or `tls`; precedes `appProtocol` of the Service's port.
+    /// `h2c`, `h2` or `tls`; takes precedence over `appProtocol` of the Service's port.
     pub protocol: Option<Box<str>>,
-    /// The share of requests; even shares if all are 0.
+    /// The share of requests; equal shares if all weights are 0.
     pub weight: i32,
-    /// Verification of its certificate, for `h2` and `tls`.
+    /// Verification of the Service's certificate, for `h2` and `tls`.
     pub validation: Option<ProxyValidation>,
-    /// True if it gets copies of requests.
+    /// True if the Service receives copies of requests.
     pub mirror: bool,
-    /// Changes of request headers.
+    /// Request header modifications.
     pub request_headers_policy: Option<ProxyHeaders>,
-    /// Changes of response headers.
+    /// Response header modifications.
     pub response_headers_policy: Option<ProxyHeaders>,
-    /// Not served.
+    /// Not supported.
     pub cookie_rewrite_policies: Vec<Noted>,
-    /// The growth of a new endpoint's share.
+    /// How the share of a new endpoint grows.
     pub slow_start_policy: Option<ProxySlowStart>,
 }
 
@@ -39,8 +39,8 @@ pub struct ProxyService {
 pub struct ProxyValidation {
     /// The Secret with `ca.crt`: `name`, or `namespace/name`.
     pub ca_secret: String,
-    /// A DNS name of the certificate.
+    /// A DNS name that the certificate must have.
     pub subject_name: String,
-    /// DNS names, of which the certificate has one; `subjectName` is the first.
+    /// DNS names, one of which the certificate must have; `subjectName` is the first.
     pub subject_names: Vec<String>,
 }

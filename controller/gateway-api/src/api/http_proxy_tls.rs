@@ -1,4 +1,4 @@
-//! TLS of an `HTTPProxy`, and its connections.
+//! TLS and TCP proxying of an `HTTPProxy`.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -15,9 +15,9 @@ pub struct ProxyTls {
     pub minimum_protocol_version: String,
     /// `1.2` or `1.3`.
     pub maximum_protocol_version: String,
-    /// True if the Services of `tcpproxy` get TLS as the client sends it.
+    /// True to pass TLS through to the Services of `tcpproxy`.
     pub passthrough: bool,
-    /// Certificates of clients.
+    /// Validation of client certificates.
     pub client_validation: Option<ProxyClientValidation>,
     /// Not served.
     pub enable_fallback_certificate: bool,
@@ -29,15 +29,15 @@ pub struct ProxyTls {
 pub struct ProxyClientValidation {
     /// The Secret with `ca.crt`: `name`, or `namespace/name`.
     pub ca_secret: String,
-    /// True if any certificate is accepted.
+    /// True to accept any client certificate.
     pub skip_client_cert_validation: bool,
-    /// What backends get of the certificate.
+    /// Parts of the client certificate that backends receive.
     pub forward_client_certificate: Option<ProxyForwardedCertificate>,
     /// The Secret with `crl.pem`: `name`, or `namespace/name`.
     pub crl_secret: String,
-    /// True if only the client's own certificate may be revoked.
+    /// True to check only the client's own certificate for revocation.
     pub crl_only_verify_leaf_cert: bool,
-    /// True if a certificate may be missing.
+    /// True if clients may omit the certificate.
     pub optional_client_certificate: bool,
 }
 
@@ -62,15 +62,15 @@ pub struct ProxyForwardedCertificate {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyTcp {
-    /// The Services that get the connections.
+    /// The Services that receive the connections.
     pub services: Vec<ProxyService>,
-    /// Another HTTPProxy whose Services get the connections.
+    /// Another HTTPProxy, whose Services receive the connections.
     pub include: Option<ProxyTcpInclude>,
-    /// An old name of `include`. It has no effect if both are set.
+    /// The former name of `include`; ignored if both are set.
     pub includes: Option<ProxyTcpInclude>,
     /// How endpoints are chosen.
     pub load_balancer_policy: Option<ProxyLoadBalancer>,
-    /// Checks of endpoints.
+    /// Health checks of endpoints.
     pub health_check_policy: Option<ProxyTcpHealthCheck>,
 }
 
@@ -80,6 +80,6 @@ pub struct ProxyTcp {
 pub struct ProxyTcpInclude {
     /// Name of the proxy.
     pub name: String,
-    /// Namespace of the proxy; the includer's when empty.
+    /// Namespace of the proxy; defaults to the namespace of the including proxy.
     pub namespace: String,
 }

@@ -24,7 +24,7 @@ pub struct IngressClassSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressClassParameters {
-    /// The group; the core group when empty.
+    /// The API group; core if empty.
     pub api_group: Option<Box<str>>,
     /// The kind.
     pub kind: Box<str>,
@@ -32,7 +32,7 @@ pub struct IngressClassParameters {
     pub name: Box<str>,
     /// `Cluster` (the default) or `Namespace`.
     pub scope: Option<Box<str>>,
-    /// Required with scope `Namespace`.
+    /// Namespace; required with scope `Namespace`.
     pub namespace: Option<Box<str>>,
 }
 
@@ -40,9 +40,9 @@ pub struct IngressClassParameters {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressSpec {
-    /// The class; the annotation `kubernetes.io/ingress.class` has precedence.
+    /// The class; the annotation `kubernetes.io/ingress.class` takes precedence.
     pub ingress_class_name: Option<String>,
-    /// Gets the requests that no rule takes.
+    /// The backend for requests that match no rule.
     pub default_backend: Option<IngressBackend>,
     /// Certificates.
     pub tls: Vec<IngressTls>,
@@ -64,9 +64,9 @@ pub struct IngressTls {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressRule {
-    /// The host, or `*.` and a name for one more label; every host when empty.
+    /// The host; a leading `*.` stands for exactly one label. If empty, every host.
     pub host: String,
-    /// The paths; without it, the default backend gets all requests of the host.
+    /// The paths; if unset, the default backend gets all requests for the host.
     pub http: Option<IngressHttp>,
 }
 
@@ -82,11 +82,11 @@ pub struct IngressHttp {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressPath {
-    /// The path; all paths when empty.
+    /// The path; all paths if empty.
     pub path: String,
     /// `Exact`, `Prefix` or `ImplementationSpecific`.
     pub path_type: String,
-    /// Gets the requests.
+    /// The backend for the requests.
     pub backend: IngressBackend,
 }
 
@@ -116,7 +116,7 @@ pub struct IngressService {
 pub struct IngressServicePort {
     /// The name.
     pub name: String,
-    /// The number; 0 when absent.
+    /// The number; 0 if unset.
     pub number: i32,
 }
 
@@ -124,7 +124,7 @@ pub struct IngressServicePort {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressResource {
-    /// The group; the core group when empty.
+    /// The API group; core if empty.
     pub api_group: Option<String>,
     /// The kind.
     pub kind: String,

@@ -1,4 +1,4 @@
-//! `spec.ingress` of a SesameConfiguration: which Gateway serves Ingresses and HTTPProxies, and how.
+//! `spec.ingress` of a SesameConfiguration: which Gateway serves Ingresses and HTTPProxies and how.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,9 +12,9 @@ use super::enums::open_enum;
 open_enum! {
     /// `spec.ingress.duplicates` of a SesameConfiguration.
     DuplicateHosts {
-        /// The oldest root has the host.
+        /// The oldest root gets the host.
         Oldest = "Oldest",
-        /// No root has it, as in Contour.
+        /// No root gets the host, as in Contour.
         AllInvalid = "AllInvalid",
     }
 }
@@ -22,9 +22,9 @@ open_enum! {
 open_enum! {
     /// `spec.ingress.invalid` of a SesameConfiguration.
     InvalidProxies {
-        /// An invalid route answers with an error, and the others are served.
+        /// Invalid routes respond with an error; other routes are served.
         Contain = "Contain",
-        /// No route of an invalid HTTPProxy or below it is served, as in Contour.
+        /// Routes of an invalid HTTPProxy and of its includes are not served, as in Contour.
         Withdraw = "Withdraw",
     }
 }
@@ -32,23 +32,23 @@ open_enum! {
 open_enum! {
     /// `spec.ingress.missingBackend` of a SesameConfiguration.
     MissingBackend {
-        /// The share of a Service that cannot be used is answered with 503.
+        /// The share of requests for an unusable Service is answered with 503.
         Refuse = "Refuse",
-        /// The other Services of the route get its share, as in Contour.
+        /// The route's other Services get the share of the unusable Service, as in Contour.
         Reweight = "Reweight",
     }
 }
 
-/// Ingresses and HTTPProxies, for the controller's own configuration and for parameters of
-/// GatewayClasses. The first configuration with this field applies as a whole. The controller's own
-/// comes first, then the parameters of the oldest GatewayClass.
+/// Ingresses and HTTPProxies, in the controller's own configuration or the parameters of
+/// GatewayClasses. The first configuration with this field applies as a whole: the controller's own
+/// configuration comes first, then the parameters of the oldest GatewayClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressSettings {
-    /// The Gateway of IngressClasses without parameters and of `classes` without a Gateway.
+    /// The Gateway for IngressClasses without parameters and for `classes` without a Gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway_ref: Option<GatewayRef>,
-    /// Classes of HTTPProxies without an IngressClass of Sesame, such as `contour`.
+    /// HTTPProxy classes without an IngressClass of Sesame, such as `contour`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub classes: Option<Vec<ProxyClass>>,
@@ -56,22 +56,22 @@ pub struct IngressSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256), inner(length(max = 63)))]
     pub root_namespaces: Option<Vec<String>>,
-    /// Treatment of several HTTPProxies with one host: `Oldest` by default.
+    /// Treatment of HTTPProxies with the same host: `Oldest` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duplicates: Option<DuplicateHosts>,
     /// Treatment of invalid HTTPProxies: `Contain` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub invalid: Option<InvalidProxies>,
-    /// Treatment of a missing Service in a route of an HTTPProxy that has others: `Refuse` by
+    /// Treatment of a missing Service in an HTTPProxy route that has other Services: `Refuse` by
     /// default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing_backend: Option<MissingBackend>,
-    /// Redirects plain HTTP requests to HTTPS although routes have `permitInsecure`.
+    /// Redirects plain HTTP requests to HTTPS even for routes with `permitInsecure`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disable_permit_insecure: Option<bool>,
 }
 
-/// A class of HTTPProxies.
+/// An HTTPProxy class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyClass {
@@ -81,7 +81,7 @@ pub struct ProxyClass {
     /// The Gateway that serves the class; `spec.ingress.gatewayRef` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway_ref: Option<GatewayRef>,
-    /// True if HTTPProxies without a class belong to it.
+    /// True if HTTPProxies without a class belong to this class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<bool>,
 }

@@ -1,5 +1,5 @@
-//! Labels: a compact map. A B-tree takes half a kilobyte for its first label, and a cluster has as
-//! many labelled objects as endpoints.
+//! A compact map of labels. A B-tree takes half a kilobyte for its first label, and a cluster has
+//! as many labeled objects as endpoints.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ impl Labels {
         self.0.get(at).map(|(_, value)| value.as_ref())
     }
 
-    /// Returns all labels by key.
+    /// Returns all labels, ordered by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (&**key, &**value))
     }
@@ -28,7 +28,7 @@ impl Labels {
 
 impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Labels {
     fn from_iter<T: IntoIterator<Item = (K, V)>>(labels: T) -> Self {
-        // The tree sorts them and keeps the last value of a key.
+        // The tree sorts the labels and keeps the last value of each key.
         let ordered: BTreeMap<Box<str>, Box<str>> = labels
             .into_iter()
             .map(|(key, value)| (key.into(), value.into()))
@@ -37,25 +37,25 @@ impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Labels {
     }
 }
 
-/// The annotation that names the class of an Ingress, with precedence over the field.
+/// The annotation for the class of an Ingress; takes precedence over the field.
 pub const INGRESS_CLASS: &str = "kubernetes.io/ingress.class";
-/// The annotation of the IngressClass for Ingresses without a class.
+/// The annotation that makes an IngressClass the default for Ingresses without a class.
 pub const DEFAULT_INGRESS_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
-/// The annotation that keeps an Ingress from being served in plain text, if `false`.
+/// The annotation that, if `false`, prevents an Ingress from being served in plaintext.
 pub const ALLOW_HTTP: &str = "kubernetes.io/ingress.allow-http";
-/// The annotation that redirects plain requests of an Ingress to HTTPS, if `true`.
+/// The annotation that, if `true`, redirects plaintext requests for an Ingress to HTTPS.
 pub const FORCE_SSL_REDIRECT: &str = "ingress.kubernetes.io/force-ssl-redirect";
 
-/// The annotation that names the class of an HTTPProxy, with precedence over the others.
+/// The annotation for the class of an HTTPProxy; takes precedence over all other sources.
 pub const CONTOUR_CLASS: &str = "projectcontour.io/ingress.class";
-/// Prefix of annotations of Contour, some of which Sesame reads.
+/// Prefix of Contour's annotations; Sesame reads some of them.
 pub const OF_CONTOUR: &str = "projectcontour.io/";
-/// Prefixes of annotations of other Ingress controllers.
+/// Annotation prefixes of other Ingress controllers.
 pub const OF_OTHERS: [&str; 2] = ["nginx.ingress.kubernetes.io/", OF_CONTOUR];
-/// Characters of a value of Contour's annotations that are kept.
+/// Maximum number of characters that are kept of the value of a Contour annotation.
 pub const MOST_OF_CONTOUR: usize = 1024;
 
-/// Reads only Sesame's own annotations and those that concern an Ingress; others may be as large
+/// Reads only annotations of Sesame and of Ingress controllers; other annotations may be as large
 /// as the object itself.
 pub(super) fn own_annotations<'de, D: Deserializer<'de>>(
     deserializer: D,

@@ -1,8 +1,8 @@
-//! `GatewayMeshPolicy` and `MeshOCGPolicy`: Gateways outside the cluster and the mesh whose
-//! workloads they send to, as each side describes the other.
+//! `GatewayMeshPolicy` and `MeshOCGPolicy`: how Gateways outside the cluster and the mesh that they
+//! send to describe each other.
 //!
-//! The fields follow GEP-3951, which no upstream type carries. Fields that a Gateway or an XMesh
-//! has itself are read as well.
+//! The fields follow GEP-3951, for which there are no upstream types yet. The same fields are also
+//! read from Gateways and XMeshes themselves.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ pub const EXPERIMENTAL_GATEWAY_GROUP: &str = "gateway.networking.x-k8s.io";
 /// Label of a ConfigMap written for a `MeshOCGPolicy`.
 pub const OCG_BUNDLE_LABEL: &str = "projectsesame.io/ocg-bundle";
 
-/// `MeshOCGPolicy` v1alpha1. It is cluster-scoped, as the mesh is.
+/// `MeshOCGPolicy` v1alpha1. Cluster-scoped, like the mesh.
 pub type MeshOcgPolicy = Object<MeshOcgPolicySpec>;
 
 /// Gateways outside the cluster, for a mesh.
@@ -59,7 +59,7 @@ pub struct MeshOcg {
     pub trust_bundle: TrustBundleRef,
 }
 
-/// `XMesh` v1alpha1: a mesh. Its owner and its own settings are of no concern to Sesame.
+/// `XMesh` v1alpha1: a mesh. Sesame reads only its `ocg`.
 pub type XMesh = Object<XMeshSpec>;
 
 /// The fields of an XMesh about Gateways outside the cluster.

@@ -27,7 +27,7 @@ pub struct Metadata {
     pub name: String,
     /// `metadata.namespace`; empty for cluster-scoped objects.
     pub namespace: String,
-    /// `metadata.uid`, when a cluster gave one.
+    /// `metadata.uid`, if a cluster assigned one.
     pub uid: Box<str>,
     /// `metadata.generation`; 0 for objects from files.
     pub generation: i64,
@@ -41,24 +41,24 @@ pub struct Metadata {
     /// Unknown fields of a Gateway API object.
     #[serde(skip)]
     pub unknown: UnknownFields,
-    /// The entries of `metadata.annotations` whose names begin with `projectsesame.io/`.
+    /// The entries of `metadata.annotations` that Sesame reads.
     #[serde(deserialize_with = "super::labels::own_annotations")]
     pub annotations: Labels,
 }
 
-/// Reads a time and keeps only whether it is set.
+/// Reads a timestamp and keeps only whether it is set.
 fn is_there<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Option::<Timestamp>::deserialize(deserializer).map(|time| time.is_some())
 }
 
 impl Metadata {
-    /// Returns namespace and name together.
+    /// Returns the namespace and the name.
     pub fn key(&self) -> NamespacedName {
         NamespacedName::new(&self.namespace, &self.name)
     }
 
     /// Compares competing objects as the specification does: by creation time, oldest first, then
-    /// by the text `{namespace}/{name}`. An object without a creation time counts as oldest.
+    /// by the string `{namespace}/{name}`. Objects without a creation time count as oldest.
     pub fn by_age(&self, other: &Self) -> Ordering {
         let created = self.creation_timestamp.cmp(&other.creation_timestamp);
         created.then_with(|| {
@@ -77,7 +77,7 @@ impl Metadata {
     }
 }
 
-/// A namespace and a name; prints as `namespace/name`, or the name alone when cluster-scoped.
+/// A namespace and a name; prints as `namespace/name`, or only the name if cluster-scoped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamespacedName {
     /// The namespace; empty for cluster-scoped objects.
@@ -87,7 +87,7 @@ pub struct NamespacedName {
 }
 
 impl NamespacedName {
-    /// Returns both parts, copied.
+    /// Copies both parts.
     pub fn new(namespace: &str, name: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -106,7 +106,7 @@ impl fmt::Display for NamespacedName {
     }
 }
 
-/// An object of most kinds: metadata and a specification.
+/// An object with metadata and a specification, as most kinds have.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Object<S> {
@@ -120,7 +120,7 @@ pub struct Object<S> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LabelSelector {
-    /// Labels that must all be equal.
+    /// Labels that an object must have.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
     /// Expressions that must all hold.

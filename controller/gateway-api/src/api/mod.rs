@@ -1,8 +1,8 @@
 //! Gateway API v1.5 to v1.7 and the few core types that resolution reads, as plain values.
 //!
 //! One Rust type per concept, shared by every route kind. Enums are open: a value from a newer API
-//! reaches resolution and becomes a condition instead of failing the whole object. Nothing here
-//! decides anything.
+//! reaches resolution and becomes a condition instead of failing the whole object. This module
+//! makes no decisions.
 
 mod access_log;
 mod access_policy;

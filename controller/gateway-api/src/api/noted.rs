@@ -1,4 +1,4 @@
-//! Fields whose presence matters, but not their content.
+//! Fields for which only presence matters.
 
 use std::borrow::Cow;
 use std::fmt;

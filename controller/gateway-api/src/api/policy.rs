@@ -16,9 +16,9 @@ pub type BackendTlsPolicy = Object<BackendTlsPolicySpec>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReferenceGrantSpec {
-    /// The objects that may refer; any of these.
+    /// Objects that may refer to others; any entry suffices.
     pub from: Vec<GrantFrom>,
-    /// The objects that may be referred to; any of these.
+    /// Objects that may be referred to; any entry suffices.
     pub to: Vec<GrantTo>,
 }
 
@@ -26,7 +26,7 @@ pub struct ReferenceGrantSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GrantFrom {
-    /// API group; empty is core.
+    /// API group; core if empty.
     pub group: String,
     /// Kind.
     pub kind: String,
@@ -38,11 +38,11 @@ pub struct GrantFrom {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GrantTo {
-    /// API group; empty is core.
+    /// API group; core if empty.
     pub group: String,
     /// Kind.
     pub kind: String,
-    /// All objects of the kind when absent.
+    /// Name; all objects of the kind if unset.
     pub name: Option<String>,
 }
 
@@ -50,7 +50,7 @@ pub struct GrantTo {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackendTlsPolicySpec {
-    /// The Services it applies to.
+    /// The Services to which the policy applies.
     pub target_refs: Vec<PolicyTargetRef>,
     /// Validation of backends.
     pub validation: BackendTlsValidation,
@@ -63,7 +63,7 @@ pub struct BackendTlsPolicySpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyTargetRef {
-    /// API group; empty is core.
+    /// API group; core if empty.
     #[schemars(length(max = 253))]
     pub group: String,
     /// Kind.
@@ -78,7 +78,7 @@ pub struct PolicyTargetRef {
     pub section_name: Option<String>,
 }
 
-/// Part of a request whose value counts.
+/// Part of a request whose value is used as a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestKey {
@@ -112,7 +112,7 @@ pub struct BackendTlsValidation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubjectAltName {
-    /// The kind of name: selects the field below that is set.
+    /// Type of the name; selects which field below is set.
     #[serde(rename = "type")]
     pub type_: SubjectAltNameType,
     /// For Hostname.

@@ -1,16 +1,16 @@
-//! Sections of `TrafficPolicy` about requests and responses as they pass.
+//! Sections of `TrafficPolicy` that process requests and responses.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{CompressionType, ErrorPageSource, HeaderFact};
 
-/// Limit of request bodies.
+/// Limit on request bodies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestBody {
-    /// Largest body in bytes, with `Ki`, `Mi` or `Gi`; at most `1Gi`. Larger ones are answered with
-    /// 413. The gateway holds each request until it is complete, except for upgrades.
+    /// Maximum body size in bytes, with `Ki`, `Mi` or `Gi`; at most `1Gi`. Larger requests get 413.
+    /// The gateway buffers each request until it is complete, except for upgrades.
     #[schemars(length(min = 1, max = 16), regex(pattern = "^[1-9][0-9]*(Ki|Mi|Gi)?$"))]
     pub max_size: String,
 }
@@ -23,18 +23,18 @@ pub struct ResponseCompression {
     /// compression.
     #[schemars(length(max = 3))]
     pub types: Vec<CompressionType>,
-    /// Media types to compress. The default is common types of text.
+    /// Media types to compress. The default is common text types.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(min = 1, max = 128)))]
     pub content_types: Vec<String>,
-    /// Size of the smallest response to compress in bytes, with `Ki` or `Mi`. The default is 30. A
+    /// Minimum size of a response to compress in bytes, with `Ki` or `Mi`. The default is 30. A
     /// response without a length is always compressed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 16), regex(pattern = "^[1-9][0-9]*(Ki|Mi|Gi)?$"))]
     pub min_size: Option<String>,
 }
 
-/// Page instead of a response.
+/// Page that replaces a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ErrorPage {
@@ -51,7 +51,7 @@ pub struct ErrorPage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub content_type: Option<String>,
-    /// Status of the page. The default is the response's.
+    /// Status of the page. Defaults to the status of the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 200, max = 599))]
     pub status_code: Option<i32>,
@@ -60,27 +60,27 @@ pub struct ErrorPage {
     pub source: Option<ErrorPageSource>,
 }
 
-/// Changes of headers.
+/// Header modifications.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyHeaders {
-    /// Changes of requests, before the rule's changes.
+    /// Modifications of requests, before those of the rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<PolicyHeaderChange>,
-    /// Changes of responses. Changes by the rule of the same header precede.
+    /// Modifications of responses. If the rule modifies the same header, the rule takes precedence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<PolicyHeaderChange>,
 }
 
-/// Changes of headers of requests or responses. A header must not be in two lists.
+/// Modifications of request or response headers. A header must not be in two lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyHeaderChange {
-    /// Headers that replace others of the same name.
+    /// Headers that replace existing headers of the same name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub set: Vec<ValuedHeader>,
-    /// Headers in addition to others of the same name.
+    /// Headers to add to existing headers of the same name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub add: Vec<ValuedHeader>,
@@ -97,16 +97,16 @@ pub struct ValuedHeader {
     /// Name.
     #[schemars(length(min = 1, max = 256))]
     pub name: String,
-    /// Literal text.
+    /// Literal value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
     pub value: Option<String>,
-    /// Fact about the request and its connection. If it is missing, the header is removed.
+    /// Fact about the request and its connection. If it is unavailable, the header is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_from: Option<HeaderFact>,
 }
 
-/// Deliberate faults.
+/// Faults to inject.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InjectedFault {
@@ -144,8 +144,8 @@ pub struct FaultAbort {
     pub percent: Option<i32>,
 }
 
-/// Bytes that may pass in each second, shared by all requests for which the policy's limit is the
-/// smallest. Each gateway host counts for itself, and each of its ports separately.
+/// Bandwidth limit, shared by all requests for which the policy's limit is the smallest. It applies
+/// separately to each port of each gateway host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BandwidthLimit {

@@ -1,4 +1,4 @@
-//! `RouteFilter`: filters of rules that the Gateway API does not have, for `extensionRef`.
+//! `RouteFilter`: rule filters that the Gateway API lacks, for `extensionRef`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -60,15 +60,15 @@ pub struct FilterRewrite {
 pub struct FilterRedirect {
     /// Replaces the path.
     pub regex: FilterSubstitution,
-    /// Scheme: `http` or `https`. The default is the request's.
+    /// Scheme: `http` or `https`. Defaults to the scheme of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 5))]
     pub scheme: Option<String>,
-    /// Host. The default is the request's.
+    /// Host. Defaults to the host of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub hostname: Option<String>,
-    /// Port. The default is the scheme's, or the listener's.
+    /// Port. Defaults to the port of the scheme or of the listener.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<i32>,
@@ -82,11 +82,11 @@ pub struct FilterRedirect {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FilterSubstitution {
-    /// Expression in the syntax of RE2 that starts with `^/` or `^(/`.
+    /// RE2 expression that starts with `^/` or `^(/`.
     #[schemars(length(min = 3, max = 1024))]
     pub pattern: String,
-    /// Replacement, in which `\1` to `\9` are groups of the pattern. It starts with `/`, or with
-    /// `\1` if the pattern starts with `^(/`.
+    /// Replacement, in which `\1` to `\9` refer to groups of the pattern. It starts with `/`, or
+    /// with `\1` if the pattern starts with `^(/`.
     #[schemars(length(min = 1, max = 1024))]
     pub substitution: String,
 }

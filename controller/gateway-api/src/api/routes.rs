@@ -1,4 +1,4 @@
-//! The five route kinds. They share one specification; only the rule differs.
+//! The five route kinds. They share one specification; only the rules differ.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,9 +23,9 @@ pub struct RouteSpec<R> {
     pub parent_refs: Vec<ParentRef>,
     /// Experimental: attach to default Gateways.
     pub use_default_gateways: Option<Box<str>>,
-    /// Hostnames; none for `TCPRoute` and `UDPRoute`.
+    /// Hostnames; unused by `TCPRoute` and `UDPRoute`.
     pub hostnames: Vec<String>,
-    /// The rules. An `HTTPRoute` without any gets one that matches every path, by CRD default.
+    /// The rules. By CRD default, an `HTTPRoute` without rules gets one that matches every path.
     pub rules: Vec<R>,
 }
 
@@ -33,21 +33,21 @@ pub struct RouteSpec<R> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ParentRef {
-    /// The Gateway API group when absent.
+    /// API group; the Gateway API group if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Box<str>>,
-    /// Gateway when absent.
+    /// Kind; Gateway if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Box<str>>,
-    /// The route's namespace when absent.
+    /// Namespace; the route's namespace if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Box<str>>,
     /// The name.
     pub name: String,
-    /// One listener by name.
+    /// Name of the only listener to attach to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub section_name: Option<Box<str>>,
-    /// The listeners of one port.
+    /// Port of the only listeners to attach to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
 }
@@ -58,7 +58,7 @@ pub struct ParentRef {
 pub struct HttpRule {
     /// The rule's name.
     pub name: Option<Box<str>>,
-    /// Any of these; every request when empty.
+    /// Alternative matches; if empty, every request matches.
     pub matches: Vec<HttpMatch>,
     /// Filters.
     pub filters: Vec<Filter>,
@@ -78,7 +78,7 @@ pub struct HttpRule {
 pub struct GrpcRule {
     /// The rule's name.
     pub name: Option<Box<str>>,
-    /// Any of these; every request when empty.
+    /// Alternative matches; if empty, every request matches.
     pub matches: Vec<GrpcMatch>,
     /// Filters.
     pub filters: Vec<Filter>,
@@ -102,7 +102,7 @@ pub struct L4Rule {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HttpMatch {
-    /// The path; prefix `/` when absent.
+    /// The path; prefix `/` if unset.
     pub path: Option<PathMatch>,
     /// Headers; all must match.
     pub headers: Vec<StringMatch>,
@@ -116,10 +116,10 @@ pub struct HttpMatch {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PathMatch {
-    /// `PathPrefix` when absent.
+    /// Type; `PathPrefix` if unset.
     #[serde(rename = "type")]
     pub type_: Option<PathMatchType>,
-    /// `/` when absent.
+    /// Value; `/` if unset.
     pub value: Option<Box<str>>,
 }
 
@@ -127,7 +127,7 @@ pub struct PathMatch {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StringMatch {
-    /// Exact when absent.
+    /// Type; Exact if unset.
     #[serde(rename = "type")]
     pub type_: Option<StringMatchType>,
     /// The header's or parameter's name.
@@ -150,12 +150,12 @@ pub struct GrpcMatch {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GrpcMethodMatch {
-    /// Exact when absent.
+    /// Type; Exact if unset.
     #[serde(rename = "type")]
     pub type_: Option<StringMatchType>,
-    /// The service; every one when absent.
+    /// The service; any service if unset.
     pub service: Option<Box<str>>,
-    /// The method; every one when absent.
+    /// The method; any method if unset.
     pub method: Option<Box<str>>,
 }
 
@@ -164,17 +164,17 @@ pub struct GrpcMethodMatch {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackendRef {
-    /// The core group when absent.
+    /// API group; core if unset.
     pub group: Option<Box<str>>,
-    /// Service when absent.
+    /// Kind; Service if unset.
     pub kind: Option<Box<str>>,
     /// The name.
     pub name: String,
-    /// The route's namespace when absent.
+    /// Namespace; the route's namespace if unset.
     pub namespace: Option<Box<str>>,
     /// The port of the Service; required for Services.
     pub port: Option<i32>,
-    /// 1 when absent.
+    /// Weight; 1 if unset.
     pub weight: Option<i32>,
     /// Filters for this backend only.
     #[serde(default)]
@@ -185,9 +185,9 @@ pub struct BackendRef {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Timeouts {
-    /// For the whole request with its retries.
+    /// Timeout for the whole request, including retries.
     pub request: Option<Box<str>>,
-    /// For one try.
+    /// Timeout for one attempt.
     pub backend_request: Option<Box<str>>,
 }
 
@@ -195,11 +195,11 @@ pub struct Timeouts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Retry {
-    /// Exactly the statuses that are retried.
+    /// Statuses to retry; no other statuses are retried.
     pub codes: Vec<i32>,
-    /// Retries, not tries.
+    /// Maximum number of retries, not counting the first attempt.
     pub attempts: Option<i32>,
-    /// The minimum pause.
+    /// Minimum pause before a retry.
     pub backoff: Option<Box<str>>,
 }
 
@@ -207,9 +207,9 @@ pub struct Retry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SessionPersistence {
-    /// The cookie's or header's name. Until 1.6.
+    /// Name of the cookie or header. Until 1.6.
     pub session_name: Option<Box<str>>,
-    /// The longest time that a session lives.
+    /// Maximum lifetime of a session.
     pub absolute_timeout: Option<Box<str>>,
     /// Cookie or Header.
     #[serde(rename = "type")]
@@ -226,9 +226,9 @@ pub struct SessionPersistence {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SessionCookie {
-    /// The name; one of the rule's own when absent.
+    /// The name; if unset, a name specific to the rule.
     pub name: Option<Box<str>>,
-    /// The path that browsers send it for; `/` when absent.
+    /// The path for which browsers send the cookie; `/` if unset.
     pub path: Option<Box<str>>,
     /// Session or Permanent.
     pub lifetime_type: Option<Box<str>>,

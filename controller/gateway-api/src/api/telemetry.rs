@@ -15,9 +15,9 @@ pub type XTelemetryPolicy = Object<XTelemetryPolicySpec>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct XTelemetryPolicySpec {
-    /// Gateways of the policy's own namespace.
+    /// Gateways in the policy's own namespace.
     pub target_refs: Vec<LocalPolicyTargetRef>,
-    /// Tracing of their requests.
+    /// Tracing of requests to these Gateways.
     pub tracing: Option<TracingSettings>,
 }
 
@@ -32,7 +32,7 @@ pub struct TracingSettings {
     /// below may be set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<TracingProvider>,
-    /// Share of the traces starting here that is recorded; 1 of 100 by default.
+    /// Share of the traces started by the gateway that is recorded; 1 of 100 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling_rate: Option<Fraction>,
     /// Traces started by a caller.
@@ -73,18 +73,18 @@ pub struct TracingProvider {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CollectorRef {
-    /// The core group when absent.
+    /// API group; core by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub group: Option<String>,
-    /// Service when absent.
+    /// Kind; Service by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub kind: Option<String>,
     /// The name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// The namespace of the referring object when absent. Another namespace needs a ReferenceGrant.
+    /// Namespace; by default, of the referring object. Another namespace requires a ReferenceGrant.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
@@ -115,7 +115,7 @@ pub struct TracingAttribute {
     /// Name of the attribute.
     #[schemars(length(min = 1, max = 256), regex(pattern = r"^[a-zA-Z0-9_.:/-]+$"))]
     pub name: String,
-    /// The kind of source: selects the field below that is set.
+    /// Type of the source; selects which field below is set.
     pub source_type: AttributeSourceType,
     /// For `Header`: a header of the request.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -11,59 +11,59 @@ use super::{
 /// `TrafficPolicy` v1alpha1.
 pub type TrafficPolicy = Object<TrafficPolicySpec>;
 
-/// Limits and defaults for requests. The limits of all policies above a rule add up: `rateLimits`,
-/// `requestBody` and `bandwidth`. Of the other fields, the policy nearest to the rule decides on
-/// each, and fields of the rule itself precede.
+/// Limits and defaults for requests. `rateLimits`, `requestBody` and `bandwidth` of all policies
+/// that apply to a rule are enforced together. Each other field comes from the policy nearest to
+/// the rule; fields of the rule itself take precedence.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TrafficPolicySpec {
     /// Gateways, ListenerSets, HTTPRoutes and GRPCRoutes in the policy's own namespace. A section
-    /// names a listener or a rule.
+    /// is a listener or a rule.
     #[schemars(length(min = 1, max = 16))]
     pub target_refs: Vec<PolicyTargetRef>,
-    /// Limits of requests that are forwarded. Others are answered with 429. If a limit is invalid,
-    /// the targets answer all requests with 500.
+    /// Rate limits. Requests that exceed a limit get 429. If a limit is invalid, the targets answer
+    /// all requests with 500.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub rate_limits: Vec<RequestLimit>,
-    /// Timeouts of rules that set none.
+    /// Timeouts for rules that set none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<DefaultTimeouts>,
-    /// Retries of rules that set none.
+    /// Retries for rules that set none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<DefaultRetry>,
-    /// Limit of request bodies. It does not apply to GRPCRoutes, whose requests are streams. If it
+    /// Limit on request bodies. It does not apply to GRPCRoutes, whose requests are streams. If it
     /// is invalid, the targets answer all requests with 500.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_body: Option<RequestBody>,
-    /// Limit of bandwidth. If it is invalid, the targets answer all requests with 500.
+    /// Bandwidth limit. If it is invalid, the targets answer all requests with 500.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<BandwidthLimit>,
     /// Compression of responses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<ResponseCompression>,
-    /// Pages instead of responses; the first one for a status applies. They have no other headers.
-    /// An empty list disables pages of wider policies.
+    /// Pages that replace responses; the first page for a status applies. The pages have no other
+    /// headers. An empty list disables pages of wider policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8))]
     pub error_pages: Option<Vec<ErrorPage>>,
-    /// Changes of headers. If they are invalid, the targets answer all requests with 500, because a
-    /// removed header may protect something.
+    /// Header modifications. If they are invalid, the targets answer all requests with 500, because
+    /// removing a header might be security-relevant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headers: Option<PolicyHeaders>,
     /// True to translate gRPC-Web to gRPC. Matches of GRPCRoutes then include gRPC-Web.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc_web: Option<bool>,
-    /// Deliberate faults, to try how clients bear them.
+    /// Faults to inject, to test how clients handle them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<InjectedFault>,
 }
 
-/// Limit of requests. Each gateway host counts for itself, and each of its ports separately.
+/// Rate limit. It applies separately to each port of each gateway host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestLimit {
-    /// Name among the limits of the policy.
+    /// Name, unique among the limits of the policy.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9-]+$"))]
     pub name: String,
     /// Requests allowed in each period.
@@ -71,7 +71,7 @@ pub struct RequestLimit {
     pub requests: i32,
     /// Period.
     pub per: LimitPeriod,
-    /// Requests allowed in addition after a time without requests. The default is 0.
+    /// Additional requests allowed after a time without requests. The default is 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub burst: Option<i32>,
@@ -82,25 +82,25 @@ pub struct RequestLimit {
     pub keys: Vec<RequestKey>,
 }
 
-/// Timeouts of rules that set none.
+/// Timeouts for rules that set none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DefaultTimeouts {
-    /// Time for a request and its response, including retries; `0s` for none.
+    /// Timeout for a request and its response, including retries; `0s` for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 24))]
     pub request: Option<String>,
-    /// Time for one attempt; `0s` for none.
+    /// Timeout for one attempt; `0s` for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 24))]
     pub backend_request: Option<String>,
-    /// Longest pause within a request and its response; `0s` for no limit.
+    /// Maximum time without data in a request and its response; `0s` for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 24))]
     pub stream_idle: Option<String>,
 }
 
-/// Retries of rules that set none.
+/// Retries for rules that set none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DefaultRetry {
@@ -108,11 +108,11 @@ pub struct DefaultRetry {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(range(min = 400, max = 599)))]
     pub codes: Vec<i32>,
-    /// Retries of a request. The default is 1.
+    /// Maximum number of retries of a request. The default is 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 15))]
     pub attempts: Option<i32>,
-    /// Shortest pause before a retry.
+    /// Minimum pause before a retry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 24))]
     pub backoff: Option<String>,

@@ -1,8 +1,8 @@
 //! Unknown fields of an object.
 //!
-//! They come from newer releases of the API, and from typos. An author must not believe that they
-//! have an effect. Fields that may protect something make Sesame refuse the part that contains
-//! them, and the status reports the others.
+//! They come from newer API releases and from typos, and users must learn that they have no effect.
+//! If a field might be security-relevant, Sesame does not serve the part that contains it. The
+//! status reports all other unknown fields.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,9 +14,9 @@ use super::FieldPath;
 pub struct UnknownField {
     /// The path of the field.
     pub path: FieldPath,
-    /// The known field that was perhaps meant.
+    /// The known field that was probably meant.
     pub similar: Option<&'static str>,
-    /// True if it may protect something. Then the part that contains it is not served.
+    /// True if the field might be security-relevant. The part that contains it is then not served.
     pub protects: bool,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for UnknownField {
     }
 }
 
-/// The unknown fields of one object. Nearly all objects have none, so this is a pointer.
+/// The unknown fields of one object. Boxed, because nearly all objects have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnknownFields(Option<Box<Found>>);
 
@@ -39,13 +39,13 @@ struct Found {
     fields: Vec<UnknownField>,
     /// Number of further harmless fields.
     harmless: usize,
-    /// True if there are further fields that may protect something, whose paths were dropped.
+    /// True if further fields, whose paths were dropped, might be security-relevant.
     protecting: bool,
 }
 
 impl UnknownFields {
-    /// Returns these fields, with the number of further harmless ones. `protecting` is true if
-    /// there are further ones that may protect something.
+    /// Creates the list from `fields` and the number of further harmless ones. `protecting` is true
+    /// if further fields might be security-relevant.
     pub fn new(fields: Vec<UnknownField>, harmless: usize, protecting: bool) -> Self {
         if fields.is_empty() {
             return Self::default();
@@ -62,9 +62,8 @@ impl UnknownFields {
         self.0.iter().flat_map(|found| &found.fields)
     }
 
-    /// Returns the reason why the object as a whole cannot be served: a field that may protect it.
-    /// Fields in elements of the list `spec.<parts>` do not count, because each element has its own
-    /// verdict.
+    /// Returns an explanation if an unknown field prevents serving the object as a whole. Fields in
+    /// elements of the list `spec.<parts>` do not count, because each element has its own verdict.
     pub fn refusal(&self, parts: &str) -> Option<String> {
         let found = self.0.as_deref()?;
         if found.protecting {
@@ -77,15 +76,15 @@ impl UnknownFields {
         refusal(self.iter(), |field| field.path.element_of(parts).is_none())
     }
 
-    /// Returns the reason why an element of the list `spec.<parts>` cannot be served.
+    /// Returns an explanation if an unknown field prevents serving an element of `spec.<parts>`.
     pub fn refusal_of(&self, parts: &str, index: usize) -> Option<String> {
         refusal(self.iter(), |field| {
             field.path.element_of(parts) == Some(index)
         })
     }
 
-    /// Returns the same in two parts: for unknown fields in the field `within` of the element, and
-    /// for others.
+    /// Like [`Self::refusal_of`], but separate for unknown fields inside and outside the element's
+    /// field `within`.
     pub fn refusals_of(
         &self,
         parts: &str,
@@ -101,9 +100,8 @@ impl UnknownFields {
         (refusal(true), refusal(false))
     }
 
-    /// Appends the unknown fields without effect to the message of a True condition. Of the
-    /// elements of `spec.<parts>`, only element `of` counts; without it, only fields outside of
-    /// them.
+    /// Appends the ignored unknown fields to the message of a True condition: those in element `of`
+    /// of `spec.<parts>` or, without `of`, those outside these elements.
     pub fn beside<'m>(&self, message: &'m str, parts: &str, of: Option<usize>) -> Cow<'m, str> {
         let own = |field: &&UnknownField| !field.protects && field.path.element_of(parts) == of;
         let told = list(self.iter().filter(own));

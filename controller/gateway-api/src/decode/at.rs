@@ -1,9 +1,9 @@
-//! The location of a value in a tree during reading. It lives on the stack, and becomes a path only
+//! The location of a value in a tree during reading. It lives on the stack and becomes a path only
 //! if one is needed.
 
 use crate::api::{FieldPath, PathStep};
 
-/// The way down to a node.
+/// The way from the root to a node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At<'p> {
     pub(super) parent: Option<&'p At<'p>>,
@@ -26,8 +26,8 @@ impl At<'_> {
         step: Down::Root,
     };
 
-    /// Returns the path, and the number of its steps before the first map key: those steps contain
-    /// no values.
+    /// Returns the path, and the number of its steps before the first map key: those steps reveal
+    /// no contents.
     pub(super) fn path(&self) -> (FieldPath, usize) {
         let mut steps = Vec::new();
         let mut named = 0;

@@ -14,8 +14,8 @@ pub struct DecodeError {
     pub object: Option<ObjectKey>,
     /// The reason.
     pub reason: Box<Reason>,
-    /// The object without its unreadable parts, which refuses the requests of its targets. Only for
-    /// policies that protect, if their targets could be read.
+    /// The policy without its unreadable parts, which makes its targets reject all requests. Only
+    /// for security-relevant policies whose targets could be read.
     pub stand_in: Option<Box<AnyObject>>,
 }
 
@@ -36,7 +36,7 @@ impl DecodeError {
     }
 }
 
-/// The reasons.
+/// Why a document could not be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Reason {
     /// An unsupported kind, or an unsupported version of a kind.
@@ -55,9 +55,9 @@ pub enum Reason {
     Field {
         /// The path of the field.
         field: String,
-        /// The value, truncated, and only if it may be printed.
+        /// The truncated value, if it may be printed.
         value: String,
-        /// The violated expectation.
+        /// What is wrong with the value.
         why: String,
     },
     /// A required field is missing.
@@ -81,7 +81,7 @@ pub enum Reason {
     TooLarge {
         /// The part that is too large.
         what: &'static str,
-        /// Its size in bytes.
+        /// The size in bytes.
         size: usize,
         /// The limit.
         limit: usize,

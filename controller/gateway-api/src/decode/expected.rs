@@ -2,7 +2,7 @@
 
 use serde::de::Expected;
 
-/// The ranges of limited integer fields, as the API defines them.
+/// The ranges of integer fields, as the API defines them.
 const INTEGERS: &[(&str, i64, i64)] = &[
     ("attempts", 0, i32::MAX as i64),
     ("burst", 0, i32::MAX as i64),
@@ -63,7 +63,7 @@ pub(super) fn integer(field: &str) -> String {
     }
 }
 
-/// Describes the expected text. A type may bring a more specific description.
+/// Describes the expected string. A type may have a more specific description.
 pub(super) fn text(wanted: &dyn Expected) -> String {
     let wanted = wanted.to_string();
     if wanted == "a string" {
@@ -73,7 +73,7 @@ pub(super) fn text(wanted: &dyn Expected) -> String {
     }
 }
 
-/// Advice on a bare number in a field that takes any text.
+/// Returns advice for an unquoted number in a field that accepts any string.
 pub(super) fn quotes(wanted: &str) -> &'static str {
     if wanted == "text" {
         "; put it in quotes"

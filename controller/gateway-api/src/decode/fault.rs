@@ -1,4 +1,4 @@
-//! The fault of a value and its location, during reading.
+//! A fault in a value and its location, found during reading.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::Reason;
 use super::tree::{Node, Value};
 use crate::api::{FieldPath, PathStep};
 
-/// The reason why a tree is not a value of its type.
+/// Why a tree is not a value of its type.
 #[derive(Debug)]
 pub(super) struct Fault(Box<Inner>);
 
@@ -24,7 +24,7 @@ enum FaultKind {
     Missing(&'static str),
     /// The description of the expected value.
     Expected(String),
-    /// The reason why the value is invalid, which may quote it.
+    /// Why the value is invalid; may quote the value.
     Invalid(String),
 }
 
@@ -32,12 +32,12 @@ enum FaultKind {
 struct Place {
     line: u32,
     path: FieldPath,
-    /// Number of steps of the path that are not values themselves.
+    /// Number of leading steps of the path that reveal no contents.
     named: usize,
     value: String,
 }
 
-/// Longest part of a value that a message quotes.
+/// Maximum number of characters of a value that a message quotes.
 const MOST_OF_A_VALUE: usize = 64;
 
 impl Fault {
@@ -63,8 +63,7 @@ impl Fault {
         self
     }
 
-    /// Returns the line, if known, and the reason. The reason of a Secret never quotes its
-    /// contents.
+    /// Returns the line, if known, and the reason. For a Secret, the reason never quotes contents.
     pub(super) fn into_reason(self, secret: bool) -> (Option<u32>, Reason) {
         let Inner { what, place } = *self.0;
         let Some(Place {

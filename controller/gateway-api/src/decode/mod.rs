@@ -1,13 +1,13 @@
 //! Decodes one YAML or JSON document, or one value from an API server, into an object or an error
 //! with its location.
 //!
-//! It opens no file and keeps no state. It never repairs or guesses. Everything that the API server
-//! would reject is an error, such as a duplicate key, a number in place of text or an invalid name.
-//! Hosts have no API server in front of them. Limits apply before memory is allocated. Errors never
-//! quote a Secret.
+//! Decoding opens no files and keeps no state. It never repairs or guesses. Hosts have no API
+//! server in front of them, so everything that it would reject is an error here: for example, a
+//! duplicate key, or a number instead of a string. Limits apply before memory is allocated. Errors
+//! never quote a Secret.
 //!
-//! There is a single path: every source becomes a `tree`, and `typed` turns the tree into an
-//! object. So null, unknown fields and errors work the same for every kind, field and source.
+//! Every source becomes a `tree`, and `typed` turns the tree into an object. Null, unknown fields
+//! and errors are therefore handled the same way for every kind, field and source.
 
 mod at;
 mod error;
@@ -37,19 +37,19 @@ use self::tree::{Node, Value};
 use crate::api::{FieldPath, Metadata, NamespacedName, PathStep, UnknownField, UnknownFields};
 use crate::world::{AnyObject, Kind, ObjectKey};
 
-/// Limits of one document. The defaults are far above the sizes that a cluster stores and far below
-/// harmful ones.
+/// Limits of one document. The defaults are far above what a cluster stores and far below what
+/// would be harmful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeLimits {
-    /// Bytes of one object; the API server stops at about 1.5 MiB.
+    /// Maximum size of one object in bytes; the API server allows about 1.5 MiB.
     pub object_bytes: usize,
-    /// Bytes of a `List`, which may hold a whole configuration.
+    /// Maximum size of a `List` in bytes; it may hold a whole configuration.
     pub list_bytes: usize,
-    /// Nested mappings and sequences.
+    /// Maximum nesting depth of mappings and sequences.
     pub depth: usize,
-    /// Aliases, and anchors, of one document.
+    /// Maximum number of aliases, and of anchors, in one document.
     pub aliases: usize,
-    /// Number of nodes after the expansion of aliases.
+    /// Maximum number of nodes after aliases are expanded.
     pub nodes: usize,
 }
 
@@ -65,20 +65,20 @@ impl Default for DecodeLimits {
     }
 }
 
-/// One object, and the parts of its text that the types do not model.
+/// One object, and the fields of its document that the types do not model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// The object. Its namespace is `default` if it was omitted, and empty if the kind is
-    /// cluster-scoped.
+    /// The object. An omitted namespace becomes `default`; cluster-scoped objects have an empty
+    /// one.
     pub object: AnyObject,
-    /// The line on which it starts: 1-based, within the document.
+    /// The line on which the object starts: 1-based, within the document.
     pub line: usize,
-    /// The unknown fields, each with its line; the object lacks them. Only for kinds whose fields
-    /// are all modelled, and not within `status` and `metadata`.
+    /// The unknown fields, each with its line; they are not part of `object`. Only for kinds whose
+    /// fields are all modeled, and not within `status` and `metadata`.
     pub unknown_fields: Vec<(usize, UnknownField)>,
 }
 
-/// Decodes one document. Returns nothing for an empty one, one result for an object, and one for
+/// Decodes one document. Returns no results for an empty document, one for an object, and one for
 /// each item of a `List`.
 pub fn decode(text: &str, limits: &DecodeLimits) -> Vec<Result<Decoded, DecodeError>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -99,8 +99,8 @@ pub fn decode(text: &str, limits: &DecodeLimits) -> Vec<Result<Decoded, DecodeEr
 /// further.
 fn parse(text: &str, limits: &DecodeLimits) -> Result<(Node, Head), Box<DecodeError>> {
     let fail = |line, object, reason| Box::new(DecodeError::new(line, object, reason));
-    // The top-level lines reveal the kind without parsing. If parsing fails, they still say which
-    // object was meant.
+    // The top-level lines reveal the kind without parsing. If parsing fails, they still identify
+    // the object.
     let sniffed = Head::sniffed(text);
     let secret = sniffed
         .as_ref()
@@ -150,8 +150,8 @@ struct Head {
 }
 
 impl Head {
-    /// Reads the head from the top-level lines, if possible, and whether an error could quote a
-    /// Secret.
+    /// Reads the head from the top-level lines, if possible. The flag is true if an error could
+    /// quote a Secret.
     fn sniffed(text: &str) -> Option<(Self, bool)> {
         let Sniffed {
             api_version,
@@ -171,8 +171,8 @@ impl Head {
         Some((head, secret))
     }
 
-    /// Reads the head from the parsed document. `typed` is the default for an item without its own
-    /// type.
+    /// Reads the head from the parsed document. `typed` is the default API version and kind of an
+    /// item.
     fn of(tree: &Node, typed: Option<(&str, &str)>) -> Result<Self, Reason> {
         if !matches!(tree.value, Value::Map(_)) {
             return Err(Reason::Invalid(
@@ -194,7 +194,7 @@ impl Head {
                 return Err(Reason::missing(field));
             }
         }
-        // The typed reader reports non-text values, with their location.
+        // `typed` reports values other than strings, with their location.
         let metadata = |field| {
             let node = tree
                 .get("metadata")
@@ -213,7 +213,7 @@ impl Head {
         self.kind.ends_with("List")
     }
 
-    /// Returns the kind, or the reason why its objects are not read.
+    /// Returns the kind, or an error if it is unsupported.
     fn known(&self) -> Result<Kind, Reason> {
         Kind::find(&self.api_version, &self.kind).ok_or_else(|| Reason::Unsupported {
             api_version: self.api_version.clone(),
@@ -221,7 +221,7 @@ impl Head {
         })
     }
 
-    /// Returns the object that an error is about, if it has a name.
+    /// Returns the key of the object, or `None` if it has no name.
     fn key(&self, kind: Kind) -> Option<ObjectKey> {
         if self.name.name.is_empty() {
             return None;
@@ -234,7 +234,7 @@ impl Head {
     }
 }
 
-/// Returns the namespace of an object of the kind, given the written one.
+/// Returns the effective namespace of an object of the kind, given the written one.
 fn scoped(kind: Kind, given: &str) -> &str {
     match (kind.cluster_scoped(), given) {
         (true, _) => "",
@@ -267,7 +267,7 @@ fn decode_list(list: &Node, head: &Head) -> Vec<Result<Decoded, DecodeError>> {
         .collect()
 }
 
-/// Decodes an item of a list. `typed` is the default for an item without its own type.
+/// Decodes an item of a list. `typed` is the default API version and kind of an item.
 fn decode_item(item: &Node, typed: Option<(&str, &str)>) -> Result<Decoded, Box<DecodeError>> {
     let line = usize::try_from(item.line).unwrap_or(1).max(1);
     let fail = |reason| Box::new(DecodeError::new(line, None, reason));
@@ -280,8 +280,8 @@ fn decode_item(item: &Node, typed: Option<(&str, &str)>) -> Result<Decoded, Box<
     decode_node(item, &head, line)
 }
 
-/// Decodes an object that starts on the line. An error has the object without its unreadable parts
-/// if it protects something.
+/// Decodes an object that starts on `line`. For a security-relevant policy, an error includes a
+/// stand-in.
 fn decode_node(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<DecodeError>> {
     decode_whole(node, head, line).map_err(|mut error| {
         error.stand_in = stand_in(node, head, line).map(Box::new);
@@ -289,8 +289,9 @@ fn decode_node(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<Dec
     })
 }
 
-/// Returns a policy with its targets alone, which refuses their requests, because the rest may
-/// protect them. `None` for other kinds, and if its targets are unreadable, too.
+/// Returns a policy with only its targets. It makes them reject all requests, because the
+/// unreadable rest might be security-relevant. Returns `None` for other kinds, or if the targets
+/// are unreadable too.
 fn stand_in(node: &Node, head: &Head, line: usize) -> Option<AnyObject> {
     let kind = head.known().ok()?;
     if !matches!(kind, Kind::AccessPolicy | Kind::TrafficPolicy) {
@@ -314,7 +315,7 @@ fn stand_in(node: &Node, head: &Head, line: usize) -> Option<AnyObject> {
     Some(decoded.object)
 }
 
-/// Decodes an object that starts on the line.
+/// Decodes an object that starts on `line`, without a stand-in on error.
 fn decode_whole(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<DecodeError>> {
     let kind = head
         .known()

@@ -1,4 +1,4 @@
-//! Names as an API server would accept them, because they become parts of resource names, paths and
+//! Validates names as an API server would, because they become parts of resource names, paths and
 //! metrics.
 
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
@@ -24,7 +24,7 @@ const LABEL: Form = Form {
                starting and ending with a letter or digit",
 };
 
-/// If a bundle is linked to a signer, its name starts with the signer's name, with colons.
+/// If a bundle is linked to a signer, its name starts with the signer's name and contains colons.
 const SIGNED: Form = Form {
     holds: |name| name.len() <= 253 && name.split(':').all(is_dns_subdomain),
     expected: "expected at most 253 lower case letters, digits, `-`, `.` and `:`, \

@@ -11,12 +11,12 @@ use crate::api::UnknownField;
 /// Records about the object being read.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// Fields of the object itself that its type lacks.
+    /// Top-level fields of the object that its type does not have.
     pub(super) beside: &'static [&'static str],
-    /// True if unknown fields are recorded: only for kinds whose fields are all modelled.
+    /// True if unknown fields are recorded: only for kinds whose fields are all modeled.
     pub(super) is_modelled: bool,
     pub(super) unknown: RefCell<Unknown>,
-    /// The types that were read, with their known and their present fields.
+    /// The types that were read, with their known and present fields.
     #[cfg(test)]
     pub(super) types: RefCell<Vec<TypeRead>>,
 }
@@ -34,14 +34,14 @@ pub(super) struct TypeRead {
 #[derive(Debug, Default)]
 pub(super) struct Unknown {
     pub(super) fields: Vec<(u32, UnknownField)>,
-    /// Numbers of further fields: harmless ones, and ones that may protect something.
+    /// Numbers of further harmless fields and of further fields that might be security-relevant.
     pub(super) more: (usize, usize),
 }
 
-/// A hostile document must not fill the report.
+/// Maximum number of harmless fields, so that a hostile document cannot flood the report.
 const MOST_UNKNOWN: usize = 32;
-/// Limit for unknown fields that protect something. Each of them rejects the part that contains it,
-/// so the limit is high enough that none gets lost in practice.
+/// Maximum number of fields that might be security-relevant. The part that contains such a field is
+/// not served, so the limit is high enough to lose none in practice.
 const MOST_PROTECTING: usize = 128;
 
 impl Notes {

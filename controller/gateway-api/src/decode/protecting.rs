@@ -1,13 +1,13 @@
-//! Unknown fields that may protect something: the table of their names and places.
+//! Unknown fields that might be security-relevant: the tables of their names and places.
 //!
-//! A newer release of the API has fields that this version does not know. Serving an object without
-//! a field that authorizes, validates, encrypts or narrows would open an object that its author
-//! closed. Names and places decide, and when in doubt a field counts as protecting. Only fields
-//! below `spec` count: nothing else is configuration.
+//! Newer API releases have fields that this version does not know. Ignoring a field that
+//! authorizes, validates, encrypts or restricts would expose what its author meant to protect.
+//! Names and places decide; when in doubt, a field counts as security-relevant. Only fields in
+//! `spec` count, because nothing else is configuration.
 
 use crate::api::FieldPath;
 
-/// Parts of the names of fields that protect, in lower case.
+/// Substrings of the names of security-relevant fields, in lower case.
 const WORDS: &[&str] = &[
     // Permission.
     "acl",
@@ -57,13 +57,14 @@ const WORDS: &[&str] = &[
     "scope",
     "selector",
     "tenant",
-    // Sessions, which must stay apart.
+    // Sessions, which must remain separate.
     "cookie",
     "persist",
     "session",
 ];
 
-/// Fields below which every field protects: without it, they would allow more than they state.
+/// Fields in which every unknown field is security-relevant: ignoring it would allow more than
+/// intended.
 const PLACES: &[&str] = &[
     "allowedListeners",
     "allowedRoutes",
@@ -81,8 +82,8 @@ const PLACES: &[&str] = &[
     "validation",
 ];
 
-/// Returns true if the unknown field at this path may protect something. `similar` is the field
-/// that was perhaps meant.
+/// Returns true if the unknown field at this path might be security-relevant. `similar` is the
+/// known field that was probably meant.
 pub(super) fn is_protecting(path: &FieldPath, similar: Option<&str>) -> bool {
     let mut fields = path.fields();
     if fields.next() != Some("spec") {

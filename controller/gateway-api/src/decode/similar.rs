@@ -1,6 +1,6 @@
-//! The known field that was perhaps meant by an unknown one.
+//! Finds the known field that was probably meant by an unknown one.
 
-/// Returns the most similar field, if it differs by a third of its letters at most (one to three).
+/// Returns the most similar field if at most a third of its letters differ (one to three letters).
 pub(super) fn to(unknown: &str, known: &'static [&'static str]) -> Option<&'static str> {
     // All known fields are shorter, and the cost of a comparison is the product of both lengths.
     if unknown.len() > 64 {

@@ -17,7 +17,7 @@ pub(super) struct Sniffed<'a> {
 impl<'a> Sniffed<'a> {
     pub(super) fn of(text: &'a str) -> Self {
         let mut found = Self::default();
-        // Indentation of the fields of `metadata` while inside it; 0 until the first was seen.
+        // Indentation of the fields of `metadata` while inside it; 0 until the first field is seen.
         let mut inside: Option<usize> = None;
         for line in text.lines() {
             let trimmed = line.trim_start_matches(' ');

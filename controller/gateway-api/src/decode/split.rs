@@ -1,4 +1,4 @@
-//! The documents of a file, split at their markers.
+//! Splits a file into documents at their markers.
 
 /// One document of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,11 +9,11 @@ pub struct Document<'a> {
     pub text: &'a str,
 }
 
-/// Returns the documents of a file, except documents of blanks, comments and directives only.
+/// Returns the documents of a file, except those with only blanks, comments and directives.
 ///
-/// A line that starts with `---` or `...` at the margin, followed by a blank or nothing, is a
-/// marker even inside a quoted or block scalar (YAML 1.2 §9.1.2, `c-forbidden`). So splitting needs
-/// no parser, and a broken document cannot swallow the next.
+/// A line that starts with `---` or `...`, followed by a blank or nothing, is a marker. This holds
+/// even inside a quoted or block scalar (YAML 1.2 §9.1.2, `c-forbidden`). Splitting therefore needs
+/// no parser, and a malformed document cannot swallow the next one.
 pub fn split(text: &str) -> Vec<Document<'_>> {
     let mut documents = Vec::new();
     let mut push = |line: usize, text| {
@@ -37,7 +37,7 @@ pub fn split(text: &str) -> Vec<Document<'_>> {
     documents
 }
 
-/// Returns the rest of the line after the marker, if it starts with one.
+/// Returns the rest of the line after the marker, or `None` if the line starts with no marker.
 fn marker(line: &str) -> Option<&str> {
     let line = line.strip_prefix('\u{feff}').unwrap_or(line);
     let after = line

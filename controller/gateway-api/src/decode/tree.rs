@@ -1,6 +1,7 @@
 //! A document as a tree that remembers its lines, from YAML or from an API server's JSON.
 //!
-//! Scalars stay as they were written. `typed` interprets them by field: a bare number is not text.
+//! Scalars are kept as written. `typed` interprets them by field: an unquoted number is not a
+//! string.
 
 use std::fmt;
 
@@ -35,7 +36,7 @@ pub(super) struct Entry {
 }
 
 impl Node {
-    /// Returns the value of a key, if this is a map that has it.
+    /// Returns the value of a key, or `None` if this is not a map or lacks the key.
     pub(super) fn get(&self, key: &str) -> Option<&Node> {
         let Value::Map(entries) = &self.value else {
             return None;
@@ -56,7 +57,7 @@ impl Node {
         Some(node.line)
     }
 
-    /// Returns the text, if it is one.
+    /// Returns the string, or `None` for other values.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),

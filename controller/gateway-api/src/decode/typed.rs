@@ -1,13 +1,13 @@
-//! Typed values from a tree: the only way in which objects are read, whatever their source.
+//! Reads typed values from a tree: all objects are read this way, whatever their source.
 //!
 //! **Null is absent.** A null field counts as missing. Elsewhere (an element of a list, an entry of
-//! a map) null is the empty text, list or map. The components of an API server write empty lists as
-//! null, and this way no type has to handle that for each of its fields.
+//! a map) null is the empty string, list or map. API server components write empty lists as null;
+//! handling that here spares every type from doing so.
 //!
-//! **Errors have a location.** The innermost one counts: the path of the field, its line, its value
-//! and the expected value.
+//! **Errors have a location.** The innermost location is reported: the field's path, its line, its
+//! value and the expected value.
 //!
-//! **Unknown fields are recorded**, with the known field that was perhaps meant.
+//! **Unknown fields are recorded**, with the known field that was probably meant.
 
 use std::slice;
 
@@ -23,7 +23,7 @@ use super::fault::Fault;
 use super::notes::Notes;
 use super::tree::{Entry, Node, Value};
 
-/// Reads a value of a type from a tree.
+/// Reads a typed value from a tree.
 pub(super) fn read<'de, S: DeserializeSeed<'de>>(
     seed: S,
     node: &'de Node,
@@ -63,7 +63,7 @@ impl<'de> Reader<'_, 'de> {
             },
             _ => return self.refuse(expected::integer(self.at.field())),
         };
-        // If a number does not fit into the type, the error states the limits of the field.
+        // If a number does not fit the type, the error states the limits of the field.
         self.told(read.map_err(|_: Fault| Fault::expected(expected::integer(self.at.field()))))
     }
 
@@ -210,7 +210,7 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
         visitor.visit_unit()
     }
 
-    // None of the types that are read has any of these.
+    // None of the types that are read contain any of these.
     serde::forward_to_deserialize_any! {
         bytes byte_buf char f32 f64 i128 tuple tuple_struct u128 unit unit_struct
     }
@@ -221,7 +221,7 @@ struct Fields<'p, 'de> {
     entries: slice::Iter<'de, Entry>,
     /// The entry whose key was read last.
     value: Option<&'de Entry>,
-    /// Fields of the type; none for a map, which takes every key.
+    /// Fields of the type; `None` for a map, which accepts every key.
     known: Option<&'static [&'static str]>,
     of: Reader<'p, 'de>,
 }

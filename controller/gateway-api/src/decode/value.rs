@@ -19,8 +19,8 @@ pub fn decode_value(
     decode_item(&value.into(), Some((api_version, kind.as_str()))).map_err(|error| *error)
 }
 
-/// Reads a value of a type outside the kinds of resolution, by the same rules. It must not contain
-/// secrets.
+/// Reads a value that is not of one of resolution's kinds, by the same rules. It must not contain
+/// secrets, because errors quote values.
 pub fn from_value<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, String> {
     let node = Node::from(value);
     typed::read(PhantomData::<T>, &node, &Notes::default())

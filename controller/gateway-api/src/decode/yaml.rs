@@ -1,4 +1,4 @@
-//! Options of the YAML parser, strict and with limits, and its errors.
+//! Strict options and limits of the YAML parser, and its errors.
 
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{MessageFormatter, Options, UserMessageFormatter};
@@ -6,13 +6,13 @@ use serde_saphyr::{MessageFormatter, Options, UserMessageFormatter};
 use super::{DecodeError, DecodeLimits, Reason};
 use crate::world::ObjectKey;
 
-/// The message that replaces one that could quote a Secret.
+/// Replaces messages that could quote a Secret.
 pub(super) const WITHHELD: &str = "not a valid Secret: YAML that does not parse, a field of the \
     wrong type, or `data` that is not base64 (details are withheld because they could reveal a \
     value)";
 
-/// Options of every parse. As in the API server, `yes` is not a boolean, a bare number is not text,
-/// and duplicate keys are errors.
+/// Returns the parser options. As in the API server, `yes` is not a boolean, an unquoted number is
+/// not a string, and duplicate keys are errors.
 pub(super) fn options(limits: &DecodeLimits) -> Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
@@ -39,7 +39,7 @@ pub(super) fn options(limits: &DecodeLimits) -> Options {
     }
 }
 
-/// Translates the parser's error, without its text if that could quote a Secret.
+/// Converts a parser error, withholding its message if that could quote a Secret.
 pub(super) fn error(
     error: &serde_saphyr::Error,
     object: Option<ObjectKey>,

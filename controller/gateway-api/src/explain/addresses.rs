@@ -1,4 +1,4 @@
-//! Filters of client addresses.
+//! Client address filters.
 
 use std::net::IpAddr;
 
@@ -6,8 +6,8 @@ use sesame_proto::schema::{AddressFilter, AddressRange, RequestFilters};
 
 use sesame_proto::network::Network;
 
-/// Returns the name of the filter that refuses a client, if any. Its address is also the
-/// connection's.
+/// Returns the name of the filter that rejects a client, if any. The client address is also used as
+/// the peer address of the connection.
 pub(super) fn refusing(filters: &RequestFilters, client: Option<IpAddr>) -> Option<&str> {
     let client = client?;
     let holds = |ranges: &[AddressRange]| {

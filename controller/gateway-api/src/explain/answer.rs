@@ -1,4 +1,4 @@
-//! The answer of the route that takes a request.
+//! The response of the route that handles a request.
 
 use sesame_proto::refusal;
 use sesame_proto::schema::retry::Condition;
@@ -17,7 +17,7 @@ use super::routes::{self, Taker};
 /// Default retries of a rule, as rendered.
 pub(super) const RETRIES: &str = "up to 2, while no backend has seen the request";
 
-/// Explains the answer of `winner`, a route of the virtual host of `domain`.
+/// Explains the response of `winner`, a route in the virtual host of `domain`.
 pub(super) fn explain(
     snapshot: &Snapshot,
     domain: &str,
@@ -40,7 +40,7 @@ pub(super) fn explain(
     };
 }
 
-/// Returns the answer of CORS to a preflight, if the request is one.
+/// Returns the CORS response if the request is a preflight, or `None`.
 fn preflight_answer(
     snapshot: &Snapshot,
     winner: Taker<'_>,
@@ -67,7 +67,7 @@ fn preflight_answer(
     })
 }
 
-/// Returns the action of the route, or an error with the reason why it cannot be determined.
+/// Returns the outcome of the route's action, or why it cannot be determined.
 fn action(
     snapshot: &Snapshot,
     domain: &str,
@@ -180,7 +180,6 @@ fn forward(
     })
 }
 
-/// Describes the retries.
 fn retries(retry: Option<&Retry>) -> String {
     let Some(Retry {
         statuses,

@@ -1,4 +1,4 @@
-//! Backends of a route: their shares, endpoints and TLS.
+//! Backends of a route, with their shares, endpoints and TLS.
 
 use sesame_proto::schema::{
     AppProtocol, Backend, BackendTls, Snapshot, UrlRewrite, WeightedBackend,
@@ -7,8 +7,8 @@ use sesame_proto::schema::{
 use super::effects::{request_changes, response_changes};
 use super::outcome::{ExplainedBackend, ExplainedFilter, ExplainedTls, Omitted};
 
-/// Returns the backends of positive weight. `refusal` is the response for an invalid one's share;
-/// `rewritten` describes the effect of a rewrite.
+/// Returns the backends with positive weight. `refusal` is the response to the share of an invalid
+/// backend; `rewritten` describes the effect of a rewrite.
 pub(super) fn explained_backends(
     snapshot: &Snapshot,
     backends: &[WeightedBackend],
@@ -21,12 +21,12 @@ pub(super) fn explained_backends(
         .collect()
 }
 
-/// Returns true if the share of a backend is refused.
+/// Returns true if requests for a backend are rejected.
 pub(super) fn is_refused(snapshot: &Snapshot, backend: &WeightedBackend) -> bool {
     usable(snapshot, &backend.backend).is_err()
 }
 
-/// Returns the backend of this name, or an error with the reason why its share is refused.
+/// Returns the backend `name`, or why requests for it are rejected.
 fn usable<'s>(snapshot: &'s Snapshot, name: &str) -> Result<&'s Backend, String> {
     if name.is_empty() {
         return Err("the reference is invalid".to_owned());

@@ -1,9 +1,9 @@
 //! Limits on the size of an explanation: a Gateway may have thousands of routes, and an object
 //! values of many kilobytes.
 //!
-//! Each list says how many entries are missing, each text how many bytes. Together with
-//! [`MOST_CANDIDATES`] they keep an explanation below [`MOST_OF_EXPLANATION`] bytes of JSON, without
-//! the request that it repeats.
+//! Each list states how many entries are missing, and each string how many bytes. The limits keep
+//! an explanation below [`MOST_OF_EXPLANATION`] bytes of JSON, not counting the request that it
+//! repeats.
 
 use std::fmt::Write as _;
 
@@ -14,27 +14,28 @@ use super::outcome::{
 
 /// Maximum number of routes in an explanation.
 pub(super) const MOST_CANDIDATES: usize = 100;
-/// Maximum size of an explanation as JSON in bytes, without the request that it repeats.
+/// Maximum size of an explanation as JSON in bytes, not counting the request that it repeats.
 pub const MOST_OF_EXPLANATION: usize = 1 << 20;
-/// Maximum number of reasons of a route.
+/// Maximum number of reasons for a route.
 const MOST_REASONS: usize = 8;
-/// Maximum number of filters, of backends, and of names of a certificate.
+/// Maximum number of filters, of backends, and of names in a certificate.
 const MOST_PARTS: usize = 16;
 /// Maximum number of endpoints of a backend.
 const MOST_ENDPOINTS: usize = 100;
 /// Maximum number of notes.
 const MOST_NOTES: usize = 20;
-/// Maximum number of names that a sentence lists.
+/// Maximum number of names listed in a sentence.
 const MOST_NAMED: usize = 20;
-/// Maximum bytes of a name, and of a reason of a route.
+/// Maximum length of a name, and of a reason for a route, in bytes.
 const MOST_OF_LINE: usize = 200;
-/// Maximum bytes of a condition.
+/// Maximum length of a condition in bytes.
 const MOST_OF_CONDITION: usize = 300;
-/// Maximum bytes of an effect, a note, and the reason of an answer.
+/// Maximum length of an effect, a note, and the reason for a response, in bytes.
 const MOST_OF_TEXT: usize = 1000;
 
-/// Collects the routes of a virtual host up to a limit. The route that takes the request is always
-/// kept; the ones whose path matches, or that come too late, replace others.
+/// Collects the routes of a virtual host up to a limit. The route that handles the request is
+/// always kept. Near misses (routes whose path matches, or that come too late) are preferred over
+/// all others.
 #[derive(Default)]
 pub(super) struct CandidateList {
     taken: Option<(usize, ExplainedCandidate)>,
@@ -44,7 +45,7 @@ pub(super) struct CandidateList {
 }
 
 impl CandidateList {
-    /// Adds the next route. `candidate` is called only if there is room for it.
+    /// Adds the next route. `candidate` is called only if there is room for the route.
     pub(super) fn push(
         &mut self,
         verdict: CandidateVerdict,
@@ -67,7 +68,7 @@ impl CandidateList {
         }
     }
 
-    /// Returns the kept routes in the order they are tried, and the number of the others.
+    /// Returns the kept routes in the order they are tried, and the number of omitted routes.
     pub(super) fn finish(self) -> (Vec<ExplainedCandidate>, usize) {
         let Self {
             taken,
@@ -84,7 +85,7 @@ impl CandidateList {
     }
 }
 
-/// Shortens the lists and texts of an explanation.
+/// Shortens the lists and strings of an explanation.
 pub(super) fn limit(explanation: &mut Explanation) {
     let Explanation {
         gateway,
@@ -118,7 +119,7 @@ pub(super) fn limit(explanation: &mut Explanation) {
     }
 }
 
-/// Adds remarks to an explanation, and counts those beyond the limit.
+/// Adds notes to an explanation, and counts the notes that exceed the limit.
 pub(super) fn add_notes(explanation: &mut Explanation, notes: impl IntoIterator<Item = String>) {
     for mut note in notes {
         if explanation.notes.len() < MOST_NOTES {
@@ -130,7 +131,7 @@ pub(super) fn add_notes(explanation: &mut Explanation, notes: impl IntoIterator<
     }
 }
 
-/// Joins names for a sentence, and says how many more there are.
+/// Joins names for a sentence, and states how many are omitted.
 pub(super) fn join(names: impl ExactSizeIterator<Item = String>, separator: &str) -> String {
     let more = names.len().saturating_sub(MOST_NAMED);
     let shown: Vec<String> = names.take(MOST_NAMED).collect();
@@ -194,14 +195,14 @@ fn limit_backends(backends: &mut Vec<ExplainedBackend>, omitted: &mut Omitted) {
     }
 }
 
-/// Shortens a list, and returns the number of removed entries.
+/// Shortens a list and returns the number of removed entries.
 fn truncate<T>(list: &mut Vec<T>, most: usize) -> usize {
     let more = list.len().saturating_sub(most);
     list.truncate(most);
     more
 }
 
-/// Shortens a text, and says how much is missing.
+/// Shortens a string, and states how many bytes are missing.
 fn shorten(text: &mut String, most: usize) {
     if text.len() > most {
         let mut end = most;
@@ -229,7 +230,7 @@ mod tests {
 
     const TAKEN: usize = 9_000;
 
-    /// A value of 4 KiB whose text is twice as long.
+    /// Returns a value of 4 KiB that is twice as long when quoted.
     fn long() -> String {
         "\"".repeat(4096)
     }
@@ -246,7 +247,7 @@ mod tests {
         }
     }
 
-    /// A route whose path matches. All but one also need headers that the request lacks.
+    /// Returns a route whose path matches. All but one also require headers that the request lacks.
     fn route(at: usize) -> Route {
         let header = |i: usize| StringMatch {
             name: format!("x-{i}"),

@@ -1,18 +1,18 @@
-//! The path that routes are compared with. Envoy normalizes it first, because routes could be
-//! bypassed otherwise.
+//! The path that routes are compared with. Envoy normalizes the path first, because routes could
+//! otherwise be bypassed.
 
 use sesame_proto::canonical_path::collapse_dots;
 use sesame_proto::schema::Edge;
 use sesame_proto::schema::edge::EscapedSlashes;
 
-/// The result for a path with its query.
+/// The result of normalizing a path and query.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CanonicalPath {
-    /// Routes are compared with it.
+    /// Routes are compared with this path.
     Compared(String),
-    /// The client is redirected there first.
+    /// The client is first redirected to this path.
     Redirected(String),
-    /// The request is refused with 400.
+    /// The request is rejected with 400, for this reason.
     Rejected(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! The path of a connection: port, then listener, with TLS by server name.
+//! The path of a connection: the port, then the listener, which TLS selects by server name.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +14,20 @@ use super::request::{ExplainRequest, UrlScheme};
 
 /// How a connection is used.
 pub(super) enum Chain<'s> {
-    /// It carries requests; the name of their route table.
+    /// The connection carries requests, which use the route table of this name.
     Requests(&'s str),
-    /// Its bytes are forwarded; closed without a route.
+    /// The bytes of the connection are forwarded. Without a route, it is closed.
     Connections(Option<&'s L4Route>),
 }
 
 /// The path of a connection.
 pub(super) struct FoundChain<'s> {
-    /// The listener, or `None` if no hostname of a plain-text port covers the request's.
+    /// The listener, or `None` if no hostname on a plaintext port covers the request's host.
     pub(super) listener: Option<ExplainedListener>,
     pub(super) chain: Chain<'s>,
 }
 
-/// A connection that is refused.
+/// A connection that is rejected.
 pub(super) struct RefusedConnection {
     pub(super) listener: Option<ExplainedListener>,
     pub(super) reason: String,
@@ -52,7 +52,7 @@ pub(super) fn find<'s>(
     }
 }
 
-/// Returns the path of a plain-text connection.
+/// Returns the path of a plaintext connection.
 fn plain<'s>(
     port: &'s Port,
     request: &ExplainRequest,
@@ -87,7 +87,7 @@ fn plain<'s>(
     }
 }
 
-/// One entry in the table of server names.
+/// An entry in the server name table.
 #[derive(Clone, Copy)]
 struct NamedChain<'s> {
     listener: &'s Listener,
@@ -153,7 +153,7 @@ fn over_tls<'s>(
 }
 
 /// Returns the chains of a port by server name; the empty name is the catch-all. If several chains
-/// have the same name, the first wins.
+/// have the same name, the first one takes precedence.
 fn by_server_name(port: &Port) -> BTreeMap<String, NamedChain<'_>> {
     let mut chains = BTreeMap::new();
     let mut add = |name: &str, chain| {
@@ -178,7 +178,7 @@ fn by_server_name(port: &Port) -> BTreeMap<String, NamedChain<'_>> {
                         names => names.iter().for_each(|name| add(name, chain)),
                     }
                 }
-                // Names without a route are refused instead of reaching a wider listener.
+                // Names without a route are rejected instead of reaching a wider listener.
                 add(&listener.hostname, alone);
             }
             Protocol::Http | Protocol::RawTcp | Protocol::RawUdp => {}
@@ -187,7 +187,7 @@ fn by_server_name(port: &Port) -> BTreeMap<String, NamedChain<'_>> {
     chains
 }
 
-/// Returns the entry of a server name: the exact one, else the longest wildcard, else the
+/// Returns the entry for a server name: the exact name, else the longest wildcard, else the
 /// catch-all.
 fn look_up<'s>(chains: &BTreeMap<String, NamedChain<'s>>, sni: &str) -> Option<NamedChain<'s>> {
     let wildcards = sni.char_indices().filter(|(at, c)| *at > 0 && *c == '.');
@@ -205,7 +205,7 @@ fn refused(reason: String) -> RefusedConnection {
     }
 }
 
-/// Returns true if the Gateway listens on a port with TCP.
+/// Returns true if the Gateway listens on this TCP port.
 pub(super) fn listens(snapshot: &Snapshot, port: u16) -> bool {
     over_tcp(snapshot).any(|it| it.port == u32::from(port))
 }

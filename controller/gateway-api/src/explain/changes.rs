@@ -1,8 +1,8 @@
-//! Finds matches that another snapshot would answer differently.
+//! Finds matches for which another snapshot would respond differently.
 //!
-//! For each added, removed or changed match, a fitting request is explained on both snapshots, and
-//! differences are reported. So a match that takes requests from another one is reported, and an
-//! unreachable one is not.
+//! For each added, removed or changed match, a matching request is explained on both snapshots, and
+//! differences are reported. A match that takes requests from another match is therefore reported,
+//! and an unreachable match is not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -18,31 +18,31 @@ use super::outcome::{ExplainedBackend, ExplainedOutcome, Explanation};
 use super::request::ExplainRequest;
 use super::witness::witness;
 
-/// A match that is answered differently.
+/// A match whose requests get a different response.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangedAnswer {
-    /// Match, as `HTTPRoute/namespace/name/rules/0/matches/0`, or a route of connections.
+    /// Match, as `HTTPRoute/namespace/name/rules/0/matches/0`, or a route for connections.
     pub route: String,
     /// Gateway, as `Gateway/namespace/name`.
     pub gateway: String,
     /// Listener, as `Gateway/namespace/name/listeners/http`.
     pub listener: String,
-    /// Host, or server names; `*` for all others.
+    /// Host or server names; `*` means all other hosts.
     pub host: String,
     /// Condition of the match, as text.
     pub condition: String,
-    /// A request that is answered differently. `None` for connections, and if no such request is
+    /// A request that gets a different response. `None` for connections, or if no such request is
     /// found.
     pub request: Option<String>,
-    /// The old snapshot's answer, as text.
+    /// The response of the old snapshot, as text.
     pub before: String,
-    /// The new snapshot's answer, as text.
+    /// The response of the new snapshot, as text.
     pub after: String,
 }
 
-/// Returns the changes as text, each match once. `plain` removes control characters if the text is
-/// for a terminal.
+/// Returns the changes as text, with each match listed once. If the text is for a terminal, `plain`
+/// removes control characters.
 pub fn changes_text(changes: &[ChangedAnswer], plain: impl Fn(&str) -> String) -> String {
     let mut text = String::new();
     let mut last = None;
@@ -74,8 +74,8 @@ pub fn changes_text(changes: &[ChangedAnswer], plain: impl Fn(&str) -> String) -
     text
 }
 
-/// Returns the matches that are answered differently, by name. If a Gateway is created or deleted,
-/// one of the snapshots is missing.
+/// Returns the matches whose requests get different responses, ordered by name. If a Gateway is
+/// created or deleted, one of the snapshots is `None`.
 pub fn changed_answers(old: Option<&Snapshot>, new: Option<&Snapshot>) -> Vec<ChangedAnswer> {
     let nothing = Snapshot {
         gateway: old.or(new).map(|it| it.gateway.clone()).unwrap_or_default(),
@@ -105,7 +105,7 @@ struct Comparison<'s> {
 }
 
 impl Comparison<'_> {
-    /// Compares the matches of a listener's table in `snapshot` with the other snapshot's.
+    /// Compares the matches of a listener's route table in `snapshot` with the matches in `other`.
     fn requests(
         &mut self,
         snapshot: &Snapshot,
@@ -164,7 +164,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Compares routes of connections and datagrams, which have no requests.
+    /// Compares routes for connections and datagrams, which have no requests.
     fn connections(&mut self, old: &Snapshot, new: &Snapshot) {
         let (before, after) = (connections_of(old), connections_of(new));
         let places: BTreeSet<_> = before.keys().chain(after.keys()).collect();
@@ -198,8 +198,8 @@ impl Comparison<'_> {
     }
 }
 
-/// Returns the virtual hosts of a listener. If listeners share the table, these are the hosts that
-/// it covers most specifically.
+/// Returns the virtual hosts of a listener. If listeners share a route table, these are the hosts
+/// for which this listener is the most specific.
 fn hosts_of<'s>(
     snapshot: &'s Snapshot,
     port: &'s Port,
@@ -230,7 +230,7 @@ fn connections_of(snapshot: &Snapshot) -> BTreeMap<(&str, &str), &L4Route> {
         .collect()
 }
 
-/// Returns an answer as text, without endpoints, which change by themselves.
+/// Returns a response as text, without endpoints, which change independently.
 fn in_words(explanation: &Explanation) -> String {
     let by = explanation
         .route

@@ -9,7 +9,7 @@ use super::canonical_path::{CanonicalPath, canonical};
 use super::outcome::ExplainedOutcome;
 use super::request::{ExplainRequest, HeaderField, UrlScheme};
 
-/// Headers that Envoy removes, because they belong to a single connection.
+/// Headers that Envoy removes, because they apply to a single connection.
 const OF_CONNECTION: [&str; 6] = [
     "connection",
     "keep-alive",
@@ -24,14 +24,14 @@ const OF_CONNECTION: [&str; 6] = [
 pub(super) struct Compared {
     pub(super) scheme: UrlScheme,
     pub(super) method: String,
-    /// `Host` without the final dot of its name.
+    /// `Host` header, without the trailing dot of the name.
     pub(super) authority: String,
-    /// The host in lower case, without a port.
+    /// The host in lower case, without the port.
     pub(super) host: String,
     pub(super) port: u16,
     /// Path without query.
     pub(super) path: String,
-    /// Query with its `?`; empty for none.
+    /// Query with its `?`; empty if there is no query.
     pub(super) query: String,
     pub(super) headers: Vec<HeaderField>,
     pub(super) grpc: bool,
@@ -44,7 +44,7 @@ pub(super) struct Compared {
 pub(super) enum Prepared {
     /// Routes are tried.
     Compared(Compared),
-    /// It is answered immediately.
+    /// The request is answered immediately.
     Answered {
         path: Option<String>,
         outcome: ExplainedOutcome,
@@ -54,13 +54,13 @@ pub(super) enum Prepared {
 /// The value of a header.
 pub(super) enum HeaderValue {
     Absent,
-    /// Each of its values; a single match is enough.
+    /// Each value of the header; a single match is enough.
     Is(Vec<String>),
-    /// The proxy writes it, from information that is not available here.
+    /// The proxy sets the header from information that is not available here.
     Unknown,
 }
 
-/// Returns the request as routes see it, or the answer that it gets before routing.
+/// Returns the request as routes see it, or the response if it is answered before routing.
 pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
     let mut headers = request.headers.clone();
     let underscored = headers.iter().position(|it| it.name.contains('_'));
@@ -140,7 +140,7 @@ impl Compared {
         }
     }
 
-    /// Returns the value of a header; `name` may have upper case.
+    /// Returns the value of a header; `name` may contain upper case.
     pub(super) fn header(&self, name: &str) -> HeaderValue {
         let name = name.to_ascii_lowercase();
         match name.as_str() {
@@ -148,7 +148,7 @@ impl Compared {
             "x-forwarded-for" | "x-request-id" | "x-envoy-external-address" => {
                 return HeaderValue::Unknown;
             }
-            // The proxy removes them.
+            // The proxy removes these headers.
             _ if name.starts_with("x-envoy-") => return HeaderValue::Absent,
             _ => {}
         }
@@ -183,7 +183,7 @@ impl Compared {
         format!("{}{}", self.path, self.query)
     }
 
-    /// Returns an answer of the proxy itself.
+    /// Returns a response of the proxy itself.
     pub(super) fn answered(&self, status: u32, reason: String) -> ExplainedOutcome {
         ExplainedOutcome::Answered {
             status,
@@ -237,14 +237,14 @@ fn is_grpc_web(request: &ExplainRequest) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']))
 }
 
-/// Returns the rest of a media type that starts like gRPC's.
+/// Returns the rest of a media type that starts with `application/grpc`.
 fn grpc_subtype(request: &ExplainRequest) -> Option<&str> {
     let mut headers = request.headers.iter();
     let content_type = headers.find(|it| it.name == "content-type")?;
     content_type.value.strip_prefix("application/grpc")
 }
 
-/// Returns true for a header that requests an upgrade which is forwarded. Envoy ignores all others.
+/// Returns true for a header that requests an upgrade that Envoy forwards. It ignores all others.
 fn is_forwarded_upgrade(HeaderField { name, value }: &HeaderField, edge: Edge) -> bool {
     let forwarded = |protocol: &str| match protocol.trim().to_ascii_lowercase().as_str() {
         "websocket" => true,
@@ -255,12 +255,12 @@ fn is_forwarded_upgrade(HeaderField { name, value }: &HeaderField, edge: Edge) -
     name == "upgrade" && value.split(',').any(forwarded)
 }
 
-/// Returns the host of an authority in lower case, without its port and a final dot.
+/// Returns the host of an authority in lower case, without the port and a trailing dot.
 pub(super) fn host_of(authority: &str) -> String {
     without_port(&without_dot(authority)).to_ascii_lowercase()
 }
 
-/// Returns an authority without the final dot of its name.
+/// Returns an authority without the trailing dot of its name.
 fn without_dot(authority: &str) -> String {
     let host = without_port(authority);
     let port = authority.get(host.len()..).unwrap_or_default();

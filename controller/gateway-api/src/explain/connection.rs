@@ -5,10 +5,10 @@ use sesame_proto::schema::{L4Route, Snapshot};
 use super::backends::explained_backends;
 use super::outcome::{ExplainedOutcome, ExplainedRoute, Explanation};
 
-/// Status of a refused share: the connection is closed without one.
+/// Status for rejected connections, which are closed without a response.
 const CLOSED: &str = "closed";
 
-/// Explains a connection to a listener that has this route, if any.
+/// Explains a connection to a listener with this route, if any.
 pub(super) fn explain(snapshot: &Snapshot, route: Option<&L4Route>, explanation: &mut Explanation) {
     let Some(route) = route else {
         explanation.outcome = ExplainedOutcome::Refused {

@@ -1,4 +1,4 @@
-//! Matches and changes as text.
+//! Describes matches and header modifications as text.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use sesame_proto::schema::{
     path_match, string_match,
 };
 
-/// Returns a match as text.
+/// Describes a match.
 pub(super) fn condition(route: &Route) -> String {
     let mut parts = vec![path(route.path.as_ref())];
     if route.grpc {
@@ -69,8 +69,8 @@ pub(super) fn comparison(text: &TextMatch) -> String {
     format!("{verb} {:?}{case}{missing}", text.value)
 }
 
-/// Describes the changes of headers; empty if there are none. `current` returns a header's previous
-/// value.
+/// Describes header modifications; empty if there are none. `current` returns the previous value of
+/// a header.
 pub(super) fn changes(
     modifier: &HeaderModifier,
     current: impl Fn(&str) -> Option<String>,
@@ -125,7 +125,7 @@ pub(super) fn host(host: &str) -> &str {
     }
 }
 
-/// Formats milliseconds for people.
+/// Formats milliseconds for display.
 pub(super) fn duration(milliseconds: u64) -> String {
     if milliseconds.is_multiple_of(1000) {
         format!("{} s", milliseconds / 1000)

@@ -1,4 +1,4 @@
-//! Effects of a route's filters on one request, in their order.
+//! Effects of a route's filters on one request, in the order in which they are applied.
 
 use std::borrow::Cow;
 
@@ -26,7 +26,7 @@ pub(super) fn of(
     if let Some(cors) = &route.cors {
         let mut cors = Cow::Borrowed(&**cors);
         if !matches!(route.action, Some(Action::Forward(_))) {
-            // The proxy's own answers have headers for simple expressions only.
+            // The proxy's own responses have CORS headers for simple expressions only.
             let origins = &mut cors.to_mut().allow_origins;
             origins.retain(|it| match &it.kind {
                 Some(cors_origin::Kind::Regex(pattern)) => is_of_origins(pattern),
@@ -70,7 +70,7 @@ pub(super) fn of(
     filters
 }
 
-/// Returns the effects of the filters that policies decide, each with its policies.
+/// Returns the effects of the filters that policies configure, each with its policies.
 pub(super) fn of_policies(filters: &RequestFilters) -> Vec<ExplainedFilter> {
     let RequestFilters {
         max_body_bytes,
@@ -87,7 +87,7 @@ pub(super) fn of_policies(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         authorizations,
         claim_headers,
     } = filters;
-    // They name their policies.
+    // Address filters already name their policies.
     let addresses = address_filters.iter();
     let addresses = addresses.map(|it| filter("IPFilter", refused(it)));
     let removed = (!reserved_headers.is_empty()).then(|| {
@@ -195,7 +195,7 @@ fn injected(fault: Fault) -> String {
     parts.join(", ")
 }
 
-/// Returns the effect of an authorization.
+/// Returns the effect of external authorization.
 pub(super) fn authorized(auth: &ExternalAuth) -> ExplainedFilter {
     let effect = format!(
         "{} authorizes each request first; denied requests get its response, or 503 if it is \
@@ -205,8 +205,7 @@ pub(super) fn authorized(auth: &ExternalAuth) -> ExplainedFilter {
     filter("ExternalAuth", effect)
 }
 
-/// Returns the effect of a change of the request's headers, if any. `request` holds their previous
-/// values.
+/// Returns the effect of request header modifications, if any. `request` holds the previous values.
 pub(super) fn request_changes(
     modifier: Option<&HeaderModifier>,
     request: Option<&Compared>,
@@ -219,7 +218,7 @@ pub(super) fn request_changes(
     (!effect.is_empty()).then(|| filter("RequestHeaderModifier", effect))
 }
 
-/// Returns the effect of a change of the response headers, if any.
+/// Returns the effect of response header modifications, if any.
 pub(super) fn response_changes(modifier: Option<&HeaderModifier>) -> Option<ExplainedFilter> {
     let effect = describe::changes(modifier?, |_| None);
     (!effect.is_empty()).then(|| filter("ResponseHeaderModifier", effect))

@@ -1,4 +1,4 @@
-//! Regular expressions, as RE2 reads them in Envoy: over bytes, and always matching the whole
+//! Regular expressions as RE2 interprets them in Envoy: over bytes, and always matching the whole
 //! value.
 
 use std::collections::BTreeMap;
@@ -9,12 +9,12 @@ use sesame_proto::schema::RegexSubstitution;
 /// Maximum size of a compiled expression in bytes.
 const MOST_BYTES: usize = 8 << 20;
 
-/// Compiled expressions; `None` for one that does not compile.
+/// Compiled expressions; `None` if an expression does not compile.
 #[derive(Debug, Default)]
 pub(super) struct Expressions(BTreeMap<String, Option<Regex>>);
 
 impl Expressions {
-    /// Returns true if the expression matches the whole text.
+    /// Returns true if the expression matches the whole string.
     pub(super) fn matches(&mut self, pattern: &str, text: &str) -> bool {
         if !self.0.contains_key(pattern) {
             self.0.insert(pattern.to_owned(), compile_whole(pattern));
@@ -50,7 +50,7 @@ pub(super) fn substituted(regex: &RegexSubstitution, path: &str) -> Option<Strin
     Some(String::from_utf8_lossy(&replaced).into_owned())
 }
 
-/// Compiles a pattern that matches the whole text.
+/// Compiles a pattern so that it matches only whole strings.
 fn compile_whole(pattern: &str) -> Option<Regex> {
     compile(&format!(r"\A(?:{pattern})\z"))
 }
@@ -60,7 +60,7 @@ fn compile(pattern: &str) -> Option<Regex> {
         let mut builder = RegexBuilder::new(pattern);
         builder.unicode(unicode).size_limit(MOST_BYTES).build().ok()
     };
-    // First as bytes, as resolution does.
+    // Try bytes first, as resolution does.
     build(false).or_else(|| build(true))
 }
 

@@ -1,4 +1,4 @@
-//! The virtual host of a request: an exact domain before wildcards, the longest of these first, `*` last.
+//! The virtual host of a request: an exact domain, else the longest wildcard, else `*`.
 
 use sesame_proto::schema::{Listener, Port, RouteTable, VirtualHost};
 
@@ -11,8 +11,8 @@ pub(super) fn covers(hostname: &str, host: &str) -> bool {
     }
 }
 
-/// Returns the owner of a domain in a table that several listeners may share: the most specific
-/// listener that covers the domain.
+/// Returns the most specific listener that covers a domain in a route table, which several
+/// listeners may share.
 pub(super) fn owner<'p>(port: &'p Port, table: &str, domain: &str) -> Option<&'p Listener> {
     port.listeners.iter().find(|it| {
         it.route_table == table && (it.hostname == domain || covers(&it.hostname, domain))

@@ -6,8 +6,8 @@ use super::compared::Compared;
 use super::expressions;
 use super::request::UrlScheme;
 
-/// Returns path and query after the modifier, or an error if they cannot be replaced. `redirect` is
-/// true if the replacement may contain a query.
+/// Returns the path and query after the modifier is applied, or an error if that is not possible.
+/// `redirect` is true if the replacement may contain a query.
 pub(super) fn replaced(
     matched: Option<&PathMatch>,
     modifier: &PathModifier,
@@ -29,7 +29,7 @@ pub(super) fn replaced(
             let from = match matched.and_then(|it| it.kind.as_ref()) {
                 None => "",
                 Some(path_match::Kind::Prefix(prefix)) => prefix.trim_end_matches('/'),
-                // Without its slash, the rest keeps one.
+                // Strip the final slash, so that the rest of the path starts with a slash.
                 Some(path_match::Kind::TextPrefix(prefix)) => {
                     prefix.strip_suffix('/').unwrap_or(prefix)
                 }
@@ -41,7 +41,7 @@ pub(super) fn replaced(
             };
             let to = rooted(to);
             let to = to.trim_end_matches('/');
-            // Its escapes may differ in case, which does not change the length.
+            // Escapes in the path may differ in case, which does not change the length.
             let rest = path.get(from.len()..).unwrap_or(path);
             match (from, to) {
                 ("", "") => unchanged(),
@@ -52,7 +52,7 @@ pub(super) fn replaced(
     })
 }
 
-/// Returns the `Location` of a redirect, for a request to the virtual host of `domain`.
+/// Returns the `Location` header of a redirect, for a request to the virtual host of `domain`.
 pub(super) fn location(
     redirect: &Redirect,
     matched: Option<&PathMatch>,

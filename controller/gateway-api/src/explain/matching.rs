@@ -1,4 +1,4 @@
-//! Comparison of a request with one match, part by part.
+//! Compares a request with one match, part by part.
 
 use sesame_proto::canonical_path::upper_escapes;
 use sesame_proto::expressions::{self, MOST_INSTRUCTIONS};
@@ -9,8 +9,8 @@ use super::compared::{Compared, HeaderValue};
 use super::describe;
 use super::expressions::Expressions;
 
-/// Returns the reason why rendering omits a match: Envoy would reject the whole table because of
-/// it.
+/// Returns an explanation if rendering omits a match, because Envoy would reject the whole route
+/// table.
 pub(super) fn left_out(route: &Route) -> Option<String> {
     let mut patterns = Vec::new();
     match route.path.as_ref().and_then(|path| path.kind.as_ref()) {
@@ -55,7 +55,7 @@ pub(super) fn left_out(route: &Route) -> Option<String> {
     ))
 }
 
-/// Describes the parts of a match that the request does not fulfil. Empty if it matches.
+/// Describes the parts of a match that the request does not satisfy. Empty if the request matches.
 pub(super) fn mismatches(
     route: &Route,
     request: &Compared,
@@ -81,8 +81,8 @@ pub(super) fn mismatches(
     reasons
 }
 
-/// Returns true if the request is a preflight for one that the route takes. `forwards` is true if
-/// the route forwards requests.
+/// Returns true if the request is a preflight for a request that the route handles. `forwards` is
+/// true if the route forwards requests.
 pub(super) fn is_preflight(
     route: &Route,
     forwards: bool,
@@ -98,7 +98,7 @@ pub(super) fn is_preflight(
     }
     let wanted = request.filled("access-control-request-method");
     let method = wanted.is_some_and(|wanted| any_method || wanted == route.method);
-    // Browsers do not send the request's own headers in a preflight.
+    // In a preflight, browsers do not send the headers of the actual request.
     let mut headers = route.headers.iter().filter(|header| {
         if cors.ignores_matched_headers {
             header.name == "host"
@@ -118,7 +118,7 @@ pub(super) fn is_preflight(
             .all(|param| of_query(param, request, expressions).is_none())
 }
 
-/// Returns the reason why the path does not match, if so.
+/// Returns an explanation if the path does not match.
 pub(super) fn of_path(
     route: &Route,
     request: &Compared,
@@ -165,7 +165,7 @@ fn of_header(
         }
         (HeaderValue::Absent, _) => Some(format!("header {name} is missing")),
         (HeaderValue::Is(values), Some(string_match::Kind::Text(text))) => {
-            // Envoy compares all values as one.
+            // Envoy compares all values as one string.
             of_text(&what, text, &values.join(","))
         }
         (HeaderValue::Is(values), _) => {
@@ -230,7 +230,7 @@ fn of_text(what: &str, text: &TextMatch, value: &str) -> Option<String> {
     })
 }
 
-/// Returns true if a value compares with a text as wanted.
+/// Returns true if a value satisfies a text match.
 pub(super) fn fulfils(text: &TextMatch, value: &str) -> bool {
     let folded = |text: &str| text.to_ascii_lowercase();
     let (value, wanted) = if text.ignore_case {

@@ -1,8 +1,8 @@
-//! Explains the answer to one request: port, listener, virtual host, route, filters, backends.
+//! Explains the response to one request: port, listener, virtual host, route, filters, backends.
 //!
-//! It follows the rendered configuration and Envoy's behavior; `tests/tests/routes/explain`
-//! compares the two. It never prints secrets that clients must not know (`session_key`), and never
-//! decides what to serve.
+//! Explanations follow the rendered configuration and Envoy's behavior;
+//! `tests/tests/routes/explain` compares the two. They never contain secrets that clients must not
+//! know (`session_key`), and never decide what is served.
 
 mod addresses;
 mod answer;
@@ -42,7 +42,7 @@ pub use self::request::{ExplainRequest, ExplainRequestError, HeaderField, UrlSch
 pub use self::served::{ServedPlace, served, served_text};
 pub use self::text::{TextDetail, text};
 
-/// Explains requests to one snapshot, and caches the compiled regular expressions.
+/// Explains requests to one snapshot, and caches compiled regular expressions.
 #[derive(Debug)]
 pub struct Explainer<'s> {
     snapshot: &'s Snapshot,
@@ -58,15 +58,15 @@ impl<'s> Explainer<'s> {
         }
     }
 
-    /// Returns the answer to `request`, with the steps that lead to it. Its JSON form is smaller
-    /// than [`MOST_OF_EXPLANATION`], without the request that it repeats.
+    /// Returns the response to `request`, with the steps that lead to it. As JSON, it is smaller
+    /// than [`MOST_OF_EXPLANATION`], not counting the request that it repeats.
     pub fn explain(&mut self, request: &ExplainRequest) -> Explanation {
         let mut explanation = self.explain_in_full(request);
         bounds::limit(&mut explanation);
         explanation
     }
 
-    /// Returns the answer to `request`, with texts of any length.
+    /// Returns the response to `request`, with lists and strings of any length.
     fn explain_in_full(&mut self, request: &ExplainRequest) -> Explanation {
         let snapshot = self.snapshot;
         let mut explanation = Explanation::of(snapshot, request);
@@ -99,7 +99,7 @@ impl<'s> Explainer<'s> {
         explanation
     }
 
-    /// Finds the route of a request in a table.
+    /// Finds the route for a request in a route table.
     fn routed(&mut self, table: &str, compared: &Compared, explanation: &mut Explanation) {
         explanation.path = Some(compared.path_and_query());
         let tables = &self.snapshot.route_tables;
@@ -143,7 +143,7 @@ impl<'s> Explainer<'s> {
     }
 }
 
-/// Refuses the request if its client may not send it.
+/// Changes the outcome to 403 if an address filter rejects the client.
 fn refuse(filters: Option<&RequestFilters>, compared: &Compared, explanation: &mut Explanation) {
     let by = filters.and_then(|filters| addresses::refusing(filters, compared.client));
     if let Some(name) = by {
@@ -152,7 +152,7 @@ fn refuse(filters: Option<&RequestFilters>, compared: &Compared, explanation: &m
     }
 }
 
-/// Reason why a request cannot be explained.
+/// Why a request cannot be explained.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
     /// Several Gateways listen on the port, at different addresses.
@@ -165,7 +165,7 @@ pub enum ExplainError {
     },
 }
 
-/// Explains a request to whichever of these Gateways listens on its port.
+/// Explains a request to the only one of these Gateways that listens on its port.
 pub fn explain_any(
     snapshots: &[&Snapshot],
     request: &ExplainRequest,
@@ -182,7 +182,7 @@ pub fn explain_any(
     }
 }
 
-/// Returns the explanation that no Gateway listens on the port of a request.
+/// Explains that no Gateway listens on the port of a request.
 fn nowhere(snapshots: &[&Snapshot], request: &ExplainRequest) -> Explanation {
     let ports = snapshots
         .iter()

@@ -1,4 +1,4 @@
-//! The explanation as a value. Scripts read its JSON form: fields are added, never renamed.
+//! The explanation as a value. Scripts read it as JSON, so fields may be added but never renamed.
 
 use serde::{Deserialize, Serialize};
 use sesame_proto::provenance::{ObjectPart, Provenance};
@@ -7,7 +7,7 @@ use sesame_proto::schema::Snapshot;
 use super::bounds;
 use super::request::ExplainRequest;
 
-/// The answer to one request, with all steps that lead to it, in order.
+/// The response to one request, with all steps that lead to it, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
@@ -15,7 +15,7 @@ pub struct Explanation {
     pub gateway: String,
     /// The explained request.
     pub request: ExplainRequest,
-    /// Listener that takes the connection.
+    /// Listener that accepts the connection.
     pub listener: Option<ExplainedListener>,
     /// Normalized path and query that routes are compared with.
     pub path: Option<String>,
@@ -23,16 +23,16 @@ pub struct Explanation {
     pub virtual_host: Option<ExplainedHost>,
     /// Routes of that virtual host, in the order in which Envoy tries them.
     pub candidates: Vec<ExplainedCandidate>,
-    /// Route that takes the request.
+    /// Route that handles the request.
     pub route: Option<ExplainedRoute>,
-    /// Effects of the route's filters on this request, in their order.
+    /// Effects of the route's filters on this request, in the order in which they are applied.
     pub filters: Vec<ExplainedFilter>,
-    /// Answer.
+    /// Response.
     pub outcome: ExplainedOutcome,
-    /// Remarks from a caller that knows more than the snapshot.
+    /// Notes from a caller that knows more than the snapshot.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Entries of these lists that are left out.
+    /// Number of entries that are omitted from these lists.
     #[serde(default, skip_serializing_if = "Omitted::is_empty")]
     pub omitted: Omitted,
 }
@@ -57,12 +57,12 @@ impl Explanation {
         }
     }
 
-    /// Adds remarks, and counts those beyond the limit.
+    /// Adds notes, and counts the notes that exceed the limit.
     pub fn add_notes(&mut self, notes: impl IntoIterator<Item = String>) {
         bounds::add_notes(self, notes);
     }
 
-    /// Returns the names of all parts of the answer: the listener, the route and the backends.
+    /// Returns the names of all parts of the explanation: the listener, the route and the backends.
     pub fn parts(&self) -> Vec<&str> {
         let backends = match &self.outcome {
             ExplainedOutcome::Forwarded { backends, .. }
@@ -78,11 +78,11 @@ impl Explanation {
     }
 }
 
-/// Number of entries that are left out, by list: an explanation has a maximum size.
+/// Number of omitted entries by list, because an explanation has a maximum size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Omitted {
-    /// Routes. The one that takes the request is never left out.
+    /// Routes. The route that handles the request is never omitted.
     #[serde(skip_serializing_if = "is_zero")]
     pub candidates: usize,
     /// Filters.
@@ -97,7 +97,7 @@ pub struct Omitted {
     /// Names, one of which a backend's certificate must have.
     #[serde(skip_serializing_if = "is_zero")]
     pub names: usize,
-    /// Remarks.
+    /// Notes.
     #[serde(skip_serializing_if = "is_zero")]
     pub notes: usize,
 }
@@ -116,7 +116,7 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-/// The listener that takes a connection.
+/// The listener that accepts a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedListener {
@@ -124,9 +124,9 @@ pub struct ExplainedListener {
     pub name: String,
     /// `HTTP`, `HTTPS`, `TLS` or `TCP`.
     pub protocol: String,
-    /// Hostname; empty for all.
+    /// Hostname; empty means all.
     pub hostname: String,
-    /// The reason why this listener was chosen.
+    /// Why this listener was chosen.
     pub reason: String,
 }
 
@@ -134,25 +134,25 @@ pub struct ExplainedListener {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedHost {
-    /// Name of its route table.
+    /// Name of the route table.
     pub route_table: String,
     /// Domain: exact, `*.suffix` or `*`.
     pub domain: String,
 }
 
-/// A route that was tried, or comes after the one that takes the request.
+/// A route that was tried, or that comes after the route that handles the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedCandidate {
     /// Name, as `HTTPRoute/namespace/name/rules/0/matches/0`.
     pub route: String,
-    /// Its match, as text.
+    /// Match of the route, as text.
     pub condition: String,
     /// Outcome for this request.
     pub verdict: CandidateVerdict,
     /// True if the path of the request matches, regardless of other conditions.
     pub path_matches: bool,
-    /// Reasons; empty for the route that takes the request.
+    /// Reasons for the verdict; empty for the route that handles the request.
     pub reasons: Vec<String>,
 }
 
@@ -160,15 +160,15 @@ pub struct ExplainedCandidate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CandidateVerdict {
-    /// The request does not match it.
+    /// The request does not match the route.
     NoMatch,
-    /// It takes the request.
+    /// The route handles the request.
     Taken,
-    /// The request matches it, but an earlier route takes it.
+    /// The request matches the route, but an earlier route handles it.
     TooLate,
 }
 
-/// The route that takes a request.
+/// The route that handles a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedRoute {
@@ -176,18 +176,18 @@ pub struct ExplainedRoute {
     pub name: String,
     /// Object, as `HTTPRoute/namespace/name`.
     pub object: String,
-    /// Index of the rule, from 0.
+    /// 0-based index of the rule.
     pub rule: usize,
-    /// Index of the match in its rule, from 0; `None` for routes of connections.
+    /// 0-based index of the match in its rule; `None` for routes for connections.
     #[serde(rename = "match", default)]
     pub match_index: Option<usize>,
-    /// True if it takes the request as a preflight for another one.
+    /// True if the route handles the request as a preflight for another request.
     #[serde(default)]
     pub preflight: bool,
 }
 
 impl ExplainedRoute {
-    /// Parses the name of a route. Returns `None` if it does not name a rule.
+    /// Parses the name of a route. Returns `None` if the name does not contain a rule.
     pub(super) fn of(name: &str, preflight: bool) -> Option<Self> {
         let provenance = Provenance::parse(name).ok()?;
         let match_index = match provenance.part {
@@ -204,7 +204,7 @@ impl ExplainedRoute {
     }
 }
 
-/// The effect of one filter on the request or its answer.
+/// The effect of one filter on the request or its response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainedFilter {
     /// Name of the filter in the Gateway API.
@@ -213,7 +213,7 @@ pub struct ExplainedFilter {
     pub effect: String,
 }
 
-/// The answer to a request.
+/// The response to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     tag = "kind",
@@ -221,40 +221,40 @@ pub struct ExplainedFilter {
     rename_all_fields = "camelCase"
 )]
 pub enum ExplainedOutcome {
-    /// The connection is refused or closed without a response.
+    /// The connection is rejected, or closed without a response.
     Refused {
         /// Cause, as text.
         reason: String,
     },
-    /// The proxy answers by itself.
+    /// The proxy itself responds.
     Answered {
-        /// Status of the answer.
+        /// Status of the response.
         status: u32,
-        /// gRPC status, which gRPC clients get with 200 instead of the status.
+        /// gRPC status that gRPC clients get, together with HTTP status 200.
         grpc_status: Option<u32>,
         /// Cause, as text.
         reason: String,
     },
     /// The proxy redirects the client.
     Redirected {
-        /// Status of the answer.
+        /// Status of the response.
         status: u32,
-        /// gRPC status, which gRPC clients get with 200 instead of the status.
+        /// gRPC status that gRPC clients get, together with HTTP status 200.
         grpc_status: Option<u32>,
-        /// Its `Location`.
+        /// `Location` header of the response.
         location: String,
         /// Cause, as text.
         reason: String,
     },
-    /// A backend answers.
+    /// A backend responds.
     Forwarded {
         /// Backends, each with its share.
         backends: Vec<ExplainedBackend>,
-        /// Host that they receive.
+        /// Host that the backends receive.
         host: String,
-        /// Path and query that they receive.
+        /// Path and query that the backends receive.
         path: String,
-        /// Timeout of the request with its retries in milliseconds; `None` for no limit.
+        /// Timeout of the request including retries, in milliseconds; `None` for no limit.
         request_timeout_ms: Option<u64>,
         /// Timeout of one attempt in milliseconds; `None` for no limit.
         backend_timeout_ms: Option<u64>,
@@ -274,19 +274,19 @@ pub enum ExplainedOutcome {
 pub struct ExplainedBackend {
     /// Name, as in `Service/namespace/name/80`. `None` if the reference is invalid.
     pub backend: Option<String>,
-    /// Share, relative to the sum of all.
+    /// Share, relative to the sum of all weights.
     pub weight: u32,
-    /// Reason for refusing its share, as text.
+    /// Why requests for this backend are rejected, as text.
     pub refused: Option<String>,
     /// Protocol of the backend.
     pub protocol: Option<String>,
-    /// Verification of the backend; `None` for plain text.
+    /// Verification of the backend; `None` for plaintext.
     pub tls: Option<ExplainedTls>,
     /// Endpoints that may receive the request.
     pub endpoints: Vec<String>,
     /// Effects of this backend's own filters.
     pub filters: Vec<ExplainedFilter>,
-    /// Entries of these lists that are left out.
+    /// Number of entries that are omitted from these lists.
     #[serde(default, skip_serializing_if = "Omitted::is_empty")]
     pub omitted: Omitted,
 }
@@ -299,6 +299,6 @@ pub struct ExplainedTls {
     pub sni: String,
     /// Names, one of which the backend's certificate must have.
     pub names: Vec<String>,
-    /// Name of the required authorities; empty for the system's.
+    /// Name of the required CA certificates; empty means those of the system.
     pub authorities: String,
 }

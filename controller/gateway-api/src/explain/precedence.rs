@@ -1,12 +1,12 @@
-//! The reason why one of two matches of a virtual host precedes the other, by the specification's
-//! order.
+//! Explains why one of two matches of a virtual host takes precedence, by the order in the
+//! specification.
 
 use std::cmp::{Ordering, Reverse};
 
 use sesame_proto::provenance::Provenance;
 use sesame_proto::schema::{Route, StringMatch, path_match, string_match};
 
-/// Returns why `first` comes before `later`, as text.
+/// Explains why `first` comes before `later`.
 pub(super) fn why_first(first: &Route, later: &Route) -> String {
     let name = &first.name;
     let parts = [
@@ -88,7 +88,7 @@ fn path_length(route: &Route) -> usize {
     }
 }
 
-/// Returns the place of the route's kind in the order of equal matches.
+/// Returns the rank of the route's kind among equally specific matches.
 fn layer(route: &Route) -> u8 {
     match object(route).map(|object| object.kind) {
         Some("Ingress") => 2,
@@ -97,8 +97,8 @@ fn layer(route: &Route) -> u8 {
     }
 }
 
-/// Returns the number of headers that make a match more specific. Ingresses and HTTPProxies also
-/// compare the host, for a wildcard.
+/// Returns the number of headers that make a match more specific. For a wildcard, Ingresses and
+/// HTTPProxies also match the `Host` header, which does not count.
 fn headers(route: &Route) -> usize {
     let of_host = |it: &&StringMatch| {
         it.name == "host" && matches!(it.kind, Some(string_match::Kind::Regex(_)))

@@ -1,4 +1,5 @@
-//! The request to explain, parsed from a method, a URL and headers in the form that clients accept.
+//! The request to explain, parsed from a method, a URL and headers in the form that HTTP clients
+//! accept.
 //!
 //! The path is kept as written, because normalizing `/a/../b` is part of the explanation.
 
@@ -7,9 +8,9 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// Longest URL or header in bytes, at least Envoy's default limit.
+/// Maximum length of a URL or header in bytes; at least Envoy's default limit.
 const MOST_BYTES: usize = 60 << 10;
-/// Maximum number of headers, also at least Envoy's default.
+/// Maximum number of headers; at least Envoy's default limit.
 const MOST_HEADERS: usize = 100;
 
 /// A request, as a client would send it.
@@ -18,7 +19,7 @@ const MOST_HEADERS: usize = 100;
 pub struct ExplainRequest {
     /// Method, as sent.
     pub method: String,
-    /// Scheme of the URL, which decides about TLS.
+    /// Scheme of the URL, which determines whether TLS is used.
     pub scheme: UrlScheme,
     /// `Host` or `:authority`, with the port if the URL has one.
     pub authority: String,
@@ -26,7 +27,7 @@ pub struct ExplainRequest {
     pub port: u16,
     /// Path and query.
     pub path: String,
-    /// Other headers, in their order; names in lower case.
+    /// All other headers, in order, with names in lower case.
     #[serde(default)]
     pub headers: Vec<HeaderField>,
     /// Server name in the TLS handshake; `None` without TLS, or for an IP address.
@@ -35,7 +36,7 @@ pub struct ExplainRequest {
     /// True if the client presents a certificate on request.
     #[serde(default)]
     pub client_certificate: bool,
-    /// Address of the client, which is directly connected; `None` if unknown.
+    /// Address of the client, which connects directly; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<IpAddr>,
 }
@@ -44,14 +45,14 @@ pub struct ExplainRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UrlScheme {
-    /// Plain text, port 80.
+    /// Plaintext, port 80.
     Http,
     /// TLS, port 443.
     Https,
 }
 
 impl UrlScheme {
-    /// Returns the scheme as text.
+    /// Returns the scheme as written in URLs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -69,10 +70,10 @@ pub struct HeaderField {
     pub value: String,
 }
 
-/// Reason why a request is invalid.
+/// Why a request is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainRequestError {
-    /// The URL.
+    /// The URL is invalid.
     #[error("URL {url:?}: {reason}; expected for instance http://shop.example.com/cart?id=1")]
     Url {
         /// The given URL.
@@ -80,10 +81,10 @@ pub enum ExplainRequestError {
         /// Error, as text.
         reason: &'static str,
     },
-    /// The method.
+    /// The method is invalid.
     #[error("method {0:?} is not an HTTP method; expected for instance GET")]
     Method(String),
-    /// A header.
+    /// A header is invalid.
     #[error("header {0:?}: expected 'Name: value'")]
     Header(String),
     /// Too many headers.
@@ -92,8 +93,8 @@ pub enum ExplainRequestError {
 }
 
 impl ExplainRequest {
-    /// Parses a request. A `Host` among the `headers` (each `Name: value`) replaces the URL's host,
-    /// and `sni` the server name.
+    /// Parses a request. A `Host` header in `headers` (each `Name: value`) replaces the URL's host,
+    /// and `sni` replaces the server name.
     pub fn parse(
         method: &str,
         url: &str,
@@ -212,7 +213,7 @@ fn split(url: &str) -> Result<UrlParts<'_>, &'static str> {
     })
 }
 
-/// Reads `Name: value`.
+/// Parses `Name: value`.
 fn field(text: &str) -> Result<HeaderField, ExplainRequestError> {
     let error = || ExplainRequestError::Header(text.chars().take(200).collect());
     let (name, value) = text.split_once(':').ok_or_else(error)?;
@@ -230,7 +231,7 @@ fn field(text: &str) -> Result<HeaderField, ExplainRequestError> {
     .ok_or_else(error)
 }
 
-/// Returns true for a byte of a token of RFC 9110.
+/// Returns true for bytes that RFC 9110 allows in a token.
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

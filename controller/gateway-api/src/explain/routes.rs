@@ -1,4 +1,4 @@
-//! The routes of a virtual host, tried in Envoy's order: the first that matches takes the request.
+//! Tries the routes of a virtual host in Envoy's order: the first match handles the request.
 
 use sesame_proto::expressions::{self as costs, MOST_OF_VIRTUAL_HOST};
 use sesame_proto::schema::route::Action;
@@ -13,23 +13,23 @@ use super::matching;
 use super::outcome::{CandidateVerdict, ExplainedCandidate};
 use super::precedence;
 
-/// The route that takes a request.
+/// The route that handles a request.
 #[derive(Clone, Copy)]
 pub(super) struct Taker<'h> {
     pub(super) route: &'h Route,
-    /// True if it takes the request as the preflight of another one.
+    /// True if the route handles the request as a preflight for another request.
     pub(super) preflight: bool,
 }
 
 /// The results for all routes of a virtual host.
 pub(super) struct Tried<'h> {
     pub(super) candidates: Vec<ExplainedCandidate>,
-    /// Number of other routes.
+    /// Number of omitted routes.
     pub(super) omitted: usize,
     pub(super) winner: Option<Taker<'h>>,
 }
 
-/// Tries all routes of a virtual host, including the ones after the winner.
+/// Tries all routes of a virtual host, including those after the winner.
 pub(super) fn try_all<'h>(
     snapshot: &Snapshot,
     host: &'h VirtualHost,
@@ -79,7 +79,7 @@ pub(super) fn try_all<'h>(
     }
 }
 
-/// Returns true if the route forwards requests, and false if the proxy answers by itself.
+/// Returns true if the route forwards requests, and false if the proxy itself responds.
 pub(super) fn forwards(snapshot: &Snapshot, route: &Route) -> bool {
     let Some(Action::Forward(forward)) = &route.action else {
         return false;
@@ -88,7 +88,7 @@ pub(super) fn forwards(snapshot: &Snapshot, route: &Route) -> bool {
     shares.any(|it| !backends::is_refused(snapshot, it))
 }
 
-/// Returns the reason why rendering omits a route, if so, and adds its cost to the virtual host's.
+/// Returns an explanation if rendering omits a route. Otherwise, adds its cost to `cost`.
 fn left_out(route: &Route, cost: &mut u64) -> Option<String> {
     if let Some(reason) = matching::left_out(route) {
         return Some(reason);
@@ -104,7 +104,7 @@ fn left_out(route: &Route, cost: &mut u64) -> Option<String> {
     None
 }
 
-/// Returns whether the route takes the request, with true for a preflight, or else the mismatches.
+/// Returns `Some` if the route handles the request (true for a preflight), or else the mismatches.
 fn compare(
     snapshot: &Snapshot,
     route: &Route,
@@ -113,7 +113,7 @@ fn compare(
 ) -> (Option<bool>, Vec<String>) {
     let forwards = forwards(snapshot, route);
     let preflight = matching::is_preflight(route, forwards, request, expressions);
-    // If the proxy answers by itself, preflights come before other matches; otherwise after them.
+    // If the proxy itself responds, preflights precede other matches; otherwise they come last.
     if preflight && !forwards {
         return (Some(true), Vec::new());
     }

@@ -1,4 +1,4 @@
-//! Lists the places that serve an object: listeners, matches of routes, backends, keys.
+//! Lists the places that serve an object: listeners, route matches, backends, keys.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use sesame_proto::schema::{Listener, Port, Route, Snapshot, Transport, WeightedB
 use super::describe;
 use super::hosts;
 
-/// One place that serves an object.
+/// A place that serves an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServedPlace {
@@ -18,18 +18,18 @@ pub struct ServedPlace {
     pub gateway: String,
     /// Listener, as `Gateway/namespace/name/listeners/http`.
     pub listener: String,
-    /// Outside port, with `/UDP` for UDP.
+    /// Port that clients use, with `/UDP` for UDP.
     pub port: String,
-    /// Hosts of the requests or connections; empty for all.
+    /// Hosts of the requests or connections; empty means all.
     pub host: String,
     /// The served part: the listener itself, or a match.
     pub part: String,
-    /// Its conditions, as text.
+    /// Conditions of the part, as text.
     pub condition: String,
 }
 
 /// Returns the places that serve an object (as `Kind/namespace/name`), in the order of ports and
-/// tables.
+/// route tables.
 pub fn served(snapshot: &Snapshot, object: &str) -> Vec<ServedPlace> {
     let mut places = Vec::new();
     for port in &snapshot.ports {
@@ -47,8 +47,8 @@ pub fn served(snapshot: &Snapshot, object: &str) -> Vec<ServedPlace> {
     places
 }
 
-/// Returns the places that serve an object as text. `plain` removes control characters if the text
-/// is for a terminal.
+/// Formats the places that serve an object. If the text is for a terminal, `plain` removes control
+/// characters.
 pub fn served_text(served: &[ServedPlace], plain: impl Fn(&str) -> String) -> String {
     if served.is_empty() {
         return "  is served nowhere\n".to_owned();
@@ -97,7 +97,7 @@ impl Place<'_> {
         }
     }
 
-    /// Adds the listener, if it belongs to the object or uses its key.
+    /// Adds the listener if it belongs to the object or uses its key.
     fn of_listener(&self, object: &str, places: &mut Vec<ServedPlace>) {
         let Listener { name, hostname, .. } = self.listener;
         if is_of(name, object) || self.snapshot.gateway == object {
@@ -109,7 +109,8 @@ impl Place<'_> {
         }
     }
 
-    /// Adds the matches in the listener's table that belong to the object or send requests to it.
+    /// Adds the matches in the listener's route table that belong to the object or send requests to
+    /// it.
     fn of_requests(&self, object: &str, places: &mut Vec<ServedPlace>) {
         let tables = self.snapshot.route_tables.iter();
         let tables = tables.filter(|it| it.name == self.listener.route_table);
@@ -138,7 +139,7 @@ impl Place<'_> {
     }
 }
 
-/// Returns true if the name denotes a part of the object.
+/// Returns true if `name` is part of the object.
 fn is_of(name: &str, object: &str) -> bool {
     Provenance::parse(name).is_ok_and(|it| it.object().to_string() == object)
 }

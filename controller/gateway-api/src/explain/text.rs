@@ -1,4 +1,4 @@
-//! Formats an explanation for people.
+//! Formats an explanation for display.
 
 use std::fmt::Write as _;
 
@@ -8,15 +8,15 @@ use super::outcome::{
     Explanation,
 };
 
-/// Up to this number, all routes are shown.
+/// Maximum number of routes that are all shown.
 const FEW: usize = 8;
-/// Maximum number of visible endpoints of a backend.
+/// Maximum number of endpoints that are shown for a backend.
 const MOST_ENDPOINTS: usize = 5;
 
 /// Which routes to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextDetail {
-    /// If there are many routes, only the ones whose path matches.
+    /// If there are many routes, only those whose path matches.
     Brief,
     /// All routes.
     AllRoutes,
@@ -86,7 +86,7 @@ fn line(text: &mut String, title: &str, value: &str) {
     let _ = writeln!(text, "  {title:<9} {value}");
 }
 
-/// Reports how many entries an explanation leaves out.
+/// Reports how many entries an explanation omits.
 fn more(text: &mut String, omitted: usize, what: &str) {
     if omitted > 0 {
         let _ = writeln!(text, "    …       {omitted} more {what}");
@@ -121,7 +121,7 @@ fn routes(text: &mut String, candidates: &[ExplainedCandidate], detail: TextDeta
     skip(text, &mut skipped);
 }
 
-/// Reports how many routes were omitted, and resets the count.
+/// Reports how many routes were skipped, and resets the count.
 fn skip(text: &mut String, skipped: &mut usize) {
     let count = std::mem::take(skipped);
     if count > 0 {
@@ -186,7 +186,7 @@ fn answer(text: &mut String, outcome: &ExplainedOutcome) {
     }
 }
 
-/// Returns the status that gRPC clients get, as text.
+/// Formats the status that gRPC clients get.
 fn for_grpc(status: Option<u32>) -> String {
     status.map_or(String::new(), |code| {
         format!(" (for gRPC 200 with grpc-status {code})")
@@ -231,7 +231,7 @@ fn shares(text: &mut String, backends: &[ExplainedBackend]) {
     }
 }
 
-/// Returns endpoints as text, with the number of omitted ones included.
+/// Formats endpoints and their number, including omitted ones.
 fn places(endpoints: &[String], omitted: usize) -> String {
     let shown = endpoints.get(..MOST_ENDPOINTS).unwrap_or(endpoints);
     let shown = shown.join(" ");

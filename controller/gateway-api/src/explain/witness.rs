@@ -1,4 +1,4 @@
-//! Constructs a request that a match takes, unless another match precedes it.
+//! Constructs a request that a match handles, unless another match takes precedence.
 
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind};
@@ -9,11 +9,11 @@ use sesame_proto::schema::{
 use super::matching;
 use super::request::{ExplainRequest, HeaderField, UrlScheme};
 
-/// Replacement for a wildcard that is unlikely to be in an exact hostname.
+/// Label that replaces a wildcard; unlikely to occur in an exact hostname.
 const ANY_LABEL: &str = "any-other-host";
 
-/// Returns a request to `domain` at a listener that fits the match, or `None` if no example of an
-/// expression is found.
+/// Returns a request to `domain` on the listener that fits the match, or `None` if no example for
+/// an expression is found.
 pub(super) fn witness(
     port: &Port,
     listener: &Listener,
@@ -105,7 +105,7 @@ fn value(of: &StringMatch) -> Option<String> {
     }
 }
 
-/// Returns a short text that an expression matches, using only characters that can be sent.
+/// Returns a short string that an expression matches, using only characters that can be sent.
 fn example(pattern: &str) -> Option<String> {
     let parser = ParserBuilder::new().build().parse(pattern).ok()?;
     let mut text = String::new();
@@ -126,7 +126,7 @@ fn write(hir: &Hir, text: &mut String) -> Option<()> {
             Some(())
         }
         HirKind::Repetition(it) => {
-            // Repeat at least once: Envoy merges empty elements of a path with others.
+            // Repeat at least once, because Envoy merges empty path elements with others.
             let times = it.min.max(1).min(it.max.unwrap_or(u32::MAX));
             (0..times).try_for_each(|_| write(&it.sub, text))
         }

@@ -1,20 +1,20 @@
-//! Resolution: a pure function from the objects of one moment to snapshots, keys and statuses.
+//! Resolution: a pure function from one set of objects to Envoy snapshots, keys and statuses.
 //!
-//! It has no IO, no clock, no randomness, and depends on no order of arrival: the same world gives
-//! the same bytes. Snapshots and statuses come from the same values. Each step builds on the
-//! previous ones and never changes them:
+//! No IO, no clock, no randomness, and no dependence on the order of arrival: the same world always
+//! produces the same bytes. Snapshots and statuses are derived from the same values. Each step
+//! builds on the results of earlier steps and never changes them:
 //!
-//! 1. `gateways`: the Gateways of our `gateways::classes`, checked with their `settings`, their
-//!    `listeners` and the ListenerSets';
-//! 2. `backends`: the BackendTLSPolicies, and the Backends that references of routes lead to;
+//! 1. `gateways`: the Gateways of our `gateways::classes`, checked with their `settings` and their
+//!    `listeners`, including those of ListenerSets;
+//! 2. `backends`: the BackendTLSPolicies, and the Backends that routes reference;
 //! 3. `routes`: routes of all kinds, checked with their `parents`, rules, matches and `filters`,
 //!    followed by the routes of `proxies` and `ingresses`, and attached to listeners;
 //! 4. `tables`: ports, virtual hosts and routes;
-//! 5. `snapshot`: one Gateway, or several of a class that are served together, assembled from
-//!    these, and `conditions`: the statuses of all objects.
+//! 5. `snapshot`: assembles one Gateway, or several of a class that are served together, from
+//!    these; `conditions`: the statuses of all objects.
 //!
-//! `syntax`, `context` and `tls` serve all steps. `incremental` resolves a few changed routes or
-//! endpoints by themselves, with the same result.
+//! All steps use `syntax`, `context` and `tls`. `incremental` resolves only a few changed routes or
+//! endpoints, with the same result.
 
 mod backends;
 mod conditions;
@@ -83,34 +83,34 @@ use crate::world::{LastGoodKeys, ServedTogether, World};
 pub struct Resolution {
     /// The accepted Gateways of Sesame classes, sorted by the name under which they are published.
     pub gateways: Vec<ResolvedGateway>,
-    /// The statuses of all objects of this controller.
+    /// The statuses of all objects that belong to this controller.
     pub statuses: Statuses,
-    /// Gateways of Sesame classes that get nothing because another Gateway is served instead.
+    /// Gateways of Sesame classes that are not served, because another Gateway is served instead.
     pub unserved: BTreeSet<NamespacedName>,
     /// Gateways that are published together with others of their class, accepted or not.
     pub merged: BTreeMap<NamespacedName, MergedGateway>,
-    /// Names that cannot be published now because parameters are unusable. Their last publication
-    /// stays.
+    /// Names that cannot be published now because parameters are unusable. The last publication
+    /// remains in effect.
     pub retained: BTreeSet<NamespacedName>,
     /// Settings of all Gateways of Sesame classes with valid parameters. Gateways that are
     /// published together have an entry under the shared name.
     pub settings: BTreeMap<NamespacedName, GatewaySettings>,
-    /// The Service requests, by the name under which the Gateways are published.
+    /// The Service requests, keyed by the name under which the Gateways are published.
     pub services: BTreeMap<NamespacedName, ServiceRequest>,
-    /// Hostnames of listeners that none of the listener's certificates covers.
+    /// Listener hostnames that no certificate of the listener covers.
     pub uncovered: UncoveredHostnames,
-    /// Messages for the authors of objects for which no condition exists, sorted by object.
+    /// Messages about objects that have no suitable condition, sorted by object.
     pub problems: Vec<Problem>,
-    /// The last good key pair of each Secret that was read, for the next world.
+    /// The last good key pair of each Secret that was read, passed to the next world.
     pub last_good: LastGoodKeys,
-    /// The ports on which Gateways are served together, for the next world.
+    /// The ports on which Gateways are served together, passed to the next world.
     pub served_together: ServedTogether,
     /// Contents of the ConfigMaps from which meshes read the CA certificates of Gateways.
     pub ocg_bundles: OcgBundles,
 }
 
 impl Resolution {
-    /// Returns when the certificates of each accepted Gateway expire.
+    /// Returns the expiry times of the certificates of each accepted Gateway.
     pub fn expiries(&self) -> BTreeMap<NamespacedName, Vec<Expiry>> {
         let mut all = BTreeMap::new();
         for published in &self.gateways {
@@ -135,8 +135,8 @@ impl Resolution {
 }
 
 impl Resolution {
-    /// Returns when the certificates of each listener expire, by the object that defines it, as
-    /// `Gateway/namespace/name`, and its name.
+    /// Returns the expiry times of each listener's certificates. The keys are the defining object,
+    /// as `Gateway/namespace/name`, and the name of the listener.
     pub fn listener_expiries(&self) -> ListenerExpiries {
         let mut all = ListenerExpiries::new();
         for published in &self.gateways {
@@ -154,7 +154,7 @@ impl Resolution {
                 let expiries: Vec<Expiry> = keys
                     .filter_map(|key| pairs.get(key.as_str()))
                     .flatten()
-                    // A certificate without its staple is still valid.
+                    // A certificate remains valid without its staple.
                     .filter(|expiry| expiry.of != ExpiryOf::Staple { demanded: false })
                     .cloned()
                     .collect();
@@ -171,16 +171,16 @@ impl Resolution {
     }
 }
 
-/// Resolves one world after another and caches the parsed parts of the last one. The cache never
+/// Resolves a sequence of worlds and caches parsed values from the previous one. The cache never
 /// affects the result.
 #[derive(Debug, Default)]
 pub struct Resolver {
     certificates: CertificateCache,
     regexes: Regexes,
-    /// Total size of the routes of each published Gateway in bytes, if all fit.
+    /// Total size in bytes of the routes of each published Gateway if none were excluded.
     sizes: BTreeMap<NamespacedName, u64>,
-    /// Separate resolver for changed routes and their neighbours, because a whole world would evict
-    /// its cache.
+    /// Separate resolver for changed routes and their neighbors: resolving a whole world would
+    /// evict its cache.
     neighbours: Option<Box<Resolver>>,
 }
 
@@ -190,12 +190,12 @@ impl Resolver {
         self.run(world, options, Shadowed::default()).0
     }
 
-    /// Resolves the whole world, and also returns the matches that no request reaches in each virtual host.
+    /// Like `resolve`, but also returns the unreachable matches of each virtual host.
     fn resolve_by_host(&mut self, world: &World, options: &Options) -> (Resolution, Hidden) {
         self.run(world, options, Shadowed::by_host())
     }
 
-    // Long: the whole flow, as described in the module.
+    // Long because it is the whole flow that the module header describes.
     fn run(
         &mut self,
         world: &World,
@@ -349,7 +349,7 @@ impl Resolver {
     }
 }
 
-/// Returns the Gateway, if it is published together with others.
+/// Returns the Gateway if it is published together with others.
 fn merged(gateway: &CheckedGateway<'_>) -> Option<(NamespacedName, MergedGateway)> {
     let published_as = gateway.merged.clone()?;
     let keys = gateway.keys();
@@ -387,7 +387,7 @@ fn publishing(
     (settings, services)
 }
 
-/// Resolves the whole world once.
+/// Resolves the world once, without a cache.
 pub fn resolve(world: &World, options: &Options) -> Resolution {
     Resolver::default().resolve(world, options)
 }

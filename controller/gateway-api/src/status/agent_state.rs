@@ -1,4 +1,4 @@
-//! State of one Gateway on one host, as its agent reports it.
+//! State of one Gateway on one host, as reported by the host's agent.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub enum AgentState {
     /// Envoy is being updated to the newest configuration.
     #[default]
     Applying,
-    /// Envoy serves, but not everything: it rejected something, or the source cannot be read.
+    /// Envoy serves, but not everything: it rejected a part, or the source cannot be read.
     Degraded,
     /// Nothing is served.
     Down,

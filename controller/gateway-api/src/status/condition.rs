@@ -1,4 +1,4 @@
-//! Conditions and their vocabulary. Call sites name a type and a reason, never a string.
+//! Conditions, with their types and reasons. Call sites use these enums, never strings.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,23 +7,25 @@ use serde::{Serialize, Serializer};
 
 use super::SignatureTrust;
 
-/// A condition without its time, which is set when it is written.
+/// A condition without its transition time, which is set when the condition is written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// The judged aspect.
+    /// The aspect that the condition is about.
     #[serde(rename = "type")]
     pub type_: ConditionType,
-    /// The judgement.
+    /// Whether the condition holds.
     pub status: ConditionStatus,
-    /// The reason, for programs.
+    /// The machine-readable reason.
     pub reason: Reason,
-    /// The explanation for people: names the field, the value, the expected value and the remedy.
+    /// The human-readable explanation, with the field, the value, the expected value and the
+    /// remedy.
     pub message: String,
     /// The observed generation of the object; 0 for objects from files.
     #[serde(skip_serializing_if = "is_zero")]
     pub observed_generation: i64,
-    /// The trust that it depends on, which ends with certificates; `None` for most.
+    /// The trust that the condition depends on, which ends when certificates expire; usually
+    /// `None`.
     #[serde(skip)]
     pub trust: Option<Arc<[SignatureTrust]>>,
 }
@@ -43,8 +45,8 @@ macro_rules! words {
             /// All values, in the order of their declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// Returns the meaning of the value: its doc comment here, which is also on the page of
-            /// conditions.
+            /// Returns the meaning of the value: its doc comment here, which the documentation of
+            /// conditions also shows.
             pub fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => concat!($($meaning),*).trim_ascii(),)+ }
             }
@@ -54,7 +56,7 @@ macro_rules! words {
                 match self { $(Self::$variant => $text,)+ }
             }
 
-            /// Parses the text, or returns `None` if it is not a known value.
+            /// Parses a value, or returns `None` if it is unknown.
             pub fn parse(text: &str) -> Option<Self> {
                 match text { $($text => Some(Self::$variant),)+ _ => None }
             }
@@ -153,7 +155,7 @@ words! {
         CertificateNotTrusted = "CertificateNotTrusted",
         /// A certificate is not valid yet; it is still served.
         CertificateNotYetValid = "CertificateNotYetValid",
-        /// All is well: the mesh trusts the certificate.
+        /// The mesh trusts the certificate.
         CertificateTrusted = "CertificateTrusted",
         /// The Gateway accepts clients without a verified certificate.
         ConfigurationChanged = "ConfigurationChanged",
@@ -169,7 +171,7 @@ words! {
         HostnameTaken = "HostnameTaken",
         /// Filters of a rule cannot be combined.
         IncompatibleFilters = "IncompatibleFilters",
-        /// A value is invalid, or Envoy refuses it; the message has the field or Envoy's message.
+        /// A value is invalid, or Envoy rejects it; the message has the field or Envoy's message.
         Invalid = "Invalid",
         /// A reference to CA certificates names an unsupported kind.
         InvalidCaCertificateKind = "InvalidCACertificateKind",
@@ -183,7 +185,7 @@ words! {
         InvalidKind = "InvalidKind",
         /// A filter of the listener is not valid; the listener is not served.
         InvalidListenerFilter = "InvalidListenerFilter",
-        /// A filter of the listener refers to a missing or unusable object; its requests are refused.
+        /// A filter of the listener refers to a missing or unusable object; its requests are rejected.
         InvalidListenerFilterRef = "InvalidListenerFilterRef",
         /// `parametersRef` names a missing object, another kind, or an invalid configuration.
         InvalidParameters = "InvalidParameters",
@@ -195,7 +197,7 @@ words! {
         ListenersNotResolved = "ListenersNotResolved",
         /// Some listeners are invalid; see their conditions. With status `True`, the others are served.
         ListenersNotValid = "ListenersNotValid",
-        /// All is well: backends are reached over mTLS.
+        /// Backends are reached over mTLS.
         Meshed = "Meshed",
         /// An object of the same name exists and does not belong to the controller.
         NameTaken = "NameTaken",
@@ -209,7 +211,7 @@ words! {
         NoValidCaCertificate = "NoValidCACertificate",
         /// `allowedListeners` of the Gateway does not permit this ListenerSet.
         NotAllowed = "NotAllowed",
-        /// `allowedRoutes` of the listeners permits neither the namespace nor the kind of the route.
+        /// `allowedRoutes` of the listeners does not permit the namespace or the kind of the route.
         NotAllowedByListeners = "NotAllowedByListeners",
         /// None of the requested addresses is assigned.
         NotAssigned = "NotAssigned",
@@ -241,7 +243,7 @@ words! {
         PolicyAffected = "PolicyAffected",
         /// No ReferenceGrant permits the reference to another namespace.
         RefNotPermitted = "RefNotPermitted",
-        /// The fleet is no longer the controller's.
+        /// The controller no longer manages the fleet.
         Released = "Released",
         /// All is well.
         ResolvedRefs = "ResolvedRefs",

@@ -1,37 +1,39 @@
-//! Conditions as they are stored: with times, and merged with the conditions of other controllers.
+//! Conditions as they are stored: with transition times, and merged with the conditions of other
+//! controllers.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Condition, ConditionType};
 
-/// `metav1.Condition`, ours or another controller's.
+/// `metav1.Condition`, of this or another controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimedCondition {
-    /// The judged aspect.
+    /// The aspect that the condition is about.
     #[serde(rename = "type")]
     pub type_: String,
     /// True, False or Unknown.
     pub status: String,
-    /// The reason, for programs.
+    /// The machine-readable reason.
     pub reason: String,
-    /// The message, for people.
+    /// The human-readable message.
     #[serde(default)]
     pub message: String,
     /// The observed generation.
     #[serde(default)]
     pub observed_generation: i64,
-    /// Time of the last change of the status.
+    /// Time of the last change to the status.
     pub last_transition_time: Timestamp,
 }
 
-/// Returns the conditions to store: ours first in their order, then other controllers' types,
-/// unchanged.
+/// Returns the conditions to store: ours first, in order, then unchanged conditions of other
+/// controllers.
 ///
-/// A condition keeps its time while its status stays; reason, message and generation are always the
-/// new ones. A stored condition that observed a later generation is kept: then `new` was made from
-/// an old copy of the object. A stored condition of one of our types that `new` lacks is removed.
+/// A condition keeps its time while its status is unchanged; reason, message and generation are
+/// always updated. A stored condition that observed a later generation is kept, because `new` was
+/// computed from an old copy of the object. A stored condition of one of our types is removed if
+/// `new` lacks it.
 pub fn merge(old: &[TimedCondition], new: &[Condition], now: Timestamp) -> Vec<TimedCondition> {
     let ours = new.iter().map(|condition| {
         let stored = old

@@ -1,11 +1,12 @@
-//! Statuses as values: conditions without times, with the order and the names of the specification.
+//! Statuses as values: conditions without times, in the order and with the names of the
+//! specification.
 //!
 //! Resolution derives [`Statuses`] from the objects alone. [`program`] and [`refuse_rules`] add the
-//! reports of the hosts, and [`merge`] adds times when a status is written. Nothing here reads a
-//! clock or writes to a cluster.
+//! reports of hosts, and [`merge`] adds times when a status is written. Nothing here reads a clock
+//! or writes to a cluster.
 //!
-//! Conditions that depend on the time belong in `crate::expiry`. There, functions take the time
-//! as a value, and callers with a clock add the result to the statuses.
+//! Conditions that depend on the time belong in `crate::expiry`. Functions there take the time as
+//! an argument, and callers with a clock add the result to the statuses.
 
 mod agent_state;
 mod certificates;
@@ -43,19 +44,19 @@ pub(crate) use self::verdict::{GOOD, Grounds, Verdict, unsupported};
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Statuses {
-    /// Statuses of the GatewayClasses that name our controller.
+    /// Statuses of the GatewayClasses with our controller name.
     #[serde(serialize_with = "by_text")]
     pub gateway_classes: BTreeMap<NamespacedName, GatewayClassStatus>,
     /// Statuses of the Gateways of these classes.
     #[serde(serialize_with = "by_text")]
     pub gateways: BTreeMap<NamespacedName, GatewayStatus>,
-    /// Statuses of the ListenerSets that name such a Gateway.
+    /// Statuses of the ListenerSets with such a Gateway as parent.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
     pub listener_sets: BTreeMap<NamespacedName, ListenerSetStatus>,
-    /// Statuses of the routes that name such a Gateway or ListenerSet; only the entries that are ours.
+    /// Statuses of the routes with such a Gateway or ListenerSet as parent; only our own entries.
     #[serde(serialize_with = "by_text")]
     pub routes: BTreeMap<ObjectKey, RouteStatus>,
-    /// Statuses of the policies and XBackends that affect such a Gateway; only the entries that are ours.
+    /// Statuses of the policies and XBackends that affect such a Gateway; only our own entries.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
     pub policies: BTreeMap<ObjectKey, PolicyStatus>,
 }
@@ -73,7 +74,7 @@ pub struct GatewayClassStatus {
 /// `SupportedFeature`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SupportedFeature {
-    /// A feature name of the conformance suite.
+    /// A feature name in the conformance suite.
     pub name: &'static str,
 }
 
@@ -84,9 +85,9 @@ pub struct GatewayStatus {
     /// The addresses at which the Gateway is served; empty until hosts report them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<GatewayStatusAddress>,
-    /// Accepted, Programmed, ResolvedRefs, and InsecureFrontendValidationMode if true.
+    /// Accepted, Programmed, ResolvedRefs, and if true InsecureFrontendValidationMode.
     pub conditions: Vec<Condition>,
-    /// In the specification's order, one for each of its listeners.
+    /// One for each of the Gateway's own listeners, in the order of its specification.
     pub listeners: Vec<ListenerStatus>,
     /// Number of accepted ListenerSets.
     pub attached_listener_sets: i32,
@@ -123,9 +124,9 @@ pub struct GatewayStatusAddress {
 pub struct ListenerStatus {
     /// The listener's name.
     pub name: String,
-    /// The kinds of routes that it supports.
+    /// The route kinds that the listener supports.
     pub supported_kinds: Vec<RouteGroupKind>,
-    /// Number of accepted routes that attach to it, even if it is not accepted itself.
+    /// Number of accepted routes that attach to the listener, even if it is not accepted itself.
     pub attached_routes: i32,
     /// Accepted, Programmed, ResolvedRefs, Conflicted, and if needed OverlappingTLSConfig,
     /// CertificatesValid and CertificatesShown.
@@ -135,12 +136,12 @@ pub struct ListenerStatus {
 /// `ListenerSetStatus`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ListenerSetStatus {
-    /// The Gateway that it extends.
+    /// The Gateway to which the listeners are added.
     #[serde(skip)]
     pub gateway: NamespacedName,
     /// Accepted and Programmed.
     pub conditions: Vec<Condition>,
-    /// In the specification's order; empty if the set as a whole is refused.
+    /// In the order of the specification; empty if the set as a whole is rejected.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub listeners: Vec<ListenerStatus>,
 }
@@ -165,13 +166,13 @@ pub struct PolicyAncestorStatus {
 }
 
 impl PolicyAncestorStatus {
-    /// Returns true if reports of hosts decide one of the conditions.
+    /// Returns true if one of the conditions depends on the reports of hosts.
     pub fn awaits_hosts(&self) -> bool {
         let mut conditions = self.conditions.iter();
         conditions.any(|it| it.type_ == ConditionType::Programmed)
     }
 
-    /// Returns the Gateway, or `None` if the ancestor is of another kind.
+    /// Returns the Gateway, or `None` if the ancestor has another kind.
     pub fn gateway(&self) -> Option<NamespacedName> {
         let ParentRef {
             kind,
@@ -185,13 +186,13 @@ impl PolicyAncestorStatus {
     }
 }
 
-/// `RouteStatus`, of any kind of route. An HTTPProxy or Ingress has the same here, with the Gateway of its class
-/// as its parent.
+/// `RouteStatus` of a route of any kind. HTTPProxies and Ingresses also have one here, with the
+/// Gateway of their class as parent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RouteStatus {
     /// In the order of `spec.parentRefs`.
     pub parents: Vec<RouteParentStatus>,
-    /// Errors and warnings of an HTTPProxy; empty for others.
+    /// Errors and warnings of an HTTPProxy; empty for other kinds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<ProxyDetail>,
 }
@@ -207,7 +208,7 @@ pub struct ProxyDetail {
     pub type_: &'static str,
     /// The reason, such as `SecretNotValid`.
     pub reason: &'static str,
-    /// The explanation for people.
+    /// The human-readable explanation.
     pub message: String,
 }
 
@@ -215,9 +216,9 @@ pub struct ProxyDetail {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteParentStatus {
-    /// A copy of the entry of `spec.parentRefs`.
+    /// A copy of the entry in `spec.parentRefs`.
     pub parent_ref: ParentRef,
-    /// The Gateway that serves it, unless the entry itself names that.
+    /// The Gateway that serves the route, unless `parent_ref` refers to a Gateway.
     #[serde(skip)]
     pub through: Option<NamespacedName>,
     /// Our controller.
@@ -229,7 +230,7 @@ pub struct RouteParentStatus {
     pub ports: Vec<u16>,
 }
 
-/// Serializes a map with its keys as text.
+/// Serializes a map with its keys as strings.
 fn by_text<K: Display, V: Serialize, S: Serializer>(
     map: &BTreeMap<K, V>,
     serializer: S,

@@ -1,4 +1,4 @@
-//! Adds the reports of the hosts about a Gateway to its status.
+//! Adds host reports about a Gateway to its status.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,26 +17,27 @@ use crate::world::ObjectKey;
 pub struct Programmed {
     /// The addresses at which the Gateway is served: IPs or hostnames.
     pub addresses: Vec<String>,
-    /// Number of hosts whose Envoy runs the wanted revision.
+    /// Number of hosts whose Envoy runs the desired revision.
     pub hosts_ready: u32,
     /// Number of all hosts of the Gateway.
     pub hosts: u32,
-    /// Listeners that hosts could not open, or have no certificate for, with the reason. The key is
-    /// the provenance, or the listener name within one object.
+    /// Listeners that hosts could not open, or for which they have no certificate, with the reason.
+    /// The key is the provenance, or the listener name within one object.
     pub refused_listeners: BTreeMap<String, String>,
-    /// Listeners that do not present one of their certificates, with the reason. Keys are as above.
+    /// Listeners that do not present one of their certificates, with the reason. Same keys as
+    /// above.
     pub unshown_certificates: BTreeMap<String, String>,
-    /// Addresses of the specification that no host has, with the reason.
+    /// Addresses in the specification that no host has, with the reason.
     pub unusable_addresses: BTreeMap<String, String>,
-    /// Reason why the address is missing, unless the hosts just do not report one.
+    /// Why the address is missing, unless the hosts merely do not report one.
     pub awaited: Option<String>,
-    /// Remarks on the hosts, which follow the number of ready ones.
+    /// Notes on the hosts, which follow the number of ready hosts in the message.
     pub notes: Vec<String>,
 }
 
 impl Programmed {
-    /// Returns the same with only the listeners of one object, by their names there. Hosts name a
-    /// listener by its provenance.
+    /// Returns a copy with only the listeners of one object, keyed by their names in the object.
+    /// Hosts report a listener by its provenance.
     #[must_use]
     pub fn of_object(&self, object: &ObjectKey) -> Self {
         let object = object.to_string();
@@ -54,10 +55,10 @@ impl Programmed {
     }
 }
 
-/// Adds the report of the hosts to `status`.
+/// Adds the host reports to `status`.
 ///
-/// Only conditions that resolution left Unknown are decided here: an invalid Gateway or listener
-/// stays so.
+/// Only conditions that resolution left Unknown change: an invalid Gateway or listener remains
+/// invalid.
 pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
     let Programmed {
         addresses,
@@ -90,7 +91,7 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
             all_refused.then(|| (Reason::Invalid, noted(ALL_REFUSED, programmed)))
         };
         match fault {
-            // Hosts cannot change that.
+            // Hosts cannot change this.
             Some((reason, why)) if awaited.is_some() => {
                 set(condition, ConditionStatus::False, reason, &why);
             }
@@ -98,7 +99,7 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
         }
         true
     } else {
-        // One address can never be used, but the message still names the others.
+        // One address can never be used, but the other addresses are still reported.
         let in_part = status.conditions.iter().any(|condition| {
             condition.type_ == ConditionType::Programmed
                 && condition.reason == Reason::AddressNotUsable
@@ -110,7 +111,7 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
     }
 }
 
-/// Adds the report of the hosts of its Gateway to the status of a ListenerSet.
+/// Adds the reports of the Gateway's hosts to the status of a ListenerSet.
 pub fn program_listener_set(status: &mut ListenerSetStatus, programmed: &Programmed) {
     let open_listeners = program_listeners(&mut status.listeners, programmed);
     if let Some(condition) = pending(&mut status.conditions) {
@@ -120,8 +121,8 @@ pub fn program_listener_set(status: &mut ListenerSetStatus, programmed: &Program
     }
 }
 
-/// Adds the reports of the hosts of an ancestor to the conditions of a policy. It is programmed when
-/// every host runs the wanted revision.
+/// Adds the reports of an ancestor's hosts to the conditions of a policy. The policy is programmed
+/// when every host runs the desired revision.
 pub fn program_policy(conditions: &mut [Condition], programmed: &Programmed) {
     let Some(condition) = pending(conditions) else {
         return;
@@ -135,11 +136,11 @@ pub fn program_policy(conditions: &mut [Condition], programmed: &Programmed) {
     }
 }
 
-/// The end of the message if every listener was refused.
+/// The end of the message if every listener was rejected.
 const ALL_REFUSED: &str = "but every listener was refused; see status.listeners";
 
-/// Decides the condition of an object: it waits until a host is ready, and is then False if there
-/// is a fault.
+/// Sets the condition of an object: pending until a host is ready, and then False if there is a
+/// fault.
 fn decide(condition: &mut Condition, fault: Option<Grounds>, programmed: &Programmed) {
     if programmed.hosts_ready == 0 {
         wait(condition, programmed.hosts, &noted("", programmed));
@@ -165,7 +166,7 @@ fn decide(condition: &mut Condition, fault: Option<Grounds>, programmed: &Progra
     }
 }
 
-/// Sets the condition Programmed of each listener, and returns the number of open ones.
+/// Sets the condition Programmed of each listener, and returns the number of open listeners.
 fn program_listeners(listeners: &mut [ListenerStatus], programmed: &Programmed) -> usize {
     certificates::tell_unshown(listeners, &programmed.unshown_certificates);
     let progress = progress(programmed);
@@ -175,7 +176,7 @@ fn program_listeners(listeners: &mut [ListenerStatus], programmed: &Programmed) 
             continue;
         };
         if let Some(why) = programmed.refused_listeners.get(&listener.name) {
-            // Without a certificate to present, report only that.
+            // If the only problem is the missing certificate, report only that.
             let unshown = programmed.unshown_certificates.get(&listener.name);
             let reason = match unshown {
                 Some(unshown) if unshown == why => Reason::CertificateNotShown,
@@ -204,7 +205,7 @@ fn progress(programmed: &Programmed) -> String {
     )
 }
 
-/// Returns the number of ready hosts, with this addition, and the remarks on the hosts.
+/// Returns a message with the number of ready hosts, the addition, and the notes on the hosts.
 fn noted(addition: &str, programmed: &Programmed) -> String {
     let mut message = progress(programmed);
     if !addition.is_empty() {
@@ -225,7 +226,7 @@ fn status_address(value: &str) -> GatewayStatusAddress {
     }
 }
 
-/// Returns the condition Programmed, if it is still Unknown.
+/// Returns the condition Programmed if it is still pending.
 fn pending(conditions: &mut [Condition]) -> Option<&mut Condition> {
     conditions.iter_mut().find(|condition| {
         condition.type_ == ConditionType::Programmed && condition.reason == Reason::Pending
@@ -238,7 +239,7 @@ fn set(condition: &mut Condition, status: ConditionStatus, reason: Reason, messa
     message.clone_into(&mut condition.message);
 }
 
-/// Sets the condition when no host is ready: Unknown without any host, else False.
+/// Sets the condition when no host is ready: False, or still Unknown if there are no hosts.
 fn wait(condition: &mut Condition, hosts: u32, progress: &str) {
     if hosts > 0 {
         set(condition, ConditionStatus::False, Reason::Pending, progress);

@@ -1,5 +1,4 @@
-//! Adds the rules and backends that Envoy rejects on the hosts of a Gateway to the status of the
-//! route.
+//! Adds the rules and backends that Envoy rejects on a Gateway's hosts to the status of the route.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +8,7 @@ use crate::api::NamespacedName;
 /// The parts of one route that hosts reject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RefusedRules {
-    /// Rules that Envoy rejects, with its reason.
+    /// Rules that Envoy rejects, with Envoy's reason.
     pub rules: BTreeMap<usize, String>,
     /// Rules with a rejected backend, with Envoy's reason.
     pub backends: BTreeMap<usize, String>,
@@ -17,12 +16,12 @@ pub struct RefusedRules {
     pub works: bool,
 }
 
-/// Adds the parts that the hosts of this Gateway reject to `status`, for the parents that are this
+/// Adds the parts that this Gateway's hosts reject to `status`, for the parents that are this
 /// Gateway.
 ///
-/// `PartiallyInvalid` is for routes that work in part; otherwise the route is not accepted. A
+/// `PartiallyInvalid` is set if a part of the route works; otherwise the route is not accepted. A
 /// rejected backend counts as an unresolved reference, and its share of requests gets the same
-/// answer.
+/// response.
 pub fn refuse_rules(
     status: &mut RouteStatus,
     namespace: &str,
@@ -75,7 +74,8 @@ fn is(parent: &RouteParentStatus, namespace: &str, gateway: &NamespacedName) -> 
         && reference.namespace.as_deref().unwrap_or(namespace) == gateway.namespace
 }
 
-/// Returns `Dropped Rule 0: why; Dropped Rule 2: why`, the prefix that the specification requires.
+/// Returns `Dropped Rule 0: why; Dropped Rule 2: why`, with the prefix that the specification
+/// requires.
 fn listed(what: &str, rules: &BTreeMap<usize, String>) -> String {
     let said: Vec<String> = rules
         .iter()
@@ -84,8 +84,8 @@ fn listed(what: &str, rules: &BTreeMap<usize, String>) -> String {
     said.join("; ")
 }
 
-/// Sets the condition to the status that reports a problem. If it already does, the old message
-/// comes first.
+/// Sets the condition to the status that reports a problem. If the condition already reports one,
+/// its old message comes first.
 fn add(conditions: &mut Vec<Condition>, type_: ConditionType, said: &str, generation: i64) {
     let status = match type_ {
         ConditionType::PartiallyInvalid => ConditionStatus::True,

@@ -1,12 +1,12 @@
 //! Sections: every list of conditions in all statuses, with its location. No other module
-//! enumerates them.
+//! enumerates these lists.
 
 use super::{Condition, GatewayClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus};
 use super::{PolicyStatus, RouteStatus, Statuses};
 use crate::api::NamespacedName;
 use crate::world::Kind;
 
-/// A part of a status with conditions.
+/// A part of a status that has conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section<'a> {
     /// The object itself.

@@ -1,4 +1,4 @@
-//! The conditions of one object's status, parsed from JSON for display. Pure.
+//! The conditions in one object's status, parsed from JSON for display. Pure.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{ConditionStatus, ConditionType};
 
-/// One condition, with its part of the object's status.
+/// One condition, with the part of the object's status that contains it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShownCondition {
     /// The listener, parent or ancestor; empty for the object itself.
@@ -16,17 +16,16 @@ pub struct ShownCondition {
     /// Type of the condition.
     #[serde(rename = "type")]
     pub type_: String,
-    /// Its status.
+    /// Status of the condition.
     pub status: String,
-    /// Its reason.
+    /// Reason of the condition.
     pub reason: String,
-    /// Its message.
+    /// Message of the condition.
     pub message: String,
 }
 
 impl ShownCondition {
-    /// Returns whether it reports a problem. Nothing is assumed about a condition of an unknown
-    /// type.
+    /// Returns true if the condition reports a problem. Conditions of unknown types do not count.
     pub fn is_fault(&self) -> bool {
         let status = match self.status.as_str() {
             "True" => ConditionStatus::True,
@@ -37,7 +36,7 @@ impl ShownCondition {
     }
 }
 
-/// One line, which begins with the section if there is one.
+/// Prints one line, which begins with the section if there is one.
 impl fmt::Display for ShownCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -98,7 +97,7 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Returns a text on one line, for tables.
+/// Returns a string on one line, for tables.
 fn word(value: &Value, key: &str) -> String {
     let text = value[key].as_str().unwrap_or_default();
     text.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -1,7 +1,7 @@
-//! Trust in a certificate, which depends on signatures and on the dates of all certificates of a
+//! Trust in a certificate, which depends on signatures and on the dates of all certificates on a
 //! path.
 //!
-//! Must never ask a clock: signatures do not expire but certificates do, and the caller passes the
+//! Never reads a clock: signatures do not expire but certificates do, and the caller passes the
 //! time.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use super::{Condition, ConditionStatus, Reason, Statuses};
 use crate::world::{Kind, ObjectKey};
 
-/// Validity of a whole path to an authority, in seconds since 1970.
+/// Validity of a whole path to an authority, as Unix timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathValidity {
     /// Start of the certificate that becomes valid last.
@@ -28,7 +28,7 @@ impl PathValidity {
         not_after: i64::MAX,
     };
 
-    /// Returns the time for which both are valid.
+    /// Returns the time during which both are valid.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             not_before: self.not_before.max(other.not_before),
@@ -41,17 +41,17 @@ impl PathValidity {
     }
 }
 
-/// A peer's trust in a certificate, by signatures.
+/// A peer's trust in a certificate, based on signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignatureTrust {
-    /// Describes whose certificate it is, or who trusts it.
+    /// The owner of the certificate, or the peer that trusts it.
     pub of: String,
-    /// Paths of signatures that lead to an authority; at least one.
+    /// Signature paths that lead to an authority; at least one.
     pub paths: Vec<PathValidity>,
 }
 
 impl SignatureTrust {
-    /// Returns the reason why it does not hold at this time, or `None` if it does.
+    /// Returns an explanation if the trust does not hold at `now`, or `None` if it does.
     fn lapse(&self, now: Timestamp) -> Option<String> {
         let Self { of, paths } = self;
         if paths.iter().any(|path| path.includes(now.as_second())) {
@@ -67,7 +67,7 @@ impl SignatureTrust {
     }
 }
 
-/// Removes the trust that does not hold at this time from the conditions that depend on it.
+/// Sets conditions to False if they depend on trust that does not hold at `now`.
 pub fn tell_lapsed(conditions: &mut [Condition], now: Timestamp) {
     for condition in conditions {
         let lapsed = lapsed(condition, now);
@@ -99,7 +99,7 @@ fn lapsed(condition: &Condition, now: Timestamp) -> Vec<String> {
 }
 
 impl Statuses {
-    /// Returns the objects whose conditions rely on trust that does not hold at this time.
+    /// Returns the objects whose conditions depend on trust that does not hold at `now`.
     pub fn with_lapsed_trust(&self, now: Timestamp) -> BTreeSet<ObjectKey> {
         let any = |conditions: &[Condition]| {
             let mut all = conditions.iter();
@@ -118,7 +118,7 @@ impl Statuses {
 }
 
 impl Condition {
-    /// Returns the same condition, depending on this trust.
+    /// Makes the condition depend on this trust.
     pub(crate) fn resting_on(self, trust: Vec<SignatureTrust>) -> Self {
         let trust = (!trust.is_empty()).then(|| Arc::from(trust));
         Self { trust, ..self }

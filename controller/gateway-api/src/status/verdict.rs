@@ -1,19 +1,20 @@
-//! The verdict on one aspect of an object. It becomes one condition, so that the decision and its message are one value.
+//! The verdict on one aspect of an object. It becomes one condition, so that the decision and its
+//! message cannot diverge.
 
 use super::{Condition, ConditionStatus, ConditionType, Reason};
 
 /// Maximum size of a message in the API in bytes; the rest is cut off.
 const MESSAGE_LIMIT: usize = 32 * 1024;
 
-/// The grounds for a refusal: the reason for programs, and the message for people.
+/// The grounds for a rejection: the machine-readable reason and the human-readable message.
 pub(crate) type Grounds = (Reason, String);
 
-/// Returns the grounds for refusing an unsupported value.
+/// Returns the grounds for rejecting an unsupported value.
 pub(crate) fn unsupported(message: impl Into<String>) -> Grounds {
     (Reason::UnsupportedValue, message.into())
 }
 
-/// The faults of one aspect: none, or the first reason and all messages.
+/// The faults in one aspect: none, or the first reason and all messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     fault: Option<Grounds>,
@@ -23,13 +24,13 @@ pub(crate) struct Verdict {
 pub(crate) static GOOD: Verdict = Verdict { fault: None };
 
 impl Verdict {
-    /// Adds a fault. The first one decides the reason; the messages are joined.
+    /// Adds a fault. The first fault determines the reason; the messages are joined.
     pub(crate) fn refuse(&mut self, reason: Reason, message: impl AsRef<str>) {
         let message = message.as_ref();
         match &mut self.fault {
             None => self.fault = Some((reason, message.to_owned())),
             Some((_, text)) => {
-                // Several rules may have the same fault: report it once.
+                // Several rules may have the same fault: report the fault once.
                 if !text.contains(message) && text.len() + message.len() < MESSAGE_LIMIT {
                     text.push_str("; ");
                     text.push_str(message);
@@ -38,7 +39,7 @@ impl Verdict {
         }
     }
 
-    /// Adds the fault of a check, if it found one.
+    /// Adds a fault if `why` is set.
     pub(crate) fn refuse_if(&mut self, reason: Reason, why: Option<String>) {
         if let Some(why) = why {
             self.refuse(reason, why);
@@ -92,7 +93,7 @@ impl Verdict {
 }
 
 impl Condition {
-    /// Returns a condition, with its message truncated to the size that the API allows.
+    /// Creates a condition, and truncates its message to the size that the API allows.
     pub fn new(
         type_: ConditionType,
         status: ConditionStatus,

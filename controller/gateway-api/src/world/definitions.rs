@@ -1,13 +1,13 @@
-//! The release of the Gateway API whose definitions a cluster has installed, kind by kind. Decides nothing.
+//! The Gateway API release of the definitions that are installed in a cluster, kind by kind.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::Kind;
 
-/// Annotation of a definition with its release.
+/// Annotation with the release of a definition.
 pub const BUNDLE_VERSION: &str = "gateway.networking.k8s.io/bundle-version";
-/// Annotation of a definition with its channel.
+/// Annotation with the channel of a definition.
 pub const CHANNEL: &str = "gateway.networking.k8s.io/channel";
 
 /// A minor release of the Gateway API, such as 1.6; its patch releases have the same fields.
@@ -37,7 +37,7 @@ impl fmt::Display for ApiRelease {
     }
 }
 
-/// Channel of a release: the standard one has fewer kinds and fields.
+/// Channel of a release: the standard channel has fewer kinds and fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the API's own words")]
 pub enum ReleaseChannel {
@@ -60,7 +60,7 @@ impl ReleaseChannel {
 pub enum DefinitionRelease {
     /// A release and a channel.
     Known(ApiRelease, ReleaseChannel),
-    /// The annotations are missing or malformed: the values of both.
+    /// The annotations are missing or malformed; both values are kept.
     Unknown {
         /// Value of [`BUNDLE_VERSION`]; empty if missing.
         version: String,
@@ -94,13 +94,13 @@ impl DefinitionRelease {
     }
 }
 
-/// Longest part of an annotation that a message quotes, in characters.
+/// Maximum number of characters of an annotation that a message quotes.
 const MAX_SHOWN: usize = 64;
 
 /// The installed definitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Definitions {
-    /// Without a cluster, objects have all fields that Sesame knows.
+    /// There is no cluster: objects have all fields that Sesame knows.
     #[default]
     OwnTypes,
     /// The release of each installed kind.
@@ -108,8 +108,8 @@ pub enum Definitions {
 }
 
 impl Definitions {
-    /// Returns true if the installed definition of this kind is from this minor release of Gateway
-    /// API 1, or a newer one.
+    /// Returns true if the installed definition of this kind is from Gateway API 1.`minor` or
+    /// newer.
     pub fn since(&self, kind: Kind, minor: u32) -> bool {
         let since = ApiRelease { major: 1, minor };
         match self {

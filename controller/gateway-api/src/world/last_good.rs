@@ -1,8 +1,8 @@
-//! The last good key pair of each Secret, which stays in use while the Secret is broken.
+//! The last good key pair of each Secret, which remains in use while the Secret is invalid.
 //!
-//! Resolution has no memory, so the past that it needs is part of its input. The caller passes the
-//! pairs that one resolution found good to the next one; after a restart, the pairs that were last
-//! published or accepted. They hold private keys and never print them.
+//! Resolution is stateless, so the history that it needs is part of its input. The caller passes
+//! the pairs that one resolution found valid to the next; after a restart, the pairs that were last
+//! published or accepted. Private keys are never printed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::api::NamespacedName;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LastGoodKeys {
     pairs: Arc<BTreeMap<NamespacedName, Arc<KeyPair>>>,
-    /// Secrets that could not be read, so that their existence is unknown. Their pairs stay good,
-    /// unlike the pairs of a deleted Secret.
+    /// Secrets that could not be read, so that their existence is unknown. Their last good pairs
+    /// are kept, unlike those of deleted Secrets.
     unread: BTreeSet<NamespacedName>,
 }
 
 impl LastGoodKeys {
-    /// Collects pairs that were published or accepted. The first pair of each Secret counts.
+    /// Collects pairs that were published or accepted. Only the first pair of each Secret is kept.
     pub fn of_pairs(pairs: impl IntoIterator<Item = KeyPair>) -> Self {
         let mut found = BTreeMap::new();
         for pair in pairs {
@@ -33,7 +33,7 @@ impl LastGoodKeys {
         found.into_iter().collect()
     }
 
-    /// Returns the pair of a Secret.
+    /// Returns the last good pair of a Secret.
     pub fn get(&self, secret: &NamespacedName) -> Option<&Arc<KeyPair>> {
         self.pairs.get(secret)
     }
@@ -52,7 +52,7 @@ impl LastGoodKeys {
         }
     }
 
-    /// Replaces the pairs with the ones that a resolution found good.
+    /// Replaces the pairs with those that a resolution found valid.
     pub fn replace(&mut self, found: Self) {
         self.pairs = found.pairs;
     }

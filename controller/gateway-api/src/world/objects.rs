@@ -1,7 +1,7 @@
 //! The objects of one kind, sorted by name.
 //!
-//! There may be many thousands, and several owners of the same world. So a name is stored in its
-//! object only, and a copy shares everything until one of the two is changed.
+//! There may be many thousands of objects, and several owners of the same world. Names are
+//! therefore stored only in the objects, and copies share everything until one of them changes.
 
 use std::slice;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ macro_rules! named {
 
 named!(ConfigMap, EndpointSlice, Namespace, Pod, Secret);
 
-/// Objects of one kind by namespace and name, which are unique.
+/// Objects of one kind, unique by namespace and name.
 #[derive(Debug, PartialEq)]
 pub struct Objects<T>(Arc<Vec<Arc<T>>>);
 
@@ -51,7 +51,7 @@ impl<T> Default for Objects<T> {
 }
 
 impl<T> Objects<T> {
-    /// Returns all objects, by namespace, then name.
+    /// Returns all objects, ordered by namespace, then name.
     pub fn iter(&self) -> slice::Iter<'_, Arc<T>> {
         self.0.iter()
     }
@@ -68,7 +68,7 @@ impl<T> Objects<T> {
 }
 
 impl<T: Named> Objects<T> {
-    /// Returns the object of that name.
+    /// Returns the object of this name.
     pub fn get(&self, namespace: &str, name: &str) -> Option<&Arc<T>> {
         self.0.get(self.find(namespace, name).ok()?)
     }
@@ -105,7 +105,7 @@ impl<T: Named> Objects<T> {
             let metadata = object.metadata();
             (metadata.namespace.as_str(), metadata.name.as_str()).cmp(&(namespace, name))
         };
-        // Objects often arrive in order.
+        // Fast path: objects often arrive in order.
         if self.0.last().is_none_or(|last| order(last).is_lt()) {
             return Err(self.0.len());
         }

@@ -1,4 +1,4 @@
-//! Parses the names of objects in a snapshot, and in reports of hosts.
+//! Parses object names in snapshots and in host reports.
 
 use sesame_proto::provenance::{ObjectPart, Provenance};
 
@@ -6,7 +6,7 @@ use super::{Kind, ObjectKey};
 use crate::api::NamespacedName;
 
 impl ObjectKey {
-    /// Parses `Kind/namespace/name`, or returns `None` unless it names a whole object of a
+    /// Parses `Kind/namespace/name`. Returns `None` unless the name denotes a whole object of a
     /// supported kind.
     pub fn parse(text: &str) -> Option<Self> {
         let Provenance {
@@ -23,7 +23,7 @@ impl ObjectKey {
         Some(Self { kind, name })
     }
 
-    /// Parses `Kind/namespace/name` of this kind, or returns `None` for anything else.
+    /// Parses `Kind/namespace/name`. Returns `None` unless the object has this kind.
     pub fn parse_as(kind: Kind, text: &str) -> Option<NamespacedName> {
         let key = Self::parse(text)?;
         (key.kind == kind).then_some(key.name)

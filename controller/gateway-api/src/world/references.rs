@@ -7,7 +7,7 @@ use crate::api::{
     L4Rule, Metadata, Object, RequestMirror, RouteSpec,
 };
 
-/// A reference that may point to a Service.
+/// A reference that might point to a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServiceReference<'w> {
     /// The namespace.
@@ -18,8 +18,8 @@ pub struct ServiceReference<'w> {
     pub port: Option<i32>,
 }
 
-/// Passes each reference of a route, listener, policy or configuration to `take`, with the kind and
-/// metadata of the route, if any.
+/// Calls `take` with each reference in routes, listeners, policies and configurations. For a route,
+/// its kind and metadata are passed as well.
 pub fn each<'w>(
     world: &'w World,
     mut take: impl FnMut(Option<(Kind, &'w Metadata)>, ServiceReference<'w>),
@@ -61,8 +61,7 @@ pub fn each<'w>(
     of_others(world, &mut |reference| take(None, reference));
 }
 
-/// Passes each reference of an `HTTPRoute` or a `GRPCRoute` to `take`. Other objects have none
-/// here.
+/// Calls `take` with each reference in an `HTTPRoute` or `GRPCRoute`. Other kinds are ignored.
 pub fn of<'w>(object: &'w AnyObject, mut take: impl FnMut(ServiceReference<'w>)) {
     match object {
         AnyObject::HttpRoute(route) => of_route(route, http, &mut take),

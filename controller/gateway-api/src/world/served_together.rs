@@ -1,9 +1,9 @@
-//! The ports on which Gateways that are published together were last served. They stay while a
-//! Gateway's own settings are refused.
+//! The ports on which Gateways that are published together were last served. The ports are kept
+//! while a Gateway's own settings are invalid.
 //!
-//! Resolution has no memory, so the past that it needs is part of its input. The caller passes the
-//! ports that one resolution found to the next one; after a restart, the ports that were last
-//! published or accepted. It must never hold a port that is not served.
+//! Resolution is stateless, so the history that it needs is part of its input. The caller passes
+//! the ports that one resolution found to the next; after a restart, the ports that were last
+//! published or accepted. Never contains a port that is not served.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct ServedPorts(BTreeMap<ObjectKey, BTreeSet<u16>>);
 
 impl ServedPorts {
     /// Reads the ports from a snapshot of several Gateways; a snapshot of one Gateway has none. A
-    /// listener that only refuses the hostnames it holds is not served.
+    /// listener that only rejects requests for its hostnames is not served.
     pub fn of(snapshot: &Snapshot) -> Self {
         let mut found = Self::default();
         let refusing = refusing(snapshot);
@@ -50,13 +50,13 @@ impl ServedPorts {
         found
     }
 
-    /// Returns true if this virtual host may be the marker of a listener that only refuses
+    /// Returns true if this virtual host might be the marker of a listener that only rejects
     /// requests.
     pub fn depend_on(host: &VirtualHost) -> bool {
         refusing_listener(host).is_some()
     }
 
-    /// Parses the lines that [`Self::text`] writes; ignores others.
+    /// Parses the lines that [`Self::text`] writes, and ignores all other lines.
     pub fn parse(text: &str) -> Self {
         let line = |line: &str| {
             let (object, ports) = line.split_once(' ')?;
@@ -67,7 +67,7 @@ impl ServedPorts {
         Self(text.lines().filter_map(line).collect())
     }
 
-    /// Returns a line for each object: `Gateway/namespace/name 80 443`. Empty if there is none.
+    /// Returns a line for each object, such as `Gateway/namespace/name 80 443`.
     pub fn text(&self) -> String {
         let line = |(object, ports): (&ObjectKey, &BTreeSet<u16>)| {
             let ports = ports.iter().map(|port| format!(" {port}"));
@@ -77,19 +77,19 @@ impl ServedPorts {
     }
 }
 
-/// Returns true if all connections of a listener are closed.
+/// Returns true if a listener closes all connections.
 fn is_closed(listener: &Listener) -> bool {
     listener.route_table.is_empty() && listener.tls.is_none() && listener.l4_routes.is_empty()
 }
 
-/// Returns the names of the listeners on whose behalf virtual hosts refuse requests.
+/// Returns the names of the listeners for which virtual hosts reject all requests.
 fn refusing(snapshot: &Snapshot) -> HashSet<&str> {
     let tables = snapshot.route_tables.iter();
     let hosts = tables.flat_map(|it| &it.virtual_hosts);
     hosts.filter_map(refusing_listener).collect()
 }
 
-/// Returns the listener on whose behalf a virtual host refuses all requests.
+/// Returns the listener for which a virtual host rejects all requests.
 fn refusing_listener(host: &VirtualHost) -> Option<&str> {
     let [only] = host.routes.as_slice() else {
         return None;
@@ -102,7 +102,7 @@ fn refusing_listener(host: &VirtualHost) -> Option<&str> {
     Some(&only.name)
 }
 
-/// Ports on which Gateways are served, by the name under which they are published together.
+/// Ports on which Gateways are served, by the name under which the Gateways are published together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedTogether(Arc<BTreeMap<NamespacedName, ServedPorts>>);
 
@@ -125,7 +125,7 @@ impl ServedTogether {
         self.0.get(published_as)?.0.get(object)
     }
 
-    /// Adds the ports of `before` for the objects that are kept, whose listeners may be served
+    /// Adds the ports in `before` of the objects that are kept, whose listeners may be served
     /// again.
     pub(crate) fn keep(
         &mut self,

@@ -1,4 +1,4 @@
-//! The definition of `AccessPolicy`, generated from the type that resolution reads.
+//! The `AccessPolicy` CRD, generated from the type that resolution reads.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use sesame_gateway_api::api::{AccessAction, AccessPolicySpec, AddressSource};
 use super::policy::{definition, inherited, of_requests, status_of_gateways};
 use super::schema;
 
-/// Returns the definition of AccessPolicy.
+/// Returns the AccessPolicy CRD.
 pub fn access_policy_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
     let definition = definition(
         &json!({

@@ -1,4 +1,4 @@
-//! The definition of `BackendPolicy`, generated from the type that resolution reads.
+//! The `BackendPolicy` CRD, generated from the type that resolution reads.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use sesame_gateway_api::api::{BackendPolicySpec, EXPERIMENTAL_GATEWAY_GROUP};
 use super::policy::{definition, status_of_gateways};
 use super::schema;
 
-/// Returns the definition of BackendPolicy.
+/// Returns the BackendPolicy CRD.
 pub fn backend_policy_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
     definition(
         &json!({

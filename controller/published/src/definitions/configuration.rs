@@ -1,8 +1,8 @@
-//! The definition of `SesameConfiguration`, generated from the types that resolution reads.
+//! The `SesameConfiguration` CRD, generated from the types that resolution reads.
 //!
-//! It is built by hand, because those types know no Kubernetes client. Its schema must express
-//! every check of resolution that a schema can express, so that most mistakes are rejected on
-//! write.
+//! It is built by hand, because those types do not depend on a Kubernetes client. The schema must
+//! include every validation rule of resolution that a schema can express, so that most mistakes are
+//! rejected on write.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use sesame_gateway_api::api::{SESAME_GROUP, SesameConfigurationSpec};
 
 use super::schema;
 
-/// Field of the specification, with the rules for its value, each with a message.
+/// Field of the specification, with validation rules for its value and their messages.
 const RULES: &[(&str, &[(&str, &str)])] = &[
     (
         "publishing",
@@ -127,7 +127,7 @@ const RULES: &[(&str, &[(&str, &str)])] = &[
     ),
 ];
 
-/// Returns the definition.
+/// Returns the SesameConfiguration CRD.
 pub fn configuration_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
     serde_json::from_value(json!({
         "metadata": {"name": format!("sesameconfigurations.{SESAME_GROUP}")},

@@ -1,6 +1,5 @@
-//! The definitions of `HTTPProxy` and `TLSCertificateDelegation`, generated from the types that
-//! resolution reads, for clusters without Contour. The content of fields that Sesame does not read
-//! is not checked.
+//! The `HTTPProxy` and `TLSCertificateDelegation` CRDs for clusters without Contour, generated from
+//! the types that resolution reads. Fields that Sesame does not read are not validated.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
@@ -8,7 +7,7 @@ use sesame_gateway_api::api::{CONTOUR_GROUP, HttpProxySpec, TlsCertificateDelega
 
 use super::schema::{self, text};
 
-/// Returns the definition of HTTPProxy.
+/// Returns the HTTPProxy CRD.
 pub fn http_proxy_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
     let mut schema = schema::of::<HttpProxySpec>();
     let fields = &mut schema["properties"];
@@ -35,7 +34,7 @@ pub fn http_proxy_definition() -> Result<CustomResourceDefinition, serde_json::E
     )
 }
 
-/// Returns the definition of TLSCertificateDelegation.
+/// Returns the TLSCertificateDelegation CRD.
 pub fn certificate_delegation_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
     let mut schema = schema::of::<TlsCertificateDelegationSpec>();
     let delegations = &mut schema["properties"]["delegations"]["items"];

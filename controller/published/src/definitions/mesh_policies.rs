@@ -1,5 +1,5 @@
-//! The definitions of `GatewayMeshPolicy` and `MeshOCGPolicy`, generated from the types that
-//! resolution reads.
+//! The `GatewayMeshPolicy` and `MeshOCGPolicy` CRDs, generated from the types that resolution
+//! reads.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use sesame_gateway_api::api::{
 use super::policy::{definition, status};
 use super::schema;
 
-/// Returns the definition of GatewayMeshPolicy.
+/// Returns the GatewayMeshPolicy CRD.
 pub fn mesh_policy_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
     let bundle = ".spec.mesh.trustBundle.name";
     definition(
@@ -32,7 +32,7 @@ pub fn mesh_policy_definition() -> Result<CustomResourceDefinition, serde_json::
     )
 }
 
-/// Returns the definition of MeshOCGPolicy.
+/// Returns the MeshOCGPolicy CRD.
 pub fn mesh_ocg_policy_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
     let bundle = ".spec.ocg.trustBundle.name";
     definition(
@@ -69,7 +69,7 @@ fn specification_of_ocg() -> Value {
     schema
 }
 
-/// Allows targets of one kind only.
+/// Restricts targets to one kind.
 fn only_target(schema: &mut Value, group: &str, kind: &str) {
     let targets = &mut schema["properties"]["targetRefs"]["items"];
     targets["x-kubernetes-validations"] = json!([{
@@ -82,7 +82,7 @@ fn specification() -> Value {
     let mut schema = schema::of::<GatewayMeshPolicySpec>();
     only_target(&mut schema, GATEWAY_GROUP, "Gateway");
     let mesh = &mut schema["properties"]["mesh"];
-    // Without it, resolution refuses all traffic.
+    // Without these fields, resolution rejects all traffic.
     mesh["required"] = json!(["trustBundle", "labelSelector"]);
     let selector = &mut mesh["properties"]["labelSelector"];
     if let Some(selector) = selector.as_object_mut() {

@@ -1,4 +1,4 @@
-//! Definitions of kinds, generated from the types that resolution reads.
+//! CRDs, generated from the types that resolution reads.
 
 mod access_policy;
 mod backend_policy;

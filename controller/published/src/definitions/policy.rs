@@ -1,7 +1,7 @@
-//! Parts of the definitions of policies.
+//! Common parts of policy CRDs.
 //!
-//! Their status has the form of the Gateway API's policies: an entry for each ancestor and
-//! controller.
+//! Their status has the same form as the status of Gateway API policies: one entry for each
+//! ancestor and controller.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use sesame_gateway_api::api::{GATEWAY_GROUP, SESAME_GROUP};
 
 use super::schema::{self, text};
 
-/// Returns the definition of a policy, whose age is its last column.
+/// Returns a policy CRD with these printer columns and the age.
 pub(crate) fn definition(
     names: &Value,
     scope: &str,
@@ -35,14 +35,14 @@ pub(crate) fn definition(
     Ok(definition)
 }
 
-/// Labels a definition whose policies also affect objects below their targets (GEP-713).
+/// Labels a CRD as inherited: its policies also affect objects below their targets (GEP-713).
 pub(crate) fn inherited(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
     let labels = definition.metadata.labels.get_or_insert_default();
     labels.insert(format!("{GATEWAY_GROUP}/policy"), "Inherited".to_owned());
     definition
 }
 
-/// Returns the schema of a status with an entry for each ancestor of this kind and controller.
+/// Returns the schema of a status with one entry for each controller and ancestor of this kind.
 pub(crate) fn status(of: &str, conditions: &str) -> Value {
     json!({
         "type": "object",
@@ -75,7 +75,7 @@ pub(crate) fn status(of: &str, conditions: &str) -> Value {
     })
 }
 
-/// Returns the schema of a status with an entry for each Gateway.
+/// Returns the schema of a status with one entry for each Gateway.
 pub(super) fn status_of_gateways() -> Value {
     status(
         "Gateway",
@@ -83,7 +83,7 @@ pub(super) fn status_of_gateways() -> Value {
     )
 }
 
-/// Restricts the targets of a policy for requests.
+/// Restricts the targets of a policy that applies to requests.
 pub(super) fn of_requests(target: &mut Value) {
     target["x-kubernetes-validations"] = json!([{
         "rule": format!(

@@ -1,4 +1,4 @@
-//! The definition of `RouteFilter`, generated from the type that resolution reads.
+//! The `RouteFilter` CRD, generated from the type that resolution reads.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::json;
@@ -6,8 +6,8 @@ use sesame_gateway_api::api::{RouteFilterSpec, SESAME_GROUP};
 
 use super::schema;
 
-/// Returns the definition of RouteFilter. It has no status: the routes that name a filter report its
-/// faults.
+/// Returns the RouteFilter CRD. It has no status, because the routes that reference a filter report
+/// its errors.
 pub fn route_filter_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
     let mut specification = schema::of::<RouteFilterSpec>();
     specification["x-kubernetes-validations"] = json!([{

@@ -1,5 +1,5 @@
-//! Parts of generated definitions: the definition itself, the schema of a Rust type, and the schema
-//! of conditions.
+//! Building blocks of generated CRDs: the CRD itself, the schema of a Rust type, and the schema of
+//! conditions.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::schema::{OptionalEnum, StructuralSchemaRewriter};
@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
-/// Returns the schema of a type, in the form that definitions use.
+/// Returns the schema of a type, in the form that CRDs require.
 pub(crate) fn of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::openapi3().with(|settings| {
         settings.inline_subschemas = true;
@@ -26,7 +26,7 @@ pub(crate) fn of<T: JsonSchema>() -> Value {
     schema
 }
 
-/// Returns the definition of a kind with one version, which has a status.
+/// Returns the CRD of a kind with one version and a status.
 pub(crate) fn definition(
     (group, version): (&str, &str),
     names: &Value,
@@ -78,7 +78,7 @@ pub(crate) fn conditions(description: &str) -> Value {
     })
 }
 
-/// Adds the rule for a part of a request that has a name, unless it is the client's address.
+/// Adds the rule that a request key has a name unless it is the client address.
 pub(crate) fn check_request_key(schema: &mut Value) {
     schema["x-kubernetes-validations"] = json!([{
         "rule": "has(self.name) == (self.type != 'ClientAddress')",
@@ -86,7 +86,7 @@ pub(crate) fn check_request_key(schema: &mut Value) {
     }]);
 }
 
-/// Returns the schema of a text with this maximum length.
+/// Returns the schema of a string with this maximum length.
 pub(crate) fn text(description: &str, most: u32) -> Value {
     json!({"type": "string", "description": description, "maxLength": most})
 }

@@ -1,4 +1,4 @@
-//! The definition of `TrafficPolicy`, generated from the type that resolution reads.
+//! The `TrafficPolicy` CRD, generated from the type that resolution reads.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use sesame_gateway_api::api::{CompressionType, ErrorPageSource, HeaderFact, Traf
 use super::policy::{definition, inherited, of_requests, status_of_gateways};
 use super::schema;
 
-/// Returns the definition of TrafficPolicy.
+/// Returns the TrafficPolicy CRD.
 pub fn traffic_policy_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
     let definition = definition(
         &json!({
@@ -28,7 +28,7 @@ pub fn traffic_policy_definition() -> Result<CustomResourceDefinition, serde_jso
     Ok(inherited(definition))
 }
 
-/// Fields of the specification, of which one must be set.
+/// Fields of the specification; at least one must be set.
 const SECTIONS: [&str; 10] = [
     "rateLimits",
     "requestBody",

@@ -1,14 +1,14 @@
-//! Completion of `kubectl sesame`: kubectl runs `kubectl_complete-sesame` with the words typed, and
-//! shows the printed lines. Pure except for the caller's arguments.
+//! Completion of `kubectl sesame`: kubectl runs `kubectl_complete-sesame` with the typed words, and
+//! shows the lines that it prints. Pure.
 
 use clap::{Arg, ArgAction, Command};
 
 use super::plugin_command;
 
-/// Name under which the program completes.
+/// Program name that selects completion mode.
 pub(in crate::cli) const COMPLETION_NAME: &str = "kubectl_complete-sesame";
 
-/// Last line for kubectl: whether files are to be completed, too.
+/// Last line of the output, which tells kubectl whether to complete file names.
 const NO_FILES: &str = ":4";
 const FILES: &str = ":0";
 

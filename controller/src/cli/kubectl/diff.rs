@@ -1,8 +1,9 @@
-//! `kubectl sesame diff`: the requests that would be answered differently if objects were applied.
+//! `kubectl sesame diff`: shows which requests would be answered differently if objects were
+//! applied.
 //!
-//! Resolves the cluster's objects twice, as the controller would: as they are, and with the files'
-//! objects applied. Of Secrets and ConfigMaps only referenced ones are read, and their content is
-//! neither kept nor shown.
+//! Resolves the cluster's objects twice, as the controller would: unchanged, and with the objects
+//! from the files applied. Only referenced Secrets and ConfigMaps are read, and their content is
+//! neither stored nor shown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -22,17 +23,17 @@ use super::reading::{ClusterReader, Listed};
 use super::table::plain;
 use crate::watch::references;
 
-/// Number of bytes of a file that are read.
+/// Maximum size of a file in bytes.
 const MAX_BYTES: u64 = 16 << 20;
 
 #[derive(Debug, Args)]
 pub(super) struct ManifestArgs {
-    /// File of objects, as for `kubectl apply`; `-` is standard input. Repeatable.
+    /// File with objects, as for `kubectl apply`; `-` is standard input. Repeatable.
     #[arg(long, short, required = true, value_name = "FILE")]
     filename: Vec<PathBuf>,
 }
 
-/// Runs the command; returns true if nothing would be answered differently.
+/// Runs the command. Returns true if every request would be answered as before.
 pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<bool> {
     let mut world = World::default();
     for kind in Kind::ALL.iter().copied() {
@@ -75,7 +76,7 @@ pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<
     Ok(answers.is_empty())
 }
 
-/// Adds the objects of a kind to the world. Objects that the caller may not read are reported and
+/// Adds the objects of a kind to the world. A kind that the caller may not read is reported and
 /// omitted.
 async fn add_kind(reader: &ClusterReader, world: &mut World, kind: Kind) -> Result<()> {
     match reader.list(kind, None).await? {
@@ -130,6 +131,6 @@ fn snapshots(world: &World, options: &Options) -> BTreeMap<NamespacedName, Snaps
 
 fn note(words: &str) {
     use std::io::Write as _;
-    // Standard error is the last resort, so ignore failures.
+    // If standard error fails, there is nowhere to report it.
     let _ = writeln!(std::io::stderr().lock(), "note: {}", plain(words));
 }

@@ -1,4 +1,4 @@
-//! `kubectl sesame hosts`: the hosts that serve Gateways, from their reports.
+//! `kubectl sesame hosts`: lists the hosts that serve Gateways, according to their reports.
 
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
@@ -20,7 +20,7 @@ pub(super) struct ServingHost {
     status: GatewayAgentStatus,
 }
 
-/// Reads the reports on the requested Gateways.
+/// Reads the reports about the requested Gateways.
 pub(super) async fn read(reader: &ClusterReader, name: Option<&str>) -> Result<Vec<ServingHost>> {
     let reports = reader.reports().await?;
     let reports = reports.context(
@@ -43,7 +43,7 @@ pub(super) async fn read(reader: &ClusterReader, name: Option<&str>) -> Result<V
     Ok(hosts)
 }
 
-/// Returns the names of the reports in kubectl's format.
+/// Returns the names of the reports in the format of `kubectl -o name`.
 pub(super) fn names(hosts: &[ServingHost]) -> String {
     let names = hosts.iter().map(|host| {
         let (namespace, name) = host.gateway.split_once('/').unwrap_or_default();

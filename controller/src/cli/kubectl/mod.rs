@@ -1,7 +1,8 @@
-//! `kubectl sesame`: the state of a cluster's Gateways, for anyone with a kubeconfig.
+//! `kubectl sesame`: shows the state of a cluster's Gateways to anyone with a kubeconfig.
 //!
-//! The controller's program is the plugin if it is called `kubectl-sesame`. It reads the cluster
-//! with its caller's permissions, needs no running controller, and must never write to the cluster.
+//! The controller's executable acts as the plugin if its name is `kubectl-sesame`. It reads the
+//! cluster with the caller's permissions, works without a running controller, and must never write
+//! to the cluster.
 
 mod complete;
 mod diff;
@@ -29,7 +30,7 @@ use super::hosts::{gateway, namespace};
 
 pub(super) use self::complete::{COMPLETION_NAME, complete};
 
-/// Name under which the program is the plugin.
+/// Program name that selects plugin mode.
 pub(super) const PLUGIN_NAME: &str = "kubectl-sesame";
 
 /// Polling interval of `--watch`.
@@ -45,10 +46,10 @@ pub(super) struct PluginCli {
     command: PluginCommand,
 }
 
-/// Options of all commands.
+/// Options shared by all commands.
 #[derive(Clone, Debug, Args)]
 pub(super) struct PluginArgs {
-    /// Namespace of the objects; by default the context's namespace.
+    /// Namespace of the objects; defaults to the namespace of the context.
     #[arg(long, short, global = true)]
     namespace: Option<String>,
     /// Objects of all namespaces.
@@ -78,14 +79,14 @@ pub(super) struct PluginArgs {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum PluginFormat {
-    /// A table for people.
+    /// Human-readable table.
     #[default]
     Table,
-    /// The same with more columns.
+    /// The same table with more columns.
     Wide,
     /// JSON for scripts.
     Json,
-    /// The same as YAML.
+    /// The same content as YAML.
     Yaml,
     /// Only names, for other kubectl commands; with `status` and `hosts`.
     Name,
@@ -95,7 +96,7 @@ pub(super) enum PluginFormat {
 enum PluginCommand {
     /// Show Gateways, the hosts that serve them, and their problems; exit with 1 if there are any.
     Status(WatchedArgs),
-    /// Show the hosts that serve Gateways, as they report themselves.
+    /// Show the hosts that serve Gateways, according to their own reports.
     Hosts(WatchedArgs),
     /// Show where a request goes, and why; exit with 1 if no route matches. Sends nothing.
     Explain(AnyRequestArgs),
@@ -104,30 +105,30 @@ enum PluginCommand {
     /// Show which requests would be answered differently if these objects were applied; exit with 1
     /// if there are any.
     Diff(diff::ManifestArgs),
-    /// Print the completion of a shell for `kubectl-sesame`.
+    /// Print the shell completion script for `kubectl-sesame`.
     Completion {
         /// Shell.
         shell: Shell,
     },
 }
 
-/// Options of repeated output.
+/// Options for commands that can watch.
 #[derive(Debug, Args)]
 pub(super) struct WatchedArgs {
     /// Only this Gateway.
     #[arg(value_name = "GATEWAY")]
     name: Option<String>,
-    /// Show the result again on changes.
+    /// Show the result again whenever it changes.
     #[arg(long, short)]
     watch: bool,
-    /// Leave out the headings of the table.
+    /// Omit the table headings.
     #[arg(long)]
     no_headers: bool,
 }
 
 #[derive(Debug, Args)]
 struct AnyRequestArgs {
-    /// Gateway that gets the request; by default the one that listens on the port.
+    /// Gateway that receives the request; defaults to the Gateway that listens on the port.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = gateway)]
     gateway: Option<NamespacedName>,
     #[command(flatten)]
@@ -144,7 +145,7 @@ pub(super) fn main() -> ExitCode {
     super::exit_code(run(PluginCli::parse()))
 }
 
-/// Runs a command; returns true if all is well.
+/// Runs a command. Returns false if it found problems or differences.
 fn run(cli: PluginCli) -> Result<bool> {
     let PluginCli { cluster, command } = cli;
     if let PluginCommand::Completion { shell } = command {
@@ -181,7 +182,7 @@ fn run(cli: PluginCli) -> Result<bool> {
     })
 }
 
-/// Shows the result once, or on every change while the output has a reader.
+/// Shows the result once, or with `watch` on every change until the output is closed.
 async fn show<T: Serialize + PartialEq>(
     reader: &ClusterReader,
     watch: bool,
@@ -205,7 +206,7 @@ async fn show<T: Serialize + PartialEq>(
                 }
                 shown = Some(found);
             }
-            // A temporary outage of the API server does not end a watch.
+            // A temporary API server outage does not end a watch.
             Err(error) if watch && shown.is_some() => {
                 let error = format!("{error:#}");
                 if told.as_ref() != Some(&error) {
@@ -219,10 +220,10 @@ async fn show<T: Serialize + PartialEq>(
     }
 }
 
-/// Prints an error of the watch on standard error.
+/// Prints an error of the watch to standard error.
 fn eprint_plain(words: &str) {
     use std::io::Write as _;
-    // Standard error is the last resort, so ignore failures.
+    // If standard error fails, there is nowhere to report it.
     let _ = writeln!(std::io::stderr().lock(), "error: {}", table::plain(words));
 }
 

@@ -21,15 +21,15 @@ use crate::connection;
 
 /// Page size of lists.
 const PAGE: u32 = 500;
-/// Maximum number of objects of a kind that are read.
+/// Maximum number of objects to read per kind.
 const MOST_OBJECTS: usize = 100_000;
 
-/// A cluster, and the part of it that the command is about.
+/// A cluster, and the namespaces that the command covers.
 pub(super) struct ClusterReader {
     pub(super) client: Client,
     /// Namespace of the objects, or `None` for all.
     pub(super) namespace: Option<String>,
-    /// Namespace of objects that are named without a namespace.
+    /// Namespace for object names given without a namespace.
     pub(super) default_namespace: String,
     /// Namespace in which the controller publishes.
     published_in: String,
@@ -37,7 +37,7 @@ pub(super) struct ClusterReader {
     format: PluginFormat,
 }
 
-/// The objects of a kind, or the reason why they cannot be read.
+/// The objects of a kind, or why they cannot be read.
 pub(super) enum Listed {
     Objects(&'static str, Vec<Value>),
     /// The kind is not installed.
@@ -46,7 +46,7 @@ pub(super) enum Listed {
 }
 
 impl ClusterReader {
-    /// Connects as kubectl would.
+    /// Connects to the cluster as kubectl would.
     pub(super) async fn open(args: &PluginArgs) -> Result<Self> {
         let PluginArgs {
             namespace,
@@ -72,7 +72,8 @@ impl ClusterReader {
         })
     }
 
-    /// Prints a result in the requested format. Fails for names, which it does not support.
+    /// Prints a result in the requested format. Returns an error for the format `name`, which it
+    /// does not support.
     pub(super) fn print(
         &self,
         value: &impl Serialize,
@@ -86,7 +87,7 @@ impl ClusterReader {
         self.print_rows(value, for_people, String::new).map(|_| ())
     }
 
-    /// Prints a result in the requested format. Returns false if the reader closed the output.
+    /// Prints a result in the requested format. Returns false if the output is closed.
     pub(super) fn print_rows(
         &self,
         value: &impl Serialize,
@@ -107,7 +108,7 @@ impl ClusterReader {
         }
     }
 
-    /// Lists a kind in a namespace, or in all.
+    /// Lists the objects of a kind in one namespace, or in all if `None`.
     pub(super) async fn list(&self, kind: Kind, namespace: Option<&str>) -> Result<Listed> {
         for version in kind.api_versions() {
             let api = self.api(kind, version, namespace);
@@ -123,7 +124,8 @@ impl ClusterReader {
         Ok(Listed::Missing)
     }
 
-    /// Returns an object and its version, or `None` if it does not exist or may not be read.
+    /// Returns an object and its API version, or `None` if it does not exist or the caller may not
+    /// read it.
     pub(super) async fn get(&self, key: &ObjectKey) -> Result<Option<(&'static str, Value)>> {
         for version in key.kind.api_versions() {
             let namespace = (!key.kind.cluster_scoped()).then_some(key.name.namespace.as_str());
@@ -152,7 +154,7 @@ impl ClusterReader {
         }
     }
 
-    /// Returns the reports of hosts, or `None` if they may not be read.
+    /// Returns the reports of all hosts, or `None` if the caller may not read them.
     pub(super) async fn reports(&self) -> Result<Option<Vec<GatewayAgent>>> {
         let api: Api<GatewayAgent> = Api::namespaced(self.client.clone(), &self.published_in);
         match api.list(&ListParams::default()).await {
@@ -168,7 +170,7 @@ impl ClusterReader {
         Ok(read.snapshot)
     }
 
-    /// Returns everything that is published.
+    /// Returns the publications of all Gateways.
     pub(super) async fn all_published(&self) -> Result<Vec<Snapshot>> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.published_in);
         let label = format!("{PART_LABEL}={}", Part::Manifest.as_str());

@@ -1,4 +1,4 @@
-//! `kubectl sesame status`: Gateways, their hosts, and their problems.
+//! `kubectl sesame status`: shows Gateways, their hosts, and their problems.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ pub(super) struct GatewayRow {
     addresses: Vec<String>,
     /// Status of the condition `Programmed`.
     programmed: String,
-    /// Hosts that serve it, or `None` if reports may not be read.
+    /// Hosts that serve the Gateway, or `None` if the caller may not read reports.
     hosts: Option<ServingHosts>,
     generation: i64,
     attached_routes: u64,
@@ -31,14 +31,14 @@ pub(super) struct GatewayRow {
     pub(super) problems: Vec<String>,
 }
 
-/// Number of hosts that serve a Gateway without a fault, and of all hosts that report on it.
+/// Number of hosts that serve a Gateway without errors, and of all hosts that report on it.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 struct ServingHosts {
     serving: usize,
     all: usize,
 }
 
-/// Reads our Gateways.
+/// Reads the Gateways of this controller.
 pub(super) async fn read(reader: &ClusterReader, name: Option<&str>) -> Result<Vec<GatewayRow>> {
     let gateways = match reader
         .list(Kind::Gateway, reader.namespace.as_deref())
@@ -73,7 +73,8 @@ pub(super) async fn read(reader: &ClusterReader, name: Option<&str>) -> Result<V
     Ok(rows)
 }
 
-/// Returns the names of our GatewayClasses, or `None` if they may not be read.
+/// Returns the names of this controller's GatewayClasses, or `None` if the caller may not read
+/// them.
 async fn ours(reader: &ClusterReader) -> Result<Option<BTreeSet<String>>> {
     let Listed::Objects(_, classes) = reader.list(Kind::GatewayClass, None).await? else {
         return Ok(None);
@@ -157,7 +158,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// Returns the names of the Gateways in kubectl's format.
+/// Returns the names of the Gateways in the format of `kubectl -o name`.
 pub(super) fn names(rows: &[GatewayRow]) -> String {
     let names = rows.iter().map(|row| {
         let name = plain(&row.name);

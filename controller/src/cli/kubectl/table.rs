@@ -1,6 +1,6 @@
 //! Tables in kubectl's style. Pure.
 //!
-//! Many authors write the texts of objects, so none may reach a terminal as a control sequence.
+//! Strings in objects are untrusted, so control sequences in them must never reach a terminal.
 
 use comfy_table::{Table, presets};
 use jiff::SignedDuration;
@@ -10,7 +10,7 @@ const NONE: &str = "<none>";
 /// Space between two columns, as in kubectl.
 const GAP: u16 = 3;
 
-/// Returns a table, optionally with these headings, or `none` without rows.
+/// Returns a table, optionally with headings, or `none` if there are no rows.
 pub(super) fn table(
     headings: &[&str],
     with_headings: bool,
@@ -39,7 +39,7 @@ fn or_none(cell: &str) -> &str {
     if cell.is_empty() { NONE } else { cell }
 }
 
-/// Returns a text without control characters.
+/// Replaces control characters.
 pub(super) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for character in text.chars() {

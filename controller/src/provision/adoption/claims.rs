@@ -1,4 +1,4 @@
-//! The part that adoption has in the plan. Pure.
+//! Plans the adoption of existing fleets. Pure.
 
 use super::{Standing, judge};
 use crate::provision::Basis;
@@ -6,8 +6,8 @@ use crate::provision::kinds::OwnedKind;
 use crate::provision::owned::{OwnedObject, of_controller};
 use crate::provision::plan::{Claims, Inventory, OwnedPlan, claim};
 
-/// Claims a fleet, or the unowned parts of an existing one; returns true for the latter. Approved
-/// objects are adopted.
+/// Claims the objects of a fleet. If some exist without an owner, adopts them if approved, claims
+/// only the owned objects, and returns true.
 pub(in crate::provision) fn claim_fleet<'a>(
     plan: &mut OwnedPlan,
     claims: &mut Claims<'a>,

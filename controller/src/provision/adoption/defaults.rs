@@ -1,7 +1,7 @@
-//! Defaults that the API server fills in. Pure.
+//! Default values that the API server fills in. Pure.
 //!
-//! With defaults on both sides, the stored and the desired object differ only in meaning. A default
-//! that is missing here shows up as a spurious change; it hides nothing.
+//! With defaults on both sides, a comparison of the stored and desired objects shows only real
+//! differences. A default missing here shows up as a spurious change; it never hides a change.
 
 use serde_json::{Value, json};
 
@@ -78,7 +78,8 @@ fn fill_field_ref(of: &mut Value, pointer: &str) {
     }
 }
 
-/// Returns the policy of an image whose container names none: one without a tag, or with `latest`, is always pulled.
+/// Returns the default pull policy of an image: images without a tag or with tag `latest` are
+/// always pulled.
 fn pull_policy(image: &str) -> &'static str {
     let name = image.rsplit('/').next().unwrap_or(image);
     let is_pinned = name.contains('@');

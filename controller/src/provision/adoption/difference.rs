@@ -1,4 +1,4 @@
-//! Fields in which an object differs from its replacement. Pure.
+//! Compares an object with its replacement field by field. Pure.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::provision::kept::WRITTEN_ANNOTATION;
 use crate::provision::owned::{CONTROLLER_ANNOTATION, DIGEST_ANNOTATION, OWNER_ANNOTATION};
 use sesame_published::names::GATEWAY_ANNOTATION;
 
-/// Annotations that record ownership. Adoption changes them by definition.
+/// Annotations that record ownership, which adoption always changes.
 const BOOKKEEPING: [&str; 6] = [
     CONTROLLER_ANNOTATION,
     DIGEST_ANNOTATION,
@@ -21,22 +21,22 @@ const BOOKKEEPING: [&str; 6] = [
     RELEASED_ANNOTATION,
     WRITTEN_ANNOTATION,
 ];
-/// Prefix of the fields whose change recreates Pods.
+/// Prefix of fields that recreate Pods when changed.
 const TEMPLATE: &str = "spec.template.";
 
-/// Change of one field.
+/// Change to one field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct FieldChange {
     /// Path of the field, as in `spec.template.spec.containers[agent].image`.
     pub(crate) field: String,
-    /// Existing value; null if there is none.
+    /// Existing value; null if the field is new.
     pub(crate) before: Value,
     /// New value; null if the field is removed.
     pub(crate) after: Value,
 }
 
 impl FieldChange {
-    /// Returns true if the change recreates the Pods of the object.
+    /// Returns true if the change would recreate the object's Pods.
     pub(crate) fn restarts_pods(&self) -> bool {
         self.field.starts_with(TEMPLATE)
     }
@@ -50,7 +50,7 @@ pub(super) fn changes(before: &Value, after: &Value) -> Vec<FieldChange> {
     found
 }
 
-/// Returns what counts of an object.
+/// Returns the comparable fields of an object.
 fn comparable(object: &Value) -> Value {
     let mut counts = object.as_object().cloned().unwrap_or_default();
     counts.retain(|name, _| !["apiVersion", "kind", "metadata", "status"].contains(&name.as_str()));
@@ -103,13 +103,14 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// Returns true if the entries of two lists correspond one by one.
+/// Returns true if two lists have the same length and the same entry names in order.
 fn correspond(left: &[Value], right: &[Value]) -> bool {
     let mut pairs = left.iter().zip(right);
     left.len() == right.len() && pairs.all(|(left, right)| left["name"] == right["name"])
 }
 
-/// Returns true for equal quantities, which the API server may write differently.
+/// Returns true if both values are the same quantity, possibly written differently by the API
+/// server.
 fn is_same_quantity(path: &str, before: &Value, after: &Value) -> bool {
     let number = |value: &Value| Quantity(value.as_str()?.to_owned()).billionths();
     path.contains(".resources.") && number(before).is_some() && number(before) == number(after)

@@ -1,12 +1,12 @@
-//! Adoption: an existing fleet without an owner becomes the controller's if the Gateway's author
+//! Adoption: the controller takes over an existing fleet without an owner if the Gateway's owner
 //! approves. Pure.
 //!
-//! Such objects were released, or created by hand with the names and the label of a fleet. Nothing
-//! of the fleet is written until it is approved. A ConfigMap holds the intended objects
-//! ([`AdoptionPreview`]), and `sesame-controller fleet diff` compares them with the existing ones.
-//! An approval covers each object and its changes as shown ([`Fate::Adopted`]): the Gateway's
-//! annotation stays valid while the objects are adopted one after the other, and covers nothing
-//! else. Objects with another owner or controller are never adopted.
+//! Such objects were released, or were created by hand with the names and label of a fleet. No
+//! object of the fleet is written before the approval. A ConfigMap contains the intended objects
+//! ([`AdoptionPreview`]), and `sesame-controller fleet diff` compares them with the existing
+//! objects. An approval covers exactly the objects and changes that were shown ([`Fate::Adopted`]).
+//! So the Gateway's annotation remains valid while the objects are adopted one after the other.
+//! Objects with another owner or controller are never adopted.
 
 mod claims;
 mod defaults;
@@ -30,32 +30,32 @@ use super::owned::{ExistingObject, OwnedObject, controller_of};
 use super::plan::{Inventory, OwnedWrite, is_replaceable};
 use sesame_published::names::ADOPT_ANNOTATION;
 
-/// Hex digits that stand for one object in an agreement.
+/// Number of hex digits per object in an agreement.
 const DIGITS: usize = 16;
-/// Between two objects in an agreement.
+/// Separator between two objects in an agreement.
 const SEPARATOR: char = '.';
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// Fate of an object when its fleet becomes the controller's.
+/// What happens to an object when the controller adopts its fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It does not exist, and is created.
+    /// The object does not exist and is created.
     Created,
-    /// It belongs to this Gateway already.
+    /// The object already belongs to this Gateway.
     Kept,
-    /// It has no owner, and becomes this Gateway's.
+    /// The object has no owner; this Gateway becomes its owner.
     Adopted {
         /// Changed fields, except ownership.
         changes: Vec<FieldChange>,
-        /// Digest that stands for this object with these changes in an agreement.
+        /// Digest of this object and these changes, for use in an agreement.
         consent: String,
     },
-    /// It belongs to another owner, for this reason, and is left alone.
+    /// The object belongs to another owner and is not changed; the string explains why.
     Foreign(String),
 }
 
 impl Fate {
-    /// Returns true if Pods are recreated.
+    /// Returns true if Pods would be recreated.
     pub(crate) fn restarts_pods(&self) -> bool {
         match self {
             Self::Adopted { changes, .. } => changes.iter().any(FieldChange::restarts_pods),
@@ -68,11 +68,11 @@ impl Fate {
 enum Standing {
     /// All objects have an owner.
     Settled,
-    /// The agreement covers these writes.
+    /// The agreement covers the adoption, which consists of these writes.
     Agreed(Vec<OwnedWrite>),
-    /// Not approved yet.
+    /// The adoption is not approved yet.
     Open {
-        /// Reason why the fleet is incomplete, as a sentence.
+        /// Message that explains why the fleet is incomplete.
         why: String,
         /// Object that shows the intended writes.
         preview: OwnedObject,
@@ -109,8 +109,8 @@ fn judge(inventory: &Inventory, basis: &Basis, objects: &[OwnedObject]) -> Stand
     }
 }
 
-/// Returns the approval of everything that is adopted. Returns `None` if an object is foreign, or
-/// there is nothing to adopt.
+/// Returns the agreement to all adoptions. Returns `None` if an object is foreign or there is
+/// nothing to adopt.
 fn consent(fates: &[Fate]) -> Option<String> {
     let mut all: Vec<&str> = Vec::new();
     for fate in fates {
@@ -123,14 +123,14 @@ fn consent(fates: &[Fate]) -> Option<String> {
     (!all.is_empty()).then(|| all.join(&SEPARATOR.to_string()))
 }
 
-/// Returns true if the given agreement covers everything in the wanted one.
+/// Returns true if the `given` agreement covers all parts of the `wanted` agreement.
 fn covers(given: &str, wanted: &str) -> bool {
     let given: BTreeSet<&str> = given.split(SEPARATOR).collect();
     wanted.split(SEPARATOR).all(|part| given.contains(part))
 }
 
-/// Returns the fate of an object of the Gateway with this UID; `found` is the existing object of
-/// its name.
+/// Returns the fate of an object of the Gateway with this UID; `found` is the existing object with
+/// the same name.
 fn fate(wanted: &OwnedObject, found: Option<&ExistingObject>, uid: &str) -> Fate {
     let Some(found) = found else {
         return Fate::Created;
@@ -150,7 +150,7 @@ fn fate(wanted: &OwnedObject, found: Option<&ExistingObject>, uid: &str) -> Fate
     Fate::Adopted { changes, consent }
 }
 
-/// Returns the reason why an object cannot be adopted, or `None` if it can.
+/// Returns why an object cannot be adopted, or `None` if it can.
 fn foreign(wanted: &OwnedObject, found: &ExistingObject) -> Option<String> {
     let metadata = &found.value["metadata"];
     let owners = metadata["ownerReferences"].as_array();
@@ -186,14 +186,15 @@ fn foreign(wanted: &OwnedObject, found: &ExistingObject) -> Option<String> {
     })
 }
 
-/// Returns the replacement of an unowned object. Labels and annotations added by others stay.
+/// Returns the replacement of an unowned object. Labels and annotations added by other writers are
+/// kept.
 fn adopted(wanted: &OwnedObject, found: &ExistingObject) -> OwnedObject {
     let mut before = found.value.clone();
     let annotations = &mut before["metadata"]["annotations"];
     if let Some(annotations) = annotations.as_object_mut() {
         annotations.remove(RELEASED_ANNOTATION);
     }
-    // Without the annotation, existing labels and annotations would not count as foreign.
+    // Without the annotation, existing labels and annotations would be treated as our own.
     if annotations[WRITTEN_ANNOTATION].is_null() {
         annotations[WRITTEN_ANNOTATION] = Value::from("");
     }

@@ -1,7 +1,7 @@
-//! Publishes the intended objects of a fleet, in a ConfigMap in the controller's namespace. Pure.
+//! Publishes the intended objects of a fleet in a ConfigMap in the controller's namespace. Pure.
 //!
-//! Only the controller knows all of its settings. Existing objects are not included: their owner
-//! may not want to share them, so the reader needs permission to read them.
+//! The controller publishes them because only it knows all of its settings. Existing objects are
+//! not included, so their readers need separate permissions.
 
 use kube::core::ApiResource;
 use serde::{Deserialize, Serialize};
@@ -18,10 +18,10 @@ use sesame_published::names::{ADOPTION_LABEL, GATEWAY_ANNOTATION, adoption_name,
 
 /// Key of the ConfigMap entry.
 const ENTRY: &str = "fleet.json";
-/// Maximum size of the entry.
+/// Maximum size of the entry in bytes.
 const MAX_BYTES: usize = 1 << 20;
 
-/// A fleet as the controller would write it.
+/// A fleet as intended by the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AdoptionPreview {
     uid: String,
@@ -29,7 +29,7 @@ pub(crate) struct AdoptionPreview {
     objects: Vec<OwnedObject>,
 }
 
-/// Its serialized form.
+/// Serialized form of [`AdoptionPreview`].
 #[derive(Serialize, Deserialize)]
 struct Written {
     gateway: String,
@@ -47,7 +47,7 @@ pub(crate) struct ObjectFate {
     pub(crate) fate: Fate,
 }
 
-/// Returns the ConfigMap for these objects of a Gateway; `namespace` is the controller's.
+/// Returns the ConfigMap for these objects of a Gateway; `namespace` is the controller's namespace.
 pub(super) fn config_map(
     basis: &Basis,
     namespace: &str,
@@ -82,7 +82,7 @@ pub(super) fn config_map(
 }
 
 impl AdoptionPreview {
-    /// Reads the ConfigMap of this Gateway. Fails with a sentence if it is invalid.
+    /// Parses the ConfigMap of this Gateway. Returns an error message if it is invalid.
     pub(crate) fn parse(config_map: &Value, gateway: &NamespacedName) -> Result<Self, String> {
         let text = config_map["data"][ENTRY].as_str().unwrap_or_default();
         if text.len() > MAX_BYTES {
@@ -118,8 +118,8 @@ impl AdoptionPreview {
         keys.map(|(kind, name)| (kind.resource(), name))
     }
 
-    /// Returns the fate of each object, and the approval of everything that is adopted, or `None`
-    /// if an object is foreign. `found` are the existing objects that [`Self::reads`] names.
+    /// Returns the fate of each object, and the agreement to all adoptions, or `None` if an object
+    /// is foreign. `found` are the existing objects, in the order of [`Self::reads`].
     pub(crate) fn compare(&self, found: &[Option<Received>]) -> (Vec<ObjectFate>, Option<String>) {
         let all = self.objects.iter().zip(found);
         let fates = all.map(|(object, found)| {
@@ -137,7 +137,8 @@ impl AdoptionPreview {
         (fates, agreement)
     }
 
-    /// Returns true if the controller has seen the existing objects: it computed the same approval.
+    /// Returns true if the controller has seen the same existing objects, i.e. computed the same
+    /// agreement.
     pub(crate) fn is_current(&self, agreement: Option<&str>) -> bool {
         self.consent.as_deref() == agreement
     }

@@ -1,4 +1,4 @@
-//! The account of a fleet's agents, and its rights.
+//! The ServiceAccount of a fleet's agents, and its permissions.
 
 use serde_json::json;
 
@@ -8,14 +8,15 @@ use crate::provision::owned::{OwnedObject, away, beside};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::host_access::{AGENTS_ROLE, fleet_agents, gateway_rules};
 
-/// Returns the ServiceAccount. Its token is not mounted by default; only the agent requests it.
+/// Returns the ServiceAccount. The token is not mounted by default; only the agent requests it.
 pub(super) fn account(basis: &Basis, name: &str) -> OwnedObject {
     let value = json!({"automountServiceAccountToken": false});
     beside(basis, OwnedKind::ServiceAccount, name, &[], value)
 }
 
 /// Returns the Role for the Gateway's keys and reports, its binding, and the binding of the common
-/// Role of all agents. `account` is the name of the ServiceAccount, `namespace` the controller's.
+/// Role of all agents. `account` is the name of the ServiceAccount; `namespace` is the controller's
+/// namespace.
 pub(super) fn rights(basis: &Basis, account: &str, namespace: &str) -> [OwnedObject; 3] {
     let gateway = &basis.gateway;
     let name = |text: &str| NamespacedName::new(namespace, text);

@@ -9,13 +9,13 @@ use crate::provision::owned::labels;
 use sesame_gateway_api::api::{FleetResources, FleetSettings};
 use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 
-/// Default drain time of connections in seconds, same as the agent's.
+/// Default connection drain time in seconds, as in the agent.
 pub(super) const DRAIN_SECONDS: i32 = 30;
-/// Seconds that a launcher grants its Envoys beyond the agent's drain time. After a hot restart,
-/// the new Envoy still queries the old one until that exits by itself. If the old one is killed
-/// earlier, the new one exits too.
+/// Seconds that a launcher waits for its Envoys beyond the agent's drain time. After a hot restart,
+/// the new Envoy still queries the old Envoy until the old one exits on its own. If the old Envoy
+/// is killed earlier, the new one exits, too.
 pub(super) const HANDOVER_SECONDS: i32 = 30;
-/// Additional seconds for everything else when a Pod ends.
+/// Additional seconds for the rest of Pod termination.
 pub(super) const GRACE_SECONDS: i32 = 30;
 
 /// Returns the DaemonSet of the launcher, whose Pods run the Envoys.
@@ -32,7 +32,7 @@ pub(super) fn launcher(basis: &Basis, fleet: &FleetSettings, image: &str) -> Val
         format!("--drain-seconds={drain}")
     ]);
     launcher["env"] = json!([{"name": "SESAME_RUNTIME_DIR", "value": runtime}]);
-    // Never give up: a restart would not help.
+    // The probe never gives up, because a restart would not help.
     launcher["startupProbe"] = json!({
         "exec": {"command": ["sesame-agent", "launcher", "--check"]},
         "periodSeconds": 2,
@@ -45,12 +45,13 @@ pub(super) fn launcher(basis: &Basis, fleet: &FleetSettings, image: &str) -> Val
     pod["initContainers"] = json!([giver(image, fleet, &own)]);
     pod["containers"] = json!([launcher]);
     pod["volumes"] = volumes(&all);
-    // The Envoys of the new Pod take over first, and until then the old Pod stays.
+    // The old Pod keeps running until the Envoys of the new Pod have taken over.
     let update = json!({"maxSurge": 1, "maxUnavailable": 0});
     daemonset(basis, "sesame-envoy", &update, &pod)
 }
 
-/// Returns the DaemonSet of the agent, which runs as `account`; `namespace` is the controller's.
+/// Returns the DaemonSet of the agent, which runs as `account`; `namespace` is the controller's
+/// namespace.
 pub(super) fn agent(
     basis: &Basis,
     fleet: &FleetSettings,
@@ -85,7 +86,7 @@ pub(super) fn agent(
     pod["serviceAccountName"] = json!(account);
     pod["automountServiceAccountToken"] = json!(true);
     pod["dnsPolicy"] = json!("ClusterFirstWithHostNet");
-    // The group may read the token of the ServiceAccount.
+    // Lets the group read the ServiceAccount token.
     pod["securityContext"]["fsGroup"] = pod["securityContext"]["runAsGroup"].clone();
     pod["initContainers"] = json!([giver(image, fleet, &own)]);
     pod["containers"] = json!([agent]);
@@ -98,7 +99,7 @@ pub(super) fn agent(
 fn daemonset(basis: &Basis, program: &str, update: &Value, pod: &Value) -> Value {
     let (name, id) = ("app.kubernetes.io/name", gateway_id(&basis.gateway));
     // The selector is immutable, so it never depends on the Gateway's configuration. Pods do not
-    // get the Gateway's annotations, because these could loosen the confinement of a Pod.
+    // get the Gateway's annotations, because annotations could weaken a Pod's isolation.
     let own = [(name, program), ("app.kubernetes.io/part-of", "sesame")];
     json!({"spec": {
         "selector": {"matchLabels": {name: program, GATEWAY_LABEL: id}},
@@ -161,7 +162,7 @@ mod tests {
                 .as_object_mut()
                 .unwrap()
                 .remove("automountServiceAccountToken");
-            // Ignore the variables for the namespace and the directories, which differ.
+            // Ignore the environment variables for the namespace and the directories, which differ.
             for of in [&mut made, &mut manifest] {
                 let env = of.pointer_mut("/containers/0/env");
                 let Some(env) = env.and_then(Value::as_array_mut) else {

@@ -1,9 +1,9 @@
-//! A fleet on the network of Pods: a Deployment and its PodDisruptionBudget. Pure.
+//! A fleet on the Pod network: a Deployment and its PodDisruptionBudget. Pure.
 //!
-//! Agent and launcher are two containers of one Pod, so Envoy outlives a failing agent. The Pods
-//! use nothing of the node: they meet the `restricted` Pod Security level, and their directories
-//! are in memory, because they hold keys, and end with the Pod. A new image therefore means new
-//! Pods, and the Service selects the ready ones.
+//! Agent and launcher are two containers of one Pod, so Envoy outlives a failing agent. The Pods do
+//! not use resources of the node and meet the `restricted` Pod Security level. Their directories
+//! contain keys, so they are in memory and are deleted with the Pod. A new image therefore requires
+//! new Pods, and the Service selects the ready Pods.
 
 use serde_json::{Value, json};
 
@@ -18,8 +18,8 @@ use sesame_published::names::{GATEWAY_LABEL, POD_HOST_END, gateway_id};
 
 /// Initial number of Pods.
 const FIRST_REPLICAS: i32 = 2;
-/// Seconds for which an ending Pod keeps serving before it drains: every node has to learn that the
-/// Service no longer routes there.
+/// Seconds for which a terminating Pod keeps serving before it drains. During this time, all nodes
+/// learn that the Service no longer routes to the Pod.
 const LAME_DUCK_SECONDS: i32 = 10;
 /// Volumes, their mount paths, and the directories that the programs create there, because volumes
 /// are world-writable.
@@ -30,7 +30,7 @@ const STATE_DIR: &str = "/var/lib/sesame/pod";
 const TOKEN: (&str, &str) = ("token", "/var/run/secrets/kubernetes.io/serviceaccount");
 
 /// Returns the Deployment and its PodDisruptionBudget, both with this name. The agents run as
-/// `account`; `namespace` is the controller's.
+/// `account`; `namespace` is the controller's namespace.
 pub(super) fn objects(
     basis: &Basis,
     fleet: &FleetSettings,
@@ -73,7 +73,7 @@ pub(super) fn objects(
     let budget = json!({"spec": {
         "selector": {"matchLabels": selector(basis)},
         "maxUnavailable": 1,
-        // A Pod that does not serve does not block a node drain.
+        // A Pod that is not serving does not block a node drain.
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }});
     let object = |kind, value| beside(basis, kind, name, &[], value);
@@ -83,14 +83,14 @@ pub(super) fn objects(
     ]
 }
 
-/// Returns the labels that only the Pods of a Gateway's Deployment have. They never depend on the
-/// Gateway's configuration.
+/// Returns the labels that select exactly the Pods of a Gateway's Deployment. They never depend on
+/// the Gateway's configuration.
 pub(crate) fn selector(basis: &Basis) -> Value {
     json!({"app.kubernetes.io/name": POD_LABEL_VALUE, GATEWAY_LABEL: gateway_id(&basis.gateway)})
 }
 
-/// Returns the object as created. Without `replicas`, a Deployment starts with a default number of
-/// Pods.
+/// Returns the object as initially created. A Deployment without `replicas` starts with a default
+/// number of Pods.
 pub(crate) fn begun(mut object: OwnedObject) -> OwnedObject {
     if object.key.0 == OwnedKind::Deployment && object.value["spec"]["replicas"].is_null() {
         object.value["spec"]["replicas"] = json!(FIRST_REPLICAS);
@@ -102,17 +102,17 @@ fn pod(fleet: &FleetSettings) -> Value {
     let mut pod = json!({
         // One container mounts its own token below.
         "automountServiceAccountToken": false,
-        // The agent looks after Envoys that the launcher has started.
+        // The agent supervises Envoys that the launcher has started.
         "shareProcessNamespace": true,
         "terminationGracePeriodSeconds": LAME_DUCK_SECONDS + launcher_drain(fleet) + GRACE_SECONDS,
         "securityContext": {
             "runAsNonRoot": true,
             "runAsUser": USER,
             "runAsGroup": USER,
-            // The group may read the token of the ServiceAccount.
+            // Lets the group read the ServiceAccount token.
             "fsGroup": USER,
             "seccompProfile": {"type": "RuntimeDefault"},
-            // For ports below 1024, in case a registry strips the file's capabilities.
+            // For ports below 1024, in case a registry strips file capabilities.
             "sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}],
         },
     });
@@ -126,8 +126,8 @@ fn pod(fleet: &FleetSettings) -> Value {
     pod
 }
 
-/// Returns the drain time of the launcher, which exceeds the agent's, because the agent knows
-/// better.
+/// Returns the drain time of the launcher, which exceeds the agent's drain time, so that the agent
+/// decides when Envoy exits.
 fn launcher_drain(fleet: &FleetSettings) -> i32 {
     fleet.drain_seconds.unwrap_or(DRAIN_SECONDS) + HANDOVER_SECONDS
 }
@@ -179,7 +179,8 @@ fn agent(basis: &Basis, fleet: &FleetSettings, image: &str, namespace: &str) -> 
     agent
 }
 
-/// Returns the volumes. The token is what Kubernetes itself would mount, into every container.
+/// Returns the volumes. The token volume equals the one that Kubernetes would mount into every
+/// container.
 fn volumes() -> Value {
     let in_memory = |name: &str| json!({"name": name, "emptyDir": {"medium": "Memory"}});
     json!([

@@ -1,10 +1,10 @@
-//! A managed fleet: everything that makes nodes serve one Gateway. Pure.
+//! A managed fleet: the objects that make nodes serve one Gateway. Pure.
 //!
-//! Two DaemonSets and a ServiceAccount in the Gateway's namespace, and a Role and two RoleBindings
-//! in the controller's, by which the agents read the publication of this Gateway only. This is what
-//! users apply by hand from `controller/deploy/agent`, with separate directories on the nodes, so
-//! that fleets share nodes. Alternatively, a Deployment on the Pod network replaces the DaemonSets;
-//! `switch` migrates between the two.
+//! In the Gateway's namespace, a fleet has two DaemonSets and a ServiceAccount. In the controller's
+//! namespace, it has a Role and two RoleBindings, with which the agents can read only this
+//! Gateway's publication. The same objects are in `controller/deploy/agent`, to be applied by hand.
+//! Here, each fleet has separate directories, so that fleets can share nodes. Alternatively, a
+//! Deployment on the Pod network replaces the DaemonSets; `switch` migrates between the two.
 
 mod access;
 mod compare;
@@ -27,8 +27,8 @@ use super::owned::{OwnedObject, beginning_of_names, beside, stamped};
 use sesame_gateway_api::api::FleetImages;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// Suffixes of names: of the launcher's DaemonSet or the Deployment, and of the agent's DaemonSet
-/// and its ServiceAccount.
+/// Name suffixes of the launcher's DaemonSet or the Deployment, and of the agent's DaemonSet and
+/// ServiceAccount.
 const ENVOY: &str = "-envoy";
 const AGENT: &str = "-agent";
 /// Value of the label `app.kubernetes.io/name` of the Pods of Deployments.
@@ -41,9 +41,9 @@ struct Images<'a> {
     envoy: &'a str,
 }
 
-/// Returns the objects of a Gateway's fleet, or the reason why it cannot have one. The
-/// ServiceAccount comes first, because the owner of that name gets the other names. `namespace` is
-/// the controller's own, and `spans` is the collector that its agents use.
+/// Returns the objects of a Gateway's fleet, or why it cannot have a fleet. The ServiceAccount
+/// comes first, because the owner of its name also gets the other names. `namespace` is the
+/// controller's namespace, and `spans` is the collector that the agents use.
 pub(super) fn objects(
     basis: &Basis,
     settings: &GatewaySettings,

@@ -1,6 +1,6 @@
-//! Parts shared by the Pods of both DaemonSets and by the containers of a Deployment. Pods of
-//! DaemonSets use the node's network and process namespace, because each supervises the other's
-//! processes.
+//! Parts shared by the Pods of both DaemonSets and the containers of a Deployment. Pods of
+//! DaemonSets use the node's network and process namespaces, because each supervises the processes
+//! of the other.
 
 use serde_json::{Value, json};
 
@@ -11,13 +11,13 @@ use sesame_published::names::gateway_id;
 /// User and group of all containers, as in the images.
 pub(super) const USER: u32 = 65532;
 
-/// Directories of one fleet on its nodes and in the containers. Paths are the same inside and
-/// outside, so that a path never means different directories to two fleets.
+/// Directories of one fleet, on its nodes and in its containers. Paths are the same inside and
+/// outside, so that a path never refers to different directories in two fleets.
 #[derive(Clone, Debug)]
 pub(super) struct HostDirectories {
-    /// Files that Envoy watches, with keys. It has to be on a tmpfs.
+    /// Files that Envoy watches, including keys. The directory must be on a tmpfs.
     pub(super) runtime: String,
-    /// Configuration that Envoy last accepted, with keys, for the node's next start.
+    /// Last configuration accepted by Envoy, including keys, for the next start of the node.
     pub(super) state: String,
 }
 
@@ -48,8 +48,8 @@ pub(super) fn pod(fleet: &FleetSettings) -> Value {
     pod
 }
 
-/// Returns the init container that changes the owner of directories, which the node creates for
-/// root, to the user of the other containers. It has no other rights.
+/// Returns the init container that changes the owner of the directories from root to the user of
+/// the other containers. It has no other permissions.
 pub(super) fn giver(image: &str, fleet: &FleetSettings, directories: &[(&str, &str)]) -> Value {
     let user = format!("--user={USER}:{USER}");
     let paths = directories.iter().map(|(_, path)| *path);
@@ -65,7 +65,7 @@ pub(super) fn giver(image: &str, fleet: &FleetSettings, directories: &[(&str, &s
             "allowPrivilegeEscalation": false,
             "readOnlyRootFilesystem": true,
             "seccompProfile": {"type": "RuntimeDefault"},
-            // The program's file has the second capability, so it does not start without it.
+            // The executable file has the second capability, so it cannot start without that.
             "capabilities": {"drop": ["ALL"], "add": ["CHOWN", "NET_BIND_SERVICE"]},
         },
         "volumeMounts": mounts(directories),
@@ -114,8 +114,8 @@ fn mounts(directories: &[(&str, &str)]) -> Value {
         .collect()
 }
 
-/// Returns the volumes of these directories of the node. All but the last one, shared memory, are
-/// created if missing.
+/// Returns volumes for these directories of the node. All but the last, shared memory, are created
+/// if missing.
 pub(super) fn volumes(directories: &[(&str, &str)]) -> Value {
     let volume = |(name, path): &(&str, &str)| {
         let type_ = match *path {
@@ -127,5 +127,5 @@ pub(super) fn volumes(directories: &[(&str, &str)]) -> Value {
     directories.iter().map(volume).collect()
 }
 
-/// Needed for hot restarts.
+/// Shared memory, which hot restarts need.
 pub(super) const SHARED_MEMORY: &str = "/dev/shm";

@@ -1,4 +1,4 @@
-//! The end of management: objects lose their owner, and keep running.
+//! Releases a managed fleet: its objects lose their owner and keep running.
 
 use serde_json::{Value, json};
 
@@ -11,11 +11,11 @@ use crate::provision::owned::{
 /// Annotation of an object released from a managed fleet: the UID of the Gateway.
 pub(crate) const RELEASED_ANNOTATION: &str = "projectsesame.io/released-from";
 
-/// Returns the object without its owner, this Gateway. Its specification is unchanged, so no Pod
+/// Returns the object without this Gateway as its owner. The specification is unchanged, so no Pod
 /// restarts.
 pub(crate) fn released(basis: &Basis, key: &OwnedKey, found: &ExistingObject) -> OwnedObject {
     let mut value = found.value.clone();
-    // Items of a list have no kind.
+    // Items of a list lack the kind.
     value["apiVersion"] = json!(key.0.api_version());
     value["kind"] = json!(key.0.as_str());
     let metadata = &mut value["metadata"];

@@ -1,4 +1,4 @@
-//! Migration between workloads: the old one stays until the new one serves. Pure.
+//! Migration between workloads: the old workload is kept until the new one is serving. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,11 +9,11 @@ use crate::provision::kinds::{OwnedKey, OwnedKind};
 use crate::provision::owned::{ExistingObject, OwnedObject};
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// Objects of one Gateway, and of all Gateways.
+/// Existing objects of all Gateways.
 type Existing = BTreeMap<OwnedKey, ExistingObject>;
 
-/// Returns the objects of the Gateway's other workload that stay for now. `wanted` is the new
-/// fleet.
+/// Returns the objects of the Gateway's previous workload that are still needed. `wanted` is the
+/// new fleet.
 pub(crate) fn meanwhile(
     basis: &Basis,
     wanted: &[OwnedObject],
@@ -22,7 +22,7 @@ pub(crate) fn meanwhile(
     let is_wanted = |kind| wanted.iter().any(|object| object.key.0 == kind);
     let on_pods = is_wanted(OwnedKind::Deployment);
     let done = if on_pods {
-        // The endpoints on nodes are already removed.
+        // The old workload is needed until the endpoints on nodes are removed.
         pods_serve(basis, existing)
             && !existing
                 .iter()
@@ -44,7 +44,7 @@ fn is_endpoints(key: &OwnedKey, found: &ExistingObject, basis: &Basis) -> bool {
     key.0 == OwnedKind::EndpointSlice && found.is_of(basis)
 }
 
-/// Returns true if the Gateway needs no hosts besides the Pods that its Service selects.
+/// Returns true if the Pods that the Gateway's Service selects suffice to serve it.
 pub(crate) fn is_served_by_pods(
     basis: &Basis,
     settings: &GatewaySettings,
@@ -64,8 +64,8 @@ fn pods_serve(basis: &Basis, existing: &Existing) -> bool {
     })
 }
 
-/// Returns true if the DaemonSets are ready on every node, and as many hosts report that they
-/// serve.
+/// Returns true if the DaemonSets are ready on every node and as many hosts report that they are
+/// serving.
 fn nodes_serve(basis: &Basis, wanted: &[OwnedObject], existing: &Existing) -> bool {
     let wanted = wanted
         .iter()

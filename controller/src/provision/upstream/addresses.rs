@@ -1,5 +1,5 @@
-//! Reads the state of a second Gateway: its addresses, and all problems that keep clients from
-//! them. Pure.
+//! Reads the state of a second Gateway: its addresses, and problems that prevent clients from
+//! reaching them. Pure.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,7 +14,8 @@ use crate::provision::kinds::OwnedKind;
 use crate::provision::plan::Inventory;
 use crate::statuses::ServiceAddresses;
 
-/// Returns the addresses of a Gateway that has a second one; `problem` is the plan's remark on it.
+/// Returns the addresses of a Gateway that has a second Gateway; `problem` is the plan's report on
+/// the second Gateway.
 pub(in crate::provision) fn addresses(
     basis: &Basis,
     inventory: &Inventory,
@@ -92,7 +93,7 @@ fn addresses_of(upstream: &Value) -> Vec<String> {
     addresses
 }
 
-/// Summarizes the Gateway's own conditions that are missing or not True.
+/// Summarizes the conditions of the second Gateway itself that are missing or not True.
 fn own_complaints<'v>(
     upstream: &'v Value,
     types: &'v [&'static str],
@@ -108,7 +109,7 @@ fn own_complaints<'v>(
         .chain(complaints(upstream, &upstream["status"], types, of))
 }
 
-/// Returns the conditions in `status` that are False, with their messages.
+/// Returns the conditions in `status` with status False, with their messages.
 fn complaints<'v>(
     object: &'v Value,
     status: &'v Value,

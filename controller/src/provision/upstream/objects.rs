@@ -13,19 +13,19 @@ use crate::provision::plan::Inventory;
 use sesame_gateway_api::api::{GATEWAY_GROUP, NamespacedName, UpstreamSettings};
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// Largest number of listeners of a Gateway.
+/// Maximum number of listeners of a Gateway.
 const MAX_LISTENERS: usize = 64;
 
 /// A second Gateway and its routes.
 #[derive(Debug)]
 pub(super) struct UpstreamObjects {
-    /// The Gateway comes first.
+    /// The objects, the Gateway first.
     pub(super) objects: Vec<OwnedObject>,
-    /// Omitted ports, and the reason as a sentence.
+    /// Message about omitted ports and the reason.
     pub(super) left_out: Option<String>,
 }
 
-/// Returns the second Gateway of a Gateway, or the reason why it is impossible.
+/// Returns the second Gateway of a Gateway, or why it is impossible.
 pub(super) fn objects(
     basis: &Basis,
     settings: &GatewaySettings,
@@ -113,7 +113,7 @@ fn listener_and_route(
     (listener, stamped(beside(basis, kind, &name, &[], route)))
 }
 
-/// Returns labels and annotations for the second Gateway's infrastructure.
+/// Returns the labels and annotations for the second Gateway's infrastructure.
 fn infrastructure(basis: &Basis, settings: &GatewaySettings) -> Value {
     let publishing = &settings.publishing;
     let mut infrastructure = json!({});
@@ -130,7 +130,7 @@ fn infrastructure(basis: &Basis, settings: &GatewaySettings) -> Value {
     infrastructure
 }
 
-/// Returns the class of the second Gateway, or the reason why it is unusable.
+/// Returns the class of the second Gateway, or why it is unusable.
 fn class<'s>(
     basis: &Basis,
     settings: &'s GatewaySettings,
@@ -169,8 +169,8 @@ fn class<'s>(
     Ok(class)
 }
 
-/// Returns true if the second Gateways of merged Gateways of a class lead back to the class of
-/// `basis`.
+/// Returns true if the chain of second Gateways that starts at this class leads back to the class
+/// of `basis`.
 fn leads_back(basis: &Basis, class: &str, inventory: &Inventory) -> bool {
     let second_of = |class: &str| {
         let name = NamespacedName::new(&inventory.namespace, class);
@@ -188,11 +188,11 @@ fn leads_back(basis: &Basis, class: &str, inventory: &Inventory) -> bool {
             None => return false,
         }
     }
-    // They form a cycle that does not include this class.
+    // The classes form a cycle that does not include the class of `basis`.
     false
 }
 
-/// Returns the reason, as a sentence, why kinds of routes are unavailable.
+/// Returns a message that explains why route kinds are unavailable.
 fn lacking(inventory: &Inventory) -> String {
     let lacking = super::ROUTES.into_iter().filter_map(|kind| {
         if inventory.absent.contains(&kind) {

@@ -11,7 +11,7 @@ use crate::provision::plan::{Inventory, OwnedPlan, OwnedWrite, plan};
 use crate::watch::Received;
 use sesame_gateway_api::api::UpstreamSettings;
 
-/// A Gateway of the class `sesame` with these ports.
+/// Returns a Gateway of the class `sesame` with these ports.
 fn basis(ports: &[(Transport, u16)]) -> Basis {
     let gateway = json!({
         "metadata": {"name": "edge", "namespace": "web", "uid": "u"},
@@ -158,7 +158,7 @@ fn gateway_never_leads_to_itself_and_explains() {
     ] {
         assert!(why.contains(words), "{words}: {why}");
     }
-    // If one kind of routes is missing, the other ports are served.
+    // If one route kind is missing, the other ports are served.
     let both = basis(&[(Transport::Tcp, 443), (Transport::Udp, 53)]);
     let made = objects(&both, &settings(Some("cloud")), &absent).unwrap();
     assert_eq!(made.objects.len(), 2);
@@ -208,7 +208,7 @@ fn other_class_recreates_upstream_other_type_removes_it() {
     assert_eq!(of_upstream(&kept), [""; 0]);
 }
 
-/// Returns the report on a Gateway whose second one has this status.
+/// Returns the report on a Gateway whose second Gateway has this status.
 fn told(status: &Value, requested: &[&str]) -> crate::statuses::ServiceAddresses {
     let mut edge = basis(&[(Transport::Tcp, 443)]);
     edge.request.addresses = requested.iter().map(ToString::to_string).collect();
@@ -249,7 +249,7 @@ fn upstream_addresses_count_only_while_accepted() {
         why,
         "Gateway web/edge-sesame-upstream of class \"cloud\" is refused; Accepted is False (Because): of this"
     );
-    // Conditions of an earlier generation do not count.
+    // Conditions of an earlier generation are ignored.
     let found = told(
         &json!({"addresses": addresses, "conditions": [condition("Accepted", "False", 1)]}),
         &[],
@@ -293,7 +293,7 @@ fn merged_classes_never_form_a_circle() {
     };
     let classes = ["one", "two", "three"].map(class);
     let [one, two, three] = &classes;
-    // One leads to two, which leads to three.
+    // Class `one` leads to `two`, which leads to `three`.
     let made = [made(one, "two"), made(two, "three")].concat();
     let mut known = inventory(basis(&[]), made);
     known.namespace = "sesame-system".to_owned();

@@ -1,4 +1,4 @@
-//! The reports as shown to people. Must not decide which of them count.
+//! The reports as shown to users. Never decides which reports to accept.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use crate::report::report_refusal::ReportRefusal;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::GatewayAgent;
 
-/// A report that counts, in the form to show.
+/// An accepted report, prepared for display.
 pub(in crate::report) struct ShownReport<'a> {
     /// Name under which the Gateway is published.
     pub(in crate::report) gateway: &'a NamespacedName,
     pub(in crate::report) agent: &'a GatewayAgent,
     /// Time since the last report of the host.
     pub(in crate::report) silence: Duration,
-    /// True if that is too long.
+    /// True if the host is lost because of this silence.
     pub(in crate::report) lost: bool,
 }
 
 impl Agents {
-    /// Returns all reports that count, by Gateway.
+    /// Returns all accepted reports, by Gateway.
     pub(in crate::report) fn shown(&self, now: Moment) -> impl Iterator<Item = ShownReport<'_>> {
         let all = self.by_gateway.iter();
         let all = all.flat_map(|(gateway, of_it)| of_it.iter().map(move |it| (gateway, it)));
@@ -38,7 +38,7 @@ impl Agents {
         })
     }
 
-    /// Returns the names of ignored reports, with the reasons.
+    /// Returns the names of ignored reports, with reasons.
     pub(in crate::report) fn refusals(&self) -> impl Iterator<Item = (&String, &ReportRefusal)> {
         self.refused.iter()
     }

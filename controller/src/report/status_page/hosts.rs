@@ -1,4 +1,4 @@
-//! Hosts on the status page: served and rejected configuration. Pure.
+//! Hosts on the status page, with their served and rejected configuration. Pure.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::report::agents::Agents;
 use crate::report::liveness::Moment;
 use crate::statuses::ResolvedStatuses;
 
-/// Shows all hosts. `wanted` is the revision that the host has read, and `newest` the one to
-/// publish.
+/// Shows all hosts. `wanted` is the revision that the host has read, and `newest` is the current
+/// revision.
 pub(super) fn hosts(page: &mut Page, resolved: &ResolvedStatuses, agents: &Agents, now: Moment) {
     let mut rows = Rows::default();
     for shown in agents.shown(now) {
@@ -84,7 +84,7 @@ fn age(silence: Duration) -> String {
     }
 }
 
-/// Shows the parts that hosts do not serve, because they are missing or rejected by Envoy.
+/// Shows the parts that hosts do not serve because they are missing or rejected by Envoy.
 pub(super) fn refused(page: &mut Page, agents: &Agents, now: Moment) {
     let mut rows = Rows::default();
     for shown in agents.shown(now) {

@@ -1,8 +1,7 @@
-//! The status page of the controller: this replica's knowledge of Gateways, routes, hosts and
-//! certificates, for a browser. Pure.
+//! The controller's status page for browsers: this replica's knowledge of Gateways, routes, hosts
+//! and certificates. Pure.
 //!
-//! It shows statuses and reports, changes nothing, and must not contain any part of a key except
-//! the name of its Secret.
+//! The page is read-only. It must never contain any part of a key except the name of its Secret.
 
 mod hosts;
 mod objects;
@@ -71,7 +70,7 @@ fn summary(page: &mut Page, facts: &ReplicaFacts<'_>) {
     ));
 }
 
-/// Shows the reasons why Gateways are not published, or lack their Service or fleet.
+/// Shows why Gateways are not published or lack their Service or fleet.
 fn problems(page: &mut Page, resolved: &ResolvedStatuses, reports: &Reports<'_>) {
     let ProvisionReport {
         without_service,

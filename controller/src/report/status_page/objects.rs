@@ -1,4 +1,4 @@
-//! Gateways, their listeners and the conditions of all objects on the status page. Pure.
+//! Gateways, listeners and conditions on the status page. Pure.
 
 use std::collections::BTreeSet;
 
@@ -78,7 +78,7 @@ fn gateway(
     ]
 }
 
-/// Returns how many hosts serve the current Gateway, and how many are lost.
+/// Returns the numbers of hosts that serve the current Gateway and of lost hosts.
 fn hosts(name: &NamespacedName, reports: &Reports<'_>) -> Cell {
     let Some(fleet) = reports.fleets.get(name) else {
         return "none".into();
@@ -163,7 +163,7 @@ pub(super) fn conditions(
     let fleets = reports.fleets.values();
     let refused: BTreeSet<&String> = fleets.flat_map(|fleet| fleet.refused.keys()).collect();
     for (key, status) in &statuses.routes {
-        // There may be very many of them, and hosts reject few.
+        // There can be very many routes, and hosts reject few of them.
         let is_layered = matches!(key.kind, Kind::Ingress | Kind::HttpProxy);
         if refused.is_empty() || is_layered || !refused.contains(&key.to_string()) {
             add_route(&mut rows, key, status);
@@ -189,7 +189,7 @@ fn add_status(rows: &mut ConditionRows, key: &ObjectKey, status: &Status) {
                 add_conditions(rows, key, of, &ancestor.conditions);
             }
         }
-        // Their resolved conditions are shown with the routes.
+        // The conditions of these kinds are shown with the routes.
         Status::Ingress(_) | Status::HttpProxy(_) => {}
     }
 }

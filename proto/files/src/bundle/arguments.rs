@@ -16,7 +16,7 @@ pub struct BundleArgs {
     /// File to write; its name must end in .bundle.
     #[arg(short = 'o', long = "file", value_name = "FILE")]
     pub file: PathBuf,
-    /// File of Ed25519 private keys (PEM, PKCS#8), each of which signs.
+    /// File of Ed25519 private keys (PEM, PKCS#8), all of which sign the bundle.
     #[arg(long, value_name = "FILE")]
     signing_key: PathBuf,
     /// Encrypt the Gateway's private keys to this host, whose public key `sesame-agent identity`
@@ -26,15 +26,15 @@ pub struct BundleArgs {
     /// File with more recipients: one key per line; text after # is ignored.
     #[arg(long, value_name = "FILE")]
     recipients_file: Option<PathBuf>,
-    /// Sequence number, which must exceed the previous bundle's; milliseconds since 1970 by
-    /// default.
+    /// Sequence number, which must exceed that of the previous bundle; by default the current Unix
+    /// time in milliseconds.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     sequence: Option<u64>,
-    /// Creator of the bundle, for information.
+    /// Creator of the bundle; informational.
     #[arg(long, value_name = "TEXT", default_value = "")]
     creator: String,
-    /// Description of the source, for information; by default the location that the Gateway is read
-    /// from.
+    /// Description of the source; informational. Defaults to the location from which the Gateway is
+    /// read.
     #[arg(long, value_name = "TEXT")]
     origin: Option<String>,
 }
@@ -48,10 +48,10 @@ pub struct BundleKeys {
     pub hosts: Vec<HostKey>,
 }
 
-/// Reason why the arguments are invalid.
+/// Error for invalid arguments.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleArgsError {
-    /// Hosts ignore files of this name.
+    /// Hosts ignore files with this name.
     #[error("-o {0}: hosts read only files named *{SUFFIX}")]
     Name(PathBuf),
     /// The signing keys are missing or invalid.
@@ -63,7 +63,7 @@ pub enum BundleArgsError {
 }
 
 impl BundleArgs {
-    /// Checks the file's name, and reads the keys.
+    /// Checks the file name and reads the keys.
     pub fn keys(&self) -> Result<BundleKeys, BundleArgsError> {
         let name = self.file.to_str();
         if !name.is_some_and(|name| name.ends_with(SUFFIX)) {
@@ -77,12 +77,12 @@ impl BundleArgs {
         Ok(BundleKeys { signing, hosts })
     }
 
-    /// Returns the label for a bundle of this Gateway. `now` is the time since 1970, and `from`
-    /// describes the source.
+    /// Returns the label for a bundle of this Gateway. `now` is the time since the Unix epoch;
+    /// `from` describes the source.
     pub fn label(&self, gateway: &str, now: Duration, from: String) -> BundleLabel {
         BundleLabel {
             gateway: gateway.to_owned(),
-            // Enough for half a billion years.
+            // Fits for half a billion years.
             sequence: self
                 .sequence
                 .unwrap_or_else(|| u64::try_from(now.as_millis()).unwrap_or(u64::MAX)),

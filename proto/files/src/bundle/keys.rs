@@ -1,4 +1,4 @@
-//! Signing keys and recipients named on the command line of the bundle commands.
+//! Reads the key files given as arguments of the bundle commands.
 
 use std::path::{Path, PathBuf};
 
@@ -7,12 +7,12 @@ use sesame_proto::signature::SigningKeys;
 
 use crate::open::{self, OpenError, Rule};
 
-/// Size limit of a file of public keys in bytes.
+/// Maximum size of a recipients file in bytes.
 const MAX_RECIPIENTS_BYTES: u64 = 4 << 20;
-/// Size limit of a file of private keys in bytes.
+/// Maximum size of a signing key file in bytes.
 const MAX_SIGNING_KEY_BYTES: u64 = 64 << 10;
 
-/// Reason why a file of hosts' public keys cannot be used.
+/// Error for an unusable recipients file.
 #[derive(Debug, thiserror::Error)]
 pub enum RecipientsError {
     /// The file cannot be trusted or read.
@@ -23,7 +23,7 @@ pub enum RecipientsError {
     Line {
         /// The file.
         path: PathBuf,
-        /// The number of the line, from 1.
+        /// The line number, starting at 1.
         line: usize,
         /// The reason.
         source: SealError,
@@ -48,7 +48,7 @@ pub fn read_recipients(path: &Path) -> Result<Vec<HostKey>, RecipientsError> {
         .collect()
 }
 
-/// Reason why a file of signing keys cannot be used. Never contains text from the file.
+/// Error for an unusable signing key file. Never contains text from the file.
 #[derive(Debug, thiserror::Error)]
 pub enum SigningKeyError {
     /// The file cannot be trusted or read.
@@ -64,7 +64,7 @@ pub enum SigningKeyError {
     },
 }
 
-/// Reads all private keys from the file named by `--signing-key`.
+/// Reads all private keys from the `--signing-key` file.
 pub fn read_signing_keys(path: &Path) -> Result<SigningKeys, SigningKeyError> {
     let pem =
         open::read(path, Rule::Named, MAX_SIGNING_KEY_BYTES).map_err(SigningKeyError::Open)?;

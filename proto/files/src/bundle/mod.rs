@@ -1,5 +1,5 @@
-//! Bundles as files: created from a snapshot, written atomically, and read within limits.
-//! `arguments` holds the shared command-line arguments, and `keys` reads key files.
+//! Creates, reads and writes bundle files. Writes are atomic, and reads are limited. `arguments`
+//! contains the shared command-line arguments, and `keys` reads key files.
 
 #[cfg(feature = "arguments")]
 pub mod arguments;
@@ -21,28 +21,28 @@ pub use self::keys::{RecipientsError, SigningKeyError, read_recipients, read_sig
 use crate::open::{self, OpenError, Rule};
 use crate::random;
 
-/// Suffix of bundle names. Other files in a bundle directory are ignored.
+/// Suffix of bundle file names. Other files in a bundle directory are ignored.
 pub const SUFFIX: &str = ".bundle";
 
 /// Inputs for a bundle.
 #[derive(Debug)]
 pub struct BundleOrder<'a> {
-    /// The label; its Gateway is the snapshot's.
+    /// The label; its Gateway must be that of the snapshot.
     pub label: BundleLabel,
     /// The snapshot.
     pub snapshot: &'a Snapshot,
-    /// Key pairs that the snapshot references; needed only with recipients.
+    /// Key pairs that the snapshot references; needed only if there are recipients.
     pub pairs: &'a [KeyPair],
-    /// Hosts to encrypt the keys for. Without any, the bundle omits the keys.
+    /// Hosts to encrypt the keys for. If empty, the bundle omits the keys.
     pub hosts: &'a [HostKey],
     /// Keys to sign with.
     pub signing: &'a SigningKeys,
 }
 
-/// Reason why a bundle cannot be created.
+/// Error from creating a bundle.
 #[derive(Debug, thiserror::Error)]
 pub enum MakeError {
-    /// The content does not fit a bundle.
+    /// The content does not fit into a bundle.
     #[error("the bundle {0}")]
     Bundle(#[from] BundleError),
     /// The keys cannot be encrypted.
@@ -53,7 +53,7 @@ pub enum MakeError {
     Random(io::Error),
 }
 
-/// Creates a bundle. Without recipients, equal inputs give equal bytes.
+/// Creates a bundle. Without recipients, the same input always produces the same bytes.
 pub fn make(order: &BundleOrder<'_>) -> Result<Vec<u8>, MakeError> {
     let BundleOrder {
         label,
@@ -81,13 +81,14 @@ pub fn make(order: &BundleOrder<'_>) -> Result<Vec<u8>, MakeError> {
     Ok(bundle::write(label, &sharded, keys.as_deref(), signing)?)
 }
 
-/// Reads a bundle. Its writer need not be trusted, because the caller verifies its signatures.
+/// Reads a bundle. The file's owner need not be trusted, because the caller verifies the
+/// signatures.
 pub fn read(path: &Path) -> Result<Vec<u8>, OpenError> {
     open::read(path, Rule::Vouched, MAX_BYTES)
 }
 
-/// Writes a file atomically: its name appears once all content is on disk. A partial file has a
-/// name that begins with a dot.
+/// Writes a file atomically: the file appears once all content is on disk. The name of a partial
+/// file begins with a dot.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let mut part = std::ffi::OsString::from(".");

@@ -22,7 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 const HTTP: u16 = 8080;
 const HTTPS: u16 = 8443;
 
-/// Limit for the agent to serve, and to stop.
+/// Maximum time for the agent to start serving, and to stop.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Serves the quickstart with two small backends until Ctrl-C.
@@ -62,7 +62,7 @@ async fn demonstrate() -> Result<()> {
     };
     let _backends = demo::backends().await?;
     let certificate = demo::certificate(&manifests)?;
-    // Keep the path short, because a Unix socket's path below it is limited to 107 bytes.
+    // Keep the path short, because the path of a Unix socket in it is limited to 107 bytes.
     let directory = tempfile::Builder::new()
         .prefix("sesame-demo-")
         .tempdir_in("/tmp")?;
@@ -70,7 +70,7 @@ async fn demonstrate() -> Result<()> {
     std::fs::write(&ca, &certificate)?;
     let log = directory.path().join("log");
 
-    // Register before the agent starts, because a Ctrl-C in between would leave it running.
+    // Register before starting the agent: a Ctrl-C in between would leave the agent running.
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
     let mut child = start(&agent, &manifests, directory.path(), &log)?;
@@ -118,12 +118,12 @@ fn start(agent: &Path, manifests: &Path, directory: &Path, log: &Path) -> Result
         .args(["--port-map", &format!("80:{HTTP},443:{HTTPS}")])
         .args(["--address", "127.0.0.1"])
         .arg("--allow-local-endpoints")
-        // Ctrl-C should end everything without waiting for idle connections.
+        // Ctrl-C should stop everything without waiting for idle connections.
         .args(["--on-stop", "drain", "--drain-seconds", "1"])
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
-        // A Ctrl-C at the terminal must only reach this program, which then stops the agent.
+        // Ctrl-C at the terminal must reach only this program, which then stops the agent.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()

@@ -1,4 +1,4 @@
-//! Continuous changes through the API, and their cost.
+//! Measures the cost of continuous changes through the API.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::stage::{Stage, count};
 use super::storm::{ENDPOINT_CHANGES, ROUTE_CHANGES, joined};
 use super::times::{Times, pick};
 
-/// Measurements of the churn.
+/// Measurements taken during the churn.
 pub(crate) struct Churned {
     pub(crate) route_change: Times,
     pub(crate) endpoint_change: Times,
@@ -21,8 +21,9 @@ pub(crate) struct Churned {
 }
 
 impl Stage {
-    /// Changes two routes and a hundred endpoints per second. A third of the routes change their
-    /// rules, a third their endpoints, and a third their endpoints while being measured.
+    /// Changes two routes and a hundred endpoints per second. The rules of a third of the routes
+    /// change, and the endpoints of another third. The endpoints of the last third change while
+    /// being measured.
     pub(crate) fn churn(&self, time: Duration, errors: &mut usize) -> anyhow::Result<Churned> {
         let third = (self.routes / 3).max(1);
         let envoy = self.envoy_pid()?;
@@ -37,7 +38,7 @@ impl Stage {
             let mut changed = 0_usize;
             while start.elapsed() < time {
                 tick.tick().await;
-                // Alternate the backends by round, so that every write is a change.
+                // Alternate the backends between rounds, so that every write is a change.
                 let backend = &self.backends[changed / third % 2];
                 let change = objects::endpoints(backend.address());
                 let path = objects::slice_path(third + changed % third);
@@ -76,7 +77,8 @@ impl Stage {
             }
             anyhow::Ok(samples)
         };
-        // Use one thread each, because a client that waits for an answer blocks its thread.
+        // Use a separate thread for each, because a client that waits for a response blocks its
+        // thread.
         let runtime = tokio::runtime::Handle::current();
         let (changed, route_samples, endpoint_samples) = tokio::task::block_in_place(|| {
             std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! The measurements, printed with one column for each size.
+//! The measurements, printed with one column per size.
 
 use std::io::Write as _;
 
@@ -23,7 +23,7 @@ pub(crate) struct Figures {
     pub(crate) attached: Settled,
     pub(crate) detached: Settled,
     pub(crate) controller_rest_mib: f64,
-    /// Peaks until all routes were served, and until the end of the churn.
+    /// Peak memory until all routes were served, and until the end of the churn.
     pub(crate) controller_start_peak_mib: f64,
     pub(crate) controller_peak_mib: f64,
     pub(crate) controller_rest_cpu_percent: f64,
@@ -36,7 +36,8 @@ pub(crate) struct Figures {
     pub(crate) errors: usize,
 }
 
-/// Time from the last API write until `attachedRoutes` was right, and the number of status writes.
+/// Time from the last API write until `attachedRoutes` was correct, and the number of status
+/// writes.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Settled {
     pub(crate) ms: f64,

@@ -1,5 +1,5 @@
-//! The floors: how long Envoy alone needs for the agent's files, which are renamed by the benchmark
-//! in the same run.
+//! The floors: how long Envoy alone takes to apply the agent's files. The benchmark renames them
+//! into place in the same run.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,12 +16,12 @@ use super::times::{Times, come_alone};
 /// Pause between two polls.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Floors of the changes.
+/// Floors by kind of change.
 #[derive(Debug)]
 pub(crate) struct Floors {
-    /// A route table with another route.
+    /// A route table with a changed route.
     pub(crate) route: Times,
-    /// A list of clusters that gains or loses one.
+    /// A cluster list that gains or loses a cluster.
     pub(crate) clusters: Times,
 }
 
@@ -32,7 +32,7 @@ struct Variants {
 }
 
 impl Variants {
-    /// Renames the next content into place. `aside` must be on the same file system.
+    /// Renames a file with the next content into place. `aside` must be on the same file system.
     fn rename(&self, change: usize, aside: &Path) -> anyhow::Result<Instant> {
         std::fs::write(aside, &self.contents[change % 2])?;
         let started = Instant::now();
@@ -42,8 +42,8 @@ impl Variants {
 }
 
 impl Stage {
-    /// Measures all floors: captures two versions of each file from the agent, and renames them
-    /// without it.
+    /// Measures all floors. Captures two versions of each file while the agent is running, then
+    /// kills the agent and renames the files itself.
     pub(crate) async fn floors(
         &mut self,
         changes: usize,
@@ -76,7 +76,8 @@ impl Stage {
         Ok(Variants { file, contents })
     }
 
-    /// Changes the first route's backend for good, and captures the list from before and after.
+    /// Permanently changes the backend of the first route, and captures the cluster list before and
+    /// after.
     async fn cluster_lists(&self, file: PathBuf, errors: &mut usize) -> anyhow::Result<Variants> {
         let without = std::fs::read(&file)?;
         let service = objects::other_service(0);

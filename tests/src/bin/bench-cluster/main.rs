@@ -1,10 +1,11 @@
-//! `make bench-cluster`: how long API changes take until they are served, and the cost of changes
+//! `make bench-cluster`: how long it takes until API changes are served, and the cost of changes
 //! and of watching.
 //!
-//! For each size: a real API server, a controller and an agent with the rights of
-//! `controller/deploy`, and one Gateway with that number of HTTPRoutes and Services. The *floor* is
-//! the time for the same bytes, renamed by hand under the same Envoy in the same run. Everything
-//! runs in its own network namespace, because the API server rejects loopback endpoints.
+//! Each size has a real API server, a controller and an agent with the permissions of
+//! `controller/deploy`, and one Gateway. The Gateway has that number of HTTPRoutes and Services.
+//! The *floor* is the time until the same Envoy applies the same bytes, renamed by the benchmark in
+//! the same run. Everything runs in its own network namespace, because the API server rejects
+//! loopback endpoints.
 
 mod churn;
 #[path = "../bench/client.rs"]

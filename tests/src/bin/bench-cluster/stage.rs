@@ -21,7 +21,7 @@ use super::figures::Settled;
 use super::objects;
 use super::times::{Times, come_alone, pick};
 
-/// Number of concurrent API requests while objects are created.
+/// Maximum number of concurrent API requests while objects are created.
 const AT_ONCE: usize = 16;
 pub(super) const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -99,7 +99,7 @@ impl Stage {
         .await
     }
 
-    /// Creates all routes and waits until they are counted and served.
+    /// Creates all routes and waits until the Gateway counts them and Envoy serves them.
     pub(crate) async fn create_routes(&self) -> anyhow::Result<Settled> {
         let before = self.gateway_writes().await;
         self.apply_all((0..self.routes).map(|route| objects::route(route, "first")))
@@ -157,7 +157,7 @@ impl Stage {
         }
     }
 
-    /// Points one route to this Service and waits until the change is served.
+    /// Changes one route to this Service and waits until the change is served.
     pub(super) async fn route_change(
         &self,
         client: &mut Client,
@@ -299,12 +299,12 @@ impl Stage {
         Ok((cpu_seconds(self.controller.pid()) - before) / over.as_secs_f64() * 100.0)
     }
 
-    /// Current and peak resident memory in MiB.
+    /// Returns current and peak resident memory in MiB.
     pub(crate) fn controller_mib(&self) -> (f64, f64) {
         memory_mib(self.controller.pid())
     }
 
-    /// Current and peak resident memory in MiB.
+    /// Returns current and peak resident memory in MiB.
     pub(crate) fn agent_mib(&self) -> anyhow::Result<(f64, f64)> {
         Ok(memory_mib(self.agent_pid()?))
     }

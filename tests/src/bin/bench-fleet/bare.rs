@@ -1,4 +1,4 @@
-//! A process with many clients that only watch one ConfigMap, which is the lowest possible cost of
+//! A process with many clients that only watch one ConfigMap. This is the lowest possible cost of
 //! any fan-out.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::light::LightHost;
 use super::objects::WATCHED_LABEL;
 use super::told::{Observation, tell};
 
-/// Runs a client with each host's identity until the parent ends.
+/// Runs a client with each host's identity until the parent exits.
 pub(crate) async fn run(hosts: Vec<LightHost>) -> anyhow::Result<()> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let count = hosts.len();

@@ -13,21 +13,21 @@ use tokio::sync::mpsc;
 use super::light::LightHost;
 use super::told::Told;
 
-/// Limit for any step.
+/// Timeout for any step.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
-/// All client processes, which end when this is dropped.
+/// All client processes, which are killed on drop.
 pub(crate) struct Crowd {
     children: Vec<Child>,
     lines: mpsc::UnboundedReceiver<(usize, Told)>,
     revisions: Vec<Option<(String, Vec<f64>)>>,
-    /// Time at which all clients of a process last started to follow the cluster, or `None` while
+    /// For each process, the time since which all its clients follow the cluster, or `None` while
     /// one does not.
     following: Vec<Option<f64>>,
 }
 
 impl Crowd {
-    /// Starts processes of this sort, each with at most `each` hosts.
+    /// Starts client processes of the kind `sort`, each with at most `each` hosts.
     pub(crate) fn start(
         sort: &str,
         hosts: &[LightHost],
@@ -67,8 +67,8 @@ impl Crowd {
         })
     }
 
-    /// Waits until all clients have a revision other than this one. Returns it with the sorted
-    /// times of arrival.
+    /// Waits until all clients have a revision other than `than`. Returns the revision and the
+    /// sorted arrival times.
     pub(crate) async fn until_other(&mut self, than: &str) -> anyhow::Result<(String, Vec<f64>)> {
         let everywhere = |crowd: &Self| {
             let mut all = crowd.revisions.iter();
@@ -89,7 +89,8 @@ impl Crowd {
         self.until("one has lost the cluster", lost).await
     }
 
-    /// Waits until all clients follow the cluster. Returns the time since which they do.
+    /// Waits until all clients follow the cluster, and returns the time at which the last one
+    /// started.
     pub(crate) async fn until_following(&mut self) -> anyhow::Result<f64> {
         let follow = |crowd: &Self| {
             let all: Option<Vec<f64>> = crowd.following.iter().copied().collect();
@@ -138,7 +139,7 @@ impl Crowd {
         self.children.iter().filter_map(Child::id)
     }
 
-    /// Ends all processes.
+    /// Kills all processes.
     pub(crate) async fn end(mut self) -> anyhow::Result<()> {
         for child in &mut self.children {
             child.kill().await?;

@@ -1,4 +1,4 @@
-//! The measurements, printed with one column for each size, and extrapolations to larger fleets.
+//! The measurements, printed with one column per size, and extrapolations to larger fleets.
 
 use std::io::Write as _;
 
@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 use super::model::Model;
 use super::usage::Usage;
 
-/// Extrapolated sizes.
+/// Fleet sizes to extrapolate to.
 const FORETOLD: [u32; 2] = [10_000, 50_000];
 
-/// Cost of an operation for each participant. Times are in CPU milliseconds, sizes in KiB.
+/// Cost of an operation for each participant. Times are CPU time in milliseconds, and sizes are in
+/// KiB.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Cost {
     pub(crate) apiserver_cpu: f64,
@@ -36,7 +37,8 @@ impl From<Usage> for Cost {
     }
 }
 
-/// Milliseconds until half of the clients, and all of them, had a change; medians over all changes.
+/// Milliseconds until half of the clients, and all of them, received a change. Both are medians
+/// over all changes.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Arrival {
     pub(crate) half: f64,
@@ -82,7 +84,7 @@ pub(crate) struct Figures {
     pub(crate) agent_mib: f64,
 }
 
-/// A row of the table: its name and its value.
+/// A table row: its name, and a function that returns its value.
 type Row = (&'static str, fn(&Figures) -> f64);
 
 const ROWS: &[Row] = &[
@@ -170,8 +172,8 @@ const ROWS: &[Row] = &[
     ("a light agent's memory at the peak, MiB", |f| f.agent_mib),
 ];
 
-/// Prints all sizes side by side with extrapolations from a line through all of them. Also prints
-/// that line's error at the largest size, and the error of a line through only the smaller sizes.
+/// Prints all sizes side by side, and extrapolations from a line fitted to all of them. Also prints
+/// that line's error at the largest size, and the error of a line fitted to the smaller sizes only.
 pub(crate) fn print(all: &[Figures]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if let Some(first) = all.first() {

@@ -1,11 +1,12 @@
-//! `make bench-fleet`: the cost of a fleet for the API server and the controller, and how long a
-//! change takes to reach all hosts.
+//! `make bench-fleet`: the cost that a fleet causes for the API server and the controller, and how
+//! long a change takes to reach all hosts.
 //!
-//! For each size: a real API server, a controller with the rights of `controller/deploy`, one
-//! Gateway, and that number of light agents in a few processes. A light agent has the real one's
-//! source and reporter, with its own connections and identity, but no Envoy. The *floor* uses the
-//! same number of clients that only watch one ConfigMap, in the same run. A line through the
-//! smaller sizes is checked against the largest size and extrapolates to larger fleets.
+//! Each size has a real API server, a controller with the permissions of `controller/deploy`, one
+//! Gateway, and that number of light agents in a few processes. A light agent has the source and
+//! reporter of the real agent, with its own connections and identity, but no Envoy. The *floor* is
+//! measured in the same run, with the same number of clients that only watch one ConfigMap. A line
+//! fitted to the smaller sizes is checked against the largest size. Extrapolations to larger fleets
+//! use a line fitted to all sizes.
 
 mod bare;
 mod crowd;
@@ -46,10 +47,10 @@ struct Args {
     /// Number of agents per process.
     #[arg(long, default_value_t = 500)]
     each: usize,
-    /// Kind of identity that the hosts have.
+    /// Kind of identity of the hosts.
     #[arg(long, value_enum, default_value_t = IdentityOfHosts::Pods)]
     identity: IdentityOfHosts,
-    /// File for the figures as JSON; figures of other sizes in it are kept.
+    /// File for the figures as JSON; it keeps the figures of other sizes.
     #[arg(long, default_value = "target/bench-fleet.json")]
     json: PathBuf,
     #[command(subcommand)]
@@ -85,7 +86,7 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// Runs a client process until its parent has ended.
+/// Runs a client process until its parent exits.
 async fn until_alone(process: &Process) -> anyhow::Result<()> {
     let clients = async {
         match process {

@@ -12,7 +12,7 @@ use super::stage::Stage;
 use super::told::now_ms;
 use super::usage::{Page, Usage};
 
-/// Interval between polls of the API server during a stampede; its gauges hold the maximum of one
+/// Interval between polls of the API server during a stampede. Its gauges hold the maximum over one
 /// second.
 const LOOK: Duration = Duration::from_millis(500);
 /// Pause between changes, long enough to keep them independent.
@@ -128,9 +128,9 @@ fn crowd(stage: &Stage, sort: &str, args: &Args) -> anyhow::Result<Crowd> {
     Crowd::start(sort, &stage.hosts, args.each, stage.directory.path())
 }
 
-/// Returns the cost of an idle second.
+/// Returns the cost of one idle second.
 async fn at_rest(stage: &Stage, crowd: &Crowd, seconds: u64) -> anyhow::Result<Usage> {
-    // Let the work caused by the start finish.
+    // Let the work that startup causes finish.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before = stage.usage(crowd).await?;
     tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -186,7 +186,8 @@ async fn restart_api_server(
     let stage = &*stage;
     let mut peaks = Peaks::default();
     let back = async {
-        // In practice another replica would lead; this one may have to acquire its Lease again.
+        // In practice another replica would be the leader. Here, the only replica may have to
+        // reacquire its Lease.
         stage.controller.wait_leads().await;
         stage.change_route(0, "back").await?;
         let changed = now_ms();
@@ -209,7 +210,7 @@ async fn restart_api_server(
     Ok(())
 }
 
-/// Measures the same number of clients that watch one ConfigMap. It is as large as the API server's
+/// Measures the same number of clients that watch one ConfigMap. Its size equals the API server's
 /// output per agent for a route change.
 async fn floor(stage: &Stage, args: &Args, figures: &mut Figures) -> anyhow::Result<()> {
     let to_each = figures.route_cost.apiserver_kib / f64::from(figures.hosts);
@@ -237,7 +238,7 @@ async fn floor(stage: &Stage, args: &Args, figures: &mut Figures) -> anyhow::Res
     crowd.end().await
 }
 
-/// Maximum numbers of concurrent requests in any poll.
+/// Maximum numbers of executing and queued requests over all polls.
 #[derive(Default)]
 struct Peaks {
     in_flight: f64,
@@ -245,7 +246,7 @@ struct Peaks {
 }
 
 impl Peaks {
-    /// Polls until dropped, and only returns on an error.
+    /// Polls until dropped. Returns only on error.
     async fn watch(&mut self, stage: &Stage) -> anyhow::Error {
         loop {
             match Page::read(&stage.cluster)

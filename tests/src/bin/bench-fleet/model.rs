@@ -1,4 +1,4 @@
-//! Linear models through measurements of several sizes.
+//! Linear models fitted to the measurements of several sizes.
 
 /// A measurement as a function of the number of hosts: `fixed + each × hosts`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -8,7 +8,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Returns the least-squares line, or `None` for fewer than two sizes.
+    /// Returns the least-squares line, or `None` if there are fewer than two sizes.
     pub(crate) fn through(points: &[(f64, f64)]) -> Option<Self> {
         let count = points.iter().map(|_| 1.0).sum::<f64>();
         let mean = |value: fn(&(f64, f64)) -> f64| points.iter().map(value).sum::<f64>() / count;
@@ -31,20 +31,20 @@ impl Line {
     }
 }
 
-/// A line through all sizes, and its error at the largest.
+/// A line fitted to all sizes, and its error at the largest size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Model {
-    /// Line through all sizes.
+    /// Line fitted to all sizes.
     pub(crate) line: Line,
     /// Relative error of the line at the largest size.
     pub(crate) error: f64,
-    /// Relative error at the largest size of a line through only the smaller sizes.
+    /// Relative error at the largest size, for a line fitted to the smaller sizes only.
     pub(crate) foretold_error: f64,
 }
 
 impl Model {
-    /// Returns the model for points sorted by the number of hosts, or `None` for fewer than three
-    /// sizes.
+    /// Returns the model for points sorted by the number of hosts, or `None` if there are fewer
+    /// than three sizes.
     pub(crate) fn of(points: &[(f64, f64)]) -> Option<Self> {
         let (largest, smaller) = points.split_last()?;
         let (line, foretold) = (Line::through(points)?, Line::through(smaller)?);

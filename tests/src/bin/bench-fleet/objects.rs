@@ -16,7 +16,7 @@ pub(crate) fn route_path(route: usize) -> String {
     format!("/apis/gateway.networking.k8s.io/v1/namespaces/bench/httproutes/r{route}")
 }
 
-/// The Namespace and the class, which must exist before the rest.
+/// Returns the Namespace and the class, which must exist before all other objects.
 pub(crate) fn surroundings() -> [Value; 2] {
     [
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
@@ -36,7 +36,7 @@ pub(crate) fn edge() -> Value {
     })
 }
 
-/// Returns listeners with HTTP and HTTPS; the second one's hostname identifies the Gateway's
+/// Returns an HTTP and an HTTPS listener. The hostname of the second identifies the Gateway's
 /// revision.
 pub(crate) fn listeners(revision: &str) -> Value {
     json!([

@@ -18,13 +18,13 @@ use super::light::LightHost;
 use super::objects;
 use super::usage::{Page, Usage};
 
-/// Number of concurrent API requests while objects are created.
+/// Maximum number of concurrent API requests while objects are created.
 const AT_ONCE: usize = 16;
 
-/// Sort of identity that hosts have.
+/// Kind of identity of the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum IdentityOfHosts {
-    /// Pods of one ServiceAccount on separate nodes, like a DaemonSet's.
+    /// Pods of one ServiceAccount on separate nodes, like those of a DaemonSet.
     Pods,
     /// A ServiceAccount, a Role and a RoleBinding for each host, like hosts outside the cluster.
     Accounts,
@@ -110,7 +110,7 @@ impl Stage {
         apply_all(&self.cluster, [objects::watched(revision, bytes)]).await
     }
 
-    /// Waits until `Programmed` reports that all hosts run this generation of the Gateway.
+    /// Waits until `Programmed` reports that all hosts serve this generation of the Gateway.
     pub(crate) async fn until_programmed(&self, generation: i64) -> anyhow::Result<()> {
         let all = self.hosts.len();
         let words = format!("programmed on {all} of {all} hosts");
@@ -132,7 +132,7 @@ impl Stage {
         }
     }
 
-    /// Waits until the number of reports has grown by one for every host since `before`.
+    /// Waits until the number of reports has grown by one per host since `before`.
     pub(crate) async fn until_reported(&self, before: f64) -> anyhow::Result<()> {
         let start = Instant::now();
         let wanted = before + f64::from(u32::try_from(self.hosts.len())?);
@@ -157,7 +157,7 @@ impl Stage {
         memory_mib(self.controller.pid())
     }
 
-    /// Peak memory of the API server and etcd.
+    /// Returns the peak memory of the API server and etcd.
     pub(crate) fn peaks_mib(&self) -> (f64, f64) {
         let (apiserver, etcd) = self.cluster.pids();
         (memory_mib(apiserver).1, memory_mib(etcd).1)
@@ -178,7 +178,7 @@ async fn apply_all(
         .await
 }
 
-/// Returns a new certificate with the same name on each call.
+/// Returns a new certificate on each call, in a Secret with the same name.
 fn secret(authority: &Authority) -> Value {
     let mut secret = authority.issue(&["bench.example.com"]).secret("bench");
     secret["metadata"]["namespace"] = json!(objects::NAMESPACE);

@@ -1,5 +1,5 @@
-//! Messages from client processes to their parent: a line of JSON when all clients of a process
-//! have a revision, and when they start or stop following the cluster.
+//! Messages from client processes to their parent, one line of JSON each. A process sends one when
+//! all its clients have a revision, and when they start or stop following the cluster.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -27,35 +27,35 @@ impl Observation {
     }
 }
 
-/// A message of a process.
+/// A message from a client process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Told {
-    /// All clients have this revision, each since one of these times.
+    /// All clients have received this revision, at these times.
     Have {
         /// The revision.
         revision: String,
-        /// Milliseconds of the system clock, sorted.
+        /// Milliseconds since the Unix epoch, sorted.
         times: Vec<f64>,
     },
-    /// All clients follow the cluster since this time, or one has lost it.
+    /// At this time, the last client started to follow the cluster, or the first one lost it.
     Follow {
-        /// Number of clients that follow.
+        /// Number of clients that follow the cluster.
         clients: usize,
-        /// True if all clients do.
+        /// True if all clients follow the cluster.
         all: bool,
-        /// Milliseconds of the system clock.
+        /// Milliseconds since the Unix epoch.
         at: f64,
     },
 }
 
-/// Milliseconds of the system clock, which all processes share.
+/// Returns the milliseconds since the Unix epoch, on the system clock that all processes share.
 pub(crate) fn now_ms() -> f64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap_or_default().as_secs_f64() * 1000.0
 }
 
-/// Aggregates the observations of `count` clients until the channel closes.
+/// Aggregates the observations of `count` clients into messages, until the channel closes.
 pub(crate) async fn tell(
     count: usize,
     mut observations: mpsc::UnboundedReceiver<Observation>,

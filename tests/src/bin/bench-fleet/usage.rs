@@ -1,4 +1,4 @@
-//! Resource usage of the processes, from the kernel's and the API server's counters.
+//! Resource usage of the processes, from the counters of the kernel and the API server.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sesame_tests::cluster::TestCluster;
 use sesame_tests::processes::{cpu_seconds, written_bytes};
 
-/// Totals up to a point in time.
+/// Cumulative usage at a point in time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) apiserver_cpu: f64,
@@ -20,7 +20,7 @@ pub(crate) struct Usage {
     pub(crate) clients_cpu: f64,
     /// Requests that the API server has answered, except watches.
     pub(crate) requests: f64,
-    /// The host reports among those requests.
+    /// The number of host reports among `requests`.
     pub(crate) reports: f64,
     /// Requests rejected with 429 because of overload.
     pub(crate) too_many: f64,
@@ -28,7 +28,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Reads all counters, minus the cost of reading the API server's metrics.
+    /// Reads all counters, and subtracts the cost of reading the API server's metrics.
     pub(crate) async fn now(
         cluster: &TestCluster,
         controller: u32,
@@ -86,7 +86,7 @@ impl Usage {
     }
 }
 
-/// The metrics pages read from this API server.
+/// Counts the metrics pages that were read from the API server.
 static PAGES: Pages = Pages {
     number: AtomicU64::new(0),
     bytes: AtomicU64::new(0),
@@ -100,7 +100,7 @@ struct Pages {
 }
 
 impl Pages {
-    /// CPU time and bytes of all pages.
+    /// Returns the CPU time and bytes of all pages.
     #[expect(clippy::cast_precision_loss, reason = "sums of hours")]
     fn cost(&self) -> (f64, f64) {
         let micros = self.number.load(Relaxed) * self.micros_each.load(Relaxed);
@@ -139,7 +139,7 @@ impl Page {
         PAGES.bytes.store(0, Relaxed);
     }
 
-    /// Returns the sum of the series with this name whose labels contain all of these texts.
+    /// Returns the sum of the series with this name whose labels contain all of these strings.
     pub(crate) fn sum(&self, name: &str, with: &[&str]) -> f64 {
         let lines = self.0.lines().filter_map(|line| line.rsplit_once(' '));
         let of_name = lines.filter(|(series, _)| {
@@ -161,7 +161,8 @@ impl Page {
         self.sum("apiserver_request_total", &of_reports)
     }
 
-    /// Returns the maximum numbers of executing and queued requests in the second before the page.
+    /// Returns the maximum numbers of executing and queued requests in the second before the page
+    /// was read.
     pub(crate) fn in_flight(&self) -> (f64, f64) {
         (
             self.sum("apiserver_current_inflight_requests", &[]),

@@ -1,4 +1,5 @@
-//! Continuous changes, two of routes and a hundred of endpoints per second, and their cost.
+//! Measures the cost of continuous changes: two route changes and a hundred endpoint changes per
+//! second.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -13,10 +14,10 @@ use super::times::{Times, pick};
 
 /// Revision of the routes whose endpoints change.
 const REVISION: &str = "churn";
-/// Limit for one change to be served.
+/// Timeout for serving one change.
 const SERVED: Duration = Duration::from_secs(60);
 
-/// Measurements of one churn. CPU is in seconds per minute of churn.
+/// Measurements of one churn. CPU time is in seconds per minute of churn.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Churn {
     pub(crate) route_change: Times,
@@ -24,18 +25,19 @@ pub(crate) struct Churn {
     /// Endpoint changes written per second.
     pub(crate) endpoint_changes: f64,
     pub(crate) envoy_cpu: f64,
-    /// CPU of Envoy's main thread, which applies configuration; the other threads serve the
+    /// CPU time of Envoy's main thread, which applies configuration. The other threads serve the
     /// measuring clients.
     pub(crate) envoy_main_cpu: f64,
     pub(crate) agent_cpu: f64,
     /// Peak resident memory of the agent in MiB.
     pub(crate) agent_peak_mib: f64,
-    /// Number of 5xx answers.
+    /// Number of 5xx responses.
     pub(crate) errors: usize,
 }
 
-/// Measures a host with this number of routes for the given time. A third of the routes change
-/// their rules, a third their endpoints, and a third their endpoints while being measured.
+/// Measures a host with this number of routes for the given time. The rules of a third of the
+/// routes change, and the endpoints of another third. The endpoints of the last third change while
+/// being measured.
 pub(crate) fn measure(
     host: &mut Host,
     routes: usize,
@@ -112,7 +114,7 @@ pub(crate) fn measure(
     })
 }
 
-/// Durations of changes, and the number of failed requests.
+/// Durations of the changes, and the number of failed requests.
 #[derive(Default)]
 struct Samples {
     times: Vec<Duration>,
@@ -154,7 +156,7 @@ fn change_routes(
     Ok(samples)
 }
 
-/// Changes the endpoints of the second third until `ended` is set.
+/// Changes the endpoints of the second third of the routes until `ended` is set.
 fn storm(
     manifests: &WrittenManifests,
     third: usize,
@@ -168,7 +170,7 @@ fn storm(
         if ended.load(Ordering::Relaxed) {
             break;
         }
-        // Alternate the ports by round, so that every write is a change.
+        // Alternate the ports between rounds, so that every write is a change.
         let port = ports[(change / third + 1) % 2];
         manifests.write_app(third + change % third, port, REVISION)?;
         written.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A minimal request loop and backend, to keep the cost of measuring low.
+//! A minimal client and backend, to keep the cost of measuring low.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
-/// The answer to a request.
+/// The response to a request.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -15,7 +15,7 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-/// One keep-alive connection, reopened when it breaks.
+/// A client with one keep-alive connection, which is reopened when it breaks.
 pub(crate) struct Client {
     address: SocketAddr,
     stream: Option<BufReader<TcpStream>>,
@@ -29,8 +29,8 @@ impl Client {
         }
     }
 
-    /// Sends requests until the answer is the expected one; returns how many 5xx answers came
-    /// before it.
+    /// Sends requests until the response is as expected. Returns the number of 5xx responses before
+    /// that.
     pub(crate) fn wait_for(
         &mut self,
         host: &str,
@@ -53,13 +53,13 @@ impl Client {
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }
-            // Leave CPU time to the measured processes. The floor is measured with the same pause.
+            // Leave CPU time for the measured processes. The floor is measured with the same pause.
             std::thread::sleep(Duration::from_micros(200));
         }
         bail!("{host}: unexpected answers for {within:?}; last: {last}")
     }
 
-    /// Sends a single request.
+    /// Sends a single request, and returns true if the response has status 200.
     pub(crate) fn is_answered(&mut self, host: &str) -> bool {
         self.get(host).is_ok_and(|answer| answer.status == 200)
     }
@@ -107,7 +107,7 @@ impl Client {
     }
 }
 
-/// Answers every request with the backend's name.
+/// A backend that answers every request with its name.
 pub(crate) struct Backend {
     port: u16,
 }

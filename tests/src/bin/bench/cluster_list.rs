@@ -1,15 +1,14 @@
-//! The agent's list of clusters. Unused clusters stay in it for a while after their routes are
-//! gone.
+//! The agent's cluster list. It keeps unused clusters for a while after their routes are removed.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
-/// Pause between two reads of the list.
+/// Interval between two reads of the list.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Returns the list once it no longer contains this cluster.
+/// Waits until the list no longer contains this cluster, and returns the list.
 pub(crate) fn read_without(file: &Path, unused: &str, within: Duration) -> anyhow::Result<Vec<u8>> {
     let deadline = Instant::now() + within;
     loop {

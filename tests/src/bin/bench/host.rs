@@ -24,13 +24,13 @@ pub(crate) struct Host {
     port: u16,
     agent: Option<Child>,
     envoy_pid: Option<i32>,
-    /// Admin socket of the Envoy that served last.
+    /// Admin socket of the last Envoy that served.
     admin: Option<PathBuf>,
 }
 
 impl Host {
     pub(crate) fn new(shape: Shape) -> anyhow::Result<Self> {
-        // Prefer a tmpfs, because /run is one.
+        // Prefer a tmpfs, because `/run` is one on a real host.
         let base = if Path::new("/dev/shm").is_dir() {
             "/dev/shm"
         } else {
@@ -133,7 +133,7 @@ impl Host {
         Ok(XdsLayout::new(self.gateway_dir()?.join("xds")))
     }
 
-    /// Returns, for each endpoint set, whether it has a file.
+    /// Returns for each endpoint set whether it has a file.
     pub(crate) fn with_endpoint_files(&self, sets: &[String]) -> anyhow::Result<Vec<bool>> {
         let layout = self.layout()?;
         Ok(sets.iter().map(|set| layout.eds(set).exists()).collect())
@@ -155,14 +155,14 @@ impl Host {
         Ok(aside)
     }
 
-    /// Returns the number of series that Envoy exposes on its admin socket.
+    /// Returns the number of metric series that Envoy exposes on its admin socket.
     pub(crate) fn envoy_series(&self) -> anyhow::Result<usize> {
         let admin = Admin::new(self.gateway_dir()?.join("admin.sock"));
         let runtime = tokio::runtime::Runtime::new()?;
         Ok(series(&runtime.block_on(admin.get("/stats/prometheus"))?))
     }
 
-    /// Returns the number of series that the agent exposes to Prometheus.
+    /// Returns the number of metric series that the agent exposes to Prometheus.
     pub(crate) fn agent_series(&self) -> anyhow::Result<usize> {
         Ok(series(&ask(
             &self.runtime().join("agent.sock"),
@@ -174,7 +174,7 @@ impl Host {
         Ok(self.agent.as_ref().context("no agent")?.id())
     }
 
-    /// Current and peak resident memory in MiB.
+    /// Returns the agent's current and peak resident memory in MiB.
     pub(crate) fn agent_memory(&self) -> anyhow::Result<(f64, f64)> {
         Ok(memory_mib(self.agent_pid()?))
     }
@@ -189,7 +189,7 @@ impl Host {
         Ok(cpu_seconds(u32::try_from(pid)?))
     }
 
-    /// CPU time of Envoy's main thread, which applies configuration.
+    /// Returns the CPU time of Envoy's main thread, which applies configuration.
     pub(crate) fn envoy_main_seconds(&self) -> anyhow::Result<f64> {
         let pid = self.envoy_pid.context("no Envoy")?;
         Ok(main_thread_seconds(u32::try_from(pid)?))
@@ -216,7 +216,7 @@ impl Host {
         Ok(())
     }
 
-    /// Makes the agent replace its Envoy, and waits until that is done.
+    /// Makes the agent replace its Envoy, and waits until the replacement is complete.
     pub(crate) fn replace_envoy(&self, strategy: &str) -> anyhow::Result<()> {
         let replaced = Command::new(agent_program()?)
             .args(["restart", "--strategy", strategy, "--runtime-dir"])
@@ -229,7 +229,7 @@ impl Host {
         Ok(())
     }
 
-    /// Waits until the replaced Envoys have ended.
+    /// Waits until the replaced Envoys have exited.
     pub(crate) fn wait_alone(&mut self, within: Duration) -> anyhow::Result<()> {
         let deadline = Instant::now() + within;
         loop {
@@ -249,7 +249,7 @@ impl Host {
         Ok(kill(pid, Signal::SIGKILL)?)
     }
 
-    /// Waits until Envoy has a cluster, or no longer has it.
+    /// Waits until Envoy has the cluster, or no longer has it.
     pub(crate) fn wait_cluster(
         &self,
         name: &str,
@@ -290,7 +290,7 @@ impl Host {
         Ok(std::fs::remove_dir_all(self.runtime())?)
     }
 
-    /// Starts Envoy alone on the current files, and returns the time until the first answer.
+    /// Starts Envoy alone on the current files, and returns the time until the first response.
     pub(crate) fn cold_start_envoy_alone(&mut self, hostname: &str) -> anyhow::Result<f64> {
         let pid = self.envoy_pid.take().context("no Envoy")?;
         let command = std::fs::read(format!("/proc/{pid}/cmdline"))?;
@@ -332,7 +332,7 @@ fn agent_program() -> anyhow::Result<PathBuf> {
     Ok(own.parent().context("no directory")?.join("sesame-agent"))
 }
 
-/// Returns the report of the measured Gateway.
+/// Returns the part of the report about the measured Gateway.
 fn measured(report: &Value) -> &Value {
     let name = format!("bench/{}", WrittenManifests::gateway());
     let gateways = report["gateways"].as_array();
@@ -346,7 +346,8 @@ fn kill_and_wait(pid: i32) -> anyhow::Result<()> {
     let pid = Pid::from_raw(pid);
     if kill(pid, Signal::SIGKILL).is_ok() {
         let deadline = Instant::now() + Duration::from_secs(60);
-        // Wait for every thread, because the inotify instances count until the last one has ended.
+        // Wait for every thread to exit, because the kernel counts inotify instances until the last
+        // thread exits.
         while std::fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() > 1)
             || std::fs::read_to_string(format!("/proc/{pid}/stat"))
                 .is_ok_and(|stat| !stat.contains(") Z"))

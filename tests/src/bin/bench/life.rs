@@ -1,5 +1,5 @@
-//! Restarts of a serving host: of the agent, of a killed Envoy, and replacements of an Envoy under
-//! load.
+//! Measures restarts on a serving host: of the agent, of a killed Envoy, and hot restarts of Envoy
+//! under load.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,22 +10,23 @@ use serde::Serialize;
 use super::client::Client;
 use super::host::Host;
 
-/// Times are in milliseconds.
+/// Measurements of restarts. Times are in milliseconds.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Life {
-    /// From the start of an agent next to a running Envoy until it serves the wanted version.
+    /// From starting an agent next to a running Envoy until it serves the wanted version.
     pub(crate) agent_restart_ms: f64,
-    /// From the kill of Envoy until the next one's first answer.
+    /// From killing Envoy until the first response of the next Envoy.
     pub(crate) envoy_killed_ms: f64,
-    /// A whole replacement, until the new Envoy serves and the old one accepts no more connections.
+    /// Hot restart, until the new Envoy serves and the old one has stopped accepting connections.
     pub(crate) hot_restart_ms: f64,
     pub(crate) handover_ms: f64,
-    /// Requests during the replacements, each on a new connection, and the number of failed ones.
+    /// Number of requests during the replacements, each on a new connection, and how many of them
+    /// failed.
     pub(crate) requests: usize,
     pub(crate) failed: usize,
 }
 
-/// Measures a host that serves this hostname.
+/// Measures restarts on a host that serves this hostname.
 pub(crate) fn measure(host: &mut Host, hostname: &str) -> anyhow::Result<Life> {
     let mut life = Life::default();
     host.kill_agent()?;
@@ -65,8 +66,8 @@ pub(crate) fn measure(host: &mut Host, hostname: &str) -> anyhow::Result<Life> {
     Ok(life)
 }
 
-/// Sends requests on new connections until `ended` is set. Returns the numbers of all and of failed
-/// requests.
+/// Sends requests on new connections until `ended` is set. Returns the total number of requests and
+/// the number of failed ones.
 fn load(address: SocketAddr, hostname: &str, ended: &AtomicBool) -> (usize, usize) {
     let (mut requests, mut failed) = (0, 0);
     while !ended.load(Ordering::Relaxed) {

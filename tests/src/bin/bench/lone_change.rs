@@ -1,4 +1,4 @@
-//! A single independent change: written, served, and followed by a pause.
+//! An isolated change: it is written and served, and a pause follows.
 
 use std::time::{Duration, Instant};
 
@@ -7,8 +7,8 @@ use super::host::Host;
 use super::manifests::{self, WrittenManifests};
 use super::times::come_alone;
 
-/// Changes a route's files and waits for the expected answer. Returns the time until that answer,
-/// and the number of 5xx answers before it.
+/// Changes a route's files and waits for the expected response. Returns the time until that
+/// response, and the number of 5xx responses before it.
 pub(crate) fn make(
     host: &mut Host,
     client: &mut Client,

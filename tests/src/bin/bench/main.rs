@@ -1,8 +1,9 @@
-//! `make bench`: how long changes take until they are served, compared to Envoy alone.
+//! `make bench`: how long it takes until changes are served, compared to Envoy alone.
 //!
-//! For each size: one Gateway and that number of HTTPRoutes (or HTTPProxies or Ingresses), each with
-//! a Service and an EndpointSlice in one file. The *floor* of a route change is the time for the same bytes, renamed
-//! by hand under the same Envoy in the same run. The rest is Sesame's share.
+//! Each size has one Gateway and that number of HTTPRoutes (or HTTPProxies or Ingresses). Each
+//! route is in one file with a Service and an EndpointSlice. The *floor* of a route change is the
+//! time until the same Envoy applies the same bytes, renamed by the benchmark in the same run. The
+//! rest of the time is spent in Sesame.
 
 mod churn;
 mod client;
@@ -71,7 +72,7 @@ struct Args {
     json: std::path::PathBuf,
 }
 
-/// Limit for one change to be served.
+/// Timeout for serving one change.
 const SERVED: Duration = Duration::from_secs(30);
 
 /// All measurements of one size. Times are in milliseconds, memory in MiB.
@@ -96,7 +97,7 @@ struct Figures {
     agent_rss_mib: f64,
     agent_peak_mib: f64,
     envoy_rss_mib: f64,
-    /// Number of series that Prometheus gets from the agent, and that Envoy has itself.
+    /// Number of series that Prometheus scrapes from the agent, and that Envoy itself exposes.
     agent_series: usize,
     envoy_series: usize,
     agent_idle_cpu_percent: f64,
@@ -201,7 +202,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
         let mut samples = Vec::new();
         for change in 0..changes {
             let route = list[pick(change, list.len())];
-            // The route already has its revision, so that only endpoints change.
+            // The first write sets the revision, so that the following ones change only endpoints.
             let write =
                 |port| move |files: &WrittenManifests| files.write_app(route, port, "endpoints");
             let has_revision = |answer: &Answer| answer.revision == "endpoints";
@@ -209,7 +210,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
             let (_, errors) =
                 lone_change::make(&mut host, &mut client, route, SERVED, first, has_revision)?;
             figures.errors += errors;
-            // Change there and back, so that every write is a change regardless of earlier picks.
+            // Switch the backend back and forth, so that every write is a change.
             for (backend, port) in [("b", ports[1]), ("a", ports[0])] {
                 let is_moved = |answer: &Answer| answer.body == backend;
                 let write = write(port);
@@ -295,7 +296,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
         answer.status == 200
     })?;
     figures.cold_start_ms = started.elapsed().as_secs_f64() * 1000.0;
-    // Only now is it known which Envoy to kill.
+    // Only the serving status reveals which Envoy to kill.
     host.wait_serving(Duration::from_secs(60))?;
     if !args.no_requests {
         eprintln!("  requests");

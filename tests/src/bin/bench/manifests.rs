@@ -14,12 +14,12 @@ pub(crate) fn endpoint_set(route: usize) -> String {
     format!("Service/bench/s{route}/80")
 }
 
-/// Returns the endpoint set of the Service that exists only while its route's backend is switched.
+/// Returns the endpoint set of the Service that exists only while the route's backend is switched.
 pub(crate) fn switched_set(route: usize) -> String {
     format!("Service/bench/t{route}/80")
 }
 
-/// The kind of the objects with the routes.
+/// The kind of the objects that contain the routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 #[value(rename_all = "verbatim")]
 pub(crate) enum RouteKind {
@@ -27,23 +27,23 @@ pub(crate) enum RouteKind {
     HttpRoute,
     #[value(name = "HTTPProxy")]
     HttpProxy,
-    /// Only with `--pure`, because its responses cannot name a revision.
+    /// Allowed only with `--pure`, because Ingress responses cannot identify a revision.
     Ingress,
 }
 
-/// Policies of the objects to measure.
+/// Policies to add to the measured objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Policies {
     None,
-    /// One, for the Gateway.
+    /// One policy for the Gateway.
     Gateway,
-    /// One for each route.
+    /// One policy for each route.
     Each,
-    /// Filters of requests and responses, for the Gateway.
+    /// Policies for the Gateway that filter requests and responses.
     Filters,
 }
 
-/// Numbers of the objects to measure.
+/// Numbers of objects to measure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) routes: usize,
@@ -63,7 +63,7 @@ impl Shape {
         (self.routes / self.gateways).max(1)
     }
 
-    /// Returns the policies, whose limits no request reaches.
+    /// Returns the policies for requests. No request reaches their limits.
     fn policies_of_requests(self) -> Vec<Value> {
         let policy = |name: &str, kind: &str, target: &str| {
             json!({
@@ -161,7 +161,7 @@ impl WrittenManifests {
     }
 
     pub(crate) fn write_all(&self, port: u16) -> anyhow::Result<()> {
-        // Nothing listens on this address, and nothing is sent to it.
+        // Nothing listens on this address, and no logs are sent to it.
         let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
         self.write_access_log(&json!({}), nobody)?;
         let class = json!({
@@ -169,7 +169,7 @@ impl WrittenManifests {
             "metadata": {"name": "sesame"},
             "spec": {"controllerName": "projectsesame.io/gateway-controller"},
         });
-        // Of HTTPProxies and Ingresses.
+        // HTTPProxies and Ingresses use this class.
         let ingress_class = json!({
             "apiVersion": "networking.k8s.io/v1", "kind": "IngressClass",
             "metadata": {"name": "bench"},
@@ -261,7 +261,7 @@ impl WrittenManifests {
         self.write_app_of(&format!("s{route}"), route, port, revision)
     }
 
-    /// Writes the file with a different Service.
+    /// Like [`Self::write_app`], but with a different Service.
     pub(crate) fn write_switched(
         &self,
         route: usize,
@@ -361,7 +361,7 @@ fn ingress(route: usize, service: &str, revision: &str) -> Value {
     })
 }
 
-/// Writes to a temporary file and renames it, as careful tools do.
+/// Writes the documents to a temporary file and renames it, as careful tools do.
 fn write(dir: &Path, name: &str, documents: &[Value]) -> anyhow::Result<()> {
     let mut text = String::new();
     for document in documents {

@@ -1,4 +1,4 @@
-//! `resolve` and `render` alone, in this process on one core.
+//! Measures `resolve` and `render` alone, in this process on one core.
 
 use std::time::Instant;
 
@@ -16,19 +16,19 @@ use super::times::{Times, pick};
 
 const RUNS: usize = 15;
 
-/// Medians in milliseconds.
+/// Median durations in milliseconds.
 pub(crate) struct Pure {
-    /// Resolution of the whole world.
+    /// Full resolution of all objects.
     pub(crate) resolve: f64,
-    /// Resolution of a changed route, incremental if its kind has that.
+    /// Resolution of a changed route. It is incremental if the kind supports that.
     pub(crate) route: f64,
     /// Incremental resolution of changed endpoints.
     pub(crate) endpoints: f64,
-    /// Rendering of the whole snapshot.
+    /// Rendering of the complete snapshot.
     pub(crate) render: f64,
 }
 
-/// Measures with this number of routes. Restores the manifests afterwards.
+/// Measures this number of routes, and restores the manifests afterwards.
 pub(crate) fn measure(
     written: &WrittenManifests,
     routes: usize,
@@ -67,7 +67,7 @@ pub(crate) fn measure(
         resolve.push(started.elapsed());
         let gateway = resolution.gateways.first();
         let gateway = gateway.context("the Gateway does not resolve")?;
-        // Like the agent, which keeps the encoded snapshot.
+        // Include the encoding, because the agent also encodes the snapshot, and keeps it.
         let started = Instant::now();
         let encoded = EncodedSnapshot::new(&gateway.snapshot, gateway.keys.clone());
         let result = sesame_render::render_encoded(&encoded, &render_options);

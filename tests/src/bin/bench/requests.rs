@@ -1,4 +1,4 @@
-//! Envoy's cost per request, without access logs and with each kind.
+//! Envoy's CPU cost per request, without access logs and with each kind of access log.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use super::host::Host;
 
 /// Number of sequential requests per round.
 const REQUESTS: u32 = 10_000;
-/// Number of interleaved rounds. The cheapest round of each kind counts, because other load can
-/// only add cost.
+/// Number of interleaved rounds. Only the cheapest round of each kind counts, because other load
+/// can only add cost.
 const ROUNDS: usize = 8;
 
-/// CPU microseconds per request.
+/// CPU time in microseconds per request.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct RequestCost {
-    /// JSON to a file, the default.
+    /// JSON to a file, which is the default.
     pub(crate) logged: f64,
     pub(crate) unlogged: f64,
     /// Ten fields as text to a file.
@@ -29,7 +29,7 @@ pub(crate) struct RequestCost {
     pub(crate) by_als: f64,
 }
 
-/// Measures a host that serves this hostname and is restarted for each round.
+/// Measures a host that serves this hostname. Restarts it for each round.
 pub(crate) fn measure(host: &mut Host, hostname: &str) -> anyhow::Result<RequestCost> {
     let runtime = tokio::runtime::Runtime::new()?;
     let collecting = runtime.block_on(Collecting::start());

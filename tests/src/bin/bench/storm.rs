@@ -1,10 +1,10 @@
-//! The pace of the churn in both benchmarks, and how its threads are joined.
+//! Change rates during the churn in both benchmarks, and a helper to join its threads.
 
 use std::time::Duration;
 
-/// Interval between changes of routes.
+/// Interval between route changes.
 pub(crate) const ROUTE_CHANGES: Duration = Duration::from_millis(500);
-/// Interval between changes of endpoints.
+/// Interval between endpoint changes.
 pub(crate) const ENDPOINT_CHANGES: Duration = Duration::from_millis(10);
 
 /// Returns a thread's result, or an error if it panicked.

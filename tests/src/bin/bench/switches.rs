@@ -1,5 +1,5 @@
-//! Routes that switch to a backend that Envoy does not have yet, so that clusters must precede the
-//! route table.
+//! Measures routes that switch to a backend that Envoy does not have yet. Envoy needs the cluster
+//! before the route table.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,23 +13,23 @@ use super::lone_change;
 use super::manifests::{self, WrittenManifests};
 use super::times::{Times, come_alone, pick};
 
-/// Limit for one change to be served.
+/// Timeout for serving one change.
 const SERVED: Duration = Duration::from_secs(60);
-/// Limit for the removal of unused clusters.
+/// Timeout for the removal of unused clusters.
 const REMOVED: Duration = Duration::from_secs(30);
 
-/// Durations of the switches, and of their two files renamed by hand.
+/// Durations of the switches, and of renaming their two files without the agent.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Switches {
     pub(crate) switch: Times,
-    /// Floor of the list of clusters. The table's floor is the same as for a route change.
+    /// Floor for the cluster list. The floor for the route table is the same as for a route change.
     pub(crate) clusters_floor: Times,
     /// Median of a switch, divided by the sum of both floors' medians.
     pub(crate) ratio: f64,
 }
 
-/// Measures this number of changes, there and back. Returns the times and the number of 5xx
-/// answers.
+/// Measures this number of switches, back and forth. Returns the times and the number of 5xx
+/// responses.
 pub(crate) fn measure(
     host: &mut Host,
     routes: usize,
@@ -55,7 +55,7 @@ pub(crate) fn measure(
     Ok((Times::of(samples), errors))
 }
 
-/// The list of clusters with and without a route's cluster.
+/// The cluster list with and without a route's cluster.
 pub(crate) struct ClusterLists {
     file: PathBuf,
     cluster: String,
@@ -64,7 +64,7 @@ pub(crate) struct ClusterLists {
 }
 
 impl ClusterLists {
-    /// Changes route 0's backend for good, and captures the list from before and after.
+    /// Permanently changes the backend of route 0, and captures the cluster list before and after.
     pub(crate) fn take(host: &mut Host, port: u16) -> anyhow::Result<Self> {
         let file = host.clusters_file()?;
         let without = std::fs::read(&file)?;
@@ -84,8 +84,7 @@ impl ClusterLists {
         })
     }
 
-    /// Alternates both lists under an Envoy without an agent, which has the cluster before and
-    /// after.
+    /// Alternates both lists for an Envoy without an agent. Envoy has the cluster before and after.
     pub(crate) fn floor(&self, host: &Host, changes: usize) -> anyhow::Result<Times> {
         let mut samples = Vec::new();
         for _ in 0..changes.div_ceil(2) {

@@ -1,4 +1,4 @@
-//! The measurements as a table with one column for each size.
+//! The measurements as a table with one column per size.
 
 use std::io::Write as _;
 
@@ -6,7 +6,7 @@ use super::Figures;
 use super::churn::Churn;
 use super::times::Times;
 
-/// Formats a measurement of the churn, or a dash if there was none.
+/// Formats a churn measurement, or a dash if there was no churn.
 fn churn(figures: &Figures, cell: impl Fn(&Churn) -> String) -> String {
     figures.churn.as_ref().map_or_else(|| "-".to_owned(), cell)
 }

@@ -42,13 +42,14 @@ impl Times {
     }
 }
 
-/// Visits all indexes of a list in strides, in the same order on every run.
+/// Returns the index of the item to change. Visits all indexes in strides, in the same order on
+/// every run.
 pub(crate) fn pick(change: usize, length: usize) -> usize {
     (change * 7919) % length
 }
 
-/// Waits long enough to make the next change independent. Back-to-back changes wait for each other,
-/// so leave Envoy idle for most of the time.
+/// Pauses so that the next change is independent of the previous one. Back-to-back changes wait for
+/// each other, so Envoy must be idle most of the time.
 pub(crate) fn come_alone(since: Instant) {
     std::thread::sleep(since.elapsed() * 4);
 }

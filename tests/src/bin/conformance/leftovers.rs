@@ -1,4 +1,4 @@
-//! Leftovers of a run in the cluster, in the agent's directories and among the processes.
+//! Leftovers of a run: objects in the cluster, files in the agent's directories, and processes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use sesame_tests::agent::AgentUnderTest;
 use sesame_tests::cluster::Client;
 use sesame_tests::controller::NAMESPACE;
 
-/// Limit for everything to be cleaned up.
+/// Timeout for cleaning up.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -23,7 +23,7 @@ const KINDS: &[&str] = &[
     "udproutes",
 ];
 
-/// Returns everything that still exists after the limit; normally nothing.
+/// Returns everything that still exists after the timeout. Normally the list is empty.
 pub(crate) async fn wait_gone(
     admin: &Client,
     agent: &AgentUnderTest,

@@ -1,9 +1,10 @@
-//! `make conformance`: the unmodified conformance suite of the Gateway API, against a real API
-//! server and a controller and an agent with the rights of `controller/deploy`.
+//! `make conformance`: runs the unmodified conformance suite of the Gateway API against a real API
+//! server. The controller and the agent have the permissions of `controller/deploy`.
 //!
-//! There are no nodes. `tests/conformance/nodes` replaces them and runs the suite's backends, each
-//! in its own network namespace. Everything runs in another network namespace, in which the agent
-//! has an address for each Gateway. All processes end with this program, even if it is killed.
+//! There are no nodes. `tests/conformance/nodes` replaces them and runs each of the suite's
+//! backends in its own network namespace. Everything else runs in another network namespace, where
+//! the agent has an address for each Gateway. All processes exit with this program, even if it is
+//! killed.
 
 #![allow(clippy::print_stdout, reason = "it talks to a person")]
 
@@ -24,10 +25,11 @@ use stage::Stage;
 /// Runs the Gateway API's conformance suite against Sesame on this machine.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Directory with the built suite, `nodes` and `echo-basic`; also for logs and the report.
+    /// Directory with the built suite, `nodes` and `echo-basic`; also receives the logs and the
+    /// report.
     #[arg(long)]
     directory: PathBuf,
-    /// Release of the Gateway API to install; must be the suite's.
+    /// Release of the Gateway API to install; must match the suite's release.
     #[arg(long, default_value = gateway_api_version())]
     release: String,
     /// Release channel of the Gateway API.

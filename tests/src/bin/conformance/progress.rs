@@ -1,5 +1,5 @@
 //! The suite's output on the terminal: one line per test, the last lines of each failed test, and
-//! the summary. The whole output goes to a file.
+//! the summary. A file receives the complete output.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -11,7 +11,7 @@ use anyhow::Context as _;
 /// Number of lines shown of a failed test.
 const SHOWN: usize = 40;
 
-/// Follows the suite to its end and returns true if everything passed.
+/// Follows the suite until it exits, and returns true if everything passed.
 pub(crate) fn follow(mut suite: Child, mut log: File) -> anyhow::Result<bool> {
     let output = suite.stdout.take().context("the suite's output")?;
     let mut summary = false;
@@ -36,8 +36,8 @@ pub(crate) fn follow(mut suite: Child, mut log: File) -> anyhow::Result<bool> {
     Ok(suite.wait()?.success())
 }
 
-/// The last lines of each test. Tests run concurrently, and Go names the test when the output
-/// switches from one to another.
+/// The last lines of each test. Tests run concurrently, and Go prints the name of the test whenever
+/// the output switches to another test.
 #[derive(Default)]
 struct LastLines {
     current: String,

@@ -16,10 +16,11 @@ use sesame_tests::wait::eventually;
 
 use super::{Args, ChannelArg, leftovers, progress};
 
-/// Network of the Gateways' addresses. Each one is on the loopback device of this namespace.
+/// Network of the Gateways' addresses. Every address in it is on the loopback device of this
+/// namespace.
 const POOL: &str = "203.0.113.0/24";
-/// Addresses for Gateways that request one: the first is otherwise unused, the second is not on
-/// this host.
+/// Addresses for Gateways that request a specific address: one that is available, and one that is
+/// not on this host.
 const USABLE: &str = "203.0.113.200";
 const UNUSABLE: &str = "198.51.100.1";
 const CLASS: &str = "sesame";
@@ -118,7 +119,7 @@ impl Stage {
         tokio::task::spawn_blocking(move || progress::follow(child, log)).await?
     }
 
-    /// Returns true if the run has left nothing behind.
+    /// Returns true if the run left nothing behind.
     pub(crate) async fn tidy(&self) -> anyhow::Result<bool> {
         let left = leftovers::wait_gone(self.cluster.admin(), &self.agent).await?;
         for what in &left {
@@ -127,7 +128,7 @@ impl Stage {
         Ok(left.is_empty())
     }
 
-    /// Stops the agent in an orderly way and keeps the logs.
+    /// Stops the agent gracefully and keeps the logs.
     pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
         self.keep_logs()?;
         ensure!(self.agent.stop().success(), "the agent did not stop well");
@@ -148,7 +149,7 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         let _ = self.keep_logs();
-        // Its pods are in the same process group, which the guard kills.
+        // The pods are in the same process group, which the guard kills.
         let _ = self.nodes.kill();
         let _ = self.nodes.wait();
     }
@@ -187,7 +188,7 @@ fn add_addresses() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a command for a program in the directory, with its output in a log file there.
+/// Returns a command for a program in the directory. Its output goes to a log file there.
 fn logged(directory: &Path, name: &str) -> anyhow::Result<Command> {
     let log = File::create(directory.join(name).with_extension("log"))?;
     let mut command = Command::new(directory.join(name));

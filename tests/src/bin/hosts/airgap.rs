@@ -1,5 +1,5 @@
-//! An air-gapped host: installed, configured and updated only by files, while every packet that
-//! tries to leave is counted.
+//! An air-gapped host: installed, configured and updated only through files. The scenario counts
+//! every packet that tries to leave the host.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ const INSTALL: &str = "cd /root &&
 openssl pkeyutl -verify -pubin -inkey signer.pub -rawin -in sesame-*-airgap.tar -sigfile sesame-*-airgap.tar.sig &&
 tar -xf sesame-*-airgap.tar && rm sesame-*-airgap.tar && cd sesame-*-airgap && ./install.sh host --key ../signer.pub";
 const AS_USER: [&str; 5] = ["runuser", "--user", "sesame", "--", "sesame-agent"];
-/// The backend uses the same port after a reboot.
+/// Port of the backend, before and after a reboot.
 const BACKEND_PORT: u16 = 8099;
 const UPDATES: u32 = 3;
 
@@ -47,7 +47,7 @@ pub(crate) fn scenario(packages: &Packages) {
         inside.put(file);
     }
     let begun = Instant::now();
-    // Install as the documentation of air-gapped sites describes.
+    // Install as the documentation for air-gapped sites describes.
     inside.ok(&["sh", "-c", INSTALL]);
     fs::copy(
         signer.path("signer.pub"),
@@ -98,7 +98,7 @@ pub(crate) fn scenario(packages: &Packages) {
     });
 }
 
-/// Three updates under load.
+/// Serves three updates under load.
 pub(crate) fn serve(inside: &Inside) {
     in_runtime(async {
         let _backend = backend().await;
@@ -116,7 +116,7 @@ pub(crate) fn serve(inside: &Inside) {
     });
 }
 
-/// The last version is served again.
+/// Checks that the last version is served again.
 pub(crate) fn serve_again(inside: &Inside) {
     in_runtime(async {
         let _backend = backend().await;
@@ -136,7 +136,7 @@ async fn backend() -> Backend {
     backend.expect("the machine has the address")
 }
 
-/// Routes all traffic and name resolution out of the machine, to a peer that does not answer.
+/// Routes all traffic and DNS queries out of the machine, to a peer that does not answer.
 fn cut_off(inside: &Inside) {
     attach(inside);
     let resolver = format!("nameserver {SITE}\n");
@@ -148,7 +148,7 @@ fn nothing_left(inside: &Inside) {
     assert_eq!(sent(inside), 0, "packets have left, or tried to");
 }
 
-/// Number of packets that the device sent or dropped, including ARP requests.
+/// Returns the number of packets that the device sent or dropped, including ARP requests.
 fn sent(inside: &Inside) -> u64 {
     let file = |name| format!("/sys/class/net/{DEVICE}/statistics/tx_{name}");
     let counts = inside.ok(&["cat", &file("packets"), &file("dropped"), &file("errors")]);
@@ -180,7 +180,7 @@ impl Signer {
         self.directory.path().join(name)
     }
 
-    /// Builds the signed installation archive. A host does not need its images.
+    /// Builds the signed installation archive without images, because a host does not need them.
     fn archive(&self, packages: &Packages) -> std::path::PathBuf {
         let (out, images) = (self.path("archive"), self.path("images"));
         fs::create_dir(&images).expect("a directory");
@@ -195,7 +195,7 @@ impl Signer {
             .expect("an archive")
     }
 
-    /// Creates the bundle of the version with this number.
+    /// Creates the bundle with this version number.
     fn bundle(&self, number: u32, recipient: &str) -> std::path::PathBuf {
         let manifests = self.path(&format!("{number}.d"));
         fs::create_dir(&manifests).expect("a directory");

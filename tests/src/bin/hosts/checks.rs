@@ -1,4 +1,4 @@
-//! Checks of packages and units that need no traffic.
+//! Checks of packages and units that do not need traffic.
 
 use std::fs;
 use std::path::Path;
@@ -14,10 +14,10 @@ const UNITS: &[&str] = &[
     "sesame-envoy.service",
     "sesame-drain.service",
 ];
-/// Maximum exposure of a unit in tenths, as `systemd-analyze security` counts.
+/// Maximum exposure level of a unit according to `systemd-analyze security`, in tenths.
 const MOST_EXPOSED: &str = "20";
 
-/// Builds are reproducible, and lintian finds nothing.
+/// Checks that builds are reproducible, and that lintian finds no problems.
 pub(crate) fn packages(packages: &Packages) {
     let again = workspace().join("target/hosts/packages/again");
     build(&again, "1");
@@ -43,7 +43,7 @@ fn bytes(path: &Path) -> Vec<u8> {
     fs::read(path).expect("a package")
 }
 
-/// systemd accepts the units and rates their exposure as low.
+/// Checks that systemd accepts the units and rates their exposure as low.
 pub(crate) fn units(packages: &Packages) {
     let machine = Machine::with_packages("units", packages);
     let inside = machine.inside();

@@ -1,4 +1,4 @@
-//! `sesame-agent doctor` on a serving host: its findings are true for root and for the agent's
+//! `sesame-agent doctor` on a serving host: its findings are correct for root and for the agent's
 //! user, and its remedies work.
 
 use serde_json::Value;
@@ -9,7 +9,7 @@ const AS_USER: [&str; 4] = ["runuser", "--user", "sesame", "--"];
 const DOCTOR: [&str; 5] = ["sesame-agent", "doctor", "--all", "--output", "json"];
 const MIGRATION: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
 
-/// The complete output of the doctor.
+/// The complete output of a doctor run.
 pub(crate) struct Diagnosis(Value);
 
 impl Diagnosis {
@@ -76,7 +76,8 @@ impl Diagnosis {
     }
 }
 
-/// The test machine shares the clock and the limits of the machine it runs on.
+/// Checks to ignore, because the test machine shares the clock and the limits of the machine it
+/// runs on.
 pub(crate) const NOT_THE_HOSTS: [&str; 5] = [
     "clock",
     "port-steering",
@@ -85,7 +86,8 @@ pub(crate) const NOT_THE_HOSTS: [&str; 5] = [
     "open-files",
 ];
 
-/// Examines a serving host, breaks what one command can repair, and follows the doctor's remedies.
+/// Examines a serving host. Breaks things that one command can repair, and runs the doctor's
+/// remedies.
 pub(crate) fn examine(inside: &Inside, ports: &str) {
     for examined in [Diagnosis::by_root(inside), Diagnosis::by_user(inside)] {
         examined.assert_fit(&NOT_THE_HOSTS);

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Address of a backend. It is not on the loopback, where the agent refuses endpoints.
+/// Address of a backend. It is not a loopback address, because the agent rejects loopback
+/// endpoints.
 pub(crate) const BACKEND: &str = "192.0.2.10";
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
@@ -45,7 +46,7 @@ impl Inside {
             .expect("nsenter of util-linux")
     }
 
-    /// Runs a command that may fail and returns its standard output.
+    /// Runs a command that may fail, and returns its standard output.
     pub(crate) fn output(&self, command: &[&str]) -> String {
         String::from_utf8_lossy(&self.run(command).stdout).into_owned()
     }
@@ -112,12 +113,12 @@ impl Inside {
         fs::copy(file, to).expect("the machine takes a file");
     }
 
-    /// Returns the path at which a file of the machine is visible from here.
+    /// Returns the path at which this process can open a file of the machine.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.init))
     }
 
-    /// Returns the time since the first process was started.
+    /// Returns the time since the machine's first process started.
     pub(crate) fn age(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.init)).expect("it runs");
         let (_, after) = stat.rsplit_once(") ").expect("a name in parentheses");
@@ -130,7 +131,7 @@ impl Inside {
         uptime.saturating_sub(Duration::from_millis(ticks * 10))
     }
 
-    /// Replaces the manifests by renaming, with the right owner and mode.
+    /// Replaces the manifests by renaming, with the correct owner and mode.
     pub(crate) fn serve(&self, yaml: &str) {
         let directory = "/etc/sesame/manifests";
         fs::write(self.path("/etc/sesame/all.new"), yaml).expect("manifests are written");
@@ -140,7 +141,7 @@ impl Inside {
         self.ok(&["sh", "-c", &script]);
     }
 
-    /// Gives the machine its backend's address.
+    /// Adds the backend's address to the machine.
     pub(crate) fn backend_address(&self) {
         self.ok(&[
             "ip",
@@ -152,8 +153,8 @@ impl Inside {
         ]);
     }
 
-    /// Lets units send to the backend of the machine: they refuse addresses of their own host by
-    /// default. Ends with the machine.
+    /// Allows units to send to the backend on the machine itself. By default they reject endpoints
+    /// on their own host. Lasts until the machine stops.
     pub(crate) fn allow_host_endpoints(&self) {
         self.ok(&[
             "systemctl",
@@ -186,7 +187,7 @@ impl Inside {
             .collect()
     }
 
-    /// Returns the last lines of the units' logs.
+    /// Returns the last lines of the logs of all units.
     pub(crate) fn log(&self) -> String {
         self.output(&[
             "journalctl",
@@ -198,7 +199,7 @@ impl Inside {
         ])
     }
 
-    /// Polls until `look` succeeds, and panics with the last reason if it does not in time.
+    /// Polls until `look` succeeds. Panics with its last error on timeout.
     pub(crate) fn wait_for<T, E: Display>(
         &self,
         what: &str,
@@ -216,7 +217,7 @@ impl Inside {
         }
     }
 
-    /// Like [`Self::wait_for`], without blocking the current task.
+    /// Like [`Self::wait_for`], but without blocking the current task.
     pub(crate) async fn wait<T: Send + 'static>(
         &self,
         what: &'static str,

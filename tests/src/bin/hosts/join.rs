@@ -1,5 +1,5 @@
 //! A host joins a cluster over a network with a single command, on a machine with only the packages
-//! installed. Follows it until it leaves.
+//! installed. The scenario follows the host until it leaves.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -25,7 +25,7 @@ use crate::packages::Packages;
 const AGENT: &str = "sesame-agent.service";
 const SETTINGS: &str = "/etc/sesame/agent.yaml";
 const TOKEN: &str = "/root/join-token";
-/// Time in which a joining host must answer its first request.
+/// Time limit for a joining host to answer its first request.
 const JOIN: Duration = Duration::from_secs(60);
 /// Gives the agent a clock that the test controls, because namespaces share the machine's clock.
 const CLOCK_UNIT: &str = "/run/systemd/system/sesame-agent.service.d/clock.conf";
@@ -74,7 +74,7 @@ async fn lives(packages: &Packages) {
     answers(2, PATIENCE).await;
 
     let first = credential(&inside);
-    // By the agent's clock, half of the credential's lifetime has passed.
+    // Set the agent's clock past half of the credential's lifetime.
     clock(310);
     inside.wait_for("the credential is renewed", |inside| {
         let now = credential(inside);
@@ -109,7 +109,8 @@ struct Life {
 }
 
 impl Life {
-    /// Serves without the cluster, even after a reboot, until the cluster returns.
+    /// Checks that the host serves without the cluster, even after a reboot, until the API server
+    /// is back.
     async fn without_cluster(&mut self, load: Load) {
         let Self {
             site,
@@ -146,7 +147,7 @@ impl Life {
     }
 }
 
-/// Undoes the join on the host and in the cluster.
+/// Checks that leaving undoes the join, on the host and in the cluster.
 fn leaves(site: &Site, inside: &Inside, shipped: &str) {
     inside.ok(&["sesame-agent", "leave"]);
     assert_eq!(
@@ -163,8 +164,8 @@ fn leaves(site: &Site, inside: &Inside, shipped: &str) {
     refused(&left, "has not joined a cluster");
 }
 
-/// Joins again under another name, because nothing here removes the first one's leftovers. Revoking
-/// ends the access but not the traffic.
+/// Joins again under another name, because nothing here cleans up after the first host. Revoking
+/// ends API access but not the traffic.
 async fn revoked(site: &Site, inside: &Inside) {
     let token = invite(site, inside, "edge-2");
     inside.ok(&["sesame-agent", "join", "--token-file", TOKEN]);
@@ -192,7 +193,7 @@ async fn revoked(site: &Site, inside: &Inside) {
     assert!(left.status.success(), "{left:?}");
 }
 
-/// Creates a token for a host with this name, in a file of the machine.
+/// Creates a token for a host with this name, and writes it to a file on the machine.
 fn invite(site: &Site, inside: &Inside, host: &str) -> String {
     let token = site.token(&[
         "--gateway",
@@ -222,7 +223,7 @@ async fn publish(site: &Site, backend: &Backend, number: u32) {
     site.apply(&objects).await;
 }
 
-/// Creates a request to the machine from outside.
+/// Creates a request from outside the machine.
 fn get(path: &str) -> Request {
     Request::get((HOST, 80).into(), "join.test", path).timeout(Duration::from_secs(5))
 }
@@ -241,7 +242,7 @@ async fn answers(number: u32, patience: Duration) {
     .await;
 }
 
-/// The host appears in the cluster's inventory.
+/// Checks that the host appears in the cluster's inventory.
 async fn inventory(site: &Site) {
     let row = eventually("the host is in the inventory", PATIENCE, async || {
         let row = site.row("edge-1");
@@ -254,7 +255,7 @@ async fn inventory(site: &Site) {
     assert_eq!(row["zone"], "rack-7", "{row:#}");
 }
 
-/// Returns the machine's credential, which is sealed on disk and in clear only where the agent
+/// Returns the machine's credential. It is sealed on disk, and in plaintext only where the agent
 /// reads it.
 fn credential(inside: &Inside) -> String {
     let stored = fs::read(inside.path("/var/lib/sesame/cluster/token")).expect("a credential");
@@ -262,7 +263,7 @@ fn credential(inside: &Inside) -> String {
     inside.read("/run/sesame/cluster-token")
 }
 
-/// Gives the machine's agent a clock, and returns a function that shifts it by seconds.
+/// Gives the machine's agent a test clock, and returns a function that sets its offset in seconds.
 fn clock(inside: &Inside) -> impl Fn(i64) + use<> {
     let variables = Clock::new()
         .variables()

@@ -1,5 +1,5 @@
-//! The life of a host under load: restarts, crashes and upgrades of every part, without a failed
-//! request.
+//! The life of a host under load: every component restarts, crashes and is upgraded, and no request
+//! may fail.
 
 use std::fs;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::telling;
 const AGENT: &str = "sesame-agent.service";
 const ENVOY: &str = "sesame-envoy.service";
 const SETTINGS: &str = "/etc/sesame/agent.yaml";
-/// Mounts a small disk, to be filled.
+/// Mounts a small disk, which the scenario fills.
 const DISK: &str = "mount -t tmpfs -o size=16m,mode=0700 tmpfs /var/lib/sesame && chown sesame:sesame /var/lib/sesame";
 
 pub(crate) fn scenario(packages: &Packages) {
@@ -43,7 +43,7 @@ pub(crate) fn inside(inside: &Inside) {
     in_runtime(happens(inside));
 }
 
-/// Runs a future to its end.
+/// Runs a future to completion.
 pub(crate) fn in_runtime(future: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(future);
@@ -51,7 +51,7 @@ pub(crate) fn in_runtime(future: impl Future<Output = ()>) {
 
 async fn happens(inside: &Inside) {
     let backend = backend().await;
-    // Set the source with a variable, which the next package no longer has.
+    // Set the source with an environment variable, which the next package no longer supports.
     fs::write(inside.path(SETTINGS), "drain-seconds: 30\n").expect("a file");
     // Without a configuration, the unit still starts.
     inside.ok(&["systemctl", "enable", "--quiet", "--now", "sesame.target"]);
@@ -74,11 +74,11 @@ async fn happens(inside: &Inside) {
     load.pass(100).await;
     inside.serve(&version(backend.address(), 1));
     inside.meanwhile(&["systemctl", "start", AGENT]).await;
-    // Once the unit has started, it serves the newest configuration.
+    // Once the unit has started, it serves the latest configuration.
     inside.ok(&["sesame-agent", "status"]);
     wait_version(1).await;
 
-    // A killed launcher is replaced.
+    // systemd replaces a killed launcher.
     let launcher = inside.main_pid(ENVOY);
     inside.kill(ENVOY, "KILL").await;
     another_main(inside, ENVOY, launcher).await;
@@ -128,7 +128,7 @@ async fn happens(inside: &Inside) {
     report.clean("host: agent restarted, killed, stopped, upgraded, hung; launcher killed, upgraded; Envoy upgraded");
 }
 
-/// The watchdog replaces a hanging agent.
+/// Checks that the watchdog replaces a hanging agent.
 async fn hangs(inside: &Inside, load: &Load) {
     let drop_in = inside.path("/run/systemd/system/sesame-agent.service.d");
     fs::create_dir_all(&drop_in).expect("a directory");
@@ -147,8 +147,8 @@ async fn hangs(inside: &Inside, load: &Load) {
     inside.meanwhile(&["systemctl", "restart", AGENT]).await;
 }
 
-/// With a full disk, accepted versions are served without being stored; they are stored once there
-/// is room.
+/// Checks that with a full disk, accepted versions are served without being stored. They are stored
+/// once there is space.
 pub(crate) fn full_disk(inside: &Inside) {
     in_runtime(fills(inside));
 }
@@ -161,7 +161,7 @@ async fn fills(inside: &Inside) {
     inside.serve(&version(backend.address(), 10));
     wait_version(10).await;
     let load = Load::start(&Plan::new(vec![get("/always")]));
-    // Until it fails with a full disk.
+    // `dd` writes until the disk is full.
     inside.output(&["dd", "if=/dev/zero", "of=/var/lib/sesame/filler", "bs=4k"]);
     inside.serve(&version(backend.address(), 11));
     wait_version(11).await;
@@ -192,7 +192,7 @@ async fn fills(inside: &Inside) {
         .clean("host: full disk, with a restart of the agent");
 }
 
-/// Waits until the agent unit's status contains this text.
+/// Waits until the status of the agent's unit contains this string.
 async fn says(inside: &Inside, words: &'static str) {
     inside
         .wait("the unit's status", move |inside| {

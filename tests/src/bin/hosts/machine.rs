@@ -1,8 +1,8 @@
-//! Machines: a Debian with systemd as the first process, in its own namespaces and control groups,
-//! without a network.
+//! Machines: each is a Debian system with systemd as its first process, in its own namespaces and
+//! control groups, without a network.
 //!
-//! The root is an overlay on one that is created only once. The overlay is discarded with the
-//! machine.
+//! A machine's root is an overlay on a root file system that is created only once. The overlay is
+//! discarded with the machine.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -19,7 +19,7 @@ use crate::root::base;
 
 /// Exit status of systemd-nspawn when the machine reboots.
 const REBOOT: i32 = 133;
-/// Limit for starting or stopping, which may include a drain.
+/// Timeout for starting or stopping, which may include a drain.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A running machine.
@@ -28,12 +28,13 @@ pub(crate) struct Machine {
     directory: PathBuf,
     nspawn: Child,
     init: i32,
-    /// Ends the machine if this process cannot: the kernel closes the pipe on the guard's input.
+    /// Kills the machine if this process dies: the kernel then closes the pipe to the guard's
+    /// input.
     guard: Child,
 }
 
-/// Kills the first processes of these control groups and unmounts the root, as soon as the input
-/// closes.
+/// Waits until its input closes. Then kills the first processes of these control groups and
+/// unmounts the root.
 const GUARD: &str = r#"read -r _
 root=$1; shift
 for group; do
@@ -41,12 +42,12 @@ for group; do
 done
 umount --recursive --lazy "$root""#;
 
-/// Returns why this machine cannot run others, and how to fix it.
+/// Returns an error if this machine cannot run other machines. It explains why, and how to fix it.
 pub(crate) fn can_run() -> Result<(), String> {
     if !nix::unistd::geteuid().is_root() {
         return Err("machines need root; `sudo make test-hosts`".to_owned());
     }
-    // nspawn needs all kinds of namespaces, and mounts in them.
+    // nspawn needs all kinds of namespaces, and must be able to mount in them.
     let all = ["--mount", "--pid", "--net", "--uts", "--ipc", "--fork"];
     let tried = Command::new("unshare")
         .args(all)
@@ -83,7 +84,7 @@ impl Machine {
         machine
     }
 
-    /// Starts a machine and returns once all its units have started.
+    /// Starts a machine, and returns once all its units have started.
     pub(crate) fn start(name: &str) -> Self {
         let all = workspace().join("target/hosts");
         let directory = all.join(format!("machine-{name}"));
@@ -125,7 +126,7 @@ impl Machine {
         machine
     }
 
-    /// Returns the inside of the machine.
+    /// Returns a handle for acting inside the machine.
     pub(crate) fn inside(&self) -> Inside {
         Inside::new(self.init)
     }
@@ -144,7 +145,7 @@ impl Machine {
         assert!(status.success(), "{name}: {status}");
     }
 
-    /// Reboots and returns as soon as the new first process runs.
+    /// Reboots the machine, and returns as soon as the new first process is running.
     pub(crate) fn reboot(&mut self) {
         self.inside().output(&["systemctl", "--no-block", "reboot"]);
         let begun = Instant::now();
@@ -168,7 +169,7 @@ impl Drop for Machine {
         let _ = self.guard.wait();
         clear(&self.directory);
         for group in groups(&self.name) {
-            // The kernel may still be ending its processes.
+            // The kernel may still be killing processes in the group.
             let begun = Instant::now();
             while group.exists() && begun.elapsed() < Duration::from_secs(10) {
                 remove_group(&group);
@@ -178,9 +179,9 @@ impl Drop for Machine {
     }
 }
 
-/// Ends the machine with this name, even if left by an earlier run, by killing its first process:
-/// the kernel then kills the whole PID namespace. Killing nspawn is not enough, because the machine
-/// would live on.
+/// Kills the first process of the machine with this name, even if an earlier run left it. The
+/// kernel then kills the whole PID namespace. Killing nspawn is not enough, because the machine
+/// would keep running.
 fn end(name: &str) {
     for group in groups(name) {
         let first = fs::read_to_string(group.join("payload/init.scope/cgroup.procs"));
@@ -221,7 +222,7 @@ fn boot(name: &str, directory: &Path) -> (Child, i32) {
     (nspawn, init)
 }
 
-/// Returns nspawn's child if it is the first process of a PID namespace and has become systemd.
+/// Returns nspawn's child if it is in its own namespaces and already runs systemd.
 fn init_of(nspawn: u32) -> Option<i32> {
     let children = fs::read_to_string(format!("/proc/{nspawn}/task/{nspawn}/children")).ok()?;
     let init = children.split_whitespace().next()?;
@@ -253,14 +254,14 @@ fn remove_group(group: &Path) {
             remove_group(&entry.path());
         }
     }
-    // A control group in use cannot be removed.
+    // Removing a control group fails while it is in use.
     let _ = fs::remove_dir(group);
 }
 
 /// Removes the remains of an earlier machine with this name.
 fn clear(directory: &Path) {
     let root = directory.join("root");
-    // It may not be mounted.
+    // The root may not be mounted.
     let _ = Command::new("umount")
         .args(["--recursive", "--lazy"])
         .arg(&root)

@@ -1,8 +1,9 @@
-//! Gateway hosts with a real systemd: installs the packages, serves, and counts failures while the
-//! host changes.
+//! Gateway hosts with a real systemd: installs the packages, serves traffic, and counts failures
+//! while the host changes.
 //!
 //! Each scenario has its own machine (`machine`) with only the packages installed. The load runs in
-//! the machine's network, because there is no other. Needs root, systemd-nspawn and mmdebstrap.
+//! the machine's network, because the machine has no other network. Needs root, systemd-nspawn and
+//! mmdebstrap.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -43,7 +44,7 @@ struct Arguments {
     /// Run a part of a scenario in the network of the machine with this first process.
     #[arg(long, hide = true)]
     init: Option<i32>,
-    /// Run in the network created for the scenario, with the existing build.
+    /// Run in the network created for the scenario, and use the existing build.
     #[arg(long, hide = true)]
     own_network: bool,
     /// Only check whether this machine can run scenarios: exit with 0, or print why not and exit with 2.
@@ -56,7 +57,7 @@ const CANNOT: u8 = 2;
 
 /// A scenario, which panics on failure.
 type Scenario = fn(&Packages);
-/// A part of a scenario, run in the machine's network.
+/// A part of a scenario that runs in the machine's network.
 type ScenarioPart = fn(&Inside);
 
 /// Scenarios by name.

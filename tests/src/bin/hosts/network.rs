@@ -1,12 +1,12 @@
-//! A scenario's own network, to which its machine has a link. It is isolated from this machine's
-//! network and ends with the scenario's process.
+//! A network for one scenario, with a link to the scenario's machine. It is isolated from this
+//! machine's network, and exists until the scenario's process exits.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
 
 use crate::inside::Inside;
 
-/// Address of everything outside the machine: the API server, backends and clients.
+/// Address of everything outside the machine: the API server, the backends and the clients.
 pub(crate) const SITE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 /// Address of the machine.
 pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
@@ -14,8 +14,8 @@ pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 pub(crate) const DEVICE: &str = "site0";
 const BRIDGE: &str = "site";
 
-/// Returns true if this process has such a network. Otherwise runs the scenario in a new process
-/// that has one, and returns false once it has succeeded.
+/// Returns true if this process has its own network. Otherwise runs the scenario in a new process
+/// with its own network, and returns false once it has succeeded.
 pub(crate) fn inside_own(scenario: &str) -> bool {
     if std::env::args().any(|argument| argument == "--own-network") {
         return true;
@@ -34,7 +34,8 @@ pub(crate) fn inside_own(scenario: &str) -> bool {
     false
 }
 
-/// Links the machine to the network. IPv6 is off there, so that the kernel sends nothing by itself.
+/// Links the machine to the network. Disables IPv6 there, so that the kernel sends no packets on
+/// its own.
 pub(crate) fn attach(inside: &Inside) {
     let init = inside.init().to_string();
     let ours = format!("machine{init}");

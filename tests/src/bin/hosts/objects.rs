@@ -1,4 +1,4 @@
-//! Objects that the hosts serve, and requests for them.
+//! Objects that the hosts serve, and requests to the hosts.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -10,7 +10,7 @@ use crate::inside::BACKEND;
 
 const HOST: &str = "host.test";
 
-/// Returns a listener on port 80 and a route with this number to a backend.
+/// Returns the YAML of a listener on port 80, and of a route with this number to a backend.
 pub(crate) fn version(backend: SocketAddr, number: u32) -> String {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("app", &[backend]));

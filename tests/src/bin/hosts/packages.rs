@@ -1,4 +1,4 @@
-//! The packages for the hosts, in two versions each.
+//! The packages for the hosts, in two versions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use sesame_tests::agent::agent_binary;
 use sesame_tests::envoy::{envoy_binary, workspace};
 
-/// Packages in two versions with the same programs.
+/// Packages in two versions, with the same programs.
 pub(crate) struct Packages {
     first: PathBuf,
     second: PathBuf,
@@ -15,7 +15,7 @@ pub(crate) struct Packages {
 }
 
 impl Packages {
-    /// Builds the packages below a directory.
+    /// Builds the packages in a directory.
     pub(crate) fn build(directory: &Path) -> Self {
         println!("host: building packages");
         let packages = Self::at(directory);
@@ -38,8 +38,8 @@ impl Packages {
         }
     }
 
-    /// Returns an agent packaged as in older releases, with its source in a variable, and the first
-    /// version of Envoy.
+    /// Returns an agent package like that of older releases, with the source in an environment
+    /// variable, and the first version of Envoy.
     pub(crate) fn former(&self) -> Vec<PathBuf> {
         let mut packages = debs(&self.former, "sesame-agent");
         packages.extend(debs(&self.first, "sesame-envoy"));
@@ -64,7 +64,7 @@ impl Packages {
     }
 }
 
-/// Builds one version, with little compression because the packages are short-lived.
+/// Builds one version without compression, because the packages are short-lived.
 pub(crate) fn build(out: &Path, revision: &str) {
     let _ = fs::remove_dir_all(out);
     let built = Command::new(workspace().join("systemd/packages/build.sh"))
@@ -100,8 +100,8 @@ fn pack_again(built: &Path, out: &Path, revision: &str, change_tree: impl Fn(&Pa
     fs::remove_dir_all(tree).expect("the tree was there");
 }
 
-/// Turns the package into an older one, without a settings file and with the source in
-/// `/etc/default`.
+/// Makes the package look like that of an older release, without a settings file and with the
+/// source in `/etc/default`.
 fn as_formerly(tree: &Path) {
     fs::remove_dir_all(tree.join("usr/share/sesame-agent")).expect("the settings file");
     change(&tree.join("usr/lib/tmpfiles.d/sesame.conf"), |text| {

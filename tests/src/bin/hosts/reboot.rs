@@ -1,5 +1,5 @@
-//! A reboot with nothing else running: the last version is served again, timed against an Envoy
-//! without an agent.
+//! A reboot while nothing else is available: the host serves the last version again. Compares the
+//! time with an Envoy without an agent.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -14,7 +14,7 @@ use crate::packages::Packages;
 
 const PLAIN_PORT: u16 = 8080;
 
-/// An Envoy alone, with the same answer.
+/// Unit of an Envoy without an agent, which sends the same response.
 const PLAIN_UNIT: &str = "[Service]
 ExecStart=/usr/lib/sesame/envoy --config-path /etc/plain.yaml --disable-hot-restart
 [Install]
@@ -53,7 +53,7 @@ pub(crate) fn scenario(packages: &Packages) {
     ]);
     inside.backend_address();
     machine.part("serve");
-    // Only the accepted version remains.
+    // Only the accepted version remains on the host.
     inside.ok(&["rm", "-r", "/etc/sesame/manifests"]);
     machine.reboot();
     machine.part("race");
@@ -73,8 +73,8 @@ pub(crate) fn serve(inside: &Inside) {
     });
 }
 
-/// Waits for the first answers. Neither the backend nor its address exists after the reboot, so the
-/// route itself answers with 503.
+/// Waits for the first responses. Neither the backend nor its address exists after the reboot, so
+/// the route answers with 503.
 pub(crate) fn race(inside: &Inside) {
     let begun = started(inside);
     let [sesame, plain] = [80, PLAIN_PORT].map(|port| {
@@ -102,7 +102,7 @@ pub(crate) fn race(inside: &Inside) {
     });
 }
 
-/// Returns the time at which the machine's first process was started.
+/// Returns the time at which the machine's first process started.
 fn started(inside: &Inside) -> Instant {
     let age = inside.age();
     Instant::now()
@@ -110,7 +110,7 @@ fn started(inside: &Inside) -> Instant {
         .expect("it is not older than the clock")
 }
 
-/// Returns true if there is an HTTP answer on this port.
+/// Returns true if an HTTP server responds on this port.
 fn answers(port: u16) -> bool {
     let address: SocketAddr = (Ipv4Addr::LOCALHOST, port).into();
     let Ok(mut stream) = TcpStream::connect(address) else {

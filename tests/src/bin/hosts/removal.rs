@@ -1,4 +1,4 @@
-//! Stopping and removing drain, and purging leaves nothing behind.
+//! Checks that stopping and removing drain connections, and that purging leaves nothing behind.
 
 use std::collections::BTreeSet;
 
@@ -20,14 +20,14 @@ pub(crate) fn scenario(packages: &Packages) {
     inside.backend_address();
     inside.allow_host_endpoints();
     machine.part("stop");
-    // Start again, and let the removal stop it.
+    // Start the service again, so that the removal has to stop it.
     inside.ok(&["systemctl", "start", "sesame.target"]);
     inside.ok(&["dpkg", "--remove", "sesame-agent", "sesame-envoy"]);
     assert!(inside.envoys().is_empty(), "a removal stops all Envoys");
     assert!(inside.path("/etc/sesame/manifests/all.yaml").exists());
     inside.ok(&["dpkg", "--purge", "sesame-agent", "sesame-envoy"]);
     let left: Vec<String> = files(&inside).difference(&before).cloned().collect();
-    // Ignore the backup copies that useradd and its kin make of the user databases.
+    // Ignore the backup copies of the user databases that useradd and related tools make.
     let ours = |file: &&String| !file.starts_with("/etc/") || !file.ends_with('-');
     let left: Vec<&String> = left.iter().filter(ours).collect();
     assert!(left.is_empty(), "a purge has left {left:?}");
@@ -41,7 +41,7 @@ fn files(inside: &Inside) -> BTreeSet<String> {
     found.lines().map(str::to_owned).collect()
 }
 
-/// A stop waits for in-flight requests and ends every process.
+/// Checks that a stop waits for in-flight requests, and that every process exits.
 pub(crate) fn stop(inside: &Inside) {
     in_runtime(async {
         let backend = backend().await;

@@ -1,7 +1,7 @@
 //! The root file system that all machines start from, built once from Debian packages.
 //!
 //! They come from the same source as this machine's packages: through its proxy, and from its
-//! mirrors if the release is the same.
+//! mirrors if the Debian release is the same.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 /// Packages of a machine besides Debian's essential ones.
 const INCLUDED: &str = "systemd,systemd-sysv,dbus,udev,iproute2,procps,libnss-systemd,openssl";
 const SUITE: &str = "bookworm";
-/// apt options about how to download.
+/// apt options for downloads.
 const FETCHING: [&str; 4] = [
     "Acquire::http::",
     "Acquire::https::",
@@ -18,7 +18,7 @@ const FETCHING: [&str; 4] = [
     "Acquire::Retries",
 ];
 
-/// Returns the path of the root below this directory.
+/// Returns the path of the root in this directory.
 pub(crate) fn base(directory: &Path) -> PathBuf {
     directory.join(format!("root-{SUITE}"))
 }
@@ -63,7 +63,7 @@ fn output_of(program: &str, arguments: &[&str]) -> String {
     )
 }
 
-/// Filters the output of `apt-config dump` for options about how to download.
+/// Returns the download options in the output of `apt-config dump`.
 fn fetching(dump: &str) -> Vec<String> {
     dump.lines()
         .filter(|line| FETCHING.iter().any(|name| line.starts_with(name)))
@@ -72,8 +72,8 @@ fn fetching(dump: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns source list entries for the release from lines of `URI RELEASE COMPONENT`. The list is
-/// empty if this machine has another release, for which the defaults are right.
+/// Returns source list entries for the release, from lines of `URI RELEASE COMPONENT`. Returns an
+/// empty list if this machine has another release; the defaults are correct in that case.
 fn mirrors(targets: &str) -> Vec<String> {
     let of_release = |release: &str| {
         let rest = release.strip_prefix(SUITE);

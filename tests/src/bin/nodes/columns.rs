@@ -1,5 +1,5 @@
-//! The columns of `kubectl get`: without further options they show what serves, where, and which
-//! problems there are.
+//! The columns of `kubectl get`. By default, they show what is served, where, and with which
+//! problems.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = &stage.kubectl;
     kubectl.apply(&[
         configuration("good", &json!({"publishing": {"type": "NodePort"}})),
-        // The schema does not forbid this value.
+        // The schema allows this value, although it is invalid.
         configuration("bad", &json!({"edge": {"udpSessionTimeout": "0s"}})),
     ]);
     let edge = shown(kubectl, "gatewayclasses", "edge", &[("ACCEPTED", "True")]).await;
@@ -20,7 +20,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     let edge = shown(kubectl, "gateways", "edge", &[("PROGRAMMED", "True")]).await;
     assert_eq!(edge["CLASS"], "edge", "{edge}");
     let first = stage.nodes[0].at(80).ip().to_string();
-    // The first of the addresses.
+    // The column shows the first address.
     assert_eq!(edge["ADDRESS"], first, "{edge}");
 
     for node in &stage.nodes {
@@ -70,7 +70,7 @@ async fn shown(kubectl: &Kubectl, kind: &str, word: &str, wanted: &[(&str, &str)
         .await
 }
 
-/// Parses a table. Columns start at the position of their headers.
+/// Parses a table. Each column starts at the position of its header.
 fn rows(text: &str) -> Vec<Value> {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();

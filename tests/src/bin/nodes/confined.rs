@@ -1,5 +1,5 @@
-//! Namespaces and control groups for a whole cluster, which end with this process even if it is
-//! killed.
+//! Namespaces and control groups for a whole cluster. They are removed with this process, even if
+//! it is killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::tools;
 
 const POLL: Duration = Duration::from_millis(50);
-/// Limit for the kernel to end the processes in the namespaces.
+/// Timeout for the kernel to kill the processes in the namespaces.
 const GONE: Duration = Duration::from_secs(30);
 const CGROUPS: &str = "/sys/fs/cgroup";
 /// Name of the control group that contains all nodes.
 const GROUP: &str = "sesame-nodes";
 
-/// Reruns this program with these arguments in new namespaces, and cleans up afterwards.
+/// Runs this program again with these scenarios in new namespaces, and cleans up afterwards.
 pub(crate) async fn run(scenarios: &[String]) -> ExitCode {
     clear();
     for group in groups() {
@@ -26,7 +26,8 @@ pub(crate) async fn run(scenarios: &[String]) -> ExitCode {
     }
     let guard = Guard::start(&tools::directory());
     let own = std::env::current_exe().expect("this program has a path");
-    // unshare blocks SIGTERM while it waits. Only SIGKILL ends it, together with everything inside.
+    // unshare blocks SIGTERM while it waits. Only SIGKILL stops it, together with everything
+    // inside.
     let mut inner = guard.spawn(
         Command::new("unshare")
             .args(["--mount", "--net", "--pid", "--ipc", "--uts"])
@@ -81,7 +82,7 @@ pub(crate) fn remove_groups(node: &str) {
     }
 }
 
-/// Removes a control group once all its processes have ended. Panics if they do not.
+/// Removes a control group once all its processes have exited. Panics if they do not exit.
 fn remove(group: &Path) {
     let begun = Instant::now();
     remove_group(group);
@@ -111,7 +112,8 @@ fn clear() {
     }
 }
 
-/// Returns our control group in each hierarchy: several in version 1, a single one in version 2.
+/// Returns our control group in each hierarchy. Cgroup version 1 has several hierarchies, and
+/// version 2 has one.
 fn groups() -> Vec<PathBuf> {
     let root = Path::new(CGROUPS);
     if root.join("cgroup.controllers").exists() {
@@ -128,7 +130,7 @@ fn groups() -> Vec<PathBuf> {
         .collect()
 }
 
-/// The version 2 group that container runtimes create in addition to version 1.
+/// Returns the cgroup version 2 group that container runtimes create in addition to version 1.
 fn unified() -> PathBuf {
     Path::new(CGROUPS).join("unified").join(GROUP)
 }
@@ -139,6 +141,6 @@ fn remove_group(group: &Path) {
             remove_group(&entry.path());
         }
     }
-    // A control group in use cannot be removed.
+    // Removing a control group fails while it is in use.
     let _ = fs::remove_dir(group);
 }

@@ -1,5 +1,5 @@
-//! The control plane: etcd, API server, controller manager and scheduler, at an address reachable
-//! from all nodes.
+//! The control plane: etcd, API server, controller manager and scheduler, at an address that all
+//! nodes can reach.
 
 use std::fs;
 use std::net::IpAddr;
@@ -11,12 +11,12 @@ use sesame_tests::cluster::{Client, kube_binary};
 use crate::node::{log_file, ok};
 use crate::tools::{self, tool};
 
-/// Address in the nodes' network.
+/// Address of the control plane in the nodes' network.
 const ADDRESS: &str = "10.77.0.1";
 const PORT: u16 = 6443;
 const TOKEN: &str = "the-administrators-token";
 
-/// The control plane's processes, which end with their namespaces.
+/// The control plane's processes, which are killed with their namespaces.
 pub(crate) struct ControlPlane {
     kubeconfig: PathBuf,
     programs: Vec<Child>,
@@ -87,7 +87,7 @@ impl ControlPlane {
         ));
     }
 
-    /// Returns a client with all rights.
+    /// Returns a client with all permissions.
     pub(crate) fn administrator(&self) -> Client {
         let certificate = self.kubeconfig.with_file_name("certificates/apiserver.crt");
         let certificate = fs::read(certificate).expect("the API server has written it");
@@ -95,7 +95,7 @@ impl ControlPlane {
         Client::bearing((address, PORT).into(), &certificate, TOKEN)
     }
 
-    /// Returns the path of a kubeconfig with all rights.
+    /// Returns the path of a kubeconfig with all permissions.
     pub(crate) fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }

@@ -1,5 +1,5 @@
 //! Examples and a page of the documentation, applied unmodified to a cluster without Sesame. Each
-//! serves under load and is then removed.
+//! one serves under load and is then removed.
 
 use std::fs;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::stage::{Stage, answers, answers_with, load};
 
 const LABEL: &str = "example.com/edge";
 
-/// Installs the controller, and a Gateway with its managed fleet, with a single command.
+/// Installs the controller and a Gateway with a managed fleet, with a single command.
 pub(crate) async fn managed_fleet(stage: &mut Stage) {
     const EXAMPLE: &str = "controller/examples/managed-fleet";
     let kubectl = stage.kubectl.clone();
@@ -31,7 +31,7 @@ pub(crate) async fn managed_fleet(stage: &mut Stage) {
     );
     let load = stage.load();
     load.pass(200).await;
-    // The controller reads its changed file without a restart.
+    // The controller rereads its configuration file without a restart.
     let before = kubectl.get(&["pods", "--namespace=sesame-system"]);
     allow_ports(
         &kubectl,
@@ -47,7 +47,7 @@ pub(crate) async fn managed_fleet(stage: &mut Stage) {
     stage.wipe().await;
 }
 
-/// A custom DaemonSet on some nodes, which listens on another port than clients use.
+/// Installs a custom DaemonSet on some nodes. It listens on a different port than clients use.
 pub(crate) async fn own_daemonset(stage: &mut Stage) {
     const EXAMPLE: &str = "controller/examples/own-daemonset";
     let kubectl = stage.kubectl.clone();
@@ -83,7 +83,7 @@ pub(crate) async fn own_daemonset(stage: &mut Stage) {
     stage.wipe().await;
 }
 
-/// The page about fleets: a class with parameters, and a fleet that follows its nodes.
+/// Applies the page about fleets: a class with parameters, and a fleet that follows its nodes.
 pub(crate) async fn fleets_page(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let [first, second] = [0, 1].map(|i| stage.nodes[i].at(80));
@@ -112,8 +112,8 @@ pub(crate) async fn fleets_page(stage: &mut Stage) {
     stage.wipe().await;
 }
 
-/// Removes a Gateway and its class; if its fleet is managed, waits until the fleet's Pods have
-/// ended.
+/// Removes all Gateways in a namespace and then their class. If their fleet is managed, waits until
+/// its Pods are gone.
 async fn gateway_goes(stage: &Stage, namespace: &str, class: &str) {
     let kubectl = &stage.kubectl;
     let of = format!("--namespace={namespace}");
@@ -127,8 +127,8 @@ async fn gateway_goes(stage: &Stage, namespace: &str, class: &str) {
     kubectl.ok(&["delete", &format!("gatewayclass/{class}")]);
 }
 
-/// Writes this spec to the controller's configuration file, and waits until the controller refuses
-/// another port.
+/// Writes this spec to the controller's configuration file, and waits until the controller rejects
+/// port 81.
 async fn allow_ports(kubectl: &Kubectl, spec: &str) {
     let file = format!(
         "apiVersion: projectsesame.io/v1alpha1\nkind: SesameConfiguration\nmetadata: {{name: sesame, namespace: sesame-system}}\nspec: {{{spec}}}\n"

@@ -1,4 +1,4 @@
-//! Sesame's images, and two for tests only.
+//! Sesame's images, and two images for tests only.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::node::ok;
 use crate::node_files::PAUSE;
 use crate::tools::{self, tool};
 
-/// Image of a backend that answers every request with 200.
+/// Image of a backend that answers every request with status 200.
 pub(crate) const ECHO: &str = "localhost/echo:test";
 /// Programs of the test images.
 const OWN: &[(&str, &str)] = &[("pause", PAUSE), ("echo-basic", ECHO)];

@@ -10,12 +10,12 @@ use sesame_tests::manifests::yaml;
 
 use crate::tools::tool;
 
-/// Limit for any reaction of the cluster.
+/// Timeout for any reaction of the cluster.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// Pause between polls, each of which starts a process.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// A kubectl with all rights.
+/// A kubectl with all permissions.
 #[derive(Clone, Debug)]
 pub(crate) struct Kubectl {
     program: PathBuf,
@@ -43,14 +43,14 @@ impl Kubectl {
                 .spawn()
                 .expect("kubectl runs");
             let mut stdin = child.stdin.take().expect("it has an input");
-            // It may exit without reading its input.
+            // kubectl may exit without reading its input.
             let _ = stdin.write_all(input.as_bytes());
             drop(stdin);
             child.wait_with_output().expect("kubectl ends")
         })
     }
 
-    /// Returns a command for a script, with this kubectl and its cluster in the environment.
+    /// Returns a command that runs a script, with this kubectl and its cluster in the environment.
     pub(crate) fn for_script(&self, script: &Path) -> Command {
         let mut path = self
             .program
@@ -103,7 +103,7 @@ impl Kubectl {
         .await;
     }
 
-    /// Polls until `look` succeeds; panics with its last observation if it does not in time.
+    /// Polls until `look` succeeds. Panics with its last observation on timeout.
     pub(crate) async fn until<T>(
         &self,
         what: &str,

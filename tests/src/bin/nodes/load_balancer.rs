@@ -1,6 +1,6 @@
 //! A load balancer in front of a managed fleet on some nodes, with `externalTrafficPolicy: Local`.
-//! It sends to nodes that kube-proxy's health check reports as healthy, connections stay on their
-//! node, and Envoy sees the clients' addresses.
+//! It sends only to nodes that are healthy according to kube-proxy's health check. Each connection
+//! stays on its node, and Envoy sees the clients' addresses.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,15 +20,16 @@ use crate::stage::{Stage, answers, load};
 
 const NAME: &str = "balanced";
 const PORT: u16 = 8090;
-/// An address that no machine has, which the nodes treat as the load balancer's.
+/// The load balancer's address. No machine has it, but the nodes accept traffic for it.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 100);
-/// The clients' address: this program's address, as nodes see it.
+/// The clients' address, which is the address of this program as nodes see it.
 const CLIENT: &str = "10.77.0.1";
 const NAMESPACE: &str = "--namespace=default";
 const LABEL: &str = "example.com/balanced";
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The fleet starts on the first node, extends to both, leaves the first one and returns to it.
+/// Starts the fleet on the first node, extends it to both, removes it from the first node, and adds
+/// it there again.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let cloud = StandInCloud::of(stage.control_plane.administrator());
@@ -92,7 +93,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     label(stage, 1, false);
 }
 
-/// Returns the client's address that Envoy passes to the backend.
+/// Returns the client address that Envoy passes to the backend.
 async fn client(address: SocketAddr) -> String {
     let reply = get(address, "/always").send().await.expect("an answer");
     let told: Value = serde_json::from_slice(&reply.body).expect("the backend answers with JSON");
@@ -121,8 +122,8 @@ fn pods(kubectl: &Kubectl, node: &str) -> Vec<String> {
     names.flatten().map(str::to_owned).collect()
 }
 
-/// Returns the address of kube-proxy's health check on each node, once the Service has a port for
-/// it.
+/// Waits until the Service has a health check port, and returns the address of kube-proxy's health
+/// check on each node.
 async fn health_checks(stage: &Stage) -> Vec<SocketAddr> {
     let look = |kubectl: &Kubectl| {
         let service = [
@@ -142,7 +143,7 @@ async fn health_checks(stage: &Stage) -> Vec<SocketAddr> {
     stage.nodes.iter().map(|node| node.at(port)).collect()
 }
 
-/// Waits until kube-proxy reports this status for its node.
+/// Waits until kube-proxy's health check at this address returns this status.
 async fn health(check: SocketAddr, status: u16) {
     let what = format!("the health check at {check} says {status}");
     sesame_tests::wait::eventually(&what, crate::kubectl::PATIENCE, async || {
@@ -167,8 +168,8 @@ fn label(stage: &Stage, index: usize, is_there: bool) {
         .ok(&["label", "node", node, "--overwrite", &label]);
 }
 
-/// The load balancer's packet forwarding: each connection goes to a node that was healthy when it
-/// started, and stays there. It ends when dropped.
+/// The load balancer's packet forwarding. Each connection goes to a node that is healthy when it
+/// starts, and stays there. Forwarding stops on drop.
 struct Balancer {
     task: JoinHandle<()>,
     nodes: usize,

@@ -1,5 +1,5 @@
-//! A managed fleet under load: created for a new Gateway, repaired, rolled out, given up, adopted
-//! and given up again. No request may fail.
+//! A managed fleet under load: created for a new Gateway, repaired, rolled out, released, adopted
+//! and released again. No request may fail.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ const ENVOY: &str = "daemonset/shop-shop-envoy";
 const CONFIGURATION: &str = "sesameconfiguration/shop";
 const GATEWAY: &str = "gateway/shop";
 
-/// From applying a Gateway to a fleet without an owner.
+/// Runs from applying a Gateway to a released fleet.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let addresses: Vec<SocketAddr> = stage.nodes.iter().map(|node| node.at(PORT)).collect();
@@ -54,7 +54,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     removed(stage).await;
 }
 
-/// The controller recreates the agents' DaemonSet after it was deleted.
+/// Checks that the controller recreates the agents' DaemonSet if it is deleted.
 async fn comes_back(kubectl: &Kubectl, addresses: &[SocketAddr]) {
     let uid = |kubectl: &Kubectl| kubectl.get(&[AGENT, NAMESPACE])["metadata"]["uid"].clone();
     let before = uid(kubectl);
@@ -72,7 +72,7 @@ async fn comes_back(kubectl: &Kubectl, addresses: &[SocketAddr]) {
     all_answer(addresses, 1).await;
 }
 
-/// The class's configuration sets new names for both images.
+/// Sets new names for both images in the class's configuration.
 async fn other_images(stage: &Stage, addresses: &[SocketAddr]) {
     let kubectl = &stage.kubectl;
     for (field, what) in [("agent", AGENT), ("envoy", ENVOY)] {
@@ -85,7 +85,7 @@ async fn other_images(stage: &Stage, addresses: &[SocketAddr]) {
     all_answer(addresses, 2).await;
 }
 
-/// The fleet becomes unmanaged, and the same Pods keep serving.
+/// Checks that the same Pods keep serving when the fleet becomes unmanaged.
 async fn released(stage: &Stage, load: &Load) {
     let kubectl = &stage.kubectl;
     let before = settled(stage).await;
@@ -102,7 +102,8 @@ async fn released(stage: &Stage, load: &Load) {
     assert_eq!(pods(kubectl), before, "the same Pods");
 }
 
-/// The fleet becomes managed again as `fleet diff` announces, and the same Pods keep serving.
+/// Checks that the fleet becomes managed again as `fleet diff` announces, and that the same Pods
+/// keep serving.
 async fn adopted(stage: &Stage, load: &Load) {
     let kubectl = &stage.kubectl;
     let before = settled(stage).await;
@@ -138,7 +139,7 @@ async fn adopted(stage: &Stage, load: &Load) {
     assert_eq!(pods(kubectl), before, "the same Pods");
 }
 
-/// Deletes everything. A released fleet outlives its Gateway.
+/// Deletes everything, and checks that a released fleet outlives its Gateway.
 async fn removed(stage: &Stage) {
     let kubectl = &stage.kubectl;
     kubectl.ok(&["delete", GATEWAY, "httproute/shop", NAMESPACE]);
@@ -166,7 +167,7 @@ async fn removed(stage: &Stage) {
     kubectl.until("the Pods end", look).await;
 }
 
-/// Returns the UIDs of the fleet's Pods, once those replaced by a rollout have ended.
+/// Waits until Pods replaced by a rollout are gone, and returns the UIDs of the fleet's Pods.
 async fn settled(stage: &Stage) -> BTreeSet<String> {
     let look = |kubectl: &Kubectl| {
         let found = pods(kubectl);

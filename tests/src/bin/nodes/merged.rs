@@ -1,6 +1,6 @@
-//! Gateways of a class that share one managed fleet, under load: one moves in from a class with
-//! isolated Gateways, another joins, images change, one is deleted. No request to the remaining
-//! Gateways may fail. Also prints how clients are affected if the class itself changes.
+//! Gateways of a class that share one managed fleet, under load. One moves in from a class with
+//! isolated Gateways, another joins, the images change, and one is deleted. No request to the
+//! remaining Gateways may fail. Also prints how a change to the class itself affects clients.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ const OLD: (&str, u16) = ("stall", 8094);
 const EAST: (&str, u16) = ("east", 8091);
 const WEST: (&str, u16) = ("west", 8092);
 
-/// From applying a Gateway to the end of the fleet.
+/// Runs from applying a Gateway to the removal of the fleet.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let at = |(_, port): (&str, u16)| -> Vec<SocketAddr> {
@@ -92,7 +92,8 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     kubectl.ok(&["delete", configuration.0, NAMESPACE]);
 }
 
-/// A Gateway of the class replaces one of another class with its own fleet; both exist for a while.
+/// Replaces a Gateway of another class, which has its own fleet, by a Gateway of this class. Both
+/// exist for a while.
 async fn moved(stage: &Stage, from: &[SocketAddr], to: &[SocketAddr]) {
     let kubectl = &stage.kubectl;
     let (name, port) = OLD;
@@ -133,7 +134,7 @@ async fn moved(stage: &Stage, from: &[SocketAddr], to: &[SocketAddr]) {
     kubectl.ok(&["delete", "sesameconfiguration/stall", NAMESPACE]);
 }
 
-/// The class's Gateways become isolated and then merged again. Both fleets need the same ports of
+/// Makes the class's Gateways isolated, and then merged again. Both fleets need the same ports on
 /// the nodes, so an interruption is unavoidable.
 async fn reclassed(kubectl: &Kubectl, addresses: &[SocketAddr]) {
     for (number, gateways) in [(3, "Isolated"), (4, "Merged")] {
@@ -180,7 +181,7 @@ fn pods(kubectl: &Kubectl) -> BTreeSet<String> {
     uids.collect()
 }
 
-/// Returns a Gateway of the class, and its route.
+/// Returns a Gateway of the class and its route.
 fn member((name, port): (&str, u16), number: u32) -> [Value; 2] {
     let mut gateway = gateway(name, &[http_listener("http", port, "")]);
     gateway["spec"]["gatewayClassName"] = json!(CLASS);

@@ -1,5 +1,5 @@
-//! Nodes: namespaces with their own containerd, kubelet and kube-proxy. Their disk is a directory,
-//! so that a node can be started again after a power cut.
+//! Nodes: namespaces with their own containerd, kubelet and kube-proxy. A node's disk is a
+//! directory, so that the node can be started again after a power cut.
 
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,12 +13,12 @@ use crate::confined;
 use crate::node_files::{self, CONTAINERD_SOCKET, NodeSettings};
 use crate::tools::{self, tool};
 
-/// Limit for each step of a node's start.
+/// Timeout for each step of a node's startup.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
 
-/// The first process of a node. `/run` is empty at each start, as on a machine. The files mounted
-/// over machine-wide sysctls contain the values that kubelet expects.
+/// Script of a node's first process. `/run` is empty at each start, as on a real machine. The files
+/// mounted over machine-wide sysctls contain the values that kubelet expects.
 const INIT: &str = r#"set -e
 hostname "$1"
 mount -t proc proc /proc
@@ -49,12 +49,12 @@ struct Running {
     /// The node's first process, in our PID namespace.
     init: i32,
     kubelet: Child,
-    /// Kept to be reaped.
+    /// Other processes of the node, kept so that they are reaped.
     _others: Vec<Child>,
 }
 
 impl Node {
-    /// Starts a node with these images, which registers itself with the API server.
+    /// Starts a node with these images. The node registers itself with the API server.
     pub(crate) fn start(number: u8, kubeconfig: &Path, images: &[PathBuf]) -> Self {
         let name = format!("node{number}");
         let disk = tools::directory().join(&name);
@@ -90,7 +90,7 @@ impl Node {
         (IpAddr::from(self.ipv4()), port).into()
     }
 
-    /// Kills all processes of the node at once, like a power cut.
+    /// Kills all processes of the node at the same time, like a power cut.
     pub(crate) fn cut_power(&mut self) {
         let mut running = self.running.take().expect("the node runs");
         running.unshare.kill().expect("it is our child");
@@ -98,7 +98,7 @@ impl Node {
         confined::remove_groups(&self.name);
     }
 
-    /// Starts a stopped node, with its old disk.
+    /// Starts a stopped node with its existing disk.
     pub(crate) fn power_on(&mut self) {
         confined::make_groups(&self.name);
         self.boot(&[]);
@@ -129,7 +129,7 @@ impl Node {
     pub(crate) fn envoys(&self) -> Vec<i32> {
         let namespace = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
         let own = namespace(self.init());
-        // Every Envoy has its bootstrap's path in its command line.
+        // The command line of every Envoy contains the path of its bootstrap.
         let mut found: Vec<i32> = processes::below(Path::new("/bootstrap.pb"))
             .into_iter()
             .filter(|process| process.is("envoy") && namespace(process.pid) == own)
@@ -159,7 +159,7 @@ impl Node {
         Ipv4Addr::new(10, 77, 0, self.number + 1)
     }
 
-    /// Returns the network of its Pods.
+    /// Returns the network of the node's Pods.
     fn pods(&self) -> String {
         format!("10.88.{}.0/24", self.number)
     }
@@ -229,7 +229,7 @@ impl Node {
         let address = format!("{}/24", self.ipv4());
         ok(enter(init).args(["ip", "address", "add", &address, "dev", "eth0"]));
         ok(enter(init).args(["ip", "link", "set", "eth0", "up"]));
-        // This namespace forwards packets to the Pods of all nodes.
+        // The main namespace forwards packets to the Pods of all nodes.
         ok(enter(init).args(["ip", "route", "add", "default", "via", "10.77.0.1"]));
         ok(Command::new("ip")
             .args(["route", "replace", &self.pods(), "via"])
@@ -303,7 +303,7 @@ fn enter(init: i32) -> Command {
     command
 }
 
-/// Returns the first process once it has prepared the node.
+/// Returns the node's first process, or `None` until it has prepared the node.
 fn init_of(unshare: u32) -> Option<i32> {
     let init = child_of(unshare)?;
     let program = fs::read_to_string(format!("/proc/{init}/comm")).ok()?;

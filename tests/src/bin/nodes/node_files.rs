@@ -21,7 +21,7 @@ pub(crate) struct NodeSettings<'a> {
     pub(crate) pods: &'a str,
 }
 
-/// Writes the files into the directory that the node sees as `/var/lib`, in `node`.
+/// Writes the files to `node` in this directory, which the node sees as `/var/lib`.
 pub(crate) fn write(directory: &Path, settings: NodeSettings<'_>) {
     let files = [
         ("cni/10-bridge.conflist", cni(settings.pods)),
@@ -36,8 +36,8 @@ pub(crate) fn write(directory: &Path, settings: NodeSettings<'_>) {
     }
 }
 
-/// Uses the section name of containerd 1.6 and 1.7, which containerd 2 has changed. Process limits
-/// are not raised, because some test containers do not permit that.
+/// Uses the section names of containerd 1.6 and 1.7, which containerd 2 changed. Does not raise
+/// process limits, because some test containers do not permit that.
 const CONTAINERD: &str = r#"
 version = 2
 root = "/var/lib/containerd"
@@ -74,7 +74,7 @@ fn cni(pods: &str) -> String {
     .to_string()
 }
 
-/// Without these settings, kubelet would set machine-wide sysctls; see `node::INIT`.
+/// Returns kubelet's configuration. Its defaults would set machine-wide sysctls; see `node::INIT`.
 fn kubelet(settings: NodeSettings<'_>) -> String {
     let NodeSettings {
         name,
@@ -96,16 +96,18 @@ fn kubelet(settings: NodeSettings<'_>) -> String {
         "resolvConf": "",
         "clusterDNS": ["10.96.0.10"],
         "protectKernelDefaults": true,
-        // A changed ConfigMap is mounted at the next sync, by default only once per minute.
+        // kubelet updates a mounted ConfigMap at the next sync, which by default happens only once
+        // per minute.
         "syncFrequency": "10s",
-        // Nothing can be pulled again, so nothing may be removed.
+        // Images cannot be pulled again, so never remove them.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "100Mi"},
     })
     .to_string()
 }
 
-/// Timeouts of 0 leave the sysctls of connection tracking alone.
+/// Returns kube-proxy's configuration. Timeouts of 0 keep it from changing the connection tracking
+/// sysctls.
 fn proxy(name: &str) -> String {
     serde_json::json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",

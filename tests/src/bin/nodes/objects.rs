@@ -1,4 +1,4 @@
-//! Objects that the cluster serves, and requests for them.
+//! Objects that the cluster serves, and requests to its nodes.
 
 use std::net::SocketAddr;
 
@@ -34,8 +34,8 @@ pub(crate) fn get(node: SocketAddr, path: &str) -> Request {
     Request::get(node, HOST, path)
 }
 
-/// Returns Pods that answer every request. On termination they keep answering until all Envoys have
-/// had time to notice.
+/// Returns a workload whose Pods answer every request. On termination they keep answering until all
+/// Envoys have had time to notice.
 pub(crate) fn pods(namespace: &str, name: &str) -> Value {
     let labels = json!({"app": name});
     json!({

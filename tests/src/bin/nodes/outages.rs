@@ -9,7 +9,7 @@ use crate::objects::{APP, get};
 use crate::rollouts::{begun, ended};
 use crate::stage::{Stage, answers, load};
 
-/// A node is drained for maintenance and used again.
+/// Drains a node for maintenance, and uses it again.
 pub(crate) async fn drain(stage: &mut Stage) {
     let load = begun(stage).await;
     let node = stage.nodes[1].name().to_owned();
@@ -22,7 +22,7 @@ pub(crate) async fn drain(stage: &mut Stage) {
     ended(load, "node drained and uncordoned").await;
 }
 
-/// kubelet is killed and started again.
+/// Kills kubelet, and starts it again.
 pub(crate) async fn kubelet(stage: &mut Stage) {
     let load = begun(stage).await;
     stage.nodes[0].kill_kubelet();
@@ -34,7 +34,7 @@ pub(crate) async fn kubelet(stage: &mut Stage) {
     ended(load, "kubelet killed and started").await;
 }
 
-/// A backend loses its last Pod and gets new ones.
+/// Removes the last Pod of a backend, and adds new Pods.
 pub(crate) async fn backend(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let deployment = format!("deployment/{APP}");
@@ -44,7 +44,7 @@ pub(crate) async fn backend(stage: &mut Stage) {
         let begun = Instant::now();
         loop {
             let last = match request.send().await {
-                // A connect error would mean that Envoy still uses the old address.
+                // A connect error means that Envoy still uses the old address.
                 Ok(reply) => {
                     let body = String::from_utf8_lossy(&reply.body).into_owned();
                     if reply.status == 503 && !body.contains("connect error") {
@@ -71,8 +71,8 @@ pub(crate) async fn backend(stage: &mut Stage) {
     ended(load, "backend scaled to zero and back").await;
 }
 
-/// A node loses power and serves again after its start. The backend is on the other node, because a
-/// dead Pod's address stays in its Service for a while.
+/// Cuts the power of a node, and checks that it serves again after startup. The backend is on the
+/// other node, because a Service keeps the address of a dead Pod for a while.
 pub(crate) async fn reboot(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let (stays, goes) = (stage.nodes[0].name().to_owned(), stage.nodes[1].at(80));
@@ -90,7 +90,8 @@ pub(crate) async fn reboot(stage: &mut Stage) {
         begun.elapsed().as_millis()
     );
     stage.ready().await;
-    // The leading controller may have been on that node; by now another one leads.
+    // The leading controller may have been on that node. By now, another replica must be the
+    // leader.
     stage.change().await;
     place(&kubectl, &json!(null)).await;
     stage.change().await;

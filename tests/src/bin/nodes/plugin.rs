@@ -1,4 +1,4 @@
-//! `kubectl sesame` as users run it: found, executed and completed by a real kubectl.
+//! `kubectl sesame` as users run it: a real kubectl finds, runs and completes it.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -32,12 +32,12 @@ pub(crate) async fn shows(stage: &Stage) {
         .await;
     let hosts = rows(stage, &directory, "hosts").expect("the hosts");
     assert_eq!(hosts.as_array().map(Vec::len), Some(nodes), "{hosts}");
-    // Printed names are valid arguments of other kubectl commands.
+    // Names in the output are valid arguments of other kubectl commands.
     let ask = |arguments: &[&str]| stage.kubectl.with_plugins(&directory, arguments);
     let names = words(&ask(&["sesame", "status", "-A", "-o", "name"]));
     let found = ask(&["get", names.trim(), "--namespace=default", "-o", "name"]);
     assert_eq!(words(&found), names);
-    // kubectl completes a plugin's arguments through its second name.
+    // kubectl completes a plugin's arguments by running the plugin's second name.
     let completed = words(&ask(&["__complete", "sesame", "ex"]));
     assert!(completed.starts_with("explain\n:4"), "{completed}");
     let plugins = words(&ask(&["plugin", "list"]));

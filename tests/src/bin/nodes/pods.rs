@@ -1,5 +1,5 @@
-//! A managed fleet on the Pod network, in a namespace that enforces the Pod Security level
-//! `restricted`, under load through its Service on every node. No request may fail.
+//! A managed fleet on the Pod network, under load through its Service on every node. Its namespace
+//! enforces the Pod Security level `restricted`. No request may fail.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::kubectl::Kubectl;
 use crate::objects::route;
 use crate::stage::{Stage, answers, load};
 
-/// Name of the Gateway, its namespace, its class, their configuration and the route.
+/// Name of the Gateway, its namespace, its class, the configuration and the route.
 const NAME: &str = "walled";
 const NAMESPACE: &str = "--namespace=walled";
 const DEPLOYMENT: &str = "deployment/walled-walled-envoy";
@@ -20,7 +20,7 @@ const CONFIGURATION: &str = "sesameconfiguration/walled";
 const PODS: &str = "--selector=app.kubernetes.io/name=sesame-gateway";
 const NODE_PORT: u16 = 30088;
 
-/// From applying a Gateway to its deletion.
+/// Runs from applying a Gateway to its deletion.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let addresses: Vec<SocketAddr> = stage.nodes.iter().map(|node| node.at(NODE_PORT)).collect();
@@ -69,7 +69,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     kubectl.ok(&["delete", "httproute/walled", CONFIGURATION, default]);
 }
 
-/// The class's configuration sets new names for both images, each of which needs new Pods.
+/// Sets new names for both images in the class's configuration. Each change needs new Pods.
 async fn other_images(stage: &Stage, load: &Load) {
     let kubectl = &stage.kubectl;
     for (field, index) in [("agent", 1), ("envoy", 0)] {
@@ -95,7 +95,7 @@ async fn other_images(stage: &Stage, load: &Load) {
     }
 }
 
-/// A killed agent is replaced while its Envoy keeps serving.
+/// Checks that a killed agent is replaced while its Envoy keeps serving.
 async fn killed_agent(stage: &Stage, load: &Load) {
     let kubectl = &stage.kubectl;
     let agent = format!("gateway={NAME}/{NAME}");
@@ -115,7 +115,7 @@ async fn killed_agent(stage: &Stage, load: &Load) {
     load.pass(100).await;
 }
 
-/// A deleted Pod is replaced.
+/// Checks that a deleted Pod is replaced.
 async fn replaced_pod(kubectl: &Kubectl, load: &Load) {
     let before = pods(kubectl);
     let first = before.first().expect("a Pod").clone();
@@ -131,7 +131,7 @@ async fn replaced_pod(kubectl: &Kubectl, load: &Load) {
     load.pass(100).await;
 }
 
-/// A node is drained and used again.
+/// Drains a node, and uses it again.
 async fn emptied_node(stage: &Stage, load: &Load) {
     let kubectl = &stage.kubectl;
     let node = stage.nodes[1].name();
@@ -147,7 +147,7 @@ async fn emptied_node(stage: &Stage, load: &Load) {
     kubectl.ok(&["uncordon", node]);
 }
 
-/// Waits until exactly this number of Pods exist, all ready and current.
+/// Waits until exactly this number of Pods exist, and all are ready and up to date.
 async fn settled(kubectl: &Kubectl, replicas: usize) {
     let timeout = "--timeout=120s";
     kubectl.ok(&["rollout", "status", DEPLOYMENT, NAMESPACE, timeout]);

@@ -1,4 +1,4 @@
-//! Rollouts of Sesame's own Pods under load: no request may fail.
+//! Rollouts of Sesame's own Pods under load. No request may fail.
 
 use serde_json::json;
 use sesame_tests::load::Load;
@@ -12,7 +12,7 @@ const AGENT: &str = "daemonset/sesame-agent";
 const ENVOY: &str = "daemonset/sesame-envoy";
 const CONTROLLER: &str = "deployment/sesame-controller";
 
-/// A new agent image is rolled out node by node, without touching the Envoys.
+/// Rolls out a new agent image node by node. The Envoys must not be affected.
 pub(crate) async fn agent(stage: &mut Stage) {
     let before = envoys(&stage.nodes);
     let load = begun(stage).await;
@@ -23,8 +23,7 @@ pub(crate) async fn agent(stage: &mut Stage) {
     ended(load, "new image of the agent").await;
 }
 
-/// A new Envoy image is rolled out node by node; each Pod takes over from another one on the same
-/// node.
+/// Rolls out a new Envoy image node by node. Each Pod takes over from another one on the same node.
 pub(crate) async fn envoy(stage: &mut Stage) {
     let before = envoys(&stage.nodes);
     let load = begun(stage).await;
@@ -56,7 +55,7 @@ pub(crate) async fn envoy(stage: &mut Stage) {
     ended(load, "new image of Envoy").await;
 }
 
-/// The agents' DaemonSet is deleted and applied again.
+/// Deletes the agents' DaemonSet, and applies it again.
 pub(crate) async fn daemonset(stage: &mut Stage) {
     let before = envoys(&stage.nodes);
     let load = begun(stage).await;
@@ -69,7 +68,7 @@ pub(crate) async fn daemonset(stage: &mut Stage) {
     ended(load, "DaemonSet of the agents deleted and applied again").await;
 }
 
-/// The controller is restarted and then removed; agents start without it.
+/// Restarts the controller and then removes it. Agents must start without it.
 pub(crate) async fn controller(stage: &mut Stage) {
     let load = begun(stage).await;
     let kubectl = stage.kubectl.clone();
@@ -99,7 +98,7 @@ pub(crate) async fn ended(load: Load, scenario: &str) {
     load.stop().await.clean(&format!("nodes: {scenario}"));
 }
 
-/// Gives a container's image another name on every node, and rolls it out.
+/// Gives a container's image an additional name on every node, and rolls that name out.
 fn set_image(stage: &Stage, what: &str) {
     let spec = &stage.kubectl.get(&[what, NAMESPACE])["spec"]["template"]["spec"];
     let container = &spec["containers"][0];
@@ -114,8 +113,8 @@ fn set_image(stage: &Stage, what: &str) {
     stage.kubectl.ok(&["set", "image", what, NAMESPACE, &image]);
 }
 
-/// Gives the image of a managed fleet's container another tag on every node, and sets this field of
-/// the class's `configuration` to it. Waits until the workload has the new image.
+/// Adds a tag to the image of a managed fleet's container on every node. Sets this field of the
+/// class's `configuration` to it, and waits until the workload has the new image.
 pub(crate) async fn image_of_fleet(
     stage: &Stage,
     (configuration, of_configuration): (&str, &str),

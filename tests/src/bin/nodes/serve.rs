@@ -1,4 +1,4 @@
-//! From nothing to serving, as documented: with kubectl, or with the archive for air-gapped sites.
+//! Installs and serves as documented: with kubectl, or with the archive for air-gapped sites.
 
 use std::time::Instant;
 
@@ -43,7 +43,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     stage.change().await;
 }
 
-/// The Gateway has exactly the nodes' addresses.
+/// Checks that the Gateway has exactly the nodes' addresses.
 async fn addresses(stage: &Stage) {
     let wanted: Vec<String> = stage
         .addresses()

@@ -1,6 +1,6 @@
-//! A Gateway's Service is deleted, and changes its type, under load. It is restored within five
-//! seconds, and clients that use the nodes' addresses notice nothing. For clients of the Service's
-//! own addresses, prints the length of the interruption.
+//! Deletes a Gateway's Service and changes its type, under load. The controller must restore the
+//! Service within five seconds, and clients that use the nodes' addresses must not be affected.
+//! Prints the length of the interruption for clients of the Service's own addresses.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -15,19 +15,19 @@ use crate::node::ok;
 use crate::objects::route;
 use crate::stage::{Stage, answers, load};
 
-/// Name of the Gateway, its class, their configuration, the route and the node's label.
+/// Name of the Gateway, its class, the configuration, the route and the node label.
 const NAME: &str = "typed";
 const LABEL: &str = "example.com/typed";
 const NAMESPACE: &str = "--namespace=default";
 const SERVICE: &str = "service/typed-typed";
 const PORT: u16 = 8093;
-/// An address that no machine has, which the node treats as the load balancer's.
+/// The load balancer's address. No machine has it, but the node accepts traffic for it.
 const ADDRESS: &str = "10.77.0.101";
-/// Limit for the time without the Service.
+/// Maximum time without the Service.
 const SOON: Duration = Duration::from_secs(5);
 
-/// From applying a Gateway to its deletion. Only one node serves, so that answers take the same
-/// path as requests.
+/// Runs from applying a Gateway to its deletion. Only one node serves, so that responses take the
+/// same path as requests.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let cloud = StandInCloud::of(stage.control_plane.administrator());
@@ -111,7 +111,7 @@ fn cluster_ip(kubectl: &Kubectl) -> String {
     address.expect("an address").to_owned()
 }
 
-/// The Service is deleted and restored.
+/// Deletes the Service, and checks that it is restored.
 async fn deleted(kubectl: &Kubectl) {
     let before = service(kubectl)["metadata"]["uid"].clone();
     kubectl.ok(&["delete", SERVICE, NAMESPACE, "--wait=false"]);
@@ -130,8 +130,8 @@ async fn deleted(kubectl: &Kubectl) {
     assert!(after < SOON, "{after:?}");
 }
 
-/// The configuration sets another type, and the Gateway becomes programmed with that type's
-/// addresses.
+/// Sets another Service type, and waits until the Gateway is programmed with the addresses of that
+/// type.
 async fn becomes(kubectl: &Kubectl, type_: &str) {
     let change = json!({"spec": {"publishing": {"type": type_}}});
     let patch = format!("--patch={change}");

@@ -20,7 +20,7 @@ use crate::{images, tools};
 
 /// A running cluster.
 pub(crate) struct Stage {
-    /// A kubectl with all rights.
+    /// A kubectl with all permissions.
     pub(crate) kubectl: Kubectl,
     /// The nodes.
     pub(crate) nodes: Vec<Node>,
@@ -34,7 +34,7 @@ impl Stage {
     pub(crate) async fn start() -> Self {
         let _ = fs::remove_dir_all(tools::logs());
         fs::create_dir_all(tools::logs()).expect("a directory for logs");
-        // Shows the processes of these namespaces instead of the machine's.
+        // Make `/proc` show the processes of these namespaces instead of those of the machine.
         crate::node::ok(Command::new("mount").args(["-t", "proc", "proc", "/proc"]));
         let mut control_plane = ControlPlane::start();
         let kubectl = Kubectl::new(control_plane.kubeconfig());
@@ -98,7 +98,7 @@ impl Stage {
         self.kubectl.ok(&delete);
     }
 
-    /// Applies the definitions of the Gateway API.
+    /// Applies the CRDs of the Gateway API.
     pub(crate) fn define(&self) {
         let files = crd_files(Channel::Standard);
         let files = files.iter();
@@ -110,7 +110,7 @@ impl Stage {
         self.kubectl.ok(&arguments);
     }
 
-    /// Waits until no node runs an Envoy, and removes the files of agents and Envoys.
+    /// Waits until no Envoy is running on any node, and removes the files of agents and Envoys.
     pub(crate) async fn wipe(&self) {
         let ended = |_: &Kubectl| {
             let left: Vec<i32> = self.nodes.iter().flat_map(Node::envoys).collect();
@@ -124,12 +124,12 @@ impl Stage {
     }
 }
 
-/// Saves the Pods' logs and their descriptions with the logs of the run.
+/// Saves the logs and descriptions of all Pods with the logs of the run.
 pub(crate) fn keep_traces() {
     let directory = tools::directory();
     let kubectl = Kubectl::new(&directory.join("control-plane/kubeconfig"));
     let said = kubectl.run(&["describe", "pods,gatewayagents", "--all-namespaces"], "");
-    // The cluster may no longer answer.
+    // The cluster may no longer respond.
     let _ = fs::write(tools::logs().join("pods.txt"), said.stdout);
     for node in ["node1", "node2"] {
         let _ = Command::new("cp")
@@ -146,12 +146,12 @@ pub(crate) fn load(addresses: &[SocketAddr]) -> Load {
     Load::start(&Plan::new(requests.collect()))
 }
 
-/// Waits until the answer has status 200.
+/// Waits until the response has status 200.
 pub(crate) async fn answers(address: SocketAddr, path: &str) {
     answers_with(address, path, 200).await;
 }
 
-/// Waits until the answer has this status, and returns it.
+/// Waits until the response has this status, and returns the response.
 pub(crate) async fn answers_with(address: SocketAddr, path: &str, status: u16) -> Reply {
     let request = get(address, path).timeout(Duration::from_secs(2));
     let what = format!("{address}{path} is answered with {status}");

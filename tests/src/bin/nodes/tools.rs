@@ -1,4 +1,4 @@
-//! Paths of the programs, of build results, and of the traces that a run keeps for debugging.
+//! Paths of programs, of build results, and of files that a run keeps for debugging.
 
 use std::path::PathBuf;
 
@@ -16,8 +16,8 @@ pub(crate) fn logs() -> PathBuf {
     directory().join("log")
 }
 
-/// Returns a Kubernetes or test image program, from `$NODES_TOOLS` or from `.tools`, where `make`
-/// builds it.
+/// Returns the path of a program of Kubernetes or of a test image. It is in `$NODES_TOOLS`, or in
+/// `.tools`, where `make` builds it.
 pub(crate) fn tool(name: &str) -> PathBuf {
     let directory = format!("nodes-{}", kube_version());
     let remedy = "`make test-nodes` builds it";

@@ -1,5 +1,5 @@
-//! A cluster without the definitions of the Gateway API: agents serve from a ConfigMap of
-//! manifests, under load, and a controller waits until the definitions exist.
+//! A cluster without the CRDs of the Gateway API. Agents serve manifests from a ConfigMap, under
+//! load, and a controller waits until the CRDs exist.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::stage::{Stage, answers, answers_with};
 const EXAMPLE: &str = "controller/examples/without-gateway-api";
 const CONTROLLER: &str = "deployment/sesame-controller";
 const NAMESPACE: &str = "--namespace=edge";
-/// A route that is added to the example's by changing the ConfigMap.
+/// A route that a change to the ConfigMap adds to the example.
 const MOVED: &str = "
 ---
 apiVersion: gateway.networking.k8s.io/v1
@@ -26,7 +26,7 @@ spec:
     filters: [{type: RequestRedirect, requestRedirect: {hostname: example.com}}]
 ";
 
-/// From a cluster without the definitions to one with them. The definitions stay.
+/// Runs from a cluster without the CRDs to one with them. The CRDs are not removed.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     stage.install("controller/deploy");
@@ -54,7 +54,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     stage.wipe().await;
 }
 
-/// The controller reports the missing definitions in its readiness probe and its log.
+/// Checks that the controller reports the missing CRDs in its readiness probe and its log.
 async fn waits(kubectl: &Kubectl) {
     let system = "--namespace=sesame-system";
     let label = "--selector=app.kubernetes.io/name=sesame-controller";
@@ -88,8 +88,8 @@ async fn waits(kubectl: &Kubectl) {
     );
 }
 
-/// Changes the ConfigMap as an operator that follows Pods would: adds a route, and replaces the
-/// Service's address with the Pods' own addresses. The Service then leads nowhere.
+/// Changes the ConfigMap as an operator that follows Pods would. Adds a route, and replaces the
+/// Service's address with the Pods' own addresses. Then leaves the Service without endpoints.
 async fn manifests_change(stage: &Stage) {
     let kubectl = &stage.kubectl;
     let map = kubectl.get(&["configmap/gateways", NAMESPACE]);

@@ -1,4 +1,4 @@
-//! Starts a gateway with a performance problem, for practicing its diagnosis. Ends with Ctrl-C.
+//! Starts a gateway with a performance problem, for practicing its diagnosis. Stops on Ctrl-C.
 
 use clap::{Parser, ValueEnum as _};
 use sesame_tests::slowness::{self, Cause, HOST};
@@ -15,7 +15,7 @@ struct Args {
 async fn main() -> anyhow::Result<()> {
     let Args { number } = Args::parse();
     let causes = Cause::value_variants();
-    // Shuffle the causes, so that reading the source does not give them away by accident.
+    // Shuffle the causes, so that the order in the source does not reveal them.
     let cause = number
         .checked_sub(1)
         .filter(|number| *number < causes.len())

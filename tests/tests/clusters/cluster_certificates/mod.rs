@@ -1,5 +1,5 @@
-//! Certificates with a cluster: the Gateway's status shows the problems that hosts find, and memory
-//! suffices for thousands of certificates.
+//! Certificates with a cluster: the Gateway's status reports the problems that hosts find, and
+//! memory suffices for thousands of certificates.
 
 mod poisoned;
 
@@ -21,9 +21,10 @@ use sesame_tests::wait::{eventually, holds};
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const VALID: &str = "projectsesame.io/CertificatesValid";
 const SHOWN: &str = "projectsesame.io/CertificatesShown";
-/// Limit for the first attempt at observing handshakes that miss Envoy.
+/// Time limit of the first attempt to observe handshakes that miss Envoy.
 const ROUND: Duration = Duration::from_secs(15);
-/// Limit for the longest attempt, shorter than the wait for the condition inside it.
+/// Time limit of the longest attempt. It must be shorter than the wait for the condition inside the
+/// attempt.
 const LONGEST_ROUND: Duration = Duration::from_secs(45);
 /// Number of listeners per ListenerSet.
 const OF_A_SET: usize = 64;
@@ -94,15 +95,16 @@ async fn gateway_gains_and_loses_certificate_conditions() {
     path.wait_shown(&authority, "a.test", &first).await;
 
     let beside = stand_beside(path.agent.address(443), &authority.issue(&["a.test"]));
-    // All handshakes may reach Envoy by chance. Then there is nothing to report, and the next
-    // change is tried.
+    // All handshakes may reach Envoy by chance. In that case there is nothing to report, so try
+    // another change.
     let mut round = ROUND;
     let gateway = eventually("the listener is named", 3 * SOON, async || {
         put(&authority.issue(&["a.test"])).await;
         let named =
             path.wait_condition(SHOWN, "False", "CertificateNotShown", "with serial number");
         let named = tokio::time::timeout(round, named).await;
-        // A busy machine may need longer, and each change restarts the proof.
+        // Allow more time for the next attempt, because the machine may be busy and each change
+        // restarts the proof.
         round = (2 * round).min(LONGEST_ROUND);
         named.map_err(|_| "every handshake found Envoy".to_owned())
     })
@@ -113,7 +115,7 @@ async fn gateway_gains_and_loses_certificate_conditions() {
     path.wait_condition(SHOWN, "", "", "").await;
 }
 
-/// Resident memory of a process in MiB.
+/// Returns the resident memory of a process in MiB.
 fn memory(pid: i32) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

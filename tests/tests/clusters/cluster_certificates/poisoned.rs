@@ -1,5 +1,6 @@
 //! Certificate pairs of every kind, from a Secret in the API server to Envoy's handshake. An
-//! unusable pair leaves the previous one in place, sets a condition and harms no other listener.
+//! unusable pair leaves the previous pair in place, sets a condition, and does not affect other
+//! listeners.
 
 use std::process::Command;
 
@@ -17,15 +18,16 @@ const SECRET: &str = "/api/v1/namespaces/default/secrets/pair";
 
 /// Expected outcome for a pair.
 enum Fate {
-    /// Envoy shows it.
+    /// Envoy presents the pair.
     Shown,
-    /// Envoy keeps showing the previous pair, and the condition's message contains this text.
+    /// Envoy keeps presenting the previous pair, and the condition's message contains this string.
     Refused(&'static str),
 }
 
 use Fate::{Refused, Shown};
 
-/// One kind of pair: its description, its two PEM texts, its leaf and the expected outcome.
+/// One kind of pair: its description, certificate and key in PEM, its leaf, and the expected
+/// outcome.
 struct Form {
     what: &'static str,
     certificate: String,
@@ -187,7 +189,7 @@ async fn invalid_pair_keeps_previous_certificate_and_spares_others() {
             checks.that(right, format!("{}: {host} is shown another one", form.what));
         }
     }
-    // The API server itself rejects a Secret of this type if a field is missing.
+    // The API server rejects a Secret of this type if a field is missing.
     let without = json!({"data": {"tls.key": Value::Null}});
     let refused = path.cluster.admin().merge(SECRET, &without).await;
     checks.that(refused.is_err(), "a Secret without tls.key".to_owned());

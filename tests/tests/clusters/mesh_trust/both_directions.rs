@@ -19,12 +19,13 @@ use super::{
     published, told,
 };
 
-/// Sends requests in both directions; each side must refuse peers that are not of the other side.
+/// Sends requests in both directions. Each side must reject peers that do not belong to the other
+/// side.
 async fn each_lets_in_only_the_other(agent: &AgentUnderTest, all: &Authorities) {
     let meshed = agent.get(80, "meshed.test", "/");
     agent.wait_ok(&meshed).await;
     let mut checks = Checks::default();
-    // The peer refuses connections without TLS and a client certificate.
+    // The peer rejects connections without TLS and a client certificate.
     let plain = agent.get(80, "plain.test", "/");
     if let Some(reply) = checks.reply(&plain).await {
         let refused = matches!(reply.status, 502 | 503);

@@ -1,4 +1,4 @@
-//! Trust that starts and ends at certificate dates, without any object changing.
+//! Trust that starts and ends at the dates of certificates, without any object change.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,13 +17,14 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const BAD: (&str, &str) = ("False", "CertificateNotTrusted");
 const GOOD: (&str, &str) = ("True", "CertificateTrusted");
 
-/// Makes the Gateway show this pair.
+/// Makes the Gateway present this pair.
 async fn show(cluster: &TestCluster, leaf: &Leaf) {
     let change = json!({"data": leaf.secret("client")["data"]});
     cluster.merge(CLIENT, &change).await;
 }
 
-/// Waits until the Gateway and both policies have the condition with this status and message text.
+/// Waits until the condition of the Gateway and both policies has this status and reason, and a
+/// message with this string.
 async fn told_everywhere(cluster: &TestCluster, expected: (&str, &str), words: &str) {
     for path in [GATEWAY, POLICY, OCG_POLICY] {
         told(cluster, path, TRUSTED, expected, words).await;
@@ -37,8 +38,8 @@ fn second(time: SystemTime) -> String {
     time.expect("a time of today").to_string()
 }
 
-/// Shows a certificate with this lifetime and waits until it has expired. Returns true if it was
-/// trusted before that.
+/// Makes the Gateway present a certificate with this lifetime, and waits until it has expired.
+/// Returns true if it was trusted before that.
 async fn seen_to_lapse(cluster: &TestCluster, all: &Authorities, life: Duration) -> bool {
     let now = SystemTime::now();
     let end = now + life;
@@ -73,13 +74,13 @@ async fn expired_certificate_loses_trust_without_object_change() {
     show(&cluster, &expired).await;
     let words = format!("(since {})", second(before));
     told_everywhere(&cluster, BAD, &words).await;
-    // Traffic continues.
+    // Traffic is not affected.
     let meshed = ("True", "Meshed");
     told(&cluster, GATEWAY, "projectsesame.io/Meshed", meshed, "").await;
     let early = all.gateway.issue_valid(&["g"], after, now + 2 * DAY);
     show(&cluster, &early).await;
     told_everywhere(&cluster, BAD, &format!("(before {})", second(after))).await;
-    // A valid certificate of an expired authority.
+    // Use a valid certificate of an expired authority.
     let lapsed = Authority::valid("lapsed", now - 3 * DAY, before);
     let trusted = json!({"data": bundle("", &lapsed)["data"]});
     cluster.merge(OCG_BUNDLE, &trusted).await;
@@ -88,7 +89,7 @@ async fn expired_certificate_loses_trust_without_object_change() {
     show(&cluster, &lapsed.issue(&["g"])).await;
     told_everywhere(&cluster, BAD, &words).await;
 
-    // The certificate expires while no object changes. A busy machine may look too late, so retry
+    // The certificate expires while no object changes. A busy machine may check too late, so retry
     // with longer lifetimes.
     let trusted = json!({"data": bundle("", &all.gateway)["data"]});
     cluster.merge(OCG_BUNDLE, &trusted).await;

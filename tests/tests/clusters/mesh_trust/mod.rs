@@ -1,6 +1,6 @@
-//! A Gateway outside the cluster and a mesh that authenticate each other in both directions, and
-//! the conditions about the authorities they trust. Runs real agents and Envoys with manifests, a
-//! snapshot directory and a cluster.
+//! A Gateway outside the cluster and a mesh authenticate each other in both directions. Also tests
+//! the conditions about the authorities that they trust. Runs real agents and Envoys with
+//! manifests, a snapshot directory and a cluster.
 
 mod both_directions;
 mod dates;
@@ -23,8 +23,7 @@ const OCG_BUNDLE: &str = "/api/v1/namespaces/mesh/configmaps/ocg-trust-bundle";
 const CALLER: &str = "spiffe://mesh.test/ns/default/sa/caller";
 const TRUSTED: &str = "projectsesame.io/ClientCertificateTrusted";
 
-/// Authorities of the mesh and of the Gateway's client certificates, and one that neither side
-/// trusts.
+/// The CAs of the mesh and of the Gateway's client certificates, and a CA that neither side trusts.
 struct Authorities {
     mesh: Authority,
     gateway: Authority,
@@ -40,18 +39,18 @@ impl Authorities {
         }
     }
 
-    /// Returns the pair of a workload that both serves and calls.
+    /// Returns the key pair of a workload that is both a server and a client.
     fn peer(&self) -> Leaf {
         self.mesh.issue_with_uris(&["peer.mesh.test"], &[CALLER])
     }
 
-    /// Returns the pair that the Gateway shows to the mesh and to callers.
+    /// Returns the key pair that the Gateway presents to the mesh and to callers.
     fn client(&self) -> Leaf {
         let uri = "spiffe://gateway.test/edge";
         self.gateway.issue_with_uris(&["gateway.test"], &[uri])
     }
 
-    /// Returns the Secret with that pair and the CA certificate.
+    /// Returns the Secret with the Gateway's key pair and the CA certificate.
     fn secret(&self) -> Value {
         let mut secret = self.client().secret("client");
         secret["data"]["ca.crt"] = json!(STANDARD.encode(self.gateway.pem()));
@@ -59,14 +58,14 @@ impl Authorities {
     }
 }
 
-/// Returns a ConfigMap in the mesh's namespace.
+/// Returns a trust bundle ConfigMap in the mesh's namespace.
 fn bundle(name: &str, authority: &Authority) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "mesh"},
         "data": {"ca-bundle.crt": authority.pem()}})
 }
 
-/// Returns a Gateway with port 443 for callers from the mesh and port 80 for everyone, which sends
-/// its requests into the mesh.
+/// Returns the objects of a Gateway that sends its requests into the mesh. Port 443 is for callers
+/// from the mesh, and port 80 is for everyone.
 fn objects(all: &Authorities, peer: SocketAddr) -> Vec<Value> {
     let mut named = https_listener("https", 443, "", "client");
     named["tls"]["options"] =
@@ -131,8 +130,8 @@ async fn cluster_with_mesh() -> TestCluster {
     cluster
 }
 
-/// Waits until the object's condition, or its first ancestor's, has this status and reason, and a
-/// message with this text.
+/// Waits until the condition of the object, or of its first ancestor, has this status and reason,
+/// and a message with this string.
 async fn told(cluster: &TestCluster, path: &str, type_: &str, expected: (&str, &str), words: &str) {
     let what = format!("{type_} of {path} is {expected:?}: {words}");
     let is_so = |object: &Value| {

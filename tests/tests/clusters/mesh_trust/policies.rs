@@ -1,5 +1,5 @@
-//! Policies of both sides in a cluster: their statuses, and the ConfigMap that is written for the
-//! mesh.
+//! Policies of both sides in a cluster: their statuses, and the ConfigMap that the controller
+//! writes for the mesh.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -47,7 +47,7 @@ async fn both_policies_report_whether_mesh_trusts_gateway() {
     told(&cluster, OCG_POLICY, TRUSTED, bad, "default/edge").await;
     told(&cluster, POLICY, TRUSTED, bad, "ocg-trust-bundle").await;
     told(&cluster, GATEWAY, TRUSTED, bad, "XMesh mesh").await;
-    // Traffic continues.
+    // Traffic is not affected.
     let meshed = "projectsesame.io/Meshed";
     told(&cluster, GATEWAY, meshed, ("True", "Meshed"), "").await;
 
@@ -65,7 +65,7 @@ async fn both_policies_report_whether_mesh_trusts_gateway() {
         let refs = ("False", "InvalidTrustBundle");
         told(&cluster, path, "ResolvedRefs", refs, "is not watched").await;
     }
-    // The definition rejects a bundle without a mesh namespace.
+    // The CRD rejects a bundle without a mesh namespace.
     let mut unnamed = ocg_policy(false);
     unnamed["metadata"]["name"] = json!("unnamed");
     unnamed["spec"]["ocg"]["trustBundle"] = json!({"name": "ocg-trust-bundle"});
@@ -87,7 +87,7 @@ async fn both_policies_report_whether_mesh_trusts_gateway() {
 async fn mesh_bundle_contains_only_gateway_authorities() {
     let all = Authorities::new();
     let cluster = cluster_with_mesh().await;
-    // A foreign ConfigMap with the label, but with another name and owner.
+    // A foreign ConfigMap has the label, but another name and owner.
     let mut foreign = bundle("foreign", &all.stranger);
     foreign["metadata"]["labels"] = json!({"projectsesame.io/ocg-bundle": "true"});
     let foreign_path = "/api/v1/namespaces/mesh/configmaps/foreign";
@@ -104,7 +104,7 @@ async fn mesh_bundle_contains_only_gateway_authorities() {
     let told_refs = async |words: &str| {
         told(&cluster, OCG_POLICY, "ResolvedRefs", refs, words).await;
     };
-    // The controller does not overwrite foreign ConfigMaps, even if it has the rights to.
+    // The controller does not overwrite foreign ConfigMaps, even if it has permission.
     give_rights(&cluster, "ocg-bundles.yaml").await;
     told_refs("was not written by this controller").await;
     published(&cluster, &[&all.stranger]).await;
@@ -116,13 +116,13 @@ async fn mesh_bundle_contains_only_gateway_authorities() {
     let good = ("True", "CertificateTrusted");
     told(&cluster, GATEWAY, TRUSTED, good, "ocg-trust-bundle").await;
 
-    // A foreign change is reverted.
+    // The controller reverts a foreign change.
     let change = json!({"data": bundle("", &all.stranger)["data"]});
     cluster.merge(OCG_BUNDLE, &change).await;
     published(&cluster, &[&all.gateway]).await;
 
-    // Only CA certificates are published, and never a private key. Invalid input leaves the
-    // previous bundle in place.
+    // Only CA certificates are published, never private keys. Invalid input leaves the previous
+    // bundle in place.
     let secret = all.client();
     let key = format!("{}{}", all.gateway.pem(), secret.key_pem);
     for (text, words) in [

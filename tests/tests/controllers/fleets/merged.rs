@@ -1,4 +1,4 @@
-//! The fleet of merged Gateways: behind a second Gateway, as Pods, given up and adopted.
+//! The fleet of merged Gateways: behind a second Gateway, as Pods, released and adopted.
 
 use std::path::Path;
 use std::process::Command;
@@ -30,7 +30,7 @@ fn path(member: &str) -> String {
     format!("{GATEWAYS}/{member}")
 }
 
-/// Paths of all objects of the fleet, its workload first.
+/// Returns the paths of all objects of the fleet, the workload first.
 fn fleet(workload: &[&str]) -> Vec<String> {
     let name = published_as();
     let accounts = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts");
@@ -49,8 +49,8 @@ async fn configure(cluster: &TestCluster, spec: &Value) {
     cluster.merge(&template, &json!({"spec": spec})).await;
 }
 
-/// Applies a class with a managed fleet for merged Gateways behind a second Gateway, and two such
-/// Gateways.
+/// Applies a class with a managed fleet for merged Gateways behind a second Gateway, and two
+/// Gateways of that class.
 async fn apply(cluster: &TestCluster) {
     let rights = workspace().join("controller/deploy/upstreams.yaml");
     let rights = std::fs::read_to_string(rights).expect("the rights");

@@ -1,4 +1,4 @@
-//! Managed fleets against a real API server: created, repaired, given up, and deleted with their
+//! Managed fleets against a real API server: created, repaired, released, and deleted with their
 //! Gateway.
 
 mod merged;
@@ -23,7 +23,7 @@ fn access(plural: &str, gateway: &NamespacedName, more: &str) -> String {
     format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/{plural}/{name}{more}")
 }
 
-/// Paths of all objects of the fleet of a Gateway of class `edge`.
+/// Returns the paths of all objects of the fleet of a Gateway of class `edge`.
 fn fleet(gateway: &NamespacedName) -> [String; 6] {
     let name = format!("{}-edge", gateway.name);
     [
@@ -90,7 +90,8 @@ async fn managed_gateway_fleet_is_repaired_and_recreated() {
     assert!(image.starts_with("localhost/sesame-envoy:"), "{image}");
     the_agents_may_serve_their_gateway_alone(&cluster).await;
 
-    // A restarted controller rewrites nothing, even though the API server normalizes quantities.
+    // A restarted controller does not rewrite anything, although the API server normalizes
+    // quantities.
     let versions = versions(&cluster).await;
     controller.restart();
     controller.wait_ready().await;
@@ -145,7 +146,7 @@ async fn managed_gateway_fleet_is_repaired_and_recreated() {
         )
         .await;
 
-    // The class's configuration sets an image.
+    // Set an image in the class's configuration.
     let image = json!({"spec": {"fleet": {"images": {"envoy": "localhost/other:1"}}}});
     cluster
         .merge(&format!("{CONFIGURATIONS}/template"), &image)
@@ -171,8 +172,8 @@ async fn manage(cluster: &TestCluster, management: &str) {
     cluster.merge(&template, &change).await;
 }
 
-/// Waits until the publication belongs to this fleet, which shows that the controller has seen the
-/// current class.
+/// Waits until the publication belongs to this fleet. The controller has then seen the current
+/// class.
 async fn seen_by_the_controller(cluster: &TestCluster, fleet: &str) {
     let manifest = sesame_published::names::manifest_name(&edge_name());
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{manifest}");
@@ -236,7 +237,7 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
     for path in fleet(&edge) {
         before.push(there(admin, &path).await);
     }
-    // The name is already taken.
+    // An object with this name already exists.
     let foreign = json!({"apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": "other-edge-agent", "namespace": "default"}});
     let mut other = gateway("other", &[http_listener("http", 81, "")]);
@@ -267,7 +268,7 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
         stored["metadata"]["resourceVersion"]
     );
 
-    // After giving up the fleet, its objects have no owner and are otherwise unchanged.
+    // After the fleet is released, its objects have no owner and are otherwise unchanged.
     manage(&cluster, "Unmanaged").await;
     let released = cluster
         .until(
@@ -298,7 +299,7 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
         assert_eq!(now["rules"], before["rules"]);
     }
 
-    // Managed again: the objects are not ours and adoption has not been agreed to.
+    // Make the fleet managed again. Adoption of the objects has not been approved.
     manage(&cluster, "Managed").await;
     let path = format!("{GATEWAYS}/edge");
     cluster
@@ -315,7 +316,8 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
 
     let manifest = sesame_published::names::manifest_name(&edge);
     cluster.delete(&path).await;
-    // By now the controller has seen the deletion and checked everything that the Gateway owned.
+    // Once this object is gone, the controller has seen the deletion and checked everything that
+    // the Gateway owned.
     gone(
         admin,
         &format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{manifest}"),

@@ -1,4 +1,4 @@
-//! Fleets on the Pod network: Pod Security, who scales them, and the switch from a DaemonSet.
+//! Fleets on the Pod network: Pod Security, scaling, and the switch from a DaemonSet.
 
 use serde_json::{Value, json};
 use sesame_tests::cluster::{Channel, TestCluster, User};
@@ -118,8 +118,8 @@ async fn mistakes_are_refused_when_they_are_written(cluster: &TestCluster) {
     }
 }
 
-/// A namespace that enforces `restricted` admits the Deployment's Pods and refuses those that share
-/// the node's PID namespace.
+/// Checks that a namespace that enforces `restricted` admits the Deployment's Pods, and rejects
+/// Pods that share the node's PID namespace.
 async fn restricted_takes_its_pods(cluster: &TestCluster, deployment: &Value) {
     let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
     let namespace = "/api/v1/namespaces/default";
@@ -152,7 +152,7 @@ async fn restricted_takes_its_pods(cluster: &TestCluster, deployment: &Value) {
         .await;
 }
 
-/// A Pod's token can only report for that Pod and its node.
+/// Checks that a Pod's token can only report for that Pod and its node.
 async fn a_pod_speaks_for_itself_alone(cluster: &TestCluster) {
     let user = User::on_node("default", "edge-edge-agent", "n1");
     let pod = cluster.client(&user).await;
@@ -210,7 +210,7 @@ async fn previous_workload_stays_until_new_one_is_ready() {
     };
     let path = format!("{DEPLOYMENT}/status");
     cluster.merge(&path, &status(1)).await;
-    // The controller handles this change after it has seen the status.
+    // The controller handles this change only after it has seen the status.
     configure(&cluster, &json!({"drainSeconds": 7})).await;
     let drains = |deployment: &Value| deployment.to_string().contains("--drain-seconds=7");
     let deployment = cluster.until("it drains as told", DEPLOYMENT, drains).await;

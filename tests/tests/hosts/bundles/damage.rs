@@ -21,11 +21,11 @@ pub(crate) struct Case {
 
 /// Inputs for the table of cases.
 pub(crate) struct Material<'a> {
-    /// The bundle in service.
+    /// The bundle that is being served.
     pub(crate) served: &'a [u8],
     /// A bundle that was served earlier.
     pub(crate) older: &'a [u8],
-    /// A snapshot that could be next, and one with keys.
+    /// A valid next snapshot, and a snapshot with keys.
     pub(crate) next: &'a Snapshot,
     pub(crate) with_keys: (&'a Snapshot, &'a [KeyPair]),
     /// Trusted and untrusted keys.
@@ -60,7 +60,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
         bytes[at..at + 4].copy_from_slice(&number.to_be_bytes());
         bytes
     };
-    // Changes that are possible without a signing key.
+    // These changes are possible without a signing key.
     let header = |change: &dyn Fn(&mut BundleHeader)| {
         let mut pieces = good.clone();
         change(&mut pieces.header);

@@ -1,4 +1,4 @@
-//! Creates malformed bundles.
+//! Helpers that create malformed bundles.
 
 use prost::Message as _;
 use sesame_proto::bundle::{BundleLabel, write};

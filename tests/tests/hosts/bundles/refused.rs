@@ -1,4 +1,4 @@
-//! Every rejected bundle is reported with its reason, and the current one stays in service.
+//! The agent reports every rejected bundle with the reason, and keeps serving the current bundle.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -80,7 +80,8 @@ async fn damaged_forged_replayed_or_foreign_bundle_is_rejected() {
         .await
         .clean("bundles: none of the bad ones taken");
 
-    // `apply` reports it as well and leaves nothing behind, and the next good bundle is accepted.
+    // `apply` also reports the rejection and leaves nothing behind, and the next valid bundle is
+    // accepted.
     for case in all
         .iter()
         .filter(|case| ["stranger", "cut-in-shard"].contains(&case.name))

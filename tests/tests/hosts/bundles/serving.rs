@@ -160,8 +160,8 @@ async fn host_without_network_serves_bundles() {
 
     stored(&agent, Path::new(&workshop.at("fifth.bundle"))).await;
 
-    // The bundle files are gone and the host starts from scratch: the last bundle is still served,
-    // including TLS.
+    // Delete the bundle files and restart the agent and Envoy. The host still serves the last
+    // bundle, including TLS.
     agent.kill9();
     agent.kill9_envoy();
     for file in files(&agent.manifests()) {
@@ -186,19 +186,19 @@ async fn host_without_network_serves_bundles() {
     );
     assert_eq!(output.status.code(), Some(1));
     wait(&agent, &b).await;
-    // Unless the user allows it; then it is served until a newer one is applied.
+    // If the user allows it, the older bundle is served until a newer one is applied.
     let output = apply(&agent, &first, &["--allow-older"]).await;
     assert!(output.status.success(), "{}", printed(&output));
     wait(&agent, &a).await;
     assert!(agent.log().contains("applying an older bundle"));
-    // The old Envoy answers at once, so wait until the new agent runs.
+    // The existing Envoy answers immediately, so wait until the new agent is running.
     agent.restart();
     wait_for_agent(&agent).await;
     wait(&agent, &a).await;
     accepted(&agent, &create("sixth", &c)).await;
     wait(&agent, &c).await;
 
-    // Private keys are stored in plain text only in files that other users cannot read.
+    // Private keys are stored in plaintext only in files that other users cannot read.
     let secret = leaf.key_pem.lines().nth(1).unwrap();
     for bundle in [&first, &third] {
         assert!(!holds(&fs::read(bundle).unwrap(), secret));
@@ -231,8 +231,8 @@ async fn wait_for_agent(agent: &sesame_tests::agent::AgentUnderTest) {
     agent.wait_status("the agent answers", up).await;
 }
 
-/// Changed endpoints alone make a new bundle, although the revision stays the same. If it has no
-/// keys, the host keeps its keys.
+/// If only endpoints change, the bundle is new although its revision is the same. If the bundle has
+/// no keys, the host uses its own keys.
 #[tokio::test(flavor = "multi_thread")]
 async fn bundle_without_keys_uses_keys_of_host() {
     let [a, b] = ["a", "b"].map(Backend::start);
@@ -273,7 +273,7 @@ async fn bundle_without_keys_uses_keys_of_host() {
     accepted(&agent, &later).await;
     wait(&agent, &b).await;
 
-    // The same input gives the same bytes, and `diff` lists only the changes.
+    // The same input always produces the same bytes, and `diff` lists only the changes.
     let fixed = ["--sequence", "3", "--created", "2026-01-01T00:00:00Z"];
     let [one, two] = ["one", "two"].map(|name| workshop.create(name, &all(&b), &fixed));
     assert_eq!(fs::read(&one).unwrap(), fs::read(&two).unwrap());
@@ -293,7 +293,7 @@ async fn bundle_without_keys_uses_keys_of_host() {
     );
 }
 
-/// While the agent stops, the engine waits on a timer.
+/// While the agent is stopping, the engine waits for a timer.
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_without_bundles_stops_without_panic() {
     let workshop = Workshop::new();

@@ -49,7 +49,7 @@ async fn bundle_needs_required_signers_and_signers_rotate() {
     accepted(&agent, &first).await;
     wait(&agent, &a).await;
 
-    // `third` replaces `theirs` while the agent runs.
+    // Replace `theirs` by `third` while the agent is running.
     trust(&agent, &["add", &workshop.at("third.pub")]);
     let second = workshop.create("second", &objects(&b), &["--sequence", "2"]);
     let path = second.to_string_lossy().into_owned();
@@ -68,7 +68,7 @@ async fn bundle_needs_required_signers_and_signers_rotate() {
     accepted(&agent, &third).await;
     wait(&agent, &c).await;
 
-    // Without trusted keys no bundle is accepted, and the current one stays in service.
+    // Without trusted keys, the agent accepts no bundle, and keeps serving the current one.
     for id in trust(&agent, &["list"]).lines() {
         trust(&agent, &["remove", id]);
     }

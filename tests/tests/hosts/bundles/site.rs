@@ -12,7 +12,8 @@ use sesame_tests::backend::Backend;
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
 use sesame_tests::wait::eventually;
 
-/// Creates bundles; has the key pairs `ours`, `theirs` and `third`, and manifests.
+/// Creates bundles. Its directory contains the key pairs `ours`, `theirs` and `third`, and
+/// manifests.
 pub(crate) struct Workshop {
     root: tempfile::TempDir,
 }
@@ -65,7 +66,8 @@ impl Workshop {
 pub(crate) fn command(arguments: &[&str]) -> Output {
     Command::new(agent_binary())
         .args(arguments)
-        // Backends listen on loopback. A variable suits every command; some have no flag for it.
+        // Backends listen on the loopback. Some commands lack the equivalent flag, so set the
+        // variable.
         .env("SESAME_ALLOW_LOCAL_ENDPOINTS", "true")
         .stdin(Stdio::null())
         .output()
@@ -81,7 +83,7 @@ pub(crate) fn host(workshop: &Workshop, ports: &[u16], flags: &[&str]) -> AgentU
     agent
 }
 
-/// Runs `sesame-agent trust`, which must succeed.
+/// Runs `sesame-agent trust`. The command must succeed.
 pub(crate) fn trust(agent: &AgentUnderTest, line: &[&str]) -> String {
     let state = agent.state();
     let state = ["--state-dir", &state.to_string_lossy()];
@@ -102,7 +104,7 @@ pub(crate) async fn apply(agent: &AgentUnderTest, bundle: &Path, more: &[&str]) 
     agent.command_beside(&line).await
 }
 
-/// Applies a bundle that must be accepted.
+/// Applies a bundle, and panics unless it is accepted.
 pub(crate) async fn accepted(agent: &AgentUnderTest, bundle: &Path) {
     let output = apply(agent, bundle, &[]).await;
     assert!(
@@ -134,8 +136,8 @@ pub(crate) fn routed(backend: &Backend) -> Vec<Value> {
     objects
 }
 
-/// Waits until the agent has stored this bundle for its next start. If only endpoints change, this
-/// takes up to a second.
+/// Waits until the agent has stored this bundle for its next start. If only endpoints have changed,
+/// this takes up to a second.
 pub(crate) async fn stored(agent: &AgentUnderTest, bundle: &Path) {
     let (bundle, state) = (bundle.to_string_lossy(), agent.state());
     let state = state.to_string_lossy();

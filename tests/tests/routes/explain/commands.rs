@@ -1,4 +1,4 @@
-//! The command line, with manifests and with a running agent.
+//! The `explain` command, with manifests and with a running agent.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup, words};
@@ -18,7 +18,7 @@ fn objects(backend: &Backend) -> Vec<Value> {
     );
     older["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
     objects.push(older);
-    // Never reached, because `older` has the same match.
+    // This route is never reached, because `older` has the same match.
     let mut younger = http_route(
         "younger",
         &["a.test"],
@@ -34,8 +34,8 @@ fn objects(backend: &Backend) -> Vec<Value> {
     objects
 }
 
-/// Starts an agent and waits until its configuration is stored, because that is what `explain`
-/// reads.
+/// Starts an agent and waits until its configuration is stored, because `explain` reads the stored
+/// one.
 async fn started(backend: &Backend) -> AgentUnderTest {
     let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects(backend)))]);
     agent.wait_ok(&agent.get(80, "a.test", "/b")).await;

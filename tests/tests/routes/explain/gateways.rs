@@ -12,7 +12,7 @@ use super::world::{one, rarely};
 
 /// Name of the second Gateway, if a world has one.
 pub(crate) const SECOND: &str = "second";
-/// Listeners, and whether they belong to the second Gateway of a merged world.
+/// Listeners. The flag is true if the listener belongs to the second Gateway of a merged world.
 pub(crate) const LISTENERS: [(&str, bool); 5] = [
     ("http", false),
     ("wide", false),
@@ -31,11 +31,12 @@ pub(crate) struct Setting {
     value: &'static str,
 }
 
-/// Number of Gateways of a world.
+/// Number of Gateways in a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GatewayCount {
     One,
-    /// Two Gateways, merged by their class. The second one has the listeners for single hostnames.
+    /// Two Gateways, merged by their class. The second Gateway has the listeners for single
+    /// hostnames.
     Merged,
 }
 

@@ -1,4 +1,4 @@
-//! `explain` names the route that the real Envoy takes. Worlds and requests are generated from
+//! `explain` reports the route that the real Envoy chooses. Worlds and requests are generated from
 //! `$SESAME_SEED`, and each response is compared with the explanation. `$SESAME_EXPLAIN` is the
 //! number of requests.
 
@@ -38,8 +38,8 @@ async fn explanations_are_what_envoy_does() {
     let authority = Authority::new("explain");
     let trust = authority.trust();
     let leaf = authority.issue(&["*.w.test", "s.w.test", "*.a.w.test", "other.test"]);
-    // One agent per kind of world. It is reconfigured for each new world, whose Gateways have the
-    // same names.
+    // One agent per kind of world. Each new world reconfigures the agent, because its Gateways have
+    // the same names.
     let mut agents: Vec<AgentUnderTest> = Vec::new();
     let (mut sent, mut routed) = (0, 0);
     let mut differences = Vec::new();
@@ -87,7 +87,7 @@ async fn explanations_are_what_envoy_does() {
     );
 }
 
-/// Starts an agent with these objects, on the same host as the first one, if any.
+/// Starts an agent with these objects, on the same host as the first agent, if any.
 fn started(first: Option<&AgentUnderTest>, yaml: &str) -> AgentUnderTest {
     let setup = Setup::with_ports(&PORTS);
     let Some(first) = first else {

@@ -1,4 +1,4 @@
-//! Random requests, for a client and for `explain`.
+//! Random requests, for use by a client and by `explain`.
 
 use std::sync::Arc;
 
@@ -152,7 +152,7 @@ impl Asked {
         }
     }
 
-    /// Returns the request in the client's form.
+    /// Returns the request for the client.
     pub(crate) fn request(&self, agent: &AgentUnderTest, trust: &Arc<RootCertStore>) -> Request {
         let ExplainRequest {
             method,

@@ -1,5 +1,4 @@
-//! Content of access log lines: where requests went, and no line or field that a client could
-//! forge.
+//! Content of access log lines: where requests went. Clients cannot forge a line or a field.
 
 use std::time::Duration;
 
@@ -158,7 +157,7 @@ async fn no_client_forges_a_field_or_a_line() {
         long["user_agent"].as_str().map(str::len),
         Some(256),
     );
-    // Rejected before Envoy had read the whole request.
+    // Envoy rejected these requests before it had read them completely.
     for status in [400, 431] {
         let refused = line(&agent, "status", &json!(status)).await;
         checks.same("route", refused.get("route"), None);

@@ -119,7 +119,7 @@ async fn access_logs_stay_bounded_and_pause_when_full() {
     let load = tokio::spawn({
         let ended = Arc::clone(&ended);
         async move {
-            // Slow enough to observe the files before the disk is full.
+            // Send requests slowly enough to observe the files before the disk is full.
             while !ended.load(Ordering::Relaxed) {
                 let reply = request.send().await.expect("an answer");
                 assert_eq!(reply.status, 200);

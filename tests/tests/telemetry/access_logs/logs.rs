@@ -67,7 +67,8 @@ pub(crate) fn files(agent: &AgentUnderTest) -> Vec<PathBuf> {
     files
 }
 
-/// Returns the text of all access logs of an agent, except files that are removed during the call.
+/// Returns the content of all access logs of an agent, except files that are removed during the
+/// call.
 pub(crate) fn text(agent: &AgentUnderTest) -> String {
     let texts = files(agent).into_iter().map(fs::read);
     let texts = texts.map(Result::unwrap_or_default);
@@ -76,7 +77,7 @@ pub(crate) fn text(agent: &AgentUnderTest) -> String {
         .collect()
 }
 
-/// Returns the lines of the logs. Panics unless each is an object with known fields only.
+/// Returns the lines of the logs. Panics unless each line is an object with only known fields.
 pub(crate) fn lines(agent: &AgentUnderTest) -> Vec<Value> {
     let text = text(agent);
     // The last line may be incomplete.

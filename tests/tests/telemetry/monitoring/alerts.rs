@@ -1,10 +1,10 @@
-//! The alerts. Each has an expression that always returns a value, and a condition on it.
+//! The alerts. Each has an expression that always returns a value, and a condition on that value.
 
 pub(crate) struct Alert {
     pub(crate) name: &'static str,
     pub(crate) value: &'static str,
     pub(crate) condition: &'static str,
-    /// How long the condition must hold.
+    /// Duration for which the condition must hold.
     pub(crate) lasts: &'static str,
     pub(crate) severity: &'static str,
     pub(crate) summary: &'static str,
@@ -32,7 +32,7 @@ const fn alert(
 const GATEWAY: &str =
     "Gateway {{ $labels.gateway_namespace }}/{{ $labels.gateway }} on {{ $labels.instance }}";
 
-/// Replaces `GATEWAY` in a text.
+/// Replaces `GATEWAY` in a string.
 pub(crate) fn worded(text: &str) -> String {
     text.replace("GATEWAY", GATEWAY)
 }

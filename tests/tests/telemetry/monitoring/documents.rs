@@ -1,11 +1,11 @@
-//! Renders the tables in the formats of Grafana and Prometheus.
+//! Renders the tables as files for Grafana and Prometheus.
 
 use serde_json::{Value, json};
 
 use super::alerts::{ALERTS, worded};
 use super::panels::{DASHBOARDS, Dashboard, Panel};
 
-/// Panels per row and the size of a panel. A dashboard is 24 units wide.
+/// Number of panels per row, and the size of a panel. A dashboard is 24 units wide.
 const ABREAST: usize = 3;
 const WIDTH: usize = 8;
 const HEIGHT: usize = 7;
@@ -21,8 +21,8 @@ pub(crate) fn files() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Returns a dashboard's expression with its label selection, using these values or Grafana's
-/// variables.
+/// Returns a dashboard's expression with its label selection. The selection uses these values or
+/// Grafana's variables.
 pub(crate) fn selected(
     expression: &str,
     dashboard: &Dashboard,

@@ -71,7 +71,7 @@ fn alerts_page_matches_tables() {
     assert_eq!(rows.len(), ALERTS.len(), "alerts on the page");
 }
 
-/// Returns every expression, with everything selected.
+/// Returns every expression, with a selection that matches everything.
 fn expressions() -> Vec<String> {
     let of_panels = DASHBOARDS.iter().flat_map(|dashboard| {
         let panels = dashboard.rows.iter().flat_map(|row| row.panels);
@@ -87,7 +87,7 @@ fn expressions() -> Vec<String> {
     of_panels.chain(of_alerts).collect()
 }
 
-/// Returns the `sesame_` metrics of an expression, and the labels in `by (…)` and before `=`.
+/// Returns the `sesame_` metrics in an expression, and the labels in `by (…)` and before `=`.
 fn named(expression: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let metrics = expression
@@ -123,7 +123,7 @@ fn exported(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     all
 }
 
-/// Returns the metrics and labels of expressions that are not exported.
+/// Returns the metrics and labels in expressions that are not exported.
 fn missing(exported: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let mut missing = Vec::new();
     for expression in expressions() {
@@ -189,7 +189,7 @@ async fn running_system_exports_metrics_of_dashboards_and_alerts() {
     cluster.apply_all(&objects).await;
     let good = agent.get(80, "a.test", "/");
     agent.wait_ok(&good).await;
-    // Without TLS the connection gets no response.
+    // Without TLS, the connection does not get a response.
     let refused = agent.get(443, "a.test", "/").send().await;
     assert!(refused.is_err(), "{refused:?}");
     let controller_address = controller.address();

@@ -1,4 +1,5 @@
-//! The panels of the dashboards. `@` in an expression is the selection at the top of its dashboard.
+//! The panels of the dashboards. `@` in an expression stands for the selection at the top of its
+//! dashboard.
 
 use super::traffic::{BACKENDS, TRAFFIC};
 

@@ -1,4 +1,4 @@
-//! Runs a real Prometheus against a running system, and promtool.
+//! Runs promtool, and a real Prometheus against a running system.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use sesame_tests::client::Request;
 use sesame_tests::ports::free_port;
 use sesame_tests::wait::eventually;
 
-/// Returns the directory of the programs if `make test-dashboards` has set it.
+/// Returns the directory of the programs. `make test-dashboards` sets it.
 pub(crate) fn tools() -> Option<PathBuf> {
     std::env::var_os("PROMETHEUS_TOOLS").map(PathBuf::from)
 }

@@ -1,4 +1,4 @@
-//! The panels about traffic.
+//! Dashboard panels about traffic.
 
 use super::panels::{Row, panel};
 

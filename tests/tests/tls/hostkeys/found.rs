@@ -11,7 +11,7 @@ use sesame_tests::certs::Leaf;
 pub(crate) struct Traces(Vec<Vec<u8>>);
 
 impl Traces {
-    /// Returns the forms of one key: DER, PEM text, and the base64 of that text, as in Secrets.
+    /// Returns the forms of one key: DER, PEM, and the base64 of the PEM, as in Secrets.
     pub(crate) fn of(leaf: &Leaf) -> Self {
         let der = leaf.key().expect("a key").secret_der().to_vec();
         // The beginning is the same for all keys of a kind.
@@ -24,7 +24,8 @@ impl Traces {
             .map(|line| line.as_bytes().to_vec())
             .collect();
         for shift in 0..3 {
-            // Base64 depends on the position of the text modulo 3, so search for all three forms.
+            // Base64 depends on the position of the text modulo 3, so search for all three
+            // encodings.
             let text = leaf.key_pem.get(90 + shift..140).unwrap_or_default();
             let encoded = STANDARD.encode(&text[..text.len() / 3 * 3]);
             traces.push(encoded.into_bytes());
@@ -43,7 +44,7 @@ impl Traces {
         Self(traces)
     }
 
-    /// Returns the mappings of a process's memory that contain the key.
+    /// Returns the memory mappings of a process that contain the key.
     pub(crate) fn in_memory_of(&self, pid: i32) -> Vec<String> {
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
         let memory = std::fs::File::open(format!("/proc/{pid}/mem")).expect("root reads it");
@@ -77,7 +78,7 @@ impl Traces {
         self.0.iter().any(has)
     }
 
-    /// Returns the files below a directory that contain the key.
+    /// Returns the files under a directory that contain the key.
     pub(crate) fn files(&self, root: &Path) -> Vec<PathBuf> {
         let all = files(root).into_iter();
         all.filter(|path| std::fs::read(path).is_ok_and(|bytes| self.are_in(&bytes)))
@@ -85,7 +86,7 @@ impl Traces {
     }
 }
 
-/// Returns all regular files below a directory.
+/// Returns all regular files under a directory.
 pub(crate) fn files(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {

@@ -1,5 +1,5 @@
-//! Files of the host that replace Secrets: watched through symbolic links, loaded as pairs, and a
-//! bad file never replaces a good pair.
+//! Files on the host that replace Secrets: watched through symbolic links, and loaded as pairs. An
+//! invalid file never replaces a valid pair.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -154,19 +154,20 @@ async fn invalid_local_file_never_replaces_valid_pair() {
     wait_shown(&agent, &authority, &first).await;
     agent.wait_status("it is told", kept).await;
 
-    // The key is readable by every user.
+    // Make the key readable by every user.
     let key = files.path("tls.key");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).expect("a mode");
     let open = |status: &Value| says(status, "every user of this host can access it (mode 0644)");
     agent.wait_status("it is told", open).await;
     wait_shown(&agent, &authority, &first).await;
-    // The rest of the renewal.
+    // Complete the renewal.
     files.renew(&second);
     wait_shown(&agent, &authority, &second).await;
     agent.wait_healthy().await;
     assert!(!agent.log().contains("PRIVATE"), "{}", agent.log());
 
-    // Only the setting permits the use of the key, so without it the key is no longer served.
+    // Only the setting permits the use of the key. Without the setting, the key is no longer
+    // served.
     agent.wait_stored().await;
     agent.kill9();
     agent.change_flag(
@@ -284,7 +285,7 @@ async fn cluster_host_uses_local_key_unknown_to_controller() {
     let published = keys(cluster.admin(), &edge_name()).await;
     let names: Vec<&str> = published.iter().map(|pair| pair.name.as_str()).collect();
     assert_eq!(names, ["Secret/default/shared"]);
-    // The host's key must not be in the cluster. The shared one is, which proves that the search
+    // The host's key must not be in the cluster. The shared key is, which proves that the search
     // works.
     let traces = [Traces::of(&first), Traces::of(&shared)];
     let mut found = [false, false];
@@ -306,7 +307,7 @@ async fn cluster_host_uses_local_key_unknown_to_controller() {
         assert!(!traces.iter().any(|it| it.are_in(log.as_bytes())), "{log}");
     }
 
-    // The agent restarts without Envoy or controller, and the key file is missing.
+    // Restart the agent without Envoy and the controller, while the key file is missing.
     agent.wait_stored().await;
     let last = authority.issue(&["a.test"]);
     files.renew(&last);

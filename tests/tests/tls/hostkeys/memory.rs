@@ -1,4 +1,4 @@
-//! Core dumps: the agent makes none, and Envoy's contain none of its memory.
+//! Core dumps: the agent does not produce any, and those of Envoy do not contain its memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use sesame_tests::wait::{eventually, holds};
 
 use super::found::{Traces, files};
 
-/// Returns the text of a file in `/proc/PID`.
+/// Returns the content of a file in `/proc/PID`.
 fn of_process(pid: i32, file: &str) -> String {
     fs::read_to_string(format!("/proc/{pid}/{file}")).expect("the process runs")
 }
@@ -58,7 +58,7 @@ async fn agent_and_envoy_memory_stays_out_of_dumps() {
 }
 
 /// Removes the core size limit, which does not apply to programs that receive dumps. Returns false
-/// if not even root may do that.
+/// if even root may not do that.
 fn let_dump(pid: i32) -> bool {
     let lifted = Command::new("prlimit")
         .args(["--pid", &pid.to_string(), "--core=unlimited:unlimited"])

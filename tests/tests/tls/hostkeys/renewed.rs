@@ -1,4 +1,4 @@
-//! Pairs in files, renewed in the way that common tools do it.
+//! Pairs in files, renewed in the same way as by common tools.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -78,7 +78,7 @@ impl RenewedPair {
         fs::rename(new, self.path(name)).expect("a move");
     }
 
-    /// Returns the flag that uses the pair for a Secret in namespace `default`.
+    /// Returns the flag that makes the agent use the pair for a Secret in namespace `default`.
     pub(crate) fn flag(&self, secret: &str) -> String {
         let at = self.root.path().display();
         format!(

@@ -1,5 +1,5 @@
 //! Certificates for keys that the agent generates, issued by people, a command or a cluster signer.
-//! They are renewed under load, and never used with another key even if the agent is killed.
+//! They are renewed under load, and never used with another key, even if the agent is killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ impl Carried {
         Self(agent.state().join("requests/default/client"))
     }
 
-    /// Waits until there is a request other than `before`.
+    /// Waits until there is a request other than `before`, and returns it.
     async fn wait(&self, before: &str) -> String {
         let path = self.0.join("request.pem");
         let mut found = String::new();
@@ -134,7 +134,8 @@ fn encoded(pem: &str) -> String {
     lines.map(str::trim).collect()
 }
 
-/// Waits until the backend gets this certificate from a new Envoy, which has no old connections.
+/// Waits until the backend receives this certificate from a new Envoy, which has no old
+/// connections.
 async fn wait_shown(agent: &AgentUnderTest, request: &Request, pem: &str) {
     wait_served(agent, pem).await;
     agent.envoy_is_replaced("auto", "hot").await;
@@ -147,7 +148,7 @@ async fn wait_shown(agent: &AgentUnderTest, request: &Request, pem: &str) {
         .await;
 }
 
-/// Returns the files below a directory that contain a private key in plain text.
+/// Returns the files under a directory that contain a private key in plaintext.
 fn keys_in_clear(directory: &Path) -> Vec<PathBuf> {
     let all = super::found::files(directory).into_iter();
     all.filter(|path| {
@@ -180,7 +181,7 @@ async fn operator_signed_renewals_fail_no_request() {
     assert!(!says(&status, "clients refuse it"), "{status:#}");
     assert!(waiting(&agent).await < 0.5);
 
-    // Each certificate is due for renewal before two thirds of its lifetime are over.
+    // Each certificate is due for renewal before two thirds of its lifetime have passed.
     agent.wait_stored().await;
     let renewals = count("SESAME_RENEWALS", 2, 40);
     let life = Duration::from_secs(12);
@@ -222,7 +223,7 @@ async fn answer_matches_requested_key_after_agent_is_killed() {
     let request = agent.get(80, "a.test", "/");
     let carried = Carried::of(&agent);
     let asked = carried.wait("").await;
-    // Killed while the request is pending; the certificate arrives before the restart.
+    // Kill the agent while the request is pending. The certificate arrives before the restart.
     agent.kill9();
     carried.put(&site.clients.answer(&asked, LONG));
     agent.restart();
@@ -230,7 +231,7 @@ async fn answer_matches_requested_key_after_agent_is_killed() {
     agent.wait_healthy().await;
     agent.wait_stored().await;
 
-    // A second request gets the certificate of the first one, which has another key.
+    // The second request gets the certificate of the first request, which is for another key.
     agent.kill9();
     agent.change_flag(&flag(""), &flag(",dnsName=b.test"));
     agent.restart();
@@ -283,7 +284,7 @@ async fn command_receives_request_and_prints_certificate() {
     agent.wait_healthy().await;
     agent.wait_stored().await;
 
-    // A failing command is reported, and the existing certificate stays in service.
+    // A failing command is reported, and the existing certificate remains in use.
     agent.kill9();
     agent.change_flag(&flag(&rest), &flag(",dnsName=c.test,command=/bin/false"));
     agent.restart();
@@ -380,7 +381,7 @@ async fn cluster_signer_signs_for_host_listener() {
     let all = cluster.get(REQUESTS).await;
     assert_eq!(all["items"].as_array().map(Vec::len), Some(1), "{all:#}");
 
-    // During a renewal the old pair stays in service.
+    // During a renewal, the old pair remains in use.
     agent.kill9();
     agent.change_flag(&flag(""), &flag(",dnsName=b.test"));
     agent.restart();

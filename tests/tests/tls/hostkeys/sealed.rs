@@ -1,5 +1,5 @@
-//! The state directory: its keys are sealed, an agent can start from it alone, and revoked keys are
-//! removed from every generation.
+//! The state directory: its keys are sealed, an agent can start with only this directory, and
+//! revoked keys are removed from every generation.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use sesame_tests::wait::{eventually, holds};
 
 use super::found::Traces;
 
-/// Renders a Gateway with one listener that has a certificate and one without.
+/// Returns the YAML of a Gateway with two listeners: one with a certificate, and one without.
 fn objects(backend: &Backend) -> String {
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
@@ -190,7 +190,7 @@ async fn lost_seal_key_is_reported_and_source_followed() {
         host.agent.wait_ok(&host.in_clear()).await;
         host.wait_stored().await;
     }
-    // A sealing key that was missing for some time still opens the state.
+    // A sealing key that was temporarily missing still unseals the state.
     host.agent.kill9();
     std::fs::remove_dir_all(&seal).expect("remove");
     std::fs::rename(&away, &seal).expect("rename");
@@ -201,7 +201,7 @@ async fn lost_seal_key_is_reported_and_source_followed() {
     host.agent.kill9();
     std::fs::remove_dir_all(&seal).expect("remove");
     host.start_alone();
-    // Listeners without keys are served; the others wait for the source.
+    // Listeners without keys are served. All others wait for the source.
     host.agent.wait_ok(&host.in_clear()).await;
     let log = host.agent.log();
     assert!(
@@ -241,12 +241,12 @@ async fn plain_state_is_sealed_and_can_be_unsealed() {
         let found = traces.files(&state);
         holds(found.is_empty(), || format!("{found:?}"))
     };
-    // Manifests are stored after a change is served.
+    // Manifests are stored only after a change is served.
     eventually("nothing is in clear", SOON, nothing).await;
     host.start_alone();
     host.agent.wait_ok(&host.over_tls()).await;
 
-    // Older agents cannot open sealed keys, so sealing can be turned off.
+    // Older agents cannot unseal keys, so sealing can be turned off.
     host.agent.change_flag("--seal=auto", "--seal=off");
     host.start_alone();
     host.agent.wait_ok(&host.over_tls()).await;
@@ -258,7 +258,7 @@ async fn plain_state_is_sealed_and_can_be_unsealed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn generations_drop_replaced_keys_and_rollback_uses_current() {
-    // Stored in plain text, so that the test can search for the keys.
+    // Store the keys in plaintext, so that the test can search for them.
     let mut host = Host::start(&["--seal=off"]).await;
     let first = host.leaf.clone();
     let second = host.authority.issue(&["a.test"]);
@@ -284,7 +284,7 @@ async fn generations_drop_replaced_keys_and_rollback_uses_current() {
         .await;
     host.wait_shown(&second).await;
     host.wait_stored().await;
-    // The same for an agent with only its state directory.
+    // The same is true for an agent with only its state directory.
     host.start_alone();
     host.wait_shown(&second).await;
     host.bring_manifests_back();

@@ -1,5 +1,5 @@
-//! A thousand rotations under load: no request fails, and Envoy neither drains a connection nor
-//! changes a listener.
+//! A thousand rotations under load. No request may fail, and Envoy may neither drain a connection
+//! nor change a listener.
 
 use std::time::Instant;
 
@@ -43,7 +43,8 @@ async fn a_thousand_rotations_drain_nothing_and_fail_nothing() {
     let rounds = rotations.div_ceil(NAMES);
     let mut longest = std::time::Duration::ZERO;
     for round in 0..rounds {
-        // Odd rounds rotate one certificate after the other, even rounds all at once.
+        // Odd rounds rotate one certificate after the other, and even rounds rotate all at the same
+        // time.
         let leaves: Vec<_> = (0..NAMES).map(|number| site.issue(number)).collect();
         let since = Instant::now();
         for (number, leaf) in leaves.iter().enumerate() {

@@ -154,7 +154,8 @@ async fn added_listeners_are_not_held_as_removal() {
     assert_eq!(misdirected.status, 421);
 
     agent.write("objects.yaml", &yaml(&objects(130, backend.address())));
-    // This fails if the change is held as a removal, because that takes five minutes.
+    // This fails if the change is held back as a removal, because the agent then waits for five
+    // minutes.
     wait_shown(&agent, &authority, 129, &leaves[129]).await;
     let unknown = |reply: &sesame_tests::client::Reply| reply.status == 404;
     agent.wait_served(&status(127), unknown).await;

@@ -1,4 +1,4 @@
-//! Server certificates: rotated under load, verified by handshakes, and sessions resumed
+//! Server certificates: rotated under load and verified by handshakes. Sessions are resumed
 //! throughout.
 
 mod load;

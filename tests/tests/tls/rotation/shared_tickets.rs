@@ -19,7 +19,7 @@ use sesame_tests::wait::{eventually, holds};
 use super::site::{Site, unmoved};
 use super::tickets::{Resumer, age, assert_all_resume, clients, keys};
 
-/// Session ticket keys; each repeats one byte.
+/// Session ticket keys, each of which repeats one byte.
 const ONE: [u8; 80] = [1; 80];
 const TWO: [u8; 80] = [2; 80];
 
@@ -38,8 +38,8 @@ fn put(agent: &AgentUnderTest, keys: &[[u8; 80]]) {
     agent.write("tickets.yaml", &yaml(&[ticket_secret(keys)]));
 }
 
-/// Starts a host whose listener refers to the Secret. The Secret has these keys, or is missing if
-/// there are none.
+/// Starts a host whose listener refers to the Secret. The Secret contains these keys. It does not
+/// exist if there are none.
 async fn host(
     site: &Site,
     mut agent: AgentUnderTest,
@@ -74,7 +74,7 @@ async fn hosts(
     [one, other]
 }
 
-/// Returns clients with a first ticket from this host.
+/// Returns clients that have received a first ticket from this host.
 async fn with_tickets(agent: &AgentUnderTest, site: &Site) -> Vec<Resumer> {
     let all = clients(agent, site);
     for client in &all {
@@ -107,7 +107,7 @@ async fn taken(admin: &Admin) -> String {
     texts.of(&keys, "").unwrap_or_default().to_owned()
 }
 
-/// Waits until Envoy uses another version.
+/// Waits until Envoy uses another version of the keys.
 async fn wait_taken(admin: &Admin, before: String) {
     eventually("the keys are taken", SOON, async || {
         let now = taken(admin).await;
@@ -196,7 +196,7 @@ async fn a_secret_of_no_use_changes_no_listener() {
     let shared = with_tickets(&hosts[0], &site).await;
     assert_resume_at(&shared, &hosts[1], true, "the Secret is there").await;
 
-    // With a broken Secret, the last good keys stay in use.
+    // With a broken Secret, the last good keys remain in use.
     for host in &hosts {
         let mut broken = ticket_secret(&[TWO]);
         broken["data"]["session-ticket-keys"] = json!(STANDARD.encode([3; 81]));
@@ -208,7 +208,7 @@ async fn a_secret_of_no_use_changes_no_listener() {
     let kept = with_tickets(&hosts[0], &site).await;
     assert_resume_at(&kept, &hosts[1], true, "the Secret is broken").await;
 
-    // With the Secret deleted, each host uses its local keys.
+    // After the Secret is deleted, each host uses its local keys.
     change(&hosts, |host| host.remove("tickets.yaml")).await;
     let own = with_tickets(&hosts[0], &site).await;
     assert_resume_at(&own, &hosts[1], false, "the Secret is gone").await;

@@ -14,10 +14,11 @@ use sesame_tests::handshakes::Handshake;
 use sesame_tests::manifests::{edge, http_route, https_listener, rule_to, served, yaml};
 use sesame_tests::wait::{eventually, holds};
 
-/// Statistics that increase when a listener changes or a connection is drained.
+/// Regular expression for statistics that increase when a listener changes or a connection is
+/// drained.
 const MOVED: &str = r"^listener_manager\.(listener_(added|modified|removed|in_place_updated|create_success)|lds\.update_attempt)$|downstream_cx_drain_close$";
 
-/// The authority and the names of a site. Name `n` is `h<n>.test`, and its Secret `pair-<n>`.
+/// The authority and the names of a site. Name `n` is `h<n>.test`, and its Secret is `pair-<n>`.
 pub(crate) struct Site {
     pub(crate) authority: Authority,
     pub(crate) names: usize,
@@ -35,8 +36,8 @@ impl Site {
         format!("h{number}.test")
     }
 
-    /// Renders the Gateway with a listener per name and one route for all. `change` may modify a
-    /// listener.
+    /// Returns the YAML of the Gateway, with a listener per name and one route for all. `change`
+    /// may modify a listener.
     pub(crate) fn objects(
         &self,
         backend: std::net::SocketAddr,

@@ -1,5 +1,5 @@
-//! OCSP staples: sent with their certificate while they are valid; an invalid one never blocks the
-//! certificate.
+//! OCSP staples are sent with their certificate while they are valid. An invalid staple never
+//! blocks the certificate.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -22,7 +22,7 @@ impl Site {
         response(&self.authority, leaf, Vouched::Good, end)
     }
 
-    /// Does handshakes with TLS 1.2 and 1.3 for the first name.
+    /// Performs handshakes with TLS 1.2 and 1.3 for the first name.
     async fn agreed(&self, agent: &AgentUnderTest) -> Result<Vec<Agreed>, String> {
         let (host, trust) = (Self::host(0), self.authority.trust());
         let client = Handshake::with(agent.address(443), &host, &trust);
@@ -34,7 +34,8 @@ impl Site {
         Ok(agreed)
     }
 
-    /// Waits until new connections get this certificate with this staple; empty means no staple.
+    /// Waits until new connections get this certificate with this staple. An empty staple means
+    /// none.
     async fn wait_stapled(&self, agent: &AgentUnderTest, what: &str, leaf: &Leaf, staple: &[u8]) {
         eventually(what, SOON, async || {
             for agreed in self.agreed(agent).await? {
@@ -84,7 +85,7 @@ async fn staple_is_served_replaced_and_dropped_when_expired() {
         .await;
     assert_eq!(unmoved(&admin(&agent).await).await, before);
 
-    // Valid for long enough to be seen with both versions of TLS.
+    // The staple is valid long enough to be observed with both versions of TLS.
     let short = site.staple(&leaf, after(10));
     write(&agent, &leaf, &short);
     site.wait_stapled(&agent, "the short one", &leaf, &short)
@@ -99,7 +100,7 @@ async fn staple_is_served_replaced_and_dropped_when_expired() {
     agent.wait_status("it is said", told).await;
     agent.wait_stored().await;
 
-    // An expired staple does not prevent a start either.
+    // An expired staple does not prevent startup either.
     agent.kill9();
     agent.kill9_envoy();
     agent.restart();

@@ -43,7 +43,7 @@ impl Resumer {
         }
     }
 
-    /// Sends a request over a new connection and returns whether its handshake resumed a session.
+    /// Sends a request over a new connection. Returns true if its handshake resumed a session.
     pub(crate) async fn resumes(&self) -> Result<bool> {
         let stream = TcpStream::connect(self.address).await?;
         let name = ServerName::try_from(self.host.clone())?;
@@ -67,7 +67,7 @@ impl Resumer {
         assert!(self.resumes().await.expect("a request"), "after {after}");
     }
 
-    /// Returns the same client, with its tickets, for another address.
+    /// Returns a copy of the client, with its tickets, for another address.
     pub(crate) fn at(&self, address: SocketAddr) -> Self {
         Self {
             address,

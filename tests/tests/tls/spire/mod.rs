@@ -1,6 +1,6 @@
-//! SPIRE renews the files of a host every few seconds, under load. The Gateway uses its SVID as
-//! client certificate and trusts its bundle, and SPIRE switches to another authority in the middle.
-//! `make test-spire` builds SPIRE first.
+//! SPIRE renews the files of a host every few seconds, under load. The Gateway uses an SVID as its
+//! client certificate, and trusts SPIRE's bundle. SPIRE switches to another authority during the
+//! test. `make test-spire` builds SPIRE first.
 
 mod server;
 
@@ -16,7 +16,7 @@ use sesame_tests::wait::{eventually, holds};
 
 use self::server::Spire;
 
-/// Waits until Envoy has this certificate of the host, or a newer one.
+/// Waits until Envoy has the certificate with this serial number, or a newer one.
 async fn wait_shown(agent: &AgentUnderTest, spire: &Spire, serial: &str) {
     eventually("Envoy has the certificate", SOON, async || {
         let output = agent.order(&["certs", "--output", "json"]).await;

@@ -41,7 +41,7 @@ pub(crate) struct Spire {
 }
 
 impl Spire {
-    /// Starts all of them and waits for the first files.
+    /// Starts all three programs, and waits for the first files.
     pub(crate) async fn start(tools: PathBuf) -> Self {
         let mut spire = Self {
             tools,
@@ -140,8 +140,8 @@ impl Spire {
         TlsAcceptor::from(Arc::new(config))
     }
 
-    /// Waits until SPIRE has replaced the certificate with serial number `before`; returns the new
-    /// number.
+    /// Waits until SPIRE has replaced the certificate with serial number `before`, and returns the
+    /// new number.
     pub(crate) async fn renewed(&self, before: &str) -> String {
         let mut next = String::new();
         let now = || self.serial();
@@ -153,7 +153,8 @@ impl Spire {
         next
     }
 
-    /// Returns the serial number of the host's certificate, or nothing in the middle of a renewal.
+    /// Returns the serial number of the host's certificate, or an empty string in the middle of a
+    /// renewal.
     pub(crate) fn serial(&self) -> String {
         let pem = fs::read(self.path("files/svid.pem")).unwrap_or_default();
         let leaf = CertificateFacts::of_pem(&pem).into_iter().next();
@@ -185,7 +186,7 @@ impl Spire {
             .join("\n--- \n")
     }
 
-    /// Runs a command of the server. Returns `None` if it fails.
+    /// Runs a command of SPIRE's server. Returns `None` if it fails.
     fn ask(&self, arguments: &[&str]) -> Option<String> {
         let output = Command::new(self.tools.join("spire-server"))
             .args(arguments)

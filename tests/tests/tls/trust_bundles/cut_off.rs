@@ -1,5 +1,6 @@
-//! Peers that lose trust are cut off while others are served, by a revocation list and a restart,
-//! or by deleting a ReferenceGrant. Covers clients and backends.
+//! Peers that lose trust are cut off while other peers are still served. They lose trust by a
+//! revocation list and a restart, or because a ReferenceGrant is deleted. Covers clients and
+//! backends.
 
 use std::sync::Arc;
 
@@ -35,7 +36,7 @@ impl Returning {
         Self(Arc::new(config))
     }
 
-    /// Sends a request over a new connection and returns whether its handshake resumed a session.
+    /// Sends a request over a new connection. Returns true if its handshake resumed a session.
     async fn comes(&self, agent: &AgentUnderTest) -> Result<bool> {
         let stream = TcpStream::connect(agent.address(443)).await?;
         let connector = TlsConnector::from(Arc::clone(&self.0));
@@ -63,7 +64,7 @@ async fn revoked_client_cannot_resume_and_restart_closes_connections() {
     let good_backend = Backend::start_tls("first", &backends.issue(&["backend.test"])).await;
     let bad_backend = Backend::start_tls("second", &bad_leaf).await;
     let mut all = objects(&servers);
-    // Envoy has no open connection to the third Service, which would survive the revocation.
+    // Envoy has no open connection to the third Service. An open one would survive the revocation.
     for (name, backend) in [
         ("first", &good_backend),
         ("second", &bad_backend),
@@ -132,7 +133,8 @@ async fn revoked_client_cannot_resume_and_restart_closes_connections() {
     load.stop().await.clean("others, while some are revoked");
 }
 
-/// Allows the Gateway to refer to objects of this kind in namespace `trust`.
+/// Returns a ReferenceGrant that allows the Gateway to refer to objects of this kind in namespace
+/// `trust`.
 fn grant(kind: &str) -> String {
     yaml(&[
         json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ReferenceGrant",
@@ -149,8 +151,8 @@ fn in_trust(mut object: Value) -> Value {
     object
 }
 
-/// Returns objects in which the Gateway refers to another namespace twice: for its clients, and for
-/// its client certificate.
+/// Returns objects in which the Gateway refers to another namespace twice: for client validation,
+/// and for its client certificate.
 fn across_namespaces(servers: &Authority, clients: &Authority, shown: &Authority) -> Vec<Value> {
     let mut all = objects(servers);
     let gateway = edge(&[http_listener("plain", 81, "")]).remove(1);

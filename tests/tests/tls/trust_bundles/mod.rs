@@ -19,9 +19,9 @@ use sesame_tests::wait::eventually;
 const OVERLAP: &str = "--bundle-overlap-seconds=3600";
 const SHORT: &str = "--bundle-overlap-seconds=1";
 
-/// Returns a Gateway that verifies its clients and its backends with a ConfigMap each.
+/// Returns a Gateway that verifies its clients with one ConfigMap, and its backends with another.
 fn objects(servers: &Authority) -> Vec<Value> {
-    // The agent never removes all listeners of an Envoy, so have a second one.
+    // The agent never removes all listeners of an Envoy, so add a second one.
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
         http_listener("http", 80, ""),
@@ -47,7 +47,7 @@ fn objects(servers: &Authority) -> Vec<Value> {
     objects
 }
 
-/// Renders the bundles for clients and for backends.
+/// Returns the YAML of the bundles for clients and for backends.
 fn bundles(clients: &[&Authority], backends: &[&Authority]) -> String {
     yaml(&[
         Authority::config_map("clients", clients),
@@ -72,16 +72,16 @@ fn applied(status: &Value) -> String {
     applied.unwrap_or_default().to_owned()
 }
 
-/// Waits until a backend is rejected. Envoy must not have an open connection to it, which would
-/// survive.
+/// Waits until a backend is rejected. Envoy must not have an open connection to it, because that
+/// connection would survive.
 async fn wait_untrusted(agent: &AgentUnderTest, request: &Request) {
     agent
         .wait_served(request, |reply| reply.status == 503)
         .await;
 }
 
-/// Returns the certificates that are trusted in addition to the declared ones, each as its bundle,
-/// subject and end.
+/// Returns the retained certificates, which are trusted in addition to the declared ones. Each is
+/// formatted as `bundle subject until`.
 fn retained(status: &Value) -> Vec<String> {
     let all = status["gateways"][0]["retained"].as_array();
     let all = all.into_iter().flatten();
@@ -110,8 +110,8 @@ async fn replaced_authority_overlap_ends_on_time_after_kill() {
     let mut all = objects(&servers);
     all.extend(endpoint_slices("first", &[first.address()]));
     all.extend(endpoint_slices("second", &[second.address()]));
-    // The same backend as the first one, but Envoy has no open connection to it, which would
-    // survive.
+    // This Service has the same backend as the first one. Envoy has no open connection for it that
+    // would survive.
     all.extend(endpoint_slices("third", &[first.address()]));
     let mut agent = Setup::with_ports(&[443, 80]).flag(OVERLAP).start(&[
         ("all.yaml", &yaml(&all)),
@@ -150,7 +150,7 @@ async fn replaced_authority_overlap_ends_on_time_after_kill() {
     old_load.pass(50).await;
     agent.wait_stored().await;
     agent.restart();
-    // The overlaps still end at the same time, and no request fails.
+    // The overlaps still end at the same time, and no request has failed.
     assert_eq!(wait_retained(&agent, 2).await, before);
     old_load.pass(50).await;
     old_load
@@ -158,7 +158,7 @@ async fn replaced_authority_overlap_ends_on_time_after_kill() {
         .await
         .clean("the old authority, in rotation");
 
-    // An overlap is counted from the change, and it is short here.
+    // An overlap starts at the change, and is short here.
     agent.wait_stored().await;
     agent.change_flag(OVERLAP, SHORT);
     agent.restart();
@@ -198,7 +198,7 @@ async fn removed_authority_is_cut_off_at_once() {
     agent.wait_ok(&by_one).await;
     wait_retained(&agent, 0).await;
 
-    // The host turns overlaps off from its next start.
+    // Turn overlaps off, from the next start of the agent.
     agent.write("bundles.yaml", &bundles(&[&third], &[&servers]));
     agent.wait_ok(&by_third).await;
     agent.wait_ok(&by_one).await;
@@ -269,8 +269,8 @@ async fn revoked_client_is_refused_at_next_handshake() {
     let reply = established.send(&by_bad).await.expect("an answer");
     assert_eq!(reply.status, 200);
 
-    // If one authority has a revocation list, one without a list is not trusted, because Envoy then
-    // requires a list.
+    // If one authority has a revocation list, an authority without a list is not trusted, because
+    // Envoy then requires a list.
     clients(&of_ours);
     wait_refused(&agent, &by_other).await;
     agent.wait_ok(&by_good).await;
@@ -330,7 +330,7 @@ async fn revoked_client_is_refused_at_next_handshake() {
             now != before && status["gateways"][0]["wanted"] == now.as_str()
         })
         .await;
-    // Envoy has no open connection to this Service, which would survive.
+    // Envoy has no open connection to this Service that would survive.
     let other_backend = agent.get(443, "a.test", "/second");
     let other_backend = other_backend.tls("a.test", &servers.trust());
     wait_untrusted(&agent, &other_backend.showing(&good)).await;

@@ -51,8 +51,8 @@ async fn twin_authorities_are_trusted_only_if_listed() {
         checks.same(path, status.map(|reply| reply.status), None);
     }
     wait_untrusted(&agent, &request("/third", &by_first)).await;
-    // Without a key identifier, Envoy matches by name and tries only the first authority's key.
-    // Both sides report that.
+    // Without a key identifier, Envoy matches by name and tries only the key of the first
+    // authority. Both sides report that.
     for (authority, status) in [(first, Some(200)), (second, None)] {
         let client = authority.issue(&["client.test"]);
         let reply = request("/first", &client).send().await.ok();

@@ -1,10 +1,10 @@
-//! The trust bundles of a Gateway as declared last, and the certificates that they lost in a
-//! rotation. Pure: the time is an argument.
+//! The last declared trust bundles of a Gateway, and the certificates that rotations removed from
+//! them. Pure: the time is an argument.
 //!
-//! A change that both adds and removes certificates is a rotation: the removed ones are trusted for
-//! one more overlap. A change that only removes is a revocation, and takes effect at once. Must
-//! never trust a certificate that was not declared before, nor give one a second overlap because
-//! its source goes back and forth.
+//! A change that both adds and removes certificates is a rotation: the removed certificates stay
+//! trusted for one overlap. A change that only removes certificates is a revocation, and takes
+//! effect immediately. Never trust a certificate that was not declared before, and never give it a
+//! second overlap because its source alternates between versions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use sesame_render::RetainedAuthorities;
 
 use crate::run::target::RetainedCertificate;
 
-/// Most lost certificates of one bundle; the earliest to end are forgotten first.
+/// Maximum number of lost certificates per bundle. The first to expire are forgotten first.
 const MOST_LOST: usize = 64;
 
 /// The bundles of one Gateway, by name.
@@ -33,7 +33,7 @@ pub(super) struct BundleMemory {
 struct RememberedBundle {
     /// Declared certificates, each as PEM.
     declared: BTreeSet<String>,
-    /// Their revocation lists, each as PEM.
+    /// Revocation lists of the bundle, each as PEM.
     crls: BTreeSet<String>,
     lost: Vec<LostCertificate>,
 }
@@ -45,9 +45,9 @@ struct LostCertificate {
     pem: String,
     #[serde(default)]
     crls: BTreeSet<String>,
-    /// End of the trust in it.
+    /// When trust in the certificate ends.
     until: Timestamp,
-    /// When another rotation may give it another overlap.
+    /// When another rotation may retain the certificate again.
     remembered_until: Timestamp,
 }
 
@@ -56,7 +56,7 @@ impl BundleMemory {
     pub(super) fn follow(&mut self, now: &[TrustBundle], overlap: Duration, time: Timestamp) {
         for (name, before) in &mut self.bundles {
             if !now.iter().any(|bundle| bundle.name == *name) {
-                // Nothing trusts it now, so declaring it again later replaces nothing.
+                // Nothing trusts the bundle now, so declaring it again later is not a rotation.
                 before.declared.clear();
                 before.crls.clear();
             }
@@ -84,14 +84,14 @@ impl BundleMemory {
             .retain(|_, bundle| !bundle.declared.is_empty() || !bundle.lost.is_empty());
     }
 
-    /// Returns the retained authorities by the name of their bundle.
+    /// Returns the retained CA certificates by the name of their bundle.
     pub(super) fn retained(&self, time: Timestamp) -> BTreeMap<String, RetainedAuthorities> {
         let bundles = self.bundles.iter();
         let retained = bundles.map(|(name, bundle)| (name.clone(), bundle.retained(time)));
         retained.filter(|(_, it)| !it.pem.is_empty()).collect()
     }
 
-    /// Returns the retained certificates, with the end of their trust.
+    /// Returns the retained certificates, and when trust in each ends.
     pub(super) fn ends(&self, time: Timestamp) -> Vec<RetainedCertificate> {
         let bundles = self.bundles.iter();
         let all = bundles.flat_map(|(name, bundle)| {
@@ -149,10 +149,10 @@ impl RememberedBundle {
         self.crls = crls;
     }
 
-    /// Returns the lost certificates that are still trusted. As soon as Envoy has a revocation
-    /// list, it refuses certificates of every authority without one. So lost certificates are
-    /// trusted only if they have lists exactly when the declared ones have: otherwise they would
-    /// break the declared ones, or not be trusted anyway.
+    /// Returns the lost certificates that are still trusted. Once Envoy has any revocation list, it
+    /// rejects certificates of every CA without one. So lost certificates are trusted only if
+    /// either both they and the declared ones have lists, or neither do. Otherwise they would break
+    /// the declared ones, or not be trusted anyway.
     fn trusted(&self, time: Timestamp) -> impl Iterator<Item = &LostCertificate> {
         let lost = self.lost.iter();
         lost.filter(move |lost| {
@@ -174,7 +174,7 @@ impl RememberedBundle {
         let mut crls = BTreeSet::new();
         for lost in self.trusted(time) {
             retained.pem.push_str(&lost.pem);
-            // A newer list of the same authority replaces the old one.
+            // A newer list of the same CA replaces the old one.
             if !self.has_list_of(lost) {
                 crls.extend(&lost.crls);
             }
@@ -184,7 +184,7 @@ impl RememberedBundle {
     }
 }
 
-/// Returns the sections of a PEM text.
+/// Returns the sections of a PEM string.
 fn sections(pem: &str) -> BTreeSet<String> {
     let mut sections = BTreeSet::new();
     let mut section = String::new();
@@ -295,7 +295,7 @@ mod tests {
             };
             assert_eq!(found, [a, b], "turn {turn}");
         }
-        // After a long enough pause, a rotation counts again.
+        // After a long enough pause, a rotation retains the certificate again.
         let found = steps(&mut memory, &[(2_000, &["a"]), (2_001, &["b"])]);
         assert_eq!(found, ["", "a"]);
     }

@@ -1,8 +1,8 @@
 //! Trust bundles in rotation: certificates that a bundle has replaced stay trusted for a while.
 //!
-//! The retained certificates and the end of their trust are on disk before Envoy gets them, so that
-//! neither a crash of the agent nor a reboot prolongs it. Must never change a snapshot, which holds
-//! declared certificates only.
+//! The retained certificates and their end of trust are on disk before Envoy gets them. So neither
+//! a crash of the agent nor a reboot extends the trust. Must never change a snapshot, which
+//! contains declared certificates only.
 
 mod memory;
 
@@ -23,10 +23,10 @@ use crate::run::target::Target;
 
 /// The file in a Gateway's state directory.
 const FILE: &str = "overlap.json";
-/// Size limit of the file: several times the bundles of a Gateway.
+/// Size limit of the file: several times the size of a Gateway's bundles.
 const MAX_BYTES: u64 = 32 << 20;
-/// Interval at which the clock is read while certificates are retained, because it may have been
-/// set.
+/// Interval for rereading the clock while certificates are retained, because the clock may be
+/// adjusted.
 const LOOK: Duration = Duration::from_secs(30);
 
 /// The overlap of one Gateway.
@@ -35,11 +35,11 @@ pub(super) struct Overlap {
     memory: BundleMemory,
     /// Content of the file; `None` if the file does not exist.
     stored: Option<BundleMemory>,
-    /// Length by the host's settings; `None` if the configuration decides.
+    /// Duration of the overlap in the host's settings; `None` if the configuration decides.
     setting: Option<Duration>,
-    /// Length by the newest snapshot.
+    /// Duration of the overlap in the newest snapshot.
     declared: Duration,
-    /// Target that was followed last, and the same with its retained certificates.
+    /// The last target, and the same target with its retained certificates.
     last: Option<(Arc<Target>, Arc<Target>)>,
 }
 
@@ -87,7 +87,7 @@ impl Overlap {
         }
     }
 
-    /// Returns the target with its retained certificates; the same value as before if they have not
+    /// Returns the target with its retained certificates. Returns the previous value if nothing has
     /// changed.
     pub(super) fn lay_over(&mut self, target: &Arc<Target>) -> Arc<Target> {
         let now = Timestamp::now();
@@ -124,7 +124,7 @@ impl Overlap {
         Some(Instant::now() + left.min(LOOK))
     }
 
-    /// Returns how long a certificate stays trusted after its bundle has lost it.
+    /// Returns how long a certificate stays trusted after it was removed from its bundle.
     fn length(&self) -> Duration {
         self.setting.unwrap_or(self.declared)
     }
@@ -148,7 +148,7 @@ impl Overlap {
         replace_file(&self.path, bytes)
     }
 
-    /// Writes changes. Without an overlap there is nothing to keep.
+    /// Writes changes to disk. Without an overlap, there is nothing to store.
     fn store(&mut self) {
         let wanted = (!self.length().is_zero()).then_some(&self.memory);
         if wanted == self.stored.as_ref() {

@@ -1,7 +1,7 @@
-//! Applies parts outside of a whole change: newer endpoints and route tables before it, and the
-//! removal of unused clusters after it.
+//! Applies parts of a change separately: newer endpoints and route tables before the change, and
+//! the removal of unused clusters after it.
 //!
-//! Must not decide what to serve, which is up to the change itself.
+//! Must not decide what to serve. The change itself does.
 
 use std::collections::BTreeMap;
 
@@ -18,15 +18,15 @@ impl Publisher {
         Waiting::of(self.applier.on_disk(), &wanted.rendered)
     }
 
-    /// Returns the part of this queue that may be applied before the change gets its turn, or
-    /// `None` if it has to wait for the change.
+    /// Returns the part of this queue that may be applied before the change gets its turn. Returns
+    /// `None` if the part has to wait for the change.
     pub(in crate::run::instance) fn ahead(
         &self,
         wanted: &Target,
         queue: Queue,
         waiting: Waiting,
     ) -> Option<Rendered> {
-        // A target with fewer files is published with the change, which fits it.
+        // A target with fewer files is published with the whole change, which fits it again.
         if !self.quarantine.is_clear() || self.fitted.is_some() {
             return None;
         }
@@ -38,8 +38,8 @@ impl Publisher {
         }
     }
 
-    /// Applies such a part. Returns false if Envoy does not take it; it is then applied and judged
-    /// with the change.
+    /// Applies a part before its change. Returns false if Envoy does not accept the part, which is
+    /// then applied and judged with the change.
     pub(in crate::run::instance) async fn send_ahead(&mut self, ahead: &Rendered) -> bool {
         match self.bring(ahead).await {
             Ok(outcome) => {
@@ -53,7 +53,7 @@ impl Publisher {
         }
     }
 
-    /// Runs a transaction that does not change the wanted target.
+    /// Runs a transaction that does not change the selected target.
     pub(super) async fn bring(&mut self, rendered: &Rendered) -> Result<Outcome, ApplyError> {
         let desired = Desired {
             rendered,
@@ -73,12 +73,13 @@ impl Publisher {
         self.applier.set_removal(removal);
     }
 
-    /// Returns true if a change since the last call has removed listeners whose connections drain.
+    /// Returns true if a change since the last call has removed listeners whose connections are
+    /// draining.
     pub(in crate::run::instance) fn take_retired(&mut self) -> bool {
         self.applier.take_retired()
     }
 
-    /// Returns whether Envoy has clusters that its accepted configuration does not use.
+    /// Returns true if Envoy has clusters that its accepted configuration does not use.
     pub(in crate::run::instance) fn has_left_over(&self) -> bool {
         let applied = &self.observed.borrow().applied;
         applied.as_ref().is_some_and(|served| {
@@ -87,7 +88,8 @@ impl Publisher {
         })
     }
 
-    /// Removes these clusters. If Envoy does not take the removal, a later change repeats it.
+    /// Removes the unused clusters. If Envoy does not accept the removal, a later change repeats
+    /// it.
     pub(in crate::run::instance) async fn remove_left_over(&mut self) {
         let Some(served) = self.observed.borrow().applied.clone() else {
             return;

@@ -1,5 +1,6 @@
-//! Fits a target into the free inotify instances. Content without a file is inlined; `sesame_render`
-//! decides the order. After a while, the target is tried with more files again.
+//! Fits a target into the free inotify instances. Content without a file is inlined;
+//! `sesame_render` decides the order. After a while, a fitted target is tried again with more
+//! files.
 //!
 //! Must never take a file from a running Envoy, except for a more valuable one or for a successor.
 
@@ -16,24 +17,24 @@ use crate::quarantine::Configuration;
 use crate::run::target::Target;
 use crate::xds::XdsKind;
 
-/// Time after which a target that was fitted may have more files: each move replaces clusters or listeners.
+/// Time until a fitted target may get more files. Each move replaces clusters or listeners.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Time for Envoy to close files that it no longer watches: the kernel takes 10 ms for each.
+/// Time for Envoy to close files that it no longer watches: the kernel needs 10 ms for each.
 const CLOSING: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
 
-/// Target reduced to the files that have instances.
+/// A target with only as many files as there are inotify instances.
 pub(super) struct FittedTarget {
     whole: Arc<Target>,
     fitted: Arc<Target>,
-    /// Number of files that it was given.
+    /// Maximum number of files for the target.
     budget: usize,
-    /// Time from which it may have more.
+    /// When the target may get more files.
     again: Instant,
 }
 
 impl Publisher {
-    /// Publishes the target with as many files as instances allow. Also returns the published target.
+    /// Publishes the target with as many files as instances allow, and returns that target.
     pub(super) async fn publish_fitted(
         &mut self,
         whole: &Arc<Target>,
@@ -104,7 +105,7 @@ impl Publisher {
         fitted
     }
 
-    /// Renders a target with at most this number of files. Endpoints that have one keep it before others get one.
+    /// Renders a target with at most `budget` files. Endpoints that have a file keep it.
     fn render_within(&self, whole: &Target, budget: usize) -> Arc<Target> {
         let files = self.applier.on_disk().of(XdsKind::Endpoints).iter();
         let files = files.map(|file| file_name(&file.name)).collect();
@@ -130,12 +131,12 @@ impl Publisher {
         });
     }
 
-    /// Returns when a target that was fitted may have more files.
+    /// Returns when a fitted target may get more files.
     pub(in crate::run::instance) fn next_fit(&self) -> Option<Instant> {
         self.fitted.as_ref().map(|last| last.again)
     }
 
-    /// Returns whether there are instances for more files of a target that was fitted. Otherwise it waits again.
+    /// Returns true if a fitted target can get more files. Otherwise it waits again.
     pub(in crate::run::instance) fn may_fit_more(&mut self) -> bool {
         let Some(last) = &mut self.fitted else {
             return false;
@@ -147,19 +148,19 @@ impl Publisher {
         may
     }
 
-    /// Makes room for the successor of the running Envoy, if it is lacking.
+    /// Makes room for the successor of the running Envoy, if there is not enough.
     pub(in crate::run::instance) async fn make_room_for_successor(&mut self) {
         let needed = self.instances.files() + SPARE;
         let missing = needed - self.instances.free(needed);
-        // The instance that one gives up is free, and the other does not need it.
+        // Each file that Envoy gives up frees one instance, and its successor needs one less.
         let half = missing.div_ceil(2);
         if half > 0 {
             self.make_room(half, needed - half).await;
         }
     }
 
-    /// Takes the least valuable files from Envoy until enough instances are free or a while has passed. Returns whether
-    /// Envoy watches fewer.
+    /// Takes the least valuable files from Envoy until enough instances are free, or a while has
+    /// passed. Returns true if Envoy watches fewer files.
     async fn make_room(&mut self, fewer: usize, free: usize) -> bool {
         let Some(served) = self.observed.borrow().applied.clone() else {
             return false;
@@ -191,7 +192,7 @@ impl Publisher {
         true
     }
 
-    /// Waits until Envoy has closed files that it watches no more.
+    /// Waits until Envoy has closed the files that it no longer watches.
     async fn await_closing(&self, free: usize) {
         let deadline = Instant::now() + CLOSING;
         while self.instances.free(free) < free && Instant::now() < deadline {
@@ -199,7 +200,7 @@ impl Publisher {
         }
     }
 
-    /// Says that Envoy watches fewer files than it should, or that it does not.
+    /// Publishes why Envoy watches fewer files than it should, or `None` if it does not.
     fn tell_scarcity(&self, scarcity: Option<String>) {
         self.observed.send_if_modified(|observed| {
             let changed = observed.scarcity != scarcity;

@@ -1,5 +1,4 @@
-//! Removes clusters that changes left unused while no change waits, so that the next one does not
-//! have to.
+//! Removes unused clusters while no change is waiting, so that the next change does not have to.
 //!
 //! Must never delay a waiting change.
 
@@ -8,23 +7,24 @@ use std::time::{Duration, Instant};
 use super::Serving;
 use crate::apply::Removal;
 
-/// Time without a change after which unused clusters are removed. A shorter time would let the next
-/// change find Envoy busy, and a change that writes the list of clusters removes them with its own.
+/// Time without a change after which unused clusters are removed. With a shorter time, the next
+/// change might find Envoy busy. A change that writes the list of clusters removes unused ones
+/// anyway.
 const QUIET: Duration = Duration::from_secs(3);
-/// Time after which a change removes them itself, unless an idle moment came first.
+/// Time after which a change removes unused clusters itself, unless there was an idle moment.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// Envoy's unused clusters, if any.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CleanUp {
     left: Option<LeftOver>,
-    /// Until when connections of removed listeners may use unused clusters.
+    /// Time until which connections of removed listeners may use unused clusters.
     draining: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct LeftOver {
-    /// Since when there are unused clusters.
+    /// Time since which there are unused clusters.
     since: Instant,
     last_change: Instant,
 }
@@ -43,13 +43,13 @@ impl CleanUp {
         }
     }
 
-    /// Returns when to remove them, if no change waits then.
+    /// Returns when to remove unused clusters, if no change is waiting by then.
     pub(super) fn due(self) -> Option<Instant> {
         let quiet = self.left?.last_change + QUIET;
         Some(self.draining.map_or(quiet, |until| until.max(quiet)))
     }
 
-    /// Records whether anything is unused after a change. `tried` means that the change should have
+    /// Records whether anything is unused after a change. `tried` is true if the change should have
     /// removed it.
     fn note(&mut self, is_left: bool, tried: bool, now: Instant) {
         let since = self.left.filter(|_| !tried).map_or(now, |left| left.since);
@@ -61,7 +61,7 @@ impl CleanUp {
 }
 
 impl Serving {
-    /// Returns true if no change waits and Envoy is live.
+    /// Returns true if no change is waiting and Envoy is live.
     pub(super) fn may_clean_up(&self) -> bool {
         !self.unpublished && self.state.is_live() && !self.selector.has_newer()
     }
@@ -84,7 +84,7 @@ impl Serving {
         }
     }
 
-    /// Has Envoy watch no more files than there is room for, twice.
+    /// Reduces the files that Envoy watches until there is room for its successor.
     pub(super) async fn prepare_replacement(&mut self) {
         self.clean_up().await;
         if self.state.is_live() {
@@ -92,7 +92,7 @@ impl Serving {
         }
     }
 
-    /// Removes unused files, unless a change waits.
+    /// Removes unused files, unless a change is waiting.
     pub(super) async fn clean_up(&mut self) {
         if !self.may_clean_up() {
             return;

@@ -6,7 +6,7 @@ use crate::envoy::restart::Restarted;
 use crate::run::observed::Observed;
 
 impl Serving {
-    /// Records the Envoy that runs after a replacement, or why the previous one still runs.
+    /// Records the Envoy that is running after a replacement, or why the previous one still is.
     pub(super) fn note_replaced(&mut self, replaced: Result<Restarted, String>) {
         match &replaced {
             Ok(restarted) => self.publisher.note_replaced(*restarted),
@@ -16,7 +16,8 @@ impl Serving {
         observed.send_modify(|observed| observed.outdated = replaced.err());
     }
 
-    /// Records the version of the running Envoy: a launcher may have another Envoy than this agent.
+    /// Records the version of the running Envoy. A launcher may run a different Envoy than this
+    /// agent.
     pub(super) async fn note_version(&self) {
         let admin = self.supervisor.admin().with_timeout(ADMIN_ANSWER);
         let version = match admin.server_info().await {
@@ -32,7 +33,7 @@ impl Serving {
         }
     }
 
-    /// Records why the target is not the newest of the source, if it is not.
+    /// Records why the selected target is not the newest one of the source, if it is not.
     pub(super) fn note_held(&self) {
         let held = self.selector.held();
         self.instance

@@ -1,5 +1,5 @@
-//! Turns of changes that keep coming: which parts wait, which are sent ahead, and how much time of
-//! Envoy's main thread each has taken.
+//! Turns of frequent changes: which parts wait, which are sent ahead, and how much time of Envoy's
+//! main thread each has taken.
 //!
 //! Must not delay anything that does not come from the source.
 
@@ -17,8 +17,8 @@ pub(super) struct Began {
 }
 
 impl Serving {
-    /// Returns the queue of the selected target if it is its turn. Otherwise sends the parts ahead
-    /// that have their turn.
+    /// Returns the queue of the selected target if it is the target's turn. Otherwise, sends ahead
+    /// the parts whose turn it is.
     pub(super) async fn its_turn(&mut self) -> Option<Queue> {
         loop {
             let target = self.selector.selected();
@@ -44,10 +44,10 @@ impl Serving {
         }
     }
 
-    /// Records the cost of a change of this queue since it began.
+    /// Records the cost of a change in this queue since it began.
     pub(super) fn note_cost(&mut self, queue: Queue, began: Began) {
         let times = self.main_thread_time().zip(began.used);
-        // If that cannot be read, the main thread counts as busy all the time.
+        // If this time cannot be read, the main thread is assumed to be busy all the time.
         let cost = times.map_or_else(
             || began.at.elapsed(),
             |(now, before)| now.saturating_sub(before),

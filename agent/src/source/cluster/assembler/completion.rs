@@ -16,8 +16,8 @@ use crate::source::cluster::pieces::{
 use crate::source::update::{GatewayRevision, keys_of};
 
 impl RevisionAssembler {
-    /// Completes the newest revision, or returns the obstacle. If a revision is already complete,
-    /// takes its moved endpoints.
+    /// Completes the newest revision, or returns the obstacle. If the revision is already complete,
+    /// applies its changed endpoints.
     pub(super) fn try_complete(&mut self) -> Result<(), Blocked> {
         let (Some(gateway), Some(named)) = (&self.gateway, &self.manifest) else {
             let fault = self.manifest_fault.clone();
@@ -71,7 +71,7 @@ impl RevisionAssembler {
         Ok(Next::joined(named, joined))
     }
 
-    /// Returns a configuration with its keys and endpoints.
+    /// Adds the keys and endpoints to a configuration.
     fn encode(
         &self,
         gateway: &NamespacedName,
@@ -120,7 +120,7 @@ impl RevisionAssembler {
         moved_endpoints(gateway, &named.manifest, &self.live, encoded)
     }
 
-    /// Drops pieces that the complete revision does not need. Its stored shards stay, because the
+    /// Drops pieces that the complete revision does not need. Keeps its stored shards, because the
     /// next revision refers to most of them.
     fn tidy(&mut self) {
         let (Some(gateway), Some(named)) = (&self.gateway, &self.manifest) else {

@@ -30,11 +30,11 @@ pub(super) struct RevisionAssembler {
     stamps: BTreeMap<String, u64>,
     gateway: Option<NamespacedName>,
     manifest: Option<CheckedManifest>,
-    /// Reason why the newest manifest is rejected; the previous one stays in use.
+    /// Why the newest manifest is rejected; the previous one remains in use.
     manifest_fault: Option<String>,
     /// Endpoint shards by the name of the object.
     live: BTreeMap<String, EndpointShard>,
-    /// True if the endpoints may differ from the complete revision's.
+    /// True if the endpoints of the complete revision may be outdated.
     endpoints_moved: bool,
     /// Configuration shards in stored form, by their verified digest.
     shards: BTreeMap<String, Vec<u8>>,
@@ -71,12 +71,12 @@ impl RevisionAssembler {
         self.gateway.as_ref()
     }
 
-    /// Returns whether a manifest was read.
+    /// Returns true if a manifest was read.
     pub(super) fn has_manifest(&self) -> bool {
         self.manifest.is_some()
     }
 
-    /// Takes a manifest, unless it is invalid. `id` is the Gateway's label.
+    /// Accepts a manifest if it is valid. `id` is the Gateway's label.
     pub(super) fn take_manifest(&mut self, id: &str, object: &ConfigMap) {
         let name = object.metadata.name.as_deref().unwrap_or_default();
         let read = read_manifest(id, object, &self.trusted).and_then(|(gateway, named)| {
@@ -114,7 +114,7 @@ impl RevisionAssembler {
     }
 
     /// Withdraws the Gateway. Existing endpoint shards are kept, because the watch does not send
-    /// them again if the Gateway returns. Returns whether there are any.
+    /// them again if the Gateway returns. Returns true if there are any.
     pub(super) fn withdraw(&mut self) -> bool {
         let mut live = std::mem::take(&mut self.live);
         live.retain(|_, live| !live.gone);
@@ -131,8 +131,8 @@ impl RevisionAssembler {
         self.gateway.is_none() && self.live.values().all(|live| live.gone)
     }
 
-    /// Takes the endpoint shard of this name. Keeps the previous content if the new one is
-    /// unreadable.
+    /// Stores the endpoint shard with this name. If the new content is unreadable, keeps the
+    /// previous content.
     pub(super) fn take_live(&mut self, name: &str, object: &ConfigMap) {
         if self.live.len() >= 2 * MAX_SHARDS && !self.live.contains_key(name) {
             return;
@@ -183,7 +183,7 @@ impl RevisionAssembler {
         Ok(bytes)
     }
 
-    /// Takes a stamp, unless it is older than the previous one.
+    /// Records a stamp, or returns an error if it is older than the previous one.
     fn is_later(&mut self, name: &str, stamp: Option<u64>) -> Result<(), String> {
         if let Some(stamp) = stamp {
             let known = self.stamps.get(name).copied();
@@ -200,14 +200,14 @@ impl RevisionAssembler {
         }
     }
 
-    /// Records that these are all existing endpoint shards.
+    /// Records that no other endpoint shards exist.
     pub(super) fn retain_live(&mut self, there: &BTreeSet<String>) {
         for (name, live) in &mut self.live {
             live.gone |= !there.contains(name);
         }
     }
 
-    /// Takes fetched pieces.
+    /// Stores fetched pieces.
     pub(super) fn absorb(&mut self, fetched: Fetched) {
         let Fetched {
             shards,
@@ -231,7 +231,7 @@ impl RevisionAssembler {
         }
     }
 
-    /// Assembles as much as the pieces allow. Returns the pieces to fetch.
+    /// Assembles as much as the available pieces allow. Returns the pieces to fetch.
     pub(super) fn advance(&mut self) -> Option<MissingPieces> {
         let (reason, stuck, need) = match self.try_complete() {
             Ok(()) => match self.trouble() {
@@ -265,7 +265,7 @@ impl RevisionAssembler {
         Some((self.gateway.clone()?, update))
     }
 
-    /// Returns the problem of a complete revision, if any.
+    /// Returns the problem of a complete revision, if there is one.
     fn trouble(&self) -> Option<String> {
         if let Some(fault) = &self.manifest_fault {
             return Some(fault.clone());

@@ -1,5 +1,5 @@
-//! The fast path to the next revision gives the same result as a join of all shards, and is really
-//! used.
+//! The fast path to the next revision gives the same result as a join of all shards, and is
+//! actually used.
 
 use proptest::prelude::*;
 use sesame_proto::delta::{
@@ -44,7 +44,7 @@ fn reference(bytes: &[u8]) -> ShardRef {
     }
 }
 
-/// A change of a snapshot.
+/// A change to a snapshot.
 #[derive(Clone, Debug)]
 enum Change {
     Route(usize, usize, u8),
@@ -73,12 +73,12 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// A fault of a manifest.
+/// A defect in a manifest.
 #[derive(Clone, Debug)]
 enum Wrong {
     Nothing,
     Revision,
-    /// It has the revision of the previous manifest.
+    /// The manifest has the revision of the previous one.
     OldRevision,
     /// Two shards are swapped.
     Order(usize),
@@ -118,7 +118,7 @@ enum Answer {
     /// Garbage instead of the first piece.
     Garbage,
     Fault,
-    /// It arrives too late, after another manifest.
+    /// The answer arrives too late, after another manifest.
     None,
 }
 
@@ -452,8 +452,8 @@ proptest! {
     }
 }
 
-/// Returns the second of two versions, with garbage in place of all shards that it shares with the
-/// first. Returns `None` if the assembler does not remember the first.
+/// Assembles the second of two versions, with garbage in place of all shards that it shares with
+/// the first. Returns `None` if the assembler does not remember the first.
 fn read_alone(first: &Sharded, second: &Sharded, remembers: bool) -> Option<GatewayRevision> {
     let mut assembler = filled(first);
     if !remembers {

@@ -13,7 +13,7 @@ const MOST_NAMES: usize = 16;
 const LONGEST_COMMON_NAME: usize = 64;
 /// Maximum bytes of a URI, as in SPIFFE.
 const LONGEST_URI: usize = 2048;
-/// Valid lifetimes in seconds; the API server accepts no shorter ones.
+/// Valid lifetimes in seconds; the API server rejects shorter ones.
 const SECONDS: std::ops::RangeInclusive<i32> = 600..=31_536_000;
 
 /// A certificate that replaces a Secret, requested by the agent for a key generated on this host.
@@ -25,7 +25,7 @@ pub struct CertificateRequest {
     pub names: RequestedNames,
     /// Use of the certificate.
     pub usage: RequestedUsage,
-    /// Party that answers.
+    /// The answerer.
     pub answerer: Answerer,
     /// Directory of the request, its answer and the key.
     pub directory: PathBuf,
@@ -34,7 +34,7 @@ pub struct CertificateRequest {
 /// Names in a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestedNames {
-    /// The common name of its subject.
+    /// Common name of the subject.
     pub common_name: Option<String>,
     /// DNS names.
     pub dns_names: Vec<String>,
@@ -51,7 +51,7 @@ pub enum RequestedUsage {
     Server,
 }
 
-/// The party that answers a request.
+/// Who or what answers a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answerer {
     /// An operator, who copies the files.
@@ -60,7 +60,7 @@ pub enum Answerer {
     Command(Vec<String>),
     /// A signer of the cluster.
     Signer {
-        /// Its name.
+        /// Name of the signer.
         name: String,
         /// Requested lifetime.
         seconds: Option<i32>,
@@ -68,7 +68,7 @@ pub enum Answerer {
 }
 
 impl CertificateRequest {
-    /// Form of the setting.
+    /// Syntax of the setting.
     pub const FORM: &'static str = "secret=NAMESPACE/NAME with commonName=, dnsName= or uri=, and optionally usage=client|server, signerName=DOMAIN/NAME, expirationSeconds=600..31536000 or command=/PROGRAM ARGUMENTS";
 
     /// Parses the setting.
@@ -97,7 +97,7 @@ impl CertificateRequest {
         })
     }
 
-    /// Sets the directory of its files below this state directory. The path is safe, because the
+    /// Places the files of the request in this state directory. The path is safe, because the
     /// Secret is from the host's own settings and both parts are DNS names.
     pub(crate) fn kept_below(mut self, state: &Path) -> Self {
         let NamespacedName { namespace, name } = &self.secret;
@@ -115,8 +115,8 @@ impl CertificateRequest {
         self.directory.join("request.pem")
     }
 
-    /// Returns the names and use of the certificate as one line. A change of these needs a new
-    /// request.
+    /// Returns the names and use of the certificate as one line. If the line changes, a new request
+    /// is needed.
     pub(super) fn purpose(&self) -> String {
         format!("{:?} {:?}", self.names, self.usage)
     }

@@ -1,10 +1,10 @@
-//! Certificates for keys that the agent generates: a key, a request for it (PKCS#10), and an answer
+//! Certificates for keys that the agent generates: a key, a PKCS#10 request for it, and an answer
 //! that is accepted only for that key.
 //!
-//! `entry` is the setting, `pkcs10` makes a key and its request, `store` holds its files: the pair
-//! in use, and a key with a pending request. The answerer (an operator, a command or a cluster
-//! signer) writes the certificate to one file. Never let a key leave the host, serve a certificate
-//! with another's key, or give up a pair before the next one is complete and verified.
+//! `entry` parses the setting, `pkcs10` generates a key and its request, and `store` manages the
+//! files: the pair in use, and a key with a pending request. The answerer (an operator, a command
+//! or a cluster signer) writes the certificate to one file. Never let a key leave the host, serve a
+//! certificate with a different key, or drop a pair before the next one is complete and verified.
 
 mod entry;
 mod pkcs10;
@@ -26,18 +26,18 @@ use crate::seal::SealingKeys;
 /// Everything that requests need besides their settings.
 #[derive(Clone, Debug, Default)]
 pub struct RequestContext {
-    /// Keys that seal the requests' keys on disk.
+    /// Keys that seal private keys on disk.
     pub sealing: Arc<SealingKeys>,
-    /// Problems of the answering parties.
+    /// Reasons why requests are not answered.
     pub troubles: Troubles,
 }
 
-/// Reasons why requests have no answer yet, by their object.
+/// Reasons why requests are not answered, by object.
 #[derive(Clone, Debug, Default)]
 pub struct Troubles(Arc<Mutex<BTreeMap<String, String>>>);
 
 impl Troubles {
-    /// Records why an object's request has no answer, or clears the reason with `None`.
+    /// Records why an object's request is not answered, or clears the reason with `None`.
     pub(crate) fn tell(&self, object: &str, why: Option<String>) {
         let mut troubles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match why {
@@ -46,14 +46,14 @@ impl Troubles {
         };
     }
 
-    /// Returns why an object's request has no answer.
+    /// Returns why an object's request is not answered.
     fn of(&self, object: &str) -> Option<String> {
         let troubles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         troubles.get(object).cloned()
     }
 }
 
-/// A request that waits for an answer.
+/// A request that is waiting for an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenRequest {
     /// The request, in PEM.
@@ -67,7 +67,7 @@ pub struct OpenRequest {
 pub(super) struct RequestState {
     /// The pair in use.
     pub(super) pair: Option<CheckedPair>,
-    /// Renewal time, in seconds since 1970.
+    /// Renewal time, as a Unix timestamp.
     pub(super) renew_at: Option<i64>,
     /// The waiting request.
     pub(super) open: Option<OpenRequest>,

@@ -1,4 +1,4 @@
-//! Generates a key and the request for its certificate. Never put the key anywhere but into the
+//! Generates a key and the request for its certificate. The key must not appear anywhere but in the
 //! returned value.
 
 use rcgen::{

@@ -2,13 +2,13 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `pair` | the pair in use and when it was taken, sealed |
+//! | `pair` | the pair in use and when it was accepted, sealed |
 //! | `pending` | a key, and the request for it, sealed |
-//! | `request.pem` | that request, for the answerer |
+//! | `request.pem` | the same request, for the answerer |
 //! | `certificate.pem` | the answer |
 //!
 //! A key stays `pending` until its pair is on disk, and is removed last, so the next agent can
-//! finish the work of one that crashed. An answer for another key is never taken.
+//! finish what a crashed agent started. An answer for a different key is never accepted.
 
 use std::fs;
 use std::io;
@@ -37,7 +37,7 @@ const SHOWN: u32 = 0o644;
 #[derive(Serialize, Deserialize)]
 struct KeptPair {
     purpose: String,
-    /// Time at which it was taken, in seconds since 1970.
+    /// When the pair was accepted, as a Unix timestamp.
     taken: i64,
     key: String,
     chain: String,
@@ -51,13 +51,13 @@ struct PendingKey {
     request: String,
 }
 
-/// Returns after how many seconds of its life a certificate is due: between three fifths and two
-/// thirds. The moment differs per certificate, so that hosts installed together do not ask their
-/// authority at once.
+/// Returns the age in seconds at which a certificate is due for renewal, between three fifths and
+/// two thirds of its lifetime. The age differs per certificate, so that hosts installed together do
+/// not contact their CA at the same time.
 pub(super) fn due_after(life: i64, chain: &str) -> i64 {
     let two_thirds = life / 3 * 2 + life % 3 * 2 / 3;
     let digest = sha256(chain.as_bytes());
-    // Twelve hexadecimal digits are a positive number.
+    // Twelve hexadecimal digits always fit, and are never negative.
     let moment = i64::from_str_radix(&digest[..12], 16).unwrap_or(0);
     two_thirds - moment % (life / 15 + 1)
 }
@@ -70,7 +70,7 @@ struct Current {
     not_after: i64,
 }
 
-/// Advances a request as far as possible at this time: makes a key, takes an answer, cleans up.
+/// Advances a request as far as possible: generates a key, accepts an answer, cleans up.
 pub(in crate::source::local) fn step(
     request: &CertificateRequest,
     context: &RequestContext,
@@ -167,7 +167,7 @@ struct RequestFiles<'a> {
 }
 
 impl RequestFiles<'_> {
-    /// Returns the pair in use after a step, and the waiting request, or why none could be made.
+    /// Returns the pair in use after a step, and the waiting request or why there is none.
     fn advance(
         &self,
         current: Option<Current>,
@@ -196,7 +196,7 @@ impl RequestFiles<'_> {
     }
 
     /// Returns the key with a pending request, and creates it if one is due. Returns `None` while
-    /// the pair in use is good.
+    /// the pair in use needs no renewal.
     fn ask(&self, current: Option<&Current>, now: i64) -> Result<Option<PendingKey>, String> {
         let purpose = self.request.purpose();
         let pending = self.pending(current)?;
@@ -221,9 +221,9 @@ impl RequestFiles<'_> {
             .map_err(|why| format!("{}: {why}", path.display()))
     }
 
-    /// Verifies a pair with the checks for Secrets, and computes its renewal time: two thirds of
-    /// the life left when it was taken. Otherwise a long-lived certificate that is issued late
-    /// would be renewed in a loop.
+    /// Verifies a pair with the checks for Secrets, and computes its renewal time from the lifetime
+    /// that was left when the pair was accepted. Otherwise a long-lived certificate that is issued
+    /// late would be renewed in a loop.
     fn check(&self, kept: KeptPair) -> Result<Current, String> {
         let chain = kept.chain.as_bytes();
         let checked = checked_pair(&self.request.secret, chain, kept.key.as_bytes())?;
@@ -240,7 +240,7 @@ impl RequestFiles<'_> {
         })
     }
 
-    /// Reads the pending key. If its pair is already in use, the key is done, and removed.
+    /// Reads the pending key. If its pair is already in use, removes the key.
     fn pending(&self, current: Option<&Current>) -> Result<Option<PendingKey>, String> {
         let Some(pending) = self.read::<PendingKey>("pending")? else {
             return Ok(None);
@@ -252,7 +252,7 @@ impl RequestFiles<'_> {
         Ok(Some(pending))
     }
 
-    /// Makes a key and its request, after removing any previous ones.
+    /// Generates a key and its request, after removing any previous ones.
     fn make(&self, purpose: String) -> Result<PendingKey, String> {
         let directory = &self.request.directory;
         create_directory(directory).map_err(at(directory))?;
@@ -269,7 +269,7 @@ impl RequestFiles<'_> {
         self.show(pending)
     }
 
-    /// Publishes the request for the answerer.
+    /// Writes the request to the file that the answerer reads.
     fn show(&self, pending: PendingKey) -> Result<PendingKey, String> {
         let path = self.request.request_file();
         let shown = open::read_text(&path, Rule::Own, MAX_BYTES);
@@ -284,7 +284,7 @@ impl RequestFiles<'_> {
         Ok(pending)
     }
 
-    /// Reads the answer. Fails if it is for another key, truncated or expired.
+    /// Reads the answer. Rejects it if it is for a different key, truncated or expired.
     fn answer(&self, pending: &PendingKey, now: i64) -> Result<Option<Current>, String> {
         let path = self.request.answer_file();
         let chain = match open::read_text(&path, Rule::GivenByLink, MAX_BYTES) {
@@ -328,7 +328,7 @@ impl RequestFiles<'_> {
         Ok(())
     }
 
-    /// Removes a request, its answer, and its key last.
+    /// Removes a request and its answer, and then its key.
     fn tidy(&self) -> Result<(), String> {
         for path in [
             self.request.request_file(),
@@ -344,7 +344,7 @@ impl RequestFiles<'_> {
         self.request.directory.join(name)
     }
 
-    /// Returns the place to which sealed content is bound, so that it is useless for another
+    /// Returns the path that sealed content is bound to, so that it cannot be used for another
     /// Secret.
     fn place(&self, name: &str) -> PathBuf {
         Path::new("requests")
@@ -374,7 +374,7 @@ impl RequestFiles<'_> {
             let path = path.display();
             format!("{path} is damaged; remove it to create a new key and request")
         })?;
-        // A file that cannot be sealed again stays as it is, because it is still usable.
+        // A file that cannot be sealed again is left unchanged, because it is still usable.
         if !is_current && let Err(why) = self.write(name, &content) {
             tracing::warn!("cannot reseal a key of a certificate request: {why}");
         }

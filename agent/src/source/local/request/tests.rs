@@ -68,7 +68,7 @@ fn pair_is_renewed_by_two_thirds_of_life() {
     let (severity, why) = first.problem.as_ref().unwrap();
     assert_eq!(*severity, Severity::Error);
     assert!(why.contains("has no certificate yet"), "{why}");
-    // Only an answer changes the request.
+    // The request stays the same until it is answered.
     assert_eq!(open(&step(&request, &context, NOW)), open(&first));
     fs::write(request.answer_file(), sign(&open(&first))).unwrap();
     let taken = step(&request, &context, NOW);
@@ -114,7 +114,7 @@ fn renewal_times_of_simultaneous_certificates_spread_out() {
         .collect();
     let (first, last) = (due.iter().min().unwrap(), due.iter().max().unwrap());
     assert!(life * 3 / 5 <= *first && *last <= life * 2 / 3);
-    // Each of the six days gets its share.
+    // The renewals are spread over all six days.
     for day in 0..6 {
         let from = life * 3 / 5 + day * 86_400;
         let share = due.iter().filter(|at| (from..from + 86_400).contains(*at));
@@ -192,7 +192,7 @@ fn new_names_request_certificate_and_lost_key_fails() {
     let asked = step(&after, &context, NOW);
     assert_eq!(asked.pair.unwrap().pair, pair, "the old one serves");
     assert_ne!(asked.open.unwrap().pem, open(&first));
-    // The setting is changed again, to match the existing pair: nothing is requested any more.
+    // The setting is changed again to match the existing pair, so no request is needed.
     let back = step(&before, &context, NOW);
     assert!(back.open.is_none() && back.pair.is_some());
     assert_eq!(names(&before.directory), ["pair"]);

@@ -1,4 +1,4 @@
-//! Words of policies.
+//! Enums in policies.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,15 +10,15 @@ open_enum! {
     /// Strategy of a `BackendPolicy`.
     #[derive(Default)]
     BalancerType {
-        /// One endpoint after the other.
+        /// Each endpoint in turn.
         #[default]
         RoundRobin = "RoundRobin",
-        /// The endpoint with fewer requests of two random ones.
+        /// Of two random endpoints, the one with fewer requests.
         LeastRequest = "LeastRequest",
         Random = "Random",
-        /// By a hash of the request; a change of the endpoints moves few requests.
+        /// By a hash of the request; endpoint changes move few requests.
         RingHash = "RingHash",
-        /// By a hash of the request; faster than RingHash, and moves more requests.
+        /// By a hash of the request; faster than RingHash, but endpoint changes move more requests.
         Maglev = "Maglev",
     }
 }
@@ -32,7 +32,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Part of a request whose value counts.
+    /// Part of a request whose value is used as a key.
     #[derive(Default)]
     RequestKeyType {
         /// The client's address.
@@ -48,7 +48,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Period of a limit of requests.
+    /// Period of a rate limit.
     #[derive(Default)]
     LimitPeriod {
         #[default]
@@ -60,7 +60,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Algorithm of compression.
+    /// Compression algorithm.
     #[derive(Default)]
     CompressionType {
         #[default]
@@ -73,9 +73,9 @@ open_enum! {
 open_enum! {
     /// Responses that error pages replace.
     ErrorPageSource {
-        /// Those of the gateway itself.
+        /// Responses of the gateway itself.
         Gateway = "Gateway",
-        /// Those of the gateway and of backends.
+        /// Responses of the gateway and of backends.
         All = "All",
     }
 }
@@ -89,9 +89,9 @@ open_enum! {
         RequestId = "RequestID",
         /// Protocol of the request, for instance `HTTP/2`.
         Protocol = "Protocol",
-        /// Version of TLS.
+        /// TLS version.
         TlsVersion = "TLSVersion",
-        /// Cipher suite of TLS.
+        /// TLS cipher suite.
         TlsCipher = "TLSCipher",
         /// Subject of the client's certificate.
         ClientCertificateSubject = "ClientCertificateSubject",
@@ -105,9 +105,9 @@ open_enum! {
 open_enum! {
     /// Address of a request.
     AddressSource {
-        /// The client's, which trusted proxies report.
+        /// The client address that trusted proxies report.
         Client = "Client",
-        /// The other end's of the connection.
+        /// The peer address of the connection.
         Peer = "Peer",
     }
 }

@@ -1,4 +1,5 @@
-//! Null counts as missing: for every field of every kind, read from a file or from an API server.
+//! Null counts as missing for every field of every kind, whether read from a file or from an API
+//! server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::super::*;
 
-/// The objects with every field, as JSON.
+/// Returns objects that have every field, as JSON.
 pub(super) fn objects() -> Vec<Json> {
     split(include_str!("every_field.yaml"))
         .iter()
@@ -20,7 +21,7 @@ pub(super) fn objects() -> Vec<Json> {
         .collect()
 }
 
-/// Fields with arbitrary keys: in these, null is the empty text, as in Go.
+/// Fields with arbitrary keys: in these, null is the empty string, as in Go.
 pub(super) const MAPS: &[&str] = &[
     "annotations",
     "data",
@@ -33,7 +34,7 @@ pub(super) const MAPS: &[&str] = &[
     "stringData",
 ];
 
-/// The paths of all values below `value`, except itself.
+/// Collects the paths of all values inside `value`.
 pub(super) fn places(value: &Json, at: &str, found: &mut Vec<String>) {
     let below: Vec<(String, &Json)> = match value {
         Json::Object(fields) => fields
@@ -54,7 +55,7 @@ pub(super) fn places(value: &Json, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The object as read from a file and from an API server, or the errors.
+/// Returns the object as read from a file and from an API server, or the errors.
 fn read(object: &Json) -> [Result<AnyObject, String>; 2] {
     let told = |outcome: Result<Decoded, DecodeError>| match outcome {
         Ok(decoded) => Ok(decoded.object),
@@ -94,8 +95,7 @@ fn null_fields_decode_like_absent_ones() {
                 Json::Object(fields) => {
                     fields.remove(key).expect("was there");
                 }
-                // Empties an element of a list. Texts are compared; other elements need their
-                // fields.
+                // Empty the list element.
                 Json::Array(items) => {
                     let index: usize = key.parse().expect("an index");
                     match items.get_mut(index) {
@@ -143,7 +143,7 @@ fn the_objects_have_every_field_that_is_modelled() {
 
 #[test]
 fn the_last_endpoint_of_a_service_goes() {
-    // In the format of kube-controller-manager.
+    // As kube-controller-manager writes it.
     let value = json!({
         "metadata": {"name": "app-x7k2p", "namespace": "shop", "generateName": "app-", "generation": 7,
             "creationTimestamp": "2026-11-22T10:00:00Z",

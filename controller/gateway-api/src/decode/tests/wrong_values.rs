@@ -1,4 +1,4 @@
-//! A wrong value in any field of any kind is reported with object, path, value, expectation and
+//! A wrong value in any field of any kind is reported with the object, path, value, expectation and
 //! line.
 
 use serde_json::{Value as Json, json};
@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use super::super::*;
 use super::nulls::{MAPS, objects, places};
 
-/// The object as block YAML, and the line on which the value at `place` starts.
+/// Returns the object as block YAML, and the line on which the value at `place` starts.
 fn text(value: &Json, place: &str) -> (String, usize) {
     let mut lines = Vec::new();
     let mut at = 0;
@@ -22,7 +22,7 @@ fn write(
     lines: &mut Vec<String>,
     at: &mut usize,
 ) {
-    // A value that spans several lines starts on the first of them.
+    // A value that spans several lines starts on the first line.
     let below: Vec<(String, String, &Json)> = match value {
         Json::Object(fields) => fields
             .iter()
@@ -57,7 +57,7 @@ fn write(
     }
 }
 
-/// Turns `/spec/rules/0/name` into `spec.rules[0].name`, up to the first arbitrary key.
+/// Converts `/spec/rules/0/name` to `spec.rules[0].name`, up to the first arbitrary key.
 fn path(place: &str, is_secret: bool) -> String {
     let mut path = String::new();
     let mut is_map = false;
@@ -105,7 +105,8 @@ fn wrong_value_error_names_path_value_and_line() {
         let mut all = Vec::new();
         places(&object, "", &mut all);
         for place in all {
-            // An error needs these to name the object; unknown fields of `metadata` are ignored.
+            // Errors need these fields to identify the object; unknown fields of `metadata` are
+            // ignored.
             let is_head = ["/kind", "/apiVersion", "/metadata"].contains(&place.as_str());
             if is_head || place == "/metadata/name" || is_noted(&kind, &place) {
                 continue;
@@ -114,7 +115,7 @@ fn wrong_value_error_names_path_value_and_line() {
             let value = wrong.pointer_mut(&place).expect("is there");
             let is_quantity = place.contains("/resources/");
             let (instead, shown, expected) = match value {
-                // A number is a valid quantity, too.
+                // A number is also a valid quantity.
                 Json::String(_) if is_quantity => (json!(true), "true", &["is not a quantity"][..]),
                 Json::String(_) => (
                     json!(7),
@@ -207,7 +208,7 @@ fn misspelt_field_error_suggests_intended_field() {
                     let is_block = line - at;
                     assert!(is_block <= 1, "{place}: {at} is not {line}");
                 }
-                // The field is required, and the error says so.
+                // The field is required, and the error names it.
                 Err(error) => assert!(error.reason.to_string().contains(key), "{place}: {error}"),
             }
             told += 1;

@@ -1,25 +1,25 @@
-//! The `appProtocol` of a Service port, and the protocol used with it.
+//! The `appProtocol` of a Service port, and the protocol that Envoy uses for it.
 //!
-//! Kubernetes reserves the field for IANA names and its own (`kubernetes.io/h2c`); people write
-//! others nevertheless. An unknown name is refused, because a guess could send plain text to a
-//! backend that expects something else.
+//! Kubernetes reserves the field for IANA names and its own names (`kubernetes.io/h2c`), but other
+//! names are common. An unknown name is rejected, because a wrong guess could send plaintext to a
+//! backend that expects another protocol.
 
 use sesame_proto::schema::AppProtocol;
 
-/// Returns the protocol of a port for a plain HTTP route, or `None` if the name is unknown or needs
-/// TLS that no policy configures.
+/// Returns the protocol of a port for a plain HTTP route. Returns `None` if the name is unknown, or
+/// requires TLS that no policy configures.
 pub(crate) fn http_protocol(app_protocol: Option<&str>, tls: bool) -> Option<AppProtocol> {
     match app_protocol {
         None | Some("") => Some(AppProtocol::Http1),
-        // IANA names are case-insensitive. `tcp` says no more than the port itself.
+        // IANA names are case-insensitive. `tcp` says nothing about the application protocol.
         Some(name) if name.eq_ignore_ascii_case("http") || name.eq_ignore_ascii_case("tcp") => {
             Some(AppProtocol::Http1)
         }
-        // The last three are not registered but widely used. In upper case, `HTTP2` is one cloud's
-        // name for HTTP/2 over TLS.
+        // The last three names are common but not registered. In upper case, `HTTP2` means HTTP/2
+        // over TLS at one cloud provider.
         Some("kubernetes.io/h2c" | "grpc" | "h2c" | "h2" | "http2") => Some(AppProtocol::Http2),
         Some("kubernetes.io/ws") => Some(AppProtocol::Websocket),
-        // HTTPS is never spoken in plain text.
+        // Never send plaintext to a port that requires HTTPS.
         Some(name) if is_https(name) && tls => Some(AppProtocol::Http1),
         Some("kubernetes.io/wss") if tls => Some(AppProtocol::Websocket),
         Some(_) => None,

@@ -1,4 +1,4 @@
-//! Backends of a snapshot: their protocols and names.
+//! Backends in a snapshot: their protocols and names.
 
 use sesame_proto::digest;
 use sesame_proto::schema::{AppProtocol, Backend, BackendTls};
@@ -11,8 +11,8 @@ use crate::api::{Metadata, NamespacedName, ServicePort};
 use crate::resolve::backends::endpoints;
 use crate::status::{Grounds, Reason};
 
-/// Returns the Backend for this traffic on this port. Plain HTTP uses the port's own name; any
-/// other protocol needs a separate Backend.
+/// Returns the Backend for this traffic on this port. With plain HTTP and default settings, it has
+/// the name of the port. Any other combination needs a separate Backend.
 pub(super) fn backend(
     service: &Metadata,
     port: &ServicePort,
@@ -50,7 +50,7 @@ pub(super) fn backend(
     Ok(backend)
 }
 
-/// Returns the protocol for this traffic on this port. `http` is the protocol of requests.
+/// Returns the protocol for this traffic on this port. `http` is the protocol for requests.
 fn protocol(
     key: &NamespacedName,
     port: &ServicePort,
@@ -67,7 +67,7 @@ fn protocol(
     let asks_for_tls =
         app_protocol.is_some_and(|name| is_https(name) || name == "kubernetes.io/wss");
     let (protocol, expected) = match (traffic, http) {
-        // Never forward traffic that was encrypted as plain text to a backend that expects TLS.
+        // Never forward decrypted traffic as plaintext to a backend that expects TLS.
         (Traffic::Terminated, _) if asks_for_tls && !tls => {
             (None, "a BackendTLSPolicy for the Service")
         }
@@ -76,7 +76,7 @@ fn protocol(
         }
         (Traffic::Datagrams, _) => (Some(AppProtocol::UdpDatagrams), ""),
         (Traffic::Http, http) => (http, expected),
-        // Nothing else carries gRPC.
+        // No other protocol can carry gRPC.
         (Traffic::Grpc, Some(AppProtocol::Http1 | AppProtocol::Http2)) => {
             (Some(AppProtocol::Http2), "")
         }
@@ -100,19 +100,19 @@ fn distinct_name(port: &str, backend: &Backend) -> String {
     format!("{port}/{}", digest::backend(backend))
 }
 
-/// How to reach a Backend without a policy.
+/// How a Gateway reaches a Backend that has no TLS policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MeshTransport<'a> {
-    /// With the protocol of its port.
+    /// Using the protocol of the port.
     Plain,
-    /// TLS to a mesh.
+    /// Using TLS to a mesh.
     Mesh(&'a BackendTls),
-    /// Not at all: the mesh refuses the traffic.
+    /// Not at all: mesh traffic is rejected.
     Refused,
 }
 
-/// Returns the Backend as a Gateway reaches it. A TLS Backend gets the client key. A policy takes
-/// precedence over `transport`.
+/// Returns the Backend as seen by a Gateway. A Backend with TLS gets the client key. A TLS policy
+/// takes precedence over `transport`.
 pub(crate) fn reached_by(
     backend: &Backend,
     client_key: Option<&str>,
@@ -128,10 +128,10 @@ pub(crate) fn reached_by(
         (None, MeshTransport::Mesh(tls)) if backend.protocol() != AppProtocol::UdpDatagrams => {
             reached.tls = Some(Box::new(tls.clone()));
         }
-        // TLS does not exist for datagrams. Without endpoints, nothing is sent.
+        // Datagrams cannot use TLS. Without endpoints, nothing is sent.
         (None, MeshTransport::Mesh(_) | MeshTransport::Refused) => reached.endpoints.clear(),
     }
-    // Only ports have TLS, so the set of their endpoints has the port's name.
+    // Only Backends of ports have TLS, so the endpoint set has the name of the port.
     reached.name = distinct_name(&backend.endpoints, &reached);
     reached
 }

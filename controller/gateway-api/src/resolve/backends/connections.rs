@@ -1,4 +1,5 @@
-//! Connections that HTTPProxies and Ingresses request to Services, in addition to `appProtocol` and policies.
+//! Connection settings that HTTPProxies and Ingresses request for Services, in addition to
+//! `appProtocol` and policies.
 
 use std::sync::Arc;
 
@@ -13,14 +14,14 @@ use crate::api::{MOST_OF_CONTOUR, NamespacedName, Service, ServicePort};
 use crate::resolve::context::ResolveContext;
 use crate::status::{Grounds, Reason};
 
-/// A protocol as Contour names it. It precedes `appProtocol`.
+/// A protocol, by Contour's name. It takes precedence over `appProtocol`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UpstreamProtocol {
-    /// HTTP/2 in plain text.
+    /// HTTP/2 in plaintext.
     H2c,
     /// HTTP/2 over TLS.
     H2,
-    /// HTTP/1.1, or bytes, over TLS.
+    /// HTTP/1.1 or raw bytes over TLS.
     Tls,
 }
 
@@ -38,7 +39,7 @@ impl UpstreamProtocol {
         }
     }
 
-    /// Returns the annotation of a Service with the ports that have it.
+    /// Returns the Service annotation that lists the ports with this protocol.
     fn annotation(self) -> &'static str {
         match self {
             Self::H2c => "projectcontour.io/upstream-protocol.h2c",
@@ -47,15 +48,15 @@ impl UpstreamProtocol {
         }
     }
 
-    /// Returns the protocol that Contour's annotations of a Service give to a port. `appProtocol`
-    /// precedes them. Of several, one with TLS counts.
+    /// Returns the protocol that Contour's annotations on a Service assign to a port. `appProtocol`
+    /// takes precedence. If there are several annotations, protocols with TLS take precedence.
     fn annotated(service: &Service, port: &ServicePort) -> Option<Self> {
         let app_protocol = port.app_protocol.as_deref().unwrap_or_default();
         let is_meant =
             |name: &str| name == port.port.to_string() || !name.is_empty() && *name == *port.name;
         let lists = |protocol: &Self| {
             let list = service.metadata.annotations.get(protocol.annotation());
-            // A list that was cut off may have named any port.
+            // A truncated list may have contained any port.
             list.is_some_and(|list| {
                 list.len() >= MOST_OF_CONTOUR || list.split(',').map(str::trim).any(is_meant)
             })
@@ -64,7 +65,7 @@ impl UpstreamProtocol {
         all.find(lists).filter(|_| app_protocol.is_empty())
     }
 
-    /// Returns the protocol of requests.
+    /// Returns the protocol for requests.
     pub(super) fn http(self) -> AppProtocol {
         match self {
             Self::H2c | Self::H2 => AppProtocol::Http2,
@@ -80,14 +81,14 @@ impl UpstreamProtocol {
     }
 }
 
-/// TLS that a referrer requires, and its trust bundle. It replaces a policy's.
+/// TLS settings that a referrer requires, and the trust bundle. They override a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OwnTls {
     pub(crate) tls: BackendTls,
     pub(crate) bundle: Arc<TrustBundle>,
 }
 
-/// What one referrer requests for its connections to a Service.
+/// The settings that a referrer requests for its connections to a Service.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Connection {
     pub(crate) protocol: Option<UpstreamProtocol>,
@@ -96,7 +97,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Fails if the protocol needs TLS and there is none to use, or if TLS would not be used.
+    /// Fails if the protocol requires TLS but none is configured, or if configured TLS would not be
+    /// used.
     pub(super) fn check(
         &self,
         key: &NamespacedName,
@@ -125,8 +127,8 @@ impl Connection {
 }
 
 impl<'w> Backends<'w> {
-    /// Resolves the Service and port of an HTTPProxy or Ingress. Annotations of the Service apply if
-    /// `connection` has no protocol.
+    /// Resolves the Service and port of an HTTPProxy or Ingress. Annotations on the Service apply
+    /// unless `connection` has a protocol.
     pub(crate) fn of_service(
         &mut self,
         service: BackendName<'w>,
@@ -135,7 +137,7 @@ impl<'w> Backends<'w> {
         mut connection: Connection,
         cx: &ResolveContext<'w, '_>,
     ) -> ResolvedRef<'w> {
-        // Passed-through TLS belongs to the client.
+        // TLS that is passed through belongs to the client.
         if traffic.heeds_policies()
             && connection.protocol.is_none()
             && let Some(object) = cx.world.services.get(service.0, service.1)

@@ -1,8 +1,8 @@
 //! Endpoints from EndpointSlices.
 //!
-//! Uses only ready endpoints, or if none is ready, serving ones that are terminating (as kube-proxy
-//! does). Addresses that could reach the host itself or its cloud's metadata are refused unless
-//! allowed.
+//! Only ready endpoints are used. If no endpoint is ready, terminating endpoints that still serve
+//! are used, as in kube-proxy. Addresses that could reach the host itself or its cloud metadata are
+//! rejected unless allowed.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use crate::resolve::context::{Options, Problem, Problems, ResolveContext};
 use crate::resolve::syntax::names;
 use crate::world::{Kind, World};
 
-/// All slices by their Service.
+/// All EndpointSlices, by Service.
 pub(crate) struct Slices<'w>(HashMap<(&'w str, &'w str), Vec<&'w EndpointSlice>>);
 
 impl<'w> Slices<'w> {
@@ -37,7 +37,7 @@ impl<'w> Slices<'w> {
         Self(slices)
     }
 
-    /// The endpoints of one Service port, by address, then port; each once.
+    /// Returns the distinct endpoints of a Service port, sorted by address and port.
     pub(crate) fn endpoints(
         &self,
         service: &Metadata,
@@ -51,7 +51,7 @@ impl<'w> Slices<'w> {
     }
 }
 
-/// Returns all possible endpoint sets of one Service, computed from its slices, and the problems of
+/// Returns all possible endpoint sets of a Service, computed from its slices, and the problems of
 /// the slices and annotations. Nothing else in a resolution depends on slices.
 pub fn endpoint_sets(
     service: &Service,
@@ -74,7 +74,7 @@ pub fn endpoint_sets(
     (sets, problems.into_sorted())
 }
 
-/// The port of a Service with this number and transport.
+/// Returns the Service port with this number and transport.
 pub(crate) fn service_port<'s>(
     spec: &'s ServiceSpec,
     number: i32,
@@ -116,7 +116,7 @@ fn of_port(
         .collect()
 }
 
-/// Returns the number of a Service port in a slice, if present.
+/// Returns the port number in a slice for a Service port, if present.
 fn port_number(ports: &[SlicePort], service_port: &ServicePort) -> Option<i32> {
     ports.iter().find_map(|slice_port| {
         let SlicePort {
@@ -131,7 +131,7 @@ fn port_number(ports: &[SlicePort], service_port: &ServicePort) -> Option<i32> {
     })
 }
 
-/// Returns the transport that a port's `protocol` means.
+/// Returns the transport that a port's `protocol` stands for.
 fn transport_of(protocol: &str) -> &str {
     match protocol {
         "" => "TCP",
@@ -142,7 +142,8 @@ fn transport_of(protocol: &str) -> &str {
 /// Addresses and ports.
 type Found = Vec<(IpAddr, u16)>;
 
-/// Adds the endpoints of a slice to the ready ones, or to the terminating ones that still serve.
+/// Adds the endpoints of a slice to the ready endpoints, or to the terminating endpoints that still
+/// serve.
 fn read(
     slice: &EndpointSlice,
     service_port: &ServicePort,
@@ -207,7 +208,7 @@ fn read(
     }
 }
 
-/// Returns the address of an endpoint, or the reason why it is refused.
+/// Returns the address of an endpoint. The error explains why it is rejected.
 pub(super) fn usable(text: &str, options: &Options) -> Result<IpAddr, String> {
     let address = text
         .parse::<IpAddr>()

@@ -1,7 +1,7 @@
-//! Backends: the Service ports and XBackends that routes refer to, in the snapshot's form.
+//! Backends: the Service ports and XBackends that routes reference, as snapshot types.
 //!
-//! Each of these has one Backend per protocol, however many routes refer to it. An invalid
-//! reference is a value, so that its share of the traffic can be refused.
+//! Each port or XBackend has one Backend per protocol, regardless of the number of routes. An
+//! invalid reference is kept as a value, so that its share of the traffic can be rejected.
 
 mod app_protocols;
 mod backend;
@@ -49,14 +49,14 @@ use crate::world::{Kind, World};
 /// The target of a valid reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BackendTarget {
-    /// The Backend of this name.
+    /// The Backend with this name.
     Backend(String),
-    /// No Backend: the reference is valid, but traffic to it is refused, with this reason.
+    /// No Backend: the reference is valid, but its traffic is rejected. The string explains why.
     Refused(String),
 }
 
 impl BackendTarget {
-    /// Returns the name of the Backend, or the reason why traffic to it is refused.
+    /// Returns the name of the Backend. The error explains why traffic is rejected.
     pub(crate) fn served(self) -> Result<String, Grounds> {
         match self {
             Self::Backend(name) => Ok(name),
@@ -67,16 +67,16 @@ impl BackendTarget {
 
 /// A resolved reference.
 pub(crate) struct ResolvedRef<'w> {
-    /// The referenced object, if statuses name it; once for each kind of status.
+    /// The referenced object, once for each kind of status that lists its Gateways.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
     pub(crate) target: Result<BackendTarget, Grounds>,
 }
 
-/// Index of the entry for a Service port, or the reason for refusing its traffic; or the error of
-/// the reference.
+/// Index of the entry for a Service port. The inner error explains why its traffic is rejected; the
+/// outer error is the error of the reference.
 type FoundPort = Result<Result<usize, String>, Grounds>;
 
-/// The objects that routes may refer to, and their policies, checked.
+/// The objects that routes may reference, and their policies, after validation.
 pub(crate) struct CheckedBackends<'w> {
     pub(crate) tls_policies: Policies<'w>,
     pub(crate) traffic_policies: XTrafficPolicies<'w>,
@@ -84,7 +84,7 @@ pub(crate) struct CheckedBackends<'w> {
     pub(crate) x_backends: XBackends<'w>,
 }
 
-/// The Service ports and XBackends that routes refer to.
+/// The Service ports and XBackends that routes reference.
 pub(crate) struct Backends<'w> {
     slices: Slices<'w>,
     pods: Pods<'w>,
@@ -92,11 +92,11 @@ pub(crate) struct Backends<'w> {
     ports: HashMap<(&'w str, &'w str, i32, Traffic), FoundPort>,
     entries: Vec<BackendEntry<'w>>,
     by_name: HashMap<String, usize>,
-    /// CA certificates that HTTPProxies name.
+    /// CA certificates that HTTPProxies reference.
     pub(crate) ca_bundles: CaBundles<'w>,
-    /// Trust bundles of HTTPProxies, by name.
+    /// Trust bundles of HTTPProxies, keyed by name.
     own_bundles: BTreeMap<String, Arc<TrustBundle>>,
-    /// Settings of BackendPolicies without effect on some traffic, by the policies' places.
+    /// Messages about BackendPolicy settings that have no effect on some traffic, by policy index.
     unfit: BTreeMap<usize, BTreeSet<String>>,
 }
 
@@ -105,7 +105,7 @@ struct BackendEntry<'w> {
     source: Source<'w>,
 }
 
-/// The object behind a Backend.
+/// The object from which a Backend is derived.
 #[derive(Clone, Copy)]
 enum Source<'w> {
     Service(&'w Metadata, &'w ServicePort),
@@ -132,7 +132,7 @@ impl<'w> Backends<'w> {
         &self.checked
     }
 
-    /// Returns the settings of a BackendPolicy that have no effect on some traffic.
+    /// Returns messages about settings of a BackendPolicy that have no effect on some traffic.
     pub(crate) fn unfit(&self, policy: usize) -> impl Iterator<Item = &String> {
         self.unfit.get(&policy).into_iter().flatten()
     }
@@ -146,7 +146,7 @@ impl<'w> Backends<'w> {
         }
     }
 
-    /// Returns all trust bundles by name.
+    /// Returns all trust bundles, keyed by name.
     pub(crate) fn bundles(&self) -> BTreeMap<&str, &TrustBundle> {
         let CheckedBackends {
             tls_policies,
@@ -193,7 +193,7 @@ impl<'w> Backends<'w> {
         }
     }
 
-    /// Returns a Service once for each kind of policy that it has.
+    /// Returns an entry for each kind of policy that the Service has.
     fn policed<'n>(&self, service: BackendName<'n>, heeds_tls: bool) -> Vec<PolicedBackend<'n>> {
         let CheckedBackends {
             tls_policies,
@@ -214,8 +214,8 @@ impl<'w> Backends<'w> {
         policed
     }
 
-    /// Resolves a reference to a collector. Returns true if the protocol is HTTP and not gRPC,
-    /// which depends on its port.
+    /// Resolves a reference to a collector. The flag is true if the protocol is HTTP instead of
+    /// gRPC, which depends on the port.
     pub(crate) fn collector(
         &mut self,
         referrer: Referrer<'_>,
@@ -338,9 +338,9 @@ impl<'w> Backends<'w> {
         Ok(Ok(index))
     }
 
-    /// Returns a Backend, by the name that [`Self::resolve`] returned, and its endpoints. They are
-    /// not cached, because they are as large as everything else together, and nearly every Backend
-    /// is in one snapshot only.
+    /// Returns a Backend by the name that [`Self::resolve`] returned, and its endpoints. Endpoints
+    /// are not cached: they are as large as everything else combined, and nearly every Backend is
+    /// in only one snapshot.
     pub(crate) fn named(
         &self,
         name: &str,
@@ -361,7 +361,7 @@ impl<'w> Backends<'w> {
         Some((backend, endpoints))
     }
 
-    /// Returns the session key of the Backend with this name; empty if there is none.
+    /// Returns the session key of the Backend with this name, or an empty key if there is none.
     pub(crate) fn session_key(&self, name: &str) -> Vec<u8> {
         let index = self.by_name.get(name);
         let entry = index.and_then(|index| self.entries.get(*index));
@@ -372,10 +372,10 @@ impl<'w> Backends<'w> {
     }
 }
 
-/// Returns the key of the digests that represent an object's endpoints in sessions.
+/// Returns the key for the digests that represent an object's endpoints in sessions.
 ///
-/// It is the same for every Gateway, host and revision, so that sessions survive changes of these.
-/// The UID is the part that clients cannot know; objects from files usually lack one.
+/// The key is the same for all Gateways, hosts and revisions, so sessions survive changes to these.
+/// The UID is unknown to clients. Objects from files usually lack one.
 fn session_key(kind: Kind, object: &Metadata) -> Vec<u8> {
     let Metadata {
         namespace,

@@ -1,7 +1,7 @@
 //! Endpoints of XBackends: the Pods that their labels select.
 //!
-//! As with EndpointSlices, uses only ready Pods, or if none is ready, serving ones that are
-//! terminating. Addresses that could reach the host itself are refused unless allowed.
+//! As with EndpointSlices, only ready Pods are used. If no Pod is ready, terminating Pods that
+//! still serve are used. Addresses that could reach the host itself are rejected unless allowed.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use crate::api::{Pod, PodState};
 use crate::resolve::context::ResolveContext;
 use crate::world::{Kind, World};
 
-/// All Pods by their namespace.
+/// All Pods, by namespace.
 pub(super) struct Pods<'w>(HashMap<&'w str, Vec<&'w Pod>>);
 
 impl<'w> Pods<'w> {
@@ -27,7 +27,7 @@ impl<'w> Pods<'w> {
         Self(pods)
     }
 
-    /// The endpoints of an XBackend, by address, each once.
+    /// Returns the distinct endpoints of an XBackend, sorted by address.
     pub(super) fn of(
         &self,
         backend: &CheckedXBackend<'_>,

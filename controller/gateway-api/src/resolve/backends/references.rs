@@ -1,4 +1,4 @@
-//! Backend references: the Service and port of each, or its error.
+//! Backend references: the Service and port of each reference, or an error.
 
 use super::traffic::Traffic;
 use crate::api::{EXPERIMENTAL_GATEWAY_GROUP, NamespacedName, Service, ServicePort, ServiceSpec};
@@ -7,7 +7,7 @@ use crate::resolve::context::references::Expected;
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// The usual target of backend references.
+/// The default target of backend references.
 pub(super) const SERVICES: Expected = Expected {
     group: "",
     kind: "Service",
@@ -16,7 +16,7 @@ pub(super) const SERVICES: Expected = Expected {
     wrong_name: Reason::BackendNotFound,
 };
 
-/// The other target of backend references.
+/// The alternative target of backend references.
 pub(super) const X_BACKENDS: Expected = Expected {
     group: EXPERIMENTAL_GATEWAY_GROUP,
     kind: "XBackend",
@@ -28,7 +28,7 @@ pub(super) const X_BACKENDS: Expected = Expected {
 /// Namespace and name of a traffic target.
 pub(crate) type BackendName<'w> = (&'w str, &'w str);
 
-/// A traffic target whose status, or whose policy's status, names the Gateways that send to it.
+/// A backend whose status, or whose policies' status, lists the Gateways that send traffic to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PolicedBackend<'w> {
     /// A Service with BackendTLSPolicies that apply to the traffic.
@@ -37,7 +37,7 @@ pub(crate) enum PolicedBackend<'w> {
     WithTraffic(BackendName<'w>),
     /// A Service with BackendPolicies.
     WithSettings(BackendName<'w>),
-    /// An XBackend, with policies or not.
+    /// An XBackend, with or without policies.
     XBackend(BackendName<'w>),
 }
 

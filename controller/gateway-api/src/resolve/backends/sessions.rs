@@ -1,15 +1,15 @@
-//! Session persistence requested by a backend instead of a rule. It must not define sessions
-//! themselves, which rules do.
+//! Session persistence that a backend configures instead of a rule. The rules still define the
+//! sessions.
 
 use super::{BackendEntry, BackendName, Backends, Source};
 use crate::api::{Metadata, SessionPersistence};
 use crate::world::{Kind, ObjectKey};
 
-/// Sessions with one backend.
+/// Session persistence for one backend.
 pub(crate) struct BackendSession<'w> {
     /// The backend.
     pub(crate) target: ObjectKey,
-    /// The object that requests them: the backend, or a policy.
+    /// The object that configures session persistence: the backend, or a policy.
     pub(crate) asked_by: ObjectKey,
     pub(crate) spec: &'w SessionPersistence,
 }
@@ -19,8 +19,8 @@ fn name_of(metadata: &Metadata) -> BackendName<'_> {
 }
 
 impl<'w> Backends<'w> {
-    /// Returns the sessions requested for the Backend of this name. An XBackend's own field takes
-    /// precedence over a policy.
+    /// Returns the session persistence configured for the Backend with this name. An XBackend's own
+    /// field takes precedence over a policy.
     pub(crate) fn session_of(&self, name: &str) -> Option<BackendSession<'w>> {
         let BackendEntry { source, .. } = self.entries.get(*self.by_name.get(name)?)?;
         let (kind, metadata) = match source {

@@ -1,4 +1,4 @@
-//! How the endpoints of a Backend are chosen, checked and protected.
+//! Load balancing, health checks, limits and connection settings of a Backend.
 
 use sesame_proto::schema::health_check::Kind as CheckKind;
 use sesame_proto::schema::{
@@ -12,8 +12,8 @@ use crate::resolve::context::Problems;
 use crate::resolve::syntax::{limits, names};
 use crate::world::Kind;
 
-/// Settings of a reference to a Backend; `None` for the default. References with equal settings share
-/// a Backend.
+/// Settings of a reference to a Backend; `None` uses the default. References with the same settings
+/// share a Backend.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct BackendSettings {
     pub(crate) load_balancer: Option<LoadBalancer>,
@@ -22,12 +22,12 @@ pub(crate) struct BackendSettings {
     pub(crate) panic_percent: Option<u32>,
     pub(crate) breaker: Option<CircuitBreaker>,
     pub(crate) connections: Option<BackendConnections>,
-    /// Idle timeout of HTTP connections in milliseconds; 0 for none.
+    /// Idle timeout of HTTP connections in milliseconds; 0 means no timeout.
     pub(crate) idle_timeout_ms: Option<u64>,
 }
 
 impl BackendSettings {
-    /// Returns these settings, completed by `others`.
+    /// Returns these settings, with unset fields taken from `others`.
     pub(super) fn or(&self, others: &Self) -> Self {
         let Self {
             load_balancer,
@@ -49,21 +49,22 @@ impl BackendSettings {
         }
     }
 
-    /// Adds what annotations of a Service say.
+    /// Fills unset fields from the annotations on a Service.
     pub(super) fn or_annotated(mut self, service: &Metadata) -> Self {
         self.breaker = self.breaker.or_else(|| annotated(service));
         self
     }
 
-    /// Sets the fields of a Backend whose protocol is set. Returns true if one differs from the
-    /// default. Settings that the traffic cannot have are left out, and `unfit` says why.
+    /// Applies the settings to a Backend whose protocol is set. Returns true if a field differs
+    /// from the default. Settings that do not fit the traffic are omitted, and `unfit` explains
+    /// why.
     pub(super) fn apply(
         self,
         traffic: Traffic,
         backend: &mut Backend,
         unfit: &mut Vec<String>,
     ) -> bool {
-        // Nothing is limited, checked or chosen per datagram.
+        // Limits, health checks and load balancing do not apply to datagrams.
         if traffic == Traffic::Datagrams {
             if self != Self::default() {
                 unfit.push("the settings have no effect on datagrams".to_owned());
@@ -124,7 +125,7 @@ fn is_of_connections(policy: &HashPolicy) -> bool {
     matches!(policy.kind, Some(hash_policy::Kind::SourceAddress(_)))
 }
 
-/// Returns a check by requests, or the reason why it is invalid.
+/// Returns an HTTP health check. The error explains why it is invalid.
 pub(crate) fn http_check(
     path: &str,
     host: &str,
@@ -149,7 +150,7 @@ pub(crate) fn http_check(
 
 type Limit = fn(&mut CircuitBreaker) -> &mut u32;
 
-/// Contour's annotations of Services.
+/// Contour's annotations on Services.
 const ANNOTATIONS: [(&str, Limit); 5] = [
     ("projectcontour.io/max-connections", |it| {
         &mut it.max_connections
@@ -164,8 +165,8 @@ const ANNOTATIONS: [(&str, Limit); 5] = [
     }),
 ];
 
-/// Returns the limits that annotations of a Service set, or `None` if they set none. As in
-/// Contour, 0 sets none.
+/// Returns the limits that annotations on a Service set, or `None` if they set no limits. As in
+/// Contour, 0 means no limit.
 fn annotated(service: &Metadata) -> Option<CircuitBreaker> {
     let mut breaker = CircuitBreaker::default();
     for (name, limit) in ANNOTATIONS {
@@ -178,7 +179,7 @@ fn annotated(service: &Metadata) -> Option<CircuitBreaker> {
     (breaker != CircuitBreaker::default()).then_some(breaker)
 }
 
-/// Adds the problems of these annotations.
+/// Reports invalid values of these annotations as problems.
 pub(super) fn check(service: &Metadata, problems: &mut Problems) {
     for (name, _) in ANNOTATIONS {
         if let Some(text) = service.annotations.get(name)

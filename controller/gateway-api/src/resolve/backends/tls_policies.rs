@@ -1,6 +1,7 @@
-//! BackendTLSPolicies: the policy for each Service port, and the TLS that it configures.
+//! BackendTLSPolicies: the policy for each Service port, and the TLS settings that it configures.
 //!
-//! A policy that is invalid still takes its targets: traffic to them is refused, never sent in plain text.
+//! An invalid policy still applies to its targets: their traffic is rejected, never sent in
+//! plaintext.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,19 +24,19 @@ pub(crate) struct Policy<'w> {
     pub(crate) object: &'w BackendTlsPolicy,
     pub(crate) accepted: Verdict,
     pub(crate) resolved: Verdict,
-    /// `None` if the policy is invalid, and connections are refused.
+    /// `None` if the policy is invalid; connections are then rejected.
     tls: Option<schema::BackendTls>,
     bundle: Option<Arc<TrustBundle>>,
 }
 
-/// The effect of the policies on the traffic to a Service port.
+/// The effect of policies on the traffic to a Service port.
 pub(crate) enum Applied<'p> {
     Tls(&'p schema::BackendTls),
-    /// Traffic is refused, with this message.
+    /// Traffic is rejected; the string explains why.
     Refused(String),
 }
 
-/// All policies, oldest first, which is their precedence.
+/// All policies in order of precedence: oldest first.
 pub(crate) struct Policies<'w> {
     all: Vec<Policy<'w>>,
     pub(crate) targets: PolicyTargets<'w>,
@@ -54,8 +55,8 @@ impl<'w> Policies<'w> {
         }
     }
 
-    /// Returns the effect on traffic to the named port, or `None` if it is sent unchanged. A policy
-    /// for the port takes precedence over one for the whole Service.
+    /// Returns the effect on traffic to the named port, or `None` if no policy applies. A policy
+    /// for the port takes precedence over a policy for the whole Service.
     pub(crate) fn of(&self, service: BackendName<'_>, port: &str) -> Option<Applied<'_>> {
         let place = self.targets.applied(Kind::Service, service, port)?;
         let policy = self.all.get(place)?;
@@ -72,7 +73,7 @@ impl<'w> Policies<'w> {
         self.all.get(index)
     }
 
-    /// Returns all trust bundles by name.
+    /// Returns all trust bundles, keyed by name.
     pub(crate) fn bundles(&self) -> BTreeMap<&str, &TrustBundle> {
         self.all
             .iter()
@@ -90,7 +91,7 @@ fn check<'w>(
 ) -> Policy<'w> {
     let BackendTlsPolicySpec {
         target_refs,
-        // Read with its bundle.
+        // The validation is read together with its bundle.
         validation: _,
         options,
     } = &object.spec;
@@ -118,8 +119,8 @@ fn check<'w>(
     }
 }
 
-/// Reads the options. An invalid Sesame option rejects the policy, because its author wants the
-/// protection.
+/// Reads the options. An invalid Sesame option invalidates the policy, because its author relies on
+/// the protection.
 fn patterns(
     options: &BTreeMap<String, String>,
     policy: &ObjectKey,

@@ -1,8 +1,8 @@
-//! Kinds of traffic: protocol to the backend, and the response if a backend is invalid.
+//! Traffic types: the protocol to the backend, and the response if a backend is invalid.
 
 use sesame_proto::refusal;
 
-/// The kind of traffic that a route sends to its backends.
+/// The type of traffic that a route sends to its backends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Traffic {
     /// Requests of HTTPRoutes.
@@ -11,10 +11,10 @@ pub(crate) enum Traffic {
     Grpc,
     /// Connections of TLSRoutes where TLS is passed through.
     Connections,
-    /// Connections of TCPRoutes: the client's bytes, over TLS if a policy requires it.
+    /// Connections of TCPRoutes: raw bytes, over TLS if a policy requires it.
     Bytes,
-    /// Connections of TLSRoutes whose listener terminates TLS; a policy decides on TLS to the
-    /// backend.
+    /// Connections of TLSRoutes whose listener terminates TLS. A policy determines whether TLS is
+    /// used to the backend.
     Terminated,
     /// Datagrams of UDPRoutes.
     Datagrams,
@@ -31,7 +31,7 @@ impl Traffic {
         }
     }
 
-    /// Returns the transport protocol as Services name it.
+    /// Returns the transport protocol in the notation of Services.
     pub(super) fn transport(self) -> &'static str {
         match self {
             Self::Http | Self::Grpc | Self::Connections | Self::Bytes | Self::Terminated => "TCP",
@@ -39,7 +39,7 @@ impl Traffic {
         }
     }
 
-    /// Returns true if a BackendTLSPolicy applies. Passed-through TLS belongs to the client.
+    /// Returns true if BackendTLSPolicies apply. TLS that is passed through belongs to the client.
     pub(super) fn heeds_policies(self) -> bool {
         match self {
             Self::Http | Self::Grpc | Self::Bytes | Self::Terminated => true,

@@ -1,5 +1,5 @@
-//! XBackendTrafficPolicies: their targets, and unsupported settings. A policy with one has no
-//! effect on traffic at all.
+//! XBackendTrafficPolicies: their targets, and unsupported settings. A policy with an unsupported
+//! setting has no effect at all.
 
 use super::references::BackendName;
 use crate::api::{RetryConstraint, XBackendTrafficPolicy, XBackendTrafficPolicySpec};
@@ -14,7 +14,7 @@ pub(crate) struct XTrafficPolicy<'w> {
     pub(crate) accepted: Verdict,
 }
 
-/// All policies, oldest first, which is their precedence.
+/// All policies in order of precedence: oldest first.
 pub(crate) struct XTrafficPolicies<'w> {
     all: Vec<XTrafficPolicy<'w>>,
     pub(crate) targets: PolicyTargets<'w>,
@@ -35,7 +35,7 @@ impl<'w> XTrafficPolicies<'w> {
         }
     }
 
-    /// Returns the policy that decides on sessions with a target, if any.
+    /// Returns the policy that configures session persistence for a target, if any.
     pub(super) fn for_sessions(
         &self,
         kind: Kind,
@@ -60,7 +60,7 @@ fn check<'w>(
     let XBackendTrafficPolicySpec {
         target_refs,
         retry_constraint,
-        // Handled with the rules that keep the sessions.
+        // Read with the rules that keep the sessions.
         session_persistence: _,
     } = &object.spec;
     let mut accepted = Verdict::default();
@@ -69,7 +69,7 @@ fn check<'w>(
         object.metadata.unknown.refusal(""),
     );
     targets.add(&object.metadata, target_refs, &mut accepted, cx);
-    // Destructured in full, so that a new field is noticed.
+    // Destructure all fields, so that a new field is noticed.
     if let Some(RetryConstraint {
         budget: _,
         min_retry_rate: _,

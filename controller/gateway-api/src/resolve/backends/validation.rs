@@ -1,5 +1,5 @@
-//! Validation of backends: the TLS that it configures, for BackendTLSPolicies and XBackends alike.
-//! It must never omit a check that it cannot read.
+//! Validation of backend certificates, for both BackendTLSPolicies and XBackends. An unreadable
+//! check is an error; it is never omitted.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use crate::resolve::tls::subject_alt_names::{self, AltNames};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// Validation of the backends of one object.
+/// Backend certificate validation that an object configures.
 pub(super) struct Validation<'w> {
     pub(super) of: &'w BackendTlsValidation,
-    /// Name of the field in messages.
+    /// Field name for messages.
     pub(super) at: &'static str,
-    /// Kind and metadata of the object.
+    /// Kind of the object.
     pub(super) kind: Kind,
     pub(super) metadata: &'w Metadata,
-    /// Accepted name patterns, in addition to the validation's names.
+    /// Accepted name patterns, in addition to the names in `of`.
     pub(super) patterns: Option<AltNames>,
 }
 
 impl<'w> Validation<'w> {
-    /// Returns the configured TLS and its trust bundle. Errors go to the verdicts.
+    /// Returns the TLS settings and the trust bundle. Errors are added to the verdicts.
     pub(super) fn read(
         self,
         accepted: &mut Verdict,
@@ -75,8 +75,8 @@ impl<'w> Validation<'w> {
         (tls, bundle)
     }
 
-    /// Returns the bundle of the validation's CA certificates, or `None` for the system's. Errors
-    /// go to the verdicts.
+    /// Returns the bundle of CA certificates, or `None` to use the system's CA certificates. Errors
+    /// are added to the verdicts.
     fn trust_bundle(
         &self,
         accepted: &mut Verdict,

@@ -1,5 +1,5 @@
-//! XBackends: which of them are usable, and how. One with an unsupported setting gets no traffic at
-//! all.
+//! XBackends: validation and conversion to Backends. An XBackend with an unsupported setting gets
+//! no traffic at all.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::resolve::tls::ca_bundles::CaBundles;
 use crate::status::{Grounds, Reason, Verdict, unsupported};
 use crate::world::Kind;
 
-/// Maximum number of selector labels of an XBackend, set by the API.
+/// Maximum number of selector labels of an XBackend, as in the API.
 const MAX_LABELS: usize = 64;
 
 /// A checked XBackend.
@@ -28,11 +28,11 @@ pub(crate) struct CheckedXBackend<'w> {
     pub(crate) accepted: Verdict,
     tls: Option<BackendTls>,
     bundle: Option<Arc<TrustBundle>>,
-    /// 0 if it is refused.
+    /// 0 if the XBackend is not accepted.
     pub(super) port: u16,
 }
 
-/// All XBackends by namespace and name.
+/// All XBackends, keyed by namespace and name.
 #[derive(Default)]
 pub(crate) struct XBackends<'w>(HashMap<(&'w str, &'w str), CheckedXBackend<'w>>);
 
@@ -68,7 +68,7 @@ fn check<'w>(
         external_hostname,
         port: XBackendPort { number },
         protocol,
-        // Handled with the rules that keep the sessions.
+        // Read with the rules that keep the sessions.
         session_persistence: _,
         tls,
     } = &object.spec;
@@ -115,7 +115,7 @@ fn check<'w>(
     }
 }
 
-/// Returns the TLS to endpoints, and its trust bundle. Errors go to the verdict.
+/// Returns the TLS settings for endpoints, and the trust bundle. Errors are added to the verdict.
 fn read_tls<'w>(
     object: &'w XBackend,
     tls: Option<&'w XBackendTls>,
@@ -165,7 +165,7 @@ fn read_tls<'w>(
     (None, None)
 }
 
-/// Checks the protocol, with or without TLS.
+/// Checks whether the protocol is supported with or without TLS.
 fn check_protocol(protocol: Option<&str>, tls: bool) -> Result<(), Grounds> {
     let fault = match protocol {
         None | Some("HTTP" | "HTTP11" | "GRPC" | "TCP") => return Ok(()),
@@ -185,14 +185,14 @@ fn check_protocol(protocol: Option<&str>, tls: bool) -> Result<(), Grounds> {
 }
 
 impl CheckedXBackend<'_> {
-    /// Returns the labels that select its Pods, or `None` if it is refused.
+    /// Returns the labels that select the Pods, or `None` if the XBackend is not accepted.
     pub(super) fn labels(&self) -> Option<&BTreeMap<String, String>> {
         let selector = self.object.spec.endpoint_selector.as_ref();
         let selector = selector.filter(|_| self.accepted.good());
         selector.map(|EndpointSelector { match_labels }| match_labels)
     }
 
-    /// Returns the Backend that gets this traffic.
+    /// Returns the Backend for this traffic.
     pub(super) fn backend(
         &self,
         traffic: Traffic,
@@ -225,7 +225,7 @@ impl CheckedXBackend<'_> {
             let message = format!("XBackend {key} has protocol {protocol}; expected {expected}");
             return Err((Reason::UnsupportedProtocol, message));
         };
-        // Passed-through TLS belongs to the client.
+        // TLS that is passed through belongs to the client.
         let tls = self.tls.clone().filter(|_| traffic.heeds_policies());
         let plain = format!("XBackend/{key}/{}", self.port);
         let mut backend = Backend {
@@ -247,7 +247,7 @@ impl CheckedXBackend<'_> {
 }
 
 impl Backends<'_> {
-    /// Returns the Backend of an XBackend.
+    /// Returns the target for an XBackend.
     pub(super) fn x_backend(
         &mut self,
         name: BackendName<'_>,

@@ -1,4 +1,4 @@
-//! Conditions of BackendPolicies: an entry for each Gateway that sends to a target.
+//! Conditions of BackendPolicies: an entry for each Gateway that sends traffic to a target.
 
 use super::policies::{StatusesOfKind, add_programmed, of_backends};
 use crate::resolve::backends::{Backends, PolicedBackend};
@@ -8,7 +8,7 @@ use crate::resolve::routes::attachments::AttachedGateway;
 use crate::status::Reason;
 use crate::world::Kind;
 
-/// Returns the statuses of all policies that affect some Gateway.
+/// Returns the statuses of all policies that affect a Gateway.
 pub(crate) fn statuses(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,

@@ -99,7 +99,7 @@ fn accepted(gateway: &CheckedGateway<'_>, verdict: &Verdict) -> Condition {
     }
 }
 
-/// Returns the condition AddressesAssigned, if a requested address is unavailable.
+/// Returns the condition AddressesAssigned if a requested address is unavailable.
 fn unassigned(gateway: &CheckedGateway<'_>) -> Option<Condition> {
     let addresses = &gateway.addresses;
     let reason = if addresses.nowhere() {
@@ -126,7 +126,7 @@ fn meshed(mesh: &CheckedMesh<'_>, generation: i64) -> Condition {
     mesh.verdict().meshed(&message, generation)
 }
 
-/// Returns the reason why no host can serve the Gateway.
+/// Returns an explanation if no host can serve the Gateway.
 fn not_programmed<'g>(
     gateway: &'g CheckedGateway<'_>,
     verdict: &'g Verdict,
@@ -143,8 +143,8 @@ fn not_programmed<'g>(
         .or_else(none_served)
 }
 
-/// Returns the verdict that keeps even valid listeners from being served, because the Gateway is
-/// refused as a whole.
+/// Returns the verdict that prevents even valid listeners from being served, because the Gateway is
+/// rejected as a whole.
 fn unserved<'g>(gateway: &'g CheckedGateway<'_>) -> &'g Verdict {
     if !gateway.accepted.good() {
         &gateway.accepted

@@ -1,5 +1,5 @@
-//! Conditions of Ingresses. The API has none: hosts show them, and a cluster gets their reasons and
-//! messages in other forms. The parent is the Gateway of the class.
+//! Conditions of Ingresses. The API has no conditions for them: hosts display them, and a cluster
+//! receives their reasons and messages in another form. The parent is the Gateway of the class.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::resolve::tables::LostRequests;
 use crate::status::{Condition, ConditionStatus, ConditionType, RouteParentStatus, RouteStatus};
 use crate::world::{Kind, ObjectKey};
 
-/// Returns the statuses of all Ingresses. `lost` has the requests that others get.
+/// Returns the statuses of all Ingresses. `lost` has the requests that other routes receive.
 pub(crate) fn statuses(
     ingresses: &[CheckedIngress<'_>],
     routes: &Routes<'_>,

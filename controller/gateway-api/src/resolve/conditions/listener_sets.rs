@@ -27,8 +27,8 @@ pub(crate) fn statuses(
     })
 }
 
-/// Returns the verdict on the Gateway for its ListenerSets. It hides the actual problem, which may
-/// concern others.
+/// Returns the verdict on the Gateway for its ListenerSets. It hides the actual problem, which
+/// other tenants may own.
 fn for_listener_sets(gateway: &CheckedGateway<'_>) -> Verdict {
     let name = gateway.owner.display();
     let mut verdict = Verdict::default();
@@ -46,7 +46,7 @@ fn for_listener_sets(gateway: &CheckedGateway<'_>) -> Verdict {
     verdict
 }
 
-/// Returns the number of attached ListenerSets of the Gateway.
+/// Returns the number of ListenerSets that are attached to the Gateway.
 pub(super) fn attached(gateway: &CheckedGateway<'_>) -> usize {
     let for_sets = for_listener_sets(gateway);
     let accepted = |set: &&CheckedListenerSet<'_>| {
@@ -56,7 +56,7 @@ pub(super) fn attached(gateway: &CheckedGateway<'_>) -> usize {
     gateway.listener_sets().filter(accepted).count()
 }
 
-/// Returns the verdict on a ListenerSet with these listeners. `gateway` is the verdict on its
+/// Returns the verdict on a ListenerSet with these listeners. `gateway` is the verdict on the
 /// Gateway.
 fn verdict(
     set: &CheckedListenerSet<'_>,
@@ -70,8 +70,8 @@ fn verdict(
     if let Some((Reason::ParentNotAccepted, why)) = gateway.fault() {
         verdict.refuse(Reason::ParentNotAccepted, why);
     } else if !listeners.iter().any(CheckedListener::serves) {
-        // Unlike a Gateway, a set without any valid listener is not accepted, even if only a
-        // certificate is missing.
+        // Unlike a Gateway, a ListenerSet without any valid listener is not accepted, even if only
+        // a certificate is missing.
         verdict.refuse(
             Reason::ListenersNotValid,
             format!("no listener is valid: {}", invalid(listeners)),

@@ -1,4 +1,4 @@
-//! Conditions of one listener.
+//! Conditions of a listener.
 
 use std::borrow::Cow;
 
@@ -6,8 +6,8 @@ use crate::resolve::listeners::{CheckedListener, protocols};
 use crate::resolve::routes::attachments::AttachedListener;
 use crate::status::{Condition, ConditionStatus, ConditionType, ListenerStatus, Reason, Verdict};
 
-/// Returns the status of a listener. `generation` belongs to the owner of the listener, `gateway`
-/// is the verdict on the Gateway as a whole.
+/// Returns the status of a listener. `generation` is the generation of the object that contains the
+/// listener, and `gateway` is the verdict on the Gateway as a whole.
 pub(super) fn status(
     attached: &AttachedListener<'_, '_>,
     generation: i64,
@@ -36,14 +36,14 @@ pub(super) fn status(
     }
 }
 
-/// Returns the condition OverlappingTLSConfig, which exists only if it is true.
+/// Returns the condition OverlappingTLSConfig, which is only present if it is true.
 fn overlapping_tls_config(listener: &CheckedListener<'_>, generation: i64) -> Option<Condition> {
     let CheckedListener {
         overlaps,
         certificate_overlaps,
         ..
     } = listener;
-    // The reason with precedence (Gateway API, `ListenerConditionOverlappingTLSConfig`).
+    // Certificates take precedence (Gateway API, `ListenerConditionOverlappingTLSConfig`).
     let reason = if !certificate_overlaps.is_empty() {
         Reason::OverlappingCertificates
     } else if !overlaps.is_empty() {
@@ -73,7 +73,7 @@ fn overlapping_tls_config(listener: &CheckedListener<'_>, generation: i64) -> Op
     Some(Condition::new(type_, status, reason, &message, generation))
 }
 
-/// Returns the condition ResolvedRefs, with advice on certificates that are flawed but served.
+/// Returns the condition ResolvedRefs, with warnings about certificates that are flawed but served.
 fn resolved_refs(listener: &CheckedListener<'_>, generation: i64) -> Condition {
     let condition = listener.resolved.resolved_refs(generation);
     if listener.advice.is_empty() {

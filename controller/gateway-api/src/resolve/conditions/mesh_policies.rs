@@ -9,7 +9,7 @@ use crate::resolve::gateways::mesh_policies::MeshPolicies;
 use crate::resolve::gateways::mesh_trust::MeshTrust;
 use crate::status::{PolicyStatus, Reason, Verdict};
 
-/// Returns the statuses of all policies for our Gateways.
+/// Returns the statuses of all policies that target our Gateways.
 pub(crate) fn statuses(
     gateways: &[CheckedGateway<'_>],
     policies: &MeshPolicies<'_>,
@@ -17,7 +17,7 @@ pub(crate) fn statuses(
     controller_name: &str,
 ) -> BTreeMap<NamespacedName, PolicyStatus> {
     let mut statuses: BTreeMap<NamespacedName, PolicyStatus> = BTreeMap::new();
-    // The Gateways are in the order of their names.
+    // The Gateways are sorted by name, and so are the entries.
     for gateway in gateways {
         let Some(mesh) = &gateway.mesh else {
             continue;

@@ -1,7 +1,7 @@
 //! Conditions of Gateways, listeners, routes and policies, derived from the checks.
 //!
-//! Nothing is decided here. Conditions that need a clock, such as the expiry of a certificate, are
-//! in `crate::expiry`.
+//! This module makes no decisions. Conditions that need a clock, such as certificate expiry, are in
+//! `crate::expiry`.
 
 pub(crate) mod backend_policies;
 pub(crate) mod gateways;
@@ -19,7 +19,7 @@ pub(crate) mod x_backends;
 
 use crate::status::{Condition, ConditionStatus, ConditionType, Reason};
 
-/// Returns the condition Programmed: False with the fault; without one, it waits for a host to report.
+/// Returns the condition Programmed: False with an error, otherwise Unknown until a host reports.
 fn programmed(fault: Option<(Reason, &str)>, generation: i64) -> Condition {
     let waiting = (Reason::Pending, "waiting for an agent to report");
     let (status, (reason, message)) = match fault {

@@ -1,5 +1,5 @@
-//! Conditions of policies. BackendTLSPolicies have an entry for each Gateway that sends to a targeted
-//! Service.
+//! Conditions of policies. BackendTLSPolicies have an entry for each Gateway that sends traffic to
+//! a target.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +17,13 @@ use crate::resolve::routes::attachments::AttachedGateway;
 use crate::status::{Condition, Grounds, PolicyAncestorStatus, PolicyStatus, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// Maximum number of ancestors, set by the API's schema. The writer of a status drops new ones
-/// beyond it.
+/// Maximum number of ancestors in the API's schema. Additional entries are dropped when the status
+/// is written.
 const MAX_ANCESTORS: usize = 16;
 
 pub(super) type StatusesOfKind = BTreeMap<NamespacedName, PolicyStatus>;
 
-/// Everything that statuses of policies depend on.
+/// Everything that the statuses of policies depend on.
 pub(crate) struct PolicyInput<'a, 'w> {
     pub(crate) attached: &'a [AttachedGateway<'a, 'w>],
     pub(crate) gateways: &'a [CheckedGateway<'w>],
@@ -96,7 +96,7 @@ impl<'w> PolicyInput<'_, 'w> {
     }
 }
 
-/// Returns the statuses of all policies that affect some Gateway.
+/// Returns the statuses of all policies that affect a Gateway.
 fn statuses(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,
@@ -141,14 +141,14 @@ fn statuses(
     statuses
 }
 
-/// The place of a policy with its error at a target.
+/// The index of a policy, and its error for a target.
 pub(super) type Judged = (usize, Option<Grounds>);
 
-/// A Gateway, the place of a policy that affects it, and the policy's errors there.
+/// A Gateway, the index of a policy that affects it, and the errors of the policy there.
 pub(super) type AffectedGateway = (NamespacedName, usize, Verdict);
 
-/// Returns the policies of a kind that affect each Gateway, in the order of the Gateways' names.
-/// `judge` returns the policies of all its targets.
+/// Returns the policies of a kind that affect each Gateway, sorted by Gateway name. `judge` returns
+/// the policies for all targets of a Gateway.
 pub(super) fn by_gateway<'g, 'a, 'w, J: Iterator<Item = Judged>>(
     gateways: &'g [AttachedGateway<'a, 'w>],
     judge: impl Fn(&'g AttachedGateway<'a, 'w>) -> J,
@@ -168,7 +168,7 @@ pub(super) fn by_gateway<'g, 'a, 'w, J: Iterator<Item = Judged>>(
     all
 }
 
-/// The same for policies of backends that the Gateway sends to.
+/// Like [`by_gateway`], for policies of the backends to which the Gateway sends traffic.
 pub(super) fn of_backends<'r>(
     gateways: &[AttachedGateway<'_, 'r>],
     routes: &'r Routes<'_>,
@@ -179,8 +179,8 @@ pub(super) fn of_backends<'r>(
     })
 }
 
-/// Adds the entry for a Gateway that serves a policy of our own to its status. An accepted policy
-/// waits for the hosts.
+/// Adds a Gateway's entry to the status of a Sesame policy. The entry of an accepted policy waits
+/// for the hosts.
 pub(super) fn add_programmed(
     statuses: &mut StatusesOfKind,
     policy: &Metadata,
@@ -198,7 +198,7 @@ pub(super) fn add_programmed(
     status.ancestors.push(ancestor);
 }
 
-/// Returns the entry for a Gateway in the status of a policy.
+/// Returns an entry for a Gateway in the status of a policy.
 pub(super) fn ancestor(
     gateway: &NamespacedName,
     controller_name: &str,
@@ -219,7 +219,7 @@ pub(super) fn ancestor(
 }
 
 /// Returns the targets of the Gateway's routes, authorizations, spans and log lines whose status
-/// names the Gateway.
+/// lists the Gateway.
 pub(super) fn backends<'r>(
     gateway: &AttachedGateway<'_, 'r>,
     routes: &'r Routes<'_>,
@@ -233,7 +233,7 @@ pub(super) fn backends<'r>(
             let Some(route) = routes.get(attachment.route) else {
                 continue;
             };
-            // The Gateway does not encrypt passed-through TLS.
+            // The Gateway does not apply TLS settings to TLS that it passes through.
             let is_passed = route.object.kind == Kind::TlsRoute && attached.listener.tls.is_none();
             let told = route.policed.iter().copied();
             backends

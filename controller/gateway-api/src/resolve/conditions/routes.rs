@@ -1,4 +1,4 @@
-//! Conditions of routes, for each of their parents.
+//! Conditions of routes for each of their parents.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,9 +15,9 @@ use crate::status::{
 };
 use crate::world::{Kind, ObjectKey};
 
-/// Returns the statuses of all routes of the Gateway API. `displaced` has, by position of the route
-/// and its parent, the traffic that the route loses there. `unreached` has, by position of the
-/// route, its unreachable matches.
+/// Returns the statuses of all routes of the Gateway API. `displaced` contains the traffic that a
+/// route loses, by index of the route and its parent. `unreached` contains the unreachable matches,
+/// by index of the route.
 pub(crate) fn statuses(
     routes: &Routes<'_>,
     gateways: &[CheckedGateway<'_>],
@@ -51,8 +51,8 @@ pub(crate) fn statuses(
                 conditions,
             })
         });
-        // Exact capacity: a growing list would reserve room for four, and there are as many lists
-        // as routes.
+        // Use the exact capacity: a growing vector would allocate four entries, and there are as
+        // many vectors as routes.
         let mut parents = Vec::with_capacity(route.parents.len());
         parents.extend(of_parents);
         (
@@ -121,7 +121,7 @@ fn conditions(
     conditions
 }
 
-/// Returns the verdicts on the route and its references at one parent.
+/// Returns the verdicts on a route and its references for one parent.
 fn verdicts<'r>(
     route: &'r CheckedRoute<'_>,
     parent: &RouteParent<'_>,

@@ -8,14 +8,14 @@ use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::gateways::telemetry_policies::TelemetryPolicies;
 use crate::status::{PolicyStatus, Reason, Verdict};
 
-/// Returns the statuses of all policies for our Gateways. The number of targets bounds the entries.
+/// Returns the statuses of all policies for our Gateways. The number of targets limits the entries.
 pub(crate) fn statuses(
     gateways: &[CheckedGateway<'_>],
     policies: &TelemetryPolicies<'_>,
     controller_name: &str,
 ) -> BTreeMap<NamespacedName, PolicyStatus> {
     let mut statuses: BTreeMap<NamespacedName, PolicyStatus> = BTreeMap::new();
-    // The Gateways are in the order of their names.
+    // The Gateways are sorted by name, and so are the entries.
     for gateway in gateways {
         let tracing = &gateway.tracing;
         let oldest = tracing.policy.map(crate::api::Metadata::key);

@@ -10,7 +10,7 @@ use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::AttachedGateway;
 use crate::world::Kind;
 
-/// Returns the statuses of all policies of a kind that affect some Gateway.
+/// Returns the statuses of all policies of a kind that affect a Gateway.
 pub(crate) fn statuses(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,
@@ -32,8 +32,8 @@ pub(crate) fn statuses(
     statuses
 }
 
-/// Returns the objects that policies for the Gateway's requests may target: itself, its
-/// ListenerSets, and the routes that attach to either.
+/// Returns the objects that policies for the Gateway's requests may target: the Gateway, its
+/// ListenerSets, and the routes that attach to them.
 fn targets<'r>(
     gateway: &AttachedGateway<'_, 'r>,
     routes: &'r Routes<'_>,

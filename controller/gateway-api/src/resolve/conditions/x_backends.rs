@@ -1,4 +1,5 @@
-//! Conditions of XBackends and XBackendTrafficPolicies: an entry for each Gateway that sends there.
+//! Conditions of XBackends and XBackendTrafficPolicies: an entry for each Gateway that sends
+//! traffic there.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use crate::world::Kind;
 
 type Statuses = BTreeMap<NamespacedName, PolicyStatus>;
 
-/// Returns the statuses of the XBackends that some Gateway sends to.
+/// Returns the statuses of the XBackends to which a Gateway sends traffic.
 pub(crate) fn statuses(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,
@@ -24,7 +25,7 @@ pub(crate) fn statuses(
     controller_name: &str,
 ) -> Statuses {
     let mut statuses = Statuses::new();
-    // The Gateways are in the order of their names.
+    // The Gateways are sorted by name, and so are the entries.
     for gateway in gateways {
         for backend in backends(gateway, routes) {
             let PolicedBackend::XBackend(name) = backend else {
@@ -46,7 +47,8 @@ pub(crate) fn statuses(
     statuses
 }
 
-/// Returns the statuses of the XBackendTrafficPolicies whose targets get traffic from some Gateway.
+/// Returns the statuses of the XBackendTrafficPolicies with a target to which a Gateway sends
+/// traffic.
 pub(crate) fn of_policies(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,
@@ -79,9 +81,9 @@ pub(crate) fn of_policies(
     statuses
 }
 
-/// Adds the error of a session that no rule can keep.
+/// Adds an error for a session configuration that is invalid in every rule.
 fn check_session(session: Option<&SessionPersistence>, verdict: &mut Verdict) {
-    // The generated name of a rule does not matter here.
+    // The name generated for a rule does not matter here.
     let fault = session.and_then(|session| sessions::read(session, "", 0).err());
     let fault = fault.map(|why| format!("spec.{why}"));
     verdict.refuse_if(Reason::UnsupportedValue, fault);

@@ -1,5 +1,5 @@
-//! ReferenceGrants: permission to refer to objects in another namespace, which is required for
-//! every such reference.
+//! ReferenceGrants: permission to refer to objects in another namespace. Every reference across
+//! namespaces requires a grant.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use std::sync::Arc;
 use crate::api::{CONTOUR_GROUP, INGRESS_GROUP, ReferenceGrant, ReferenceGrantSpec};
 use crate::world::World;
 
-/// All grants, by the granting namespace and the namespace that gets the permission, and the
-/// delegations of Secrets.
+/// All grants, keyed by the granting namespace and the receiving namespace. Also the delegations of
+/// Secrets.
 pub(crate) struct Grants<'w> {
     by_namespaces: HashMap<(&'w str, &'w str), Vec<&'w ReferenceGrantSpec>>,
-    /// TLSCertificateDelegations: the namespaces that may refer to a Secret, or `*`, by the Secret.
+    /// TLSCertificateDelegations, keyed by Secret: the namespaces that may refer to it, or `*`.
     delegated: HashMap<(&'w str, &'w str), Vec<&'w [String]>>,
 }
 
-/// The referring object, in the terms of grants.
+/// The referring object, as described in grants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Referrer<'a> {
     pub(crate) group: &'a str,
@@ -35,7 +35,7 @@ pub(crate) struct Referent<'a> {
 impl<'w> Grants<'w> {
     pub(crate) fn new(world: &'w World) -> Self {
         let mut grants: HashMap<(&str, &str), Vec<&ReferenceGrantSpec>> = HashMap::new();
-        // An unknown field may narrow a grant, so a grant with one is not used.
+        // Ignore grants with unknown fields, because such a field might narrow the grant.
         let understood =
             |grant: &&Arc<ReferenceGrant>| grant.metadata.unknown.refusal("").is_none();
         for grant in world.reference_grants.iter().filter(understood) {
@@ -68,7 +68,7 @@ impl<'w> Grants<'w> {
         }
     }
 
-    /// Fails with the reason if the reference is not permitted.
+    /// Fails with an explanation if the reference is not permitted.
     pub(crate) fn check(&self, from: Referrer<'_>, to: Referent<'_>) -> Result<(), String> {
         if self.permit(from, to) {
             return Ok(());
@@ -79,8 +79,8 @@ impl<'w> Grants<'w> {
         ))
     }
 
-    /// Returns true if the reference stays within its namespace or a grant permits it. In a grant,
-    /// any `from` combines with any `to`; a `to` without a name means every object of the kind.
+    /// Returns true if the reference stays within its namespace or is permitted. In a grant, every
+    /// `from` applies to every `to`. A `to` without a name means all objects of the kind.
     fn permit(&self, from: Referrer<'_>, to: Referent<'_>) -> bool {
         if from.namespace == to.namespace {
             return true;
@@ -108,7 +108,7 @@ impl<'w> Grants<'w> {
 
 impl Grants<'_> {
     /// Returns true if a TLSCertificateDelegation permits an HTTPProxy or Ingress to refer to the
-    /// Secret. `*` counts only alone, as in Contour.
+    /// Secret. As in Contour, `*` only has an effect as the only entry.
     fn delegates(&self, from: Referrer<'_>, to: Referent<'_>) -> bool {
         let is_known = [CONTOUR_GROUP, INGRESS_GROUP].contains(&from.group);
         if !is_known || to.kind != "Secret" || !to.group.is_empty() {

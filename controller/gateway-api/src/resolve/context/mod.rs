@@ -1,4 +1,4 @@
-//! Context of one resolution: the objects, the options, and the problems found until now.
+//! Context of a resolution: the objects, the options, and the problems found so far.
 
 pub(crate) mod grants;
 pub(crate) mod references;
@@ -11,19 +11,19 @@ use self::grants::Grants;
 use crate::api::{Metadata, NamespacedName, SesameConfiguration};
 use crate::world::{Kind, ObjectKey, World};
 
-/// Source of the objects, which is also the destination of the result.
+/// Source of the objects, which also determines where the results go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResolvedFor {
-    /// A host that reads manifests, and writes no object.
+    /// A host that reads manifests and never writes objects.
     Host,
-    /// A cluster, in which the controller's own namespace is not watched.
+    /// A cluster. The controller's own namespace is not watched.
     Cluster,
 }
 
 /// Options of resolution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Name of the controller: the GatewayClasses that name it are ours.
+    /// Name of the controller. GatewayClasses with this name belong to it.
     pub controller_name: String,
     /// Allows endpoints on loopback, link-local and unspecified addresses.
     pub allow_local_endpoints: bool,
@@ -32,12 +32,12 @@ pub struct Options {
     pub extra_minimal_ocg: bool,
     /// Source of the objects.
     pub resolved_for: ResolvedFor,
-    /// Limit of the routes of all Gateways together, in bytes of `sesame_proto::sizes`.
+    /// Maximum size of the routes of all Gateways together, in bytes as in `sesame_proto::sizes`.
     pub most_of_gateways: u64,
     /// Enables incremental resolution. Otherwise every change resolves the whole world.
     pub incremental: bool,
-    /// Namespace of the controller. Gateways that are served together have the name of their class
-    /// there.
+    /// Namespace of the controller. Gateways that are served together are published there under the
+    /// name of their class.
     pub namespace: String,
     /// The controller's own configuration: the default settings of all Gateways.
     pub configuration: Option<Arc<SesameConfiguration>>,
@@ -58,20 +58,20 @@ impl Default for Options {
     }
 }
 
-/// A message for the author of an object for which the API has no condition.
+/// A message for the author of an object that has no suitable condition in the API.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// The affected object.
     pub object: ObjectKey,
-    /// Names the field, the value and the consequence.
+    /// States the field, the value and the consequence.
     pub message: String,
-    /// The match that takes the requests of an unreachable match, as
+    /// The match that receives the requests of an unreachable match, as
     /// `HTTPRoute/namespace/name/rules/0/matches/0`. `None` for other problems.
     pub hidden_by: Option<String>,
 }
 
 impl Problem {
-    /// Returns a problem of an object.
+    /// Creates a problem with an object.
     pub fn new(object: ObjectKey, message: String) -> Self {
         Self {
             object,
@@ -81,13 +81,13 @@ impl Problem {
     }
 }
 
-/// The input of every step of one resolution, and the problems that the steps add.
+/// The input for every step of a resolution, and the problems that the steps add.
 pub(crate) struct ResolveContext<'w, 'o> {
     pub(crate) world: &'w World,
     pub(crate) options: &'o Options,
     pub(crate) grants: Grants<'w>,
     pub(crate) problems: Problems,
-    /// Total size of the routes of each published Gateway in bytes, if all fit.
+    /// Total size in bytes of the routes of each published Gateway if none were excluded.
     pub(crate) sizes: BTreeMap<NamespacedName, u64>,
 }
 
@@ -107,7 +107,7 @@ impl<'w, 'o> ResolveContext<'w, 'o> {
     }
 }
 
-/// The problems found until now.
+/// The problems found so far.
 #[derive(Debug, Default)]
 pub(crate) struct Problems(Vec<Problem>);
 
@@ -116,7 +116,7 @@ impl Problems {
         self.0.push(Problem::new(object, message));
     }
 
-    /// Adds a problem about a match that is hidden by another one.
+    /// Adds a problem about a match that the match `by` hides.
     pub(crate) fn add_hidden(&mut self, object: ObjectKey, message: String, by: String) {
         self.0.push(Problem {
             hidden_by: Some(by),
@@ -124,7 +124,7 @@ impl Problems {
         });
     }
 
-    /// Adds a problem about the unknown fields of an object that has no status.
+    /// Adds a problem about unknown fields of an object that has no status.
     fn add_unknown(&mut self, kind: Kind, metadata: &Metadata) {
         let message = match metadata.unknown.refusal("") {
             Some(why) => Cow::Owned(format!("grants nothing: {why}")),
@@ -137,7 +137,7 @@ impl Problems {
         }
     }
 
-    /// Returns the distinct problems, sorted.
+    /// Returns the distinct problems, in sorted order.
     pub(crate) fn into_sorted(mut self) -> Vec<Problem> {
         self.0.sort_unstable();
         self.0.dedup();

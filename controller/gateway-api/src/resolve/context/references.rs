@@ -1,11 +1,11 @@
-//! References to objects: the expected kind, permission, and the format of the names.
+//! References to objects: the expected kind, permission, and the syntax of names.
 
 use super::grants::{Grants, Referent, Referrer};
 use crate::api::{BackendRef, CollectorRef, ObjectRef};
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason};
 
-/// A reference in any field.
+/// A reference to an object, independent of the field that contains it.
 #[derive(Clone, Copy)]
 pub(crate) struct CoreReference<'w> {
     group: Option<&'w str>,
@@ -88,22 +88,22 @@ impl<'w> From<&'w CollectorRef> for CoreReference<'w> {
 pub(crate) struct Expected {
     pub(crate) group: &'static str,
     pub(crate) kind: &'static str,
-    /// The kind of a reference that omits it.
+    /// The kind of references that do not specify one.
     pub(crate) default: &'static str,
-    /// The reason for refusing another kind.
+    /// The reason for rejecting another kind.
     pub(crate) wrong_kind: Reason,
-    /// The reason for refusing an invalid name.
+    /// The reason for rejecting an invalid name.
     pub(crate) wrong_name: Reason,
 }
 
 impl Expected {
-    /// Returns true if a reference names this kind.
+    /// Returns true if a reference refers to this kind.
     pub(crate) fn is_named_by(&self, reference: CoreReference<'_>) -> bool {
         reference.group.unwrap_or_default() == self.group
             && reference.kind.unwrap_or(self.default) == self.kind
     }
 
-    /// Returns namespace and name of the referenced object, if its kind is expected and the
+    /// Returns the namespace and name of the referenced object, if the kind is expected and the
     /// reference is permitted.
     pub(crate) fn find<'w>(
         &self,

@@ -1,4 +1,4 @@
-//! The CORS filter. Origins become exact text or expressions.
+//! The CORS filter. Translates origins to exact matches or regular expressions.
 
 use sesame_proto::schema;
 
@@ -9,7 +9,7 @@ const METHODS: &[&str] = &[
     "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "*",
 ];
 
-/// Reads a CORS filter; the error names the field below it.
+/// Reads a CORS filter. Errors contain the field path relative to the filter.
 pub(crate) fn read(spec: &Cors) -> Result<schema::Cors, String> {
     let Cors {
         allow_origins,
@@ -71,13 +71,14 @@ pub(crate) fn read(spec: &Cors) -> Result<schema::Cors, String> {
     })
 }
 
-/// The expression for a wildcard in a host. It excludes the delimiters of URLs, so that another
-/// part cannot pass for the host.
+/// Expression for a wildcard in a host. It excludes URL delimiters, so that no other part of a URL
+/// can match as the host.
 const OPEN_HOST: &str = "[a-z0-9._-]+";
 
 /// Reads `*` or `<scheme>://<host>[:<port>]`, where the host may be `*` or start with `*.`.
 ///
-/// Browsers leave out the scheme's own port, so it is dropped here too. `*` stands for any number of labels.
+/// Browsers omit the default port of the scheme, so it is removed here too. `*` matches any number
+/// of labels.
 pub(crate) fn origin(text: &str) -> Result<schema::cors_origin::Kind, String> {
     use schema::cors_origin::Kind;
     const SHAPE: &str =
@@ -114,7 +115,7 @@ pub(crate) fn origin(text: &str) -> Result<schema::cors_origin::Kind, String> {
         return Ok(Kind::Regex(format!("^{scheme}://{OPEN_HOST}{port}$")));
     }
     let name = host.strip_prefix("*.").unwrap_or(host);
-    // Unlike hostnames of routes, the host of an origin may be an IP address.
+    // Unlike the hostnames of routes, the host of an origin may be an IP address.
     if name.parse::<std::net::Ipv4Addr>().is_err() || name.len() < host.len() {
         hostnames::check_precise(name).map_err(|_| SHAPE)?;
     }

@@ -1,7 +1,7 @@
-//! The ExternalAuth filter, of rules and of listeners.
+//! The ExternalAuth filter of rules and listeners.
 //!
-//! The service is looked up elsewhere. A filter that cannot be honoured as written is refused as a
-//! whole, never weakened.
+//! The service is looked up elsewhere. A filter that cannot be applied exactly as configured is
+//! rejected as a whole, never weakened.
 
 use sesame_proto::field_names;
 use sesame_proto::schema;
@@ -11,20 +11,20 @@ use crate::api::{BackendRef, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, F
 use crate::resolve::backends::Traffic;
 use crate::resolve::syntax::{limits, names};
 
-/// An authorization whose service is not resolved yet.
+/// An authorization filter with an unresolved service.
 #[derive(Debug)]
 pub(crate) struct AuthorizeBy<'w> {
-    /// Index among the filters.
+    /// Index in the filter list.
     pub(crate) index: usize,
     /// The service.
     pub(crate) backend: &'w BackendRef,
-    /// The traffic that the service gets.
+    /// The protocol for requests to the service.
     pub(crate) traffic: Traffic,
-    /// The authorization, without the name of the Backend.
+    /// The authorization settings, without the Backend name.
     pub(crate) asks: schema::ExternalAuth,
 }
 
-/// Reads the filter at `index`; the error names the field below it.
+/// Reads the filter at `index`. Errors contain the field path relative to the filter.
 pub(crate) fn read(index: usize, spec: &ExternalAuth) -> Result<AuthorizeBy<'_>, String> {
     let ExternalAuth {
         protocol,
@@ -65,7 +65,7 @@ pub(crate) fn read(index: usize, spec: &ExternalAuth) -> Result<AuthorizeBy<'_>,
     })
 }
 
-/// Headers that the service always gets.
+/// Headers that are always sent to the service.
 const ALWAYS_SENT: [&str; 2] = ["host", "content-length"];
 
 fn read_grpc(spec: &ExternalAuthGrpc) -> Result<schema::ExternalAuthGrpc, String> {
@@ -102,7 +102,7 @@ fn read_http(spec: &ExternalAuthHttp) -> Result<schema::ExternalAuthHttp, String
     })
 }
 
-/// Returns header names in lower case, sorted.
+/// Returns sorted header names in lower case.
 fn read_names(field: &str, list: &[String]) -> Result<Vec<String>, String> {
     limits::entries(field, list.len(), 0..=limits::MAX_AUTH_HEADERS)?;
     let mut found = Vec::with_capacity(list.len());
@@ -115,7 +115,8 @@ fn read_names(field: &str, list: &[String]) -> Result<Vec<String>, String> {
     Ok(found)
 }
 
-/// Returns the path prefix of requests to the service. It must not escape from the prefix.
+/// Returns the path prefix for requests to the service. Requests must not be able to escape from
+/// it.
 fn read_prefix(path: &str) -> Result<String, String> {
     limits::characters("http.path", path, limits::MAX_PATH)?;
     let refused = |why: &str| Err(format!("http.path {path:?} {why}"));
@@ -139,7 +140,7 @@ fn read_prefix(path: &str) -> Result<String, String> {
             "must not have empty elements, elements \".\" and \"..\", or escaped dots and slashes",
         );
     }
-    // Paths of requests start with a slash.
+    // The request path that is appended starts with a slash.
     Ok(path.trim_end_matches('/').to_owned())
 }
 

@@ -1,4 +1,4 @@
-//! Filters of a rule and of a backend, checked and grouped by effect.
+//! Filters of rules and backends, validated and grouped by effect.
 //!
 //! References in filters are resolved elsewhere. A filter that cannot be served is never skipped:
 //! its requests get an error instead.
@@ -19,21 +19,21 @@ use crate::api::{BackendRef, Filter, FilterType, Fraction, RequestMirror};
 use crate::resolve::syntax::limits;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// Returns the grounds for refusing a rule whose filters exclude each other.
+/// Returns the reason and message for a rule with mutually exclusive filters.
 fn incompatible(message: impl Into<String>) -> Grounds {
     (Reason::IncompatibleFilters, message.into())
 }
 
-/// A filter whose requests get an error.
+/// A filter that cannot be served. Its requests get an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unserved {
-    /// An ExtensionRef: a reference to a filter that does not exist or is invalid.
+    /// An ExtensionRef to a filter that does not exist or is invalid.
     Extension(String),
-    /// An unsupported type.
+    /// An unsupported type or configuration.
     Type(String),
 }
 
-/// All filters of one rule.
+/// All filters of a rule.
 #[derive(Debug, Default)]
 pub(crate) struct RuleFilters<'w> {
     pub(crate) request_headers: Option<schema::HeaderModifier>,
@@ -48,7 +48,7 @@ pub(crate) struct RuleFilters<'w> {
 }
 
 impl<'w> RuleFilters<'w> {
-    /// Adds the filter at index `i`, whose member matches its type. It handles each member in turn,
+    /// Adds the filter at index `i`, whose member matches its type. All members are destructured,
     /// so that none is forgotten.
     fn add(
         &mut self,
@@ -91,7 +91,7 @@ impl<'w> RuleFilters<'w> {
             self.cors = Some(cors::read(cors).map_err(below)?);
         }
         if let Some(auth) = external_auth {
-            // Dropping the rule would leave its requests to others, which may lack authorization.
+            // Without this rule, its requests might reach a rule without authorization.
             match external_auth::read(i, auth) {
                 Ok(auth) => self.external_auth = Some(auth),
                 Err(why) => {
@@ -112,7 +112,7 @@ impl<'w> RuleFilters<'w> {
             }
         }
         if let FilterType::Other(_) = type_ {
-            // A rule must not be served without its authorization.
+            // Never serve the rule without this filter, which might be an authorization.
             self.unserved = Some(Unserved::Type(format!(
                 "filters[{i}].type {:?} is not supported",
                 type_.as_str()
@@ -155,8 +155,8 @@ impl<'w> RuleFilters<'w> {
     }
 }
 
-/// Returns true if a rule with these filters, or its backends', may protect something. Requests
-/// that such a rule loses must not reach another route.
+/// Returns true if any of these filters, or of the backends' filters, might be security-relevant.
+/// Requests that such a rule loses must not reach another route.
 pub(crate) fn protect(filters: &[Filter], backends: &[BackendRef]) -> bool {
     let of_backends = backends.iter().flat_map(|backend| &backend.filters);
     filters.iter().chain(of_backends).any(|filter| {
@@ -168,18 +168,18 @@ pub(crate) fn protect(filters: &[Filter], backends: &[BackendRef]) -> bool {
     })
 }
 
-/// A mirror whose backend is not resolved yet.
+/// A mirror with an unresolved backend.
 #[derive(Debug)]
 pub(crate) struct MirrorTo<'w> {
-    /// Index among the rule's filters.
+    /// Index in the rule's filter list.
     pub(crate) index: usize,
     pub(crate) backend: &'w BackendRef,
     pub(crate) numerator: u32,
     pub(crate) denominator: u32,
 }
 
-/// Reads the filters of a rule. `one_prefix` is true if the rule has exactly one match, of type
-/// PathPrefix: only then can a prefix be replaced. Without a `scope`, no RouteFilter is supported.
+/// Reads the filters of a rule. `one_prefix` is true if the only match of the rule is a PathPrefix
+/// match: prefix replacement requires that. Without a `scope`, RouteFilters are not supported.
 pub(crate) fn read<'w>(
     filters: &'w [Filter],
     one_prefix: bool,
@@ -224,7 +224,7 @@ pub(crate) fn read<'w>(
     Ok(found)
 }
 
-/// All filters of one backend.
+/// All filters of a backend reference.
 #[derive(Debug, Default)]
 pub(crate) struct BackendFilters {
     pub(crate) request_headers: Option<schema::HeaderModifier>,
@@ -232,7 +232,7 @@ pub(crate) struct BackendFilters {
     pub(crate) rewrite: Option<schema::UrlRewrite>,
 }
 
-/// Reads the filters of one backend reference; only header modifiers and rewrites are served there.
+/// Reads the filters of a backend reference, which support only header modifiers and rewrites.
 pub(crate) fn read_backend(
     filters: &[Filter],
     rewrites: BackendRewrites,
@@ -288,13 +288,13 @@ pub(crate) fn read_backend(
     Ok(found)
 }
 
-/// Sets a new value. Returns false if one was already set.
+/// Sets a new value. Returns false if a value was already set.
 fn replace<T>(slot: &mut Option<T>, new: Option<T>) -> bool {
     let before = std::mem::replace(slot, new);
     before.is_none()
 }
 
-/// Returns the name of the member for filters of a type, or `None` for an unknown type.
+/// Returns the field name for a filter type, or `None` for an unknown type.
 fn member(type_: &FilterType) -> Option<&'static str> {
     Some(match type_ {
         FilterType::RequestHeaderModifier => "requestHeaderModifier",
@@ -309,7 +309,7 @@ fn member(type_: &FilterType) -> Option<&'static str> {
     })
 }
 
-/// Fails unless exactly the member for `type` is set.
+/// Fails unless exactly the field for `type` is set.
 fn check_union(filter: &Filter) -> Result<(), String> {
     let Filter {
         type_,

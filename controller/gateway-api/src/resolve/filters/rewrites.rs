@@ -8,7 +8,7 @@ use crate::resolve::syntax::{hostnames, limits, names};
 /// A redirect whose port may depend on the listener.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RedirectTo {
-    /// `http`, `https`, or empty to keep the scheme of the request.
+    /// `http` or `https`; empty keeps the scheme of the request.
     pub(crate) scheme: &'static str,
     pub(crate) host: String,
     pub(crate) port: Option<u16>,
@@ -17,7 +17,7 @@ pub(crate) struct RedirectTo {
 }
 
 impl RedirectTo {
-    /// Returns the redirect to the same URL over HTTPS.
+    /// Returns a redirect to the same URL over HTTPS.
     pub(crate) fn https() -> Self {
         Self {
             scheme: "https",
@@ -28,8 +28,9 @@ impl RedirectTo {
         }
     }
 
-    /// Returns the redirect on a listener of this scheme and port. Its port is the explicit one,
-    /// else the scheme's, else the listener's outside port; it is omitted if the scheme implies it.
+    /// Returns the redirect for a listener with this scheme and port. The port is the explicit port
+    /// if set, else the default port of the redirect's scheme, else the listener's port outside. It
+    /// is omitted if the scheme implies it.
     pub(crate) fn on(&self, listener_scheme: &str, listener_port: u16) -> schema::Redirect {
         let scheme = if self.scheme.is_empty() {
             listener_scheme
@@ -58,7 +59,7 @@ impl RedirectTo {
     }
 }
 
-/// Reads a redirect; the error names the field below it.
+/// Reads a redirect. Errors contain the field path relative to the filter.
 pub(crate) fn read_redirect(
     spec: &RequestRedirect,
     one_prefix: bool,
@@ -102,16 +103,16 @@ pub(crate) fn read_redirect(
     })
 }
 
-/// Rewrites that backends of a rule may use.
+/// Rewrites that the backends of a rule may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BackendRewrites {
-    /// None: GRPCRoutes have no rewrites.
+    /// No rewrites, as in GRPCRoutes.
     Unsupported,
-    /// The same as the rule itself.
+    /// The same rewrites as the rule itself.
     Supported { one_prefix: bool },
 }
 
-/// Reads a rewrite; the error names the field below it.
+/// Reads a rewrite. Errors contain the field path relative to the filter.
 pub(crate) fn read_rewrite(
     spec: &UrlRewrite,
     one_prefix: bool,
@@ -147,7 +148,7 @@ fn read_path(
     let kind = match (type_, replace_full_path, replace_prefix_match) {
         (PathModifierType::ReplaceFullPath, Some(path), None) => {
             check_path("path.replaceFullPath", path)?;
-            // An empty path is invalid.
+            // Envoy requires a non-empty path.
             let path = if path.is_empty() { "/" } else { path };
             schema::path_modifier::Kind::Full(path.to_owned())
         }
@@ -158,7 +159,7 @@ fn read_path(
                 );
             }
             check_path("path.replacePrefixMatch", prefix)?;
-            // A trailing slash of the replacement is ignored, like the prefix's.
+            // Ignore a trailing slash in the replacement, as in the matched prefix.
             schema::path_modifier::Kind::Prefix(
                 prefix.strip_suffix('/').unwrap_or(prefix).to_owned(),
             )

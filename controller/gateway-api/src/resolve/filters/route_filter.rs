@@ -1,4 +1,4 @@
-//! RouteFilters, which rules name by `extensionRef`.
+//! RouteFilters, which rules reference with `extensionRef`.
 
 use sesame_proto::schema::{self, DirectResponse, path_modifier};
 
@@ -11,7 +11,7 @@ use crate::resolve::syntax::regexes::Regexes;
 use crate::resolve::syntax::{limits, names};
 use crate::world::{Kind, World};
 
-/// The namespace in which a rule's RouteFilters are.
+/// The namespace of a rule, in which its RouteFilters are looked up.
 pub(crate) struct FilterScope<'a, 'w> {
     pub(crate) world: &'w World,
     pub(crate) namespace: &'a str,
@@ -26,8 +26,7 @@ pub(crate) enum FilterEffect {
     Redirect(RedirectTo),
 }
 
-/// Returns the effect of the referenced filter. The error completes the sentence "extensionRef:
-/// ...".
+/// Returns the effect of the referenced filter. The error message continues "extensionRef: ...".
 pub(super) fn read(
     reference: &ObjectRef,
     scope: Option<&mut FilterScope<'_, '_>>,
@@ -36,7 +35,7 @@ pub(super) fn read(
         group,
         kind,
         name,
-        // The schema has none: the filter is in the route's namespace.
+        // The schema has no namespace: the filter is in the route's namespace.
         namespace: _,
     } = reference;
     let (group, kind) = (group.as_deref(), kind.as_deref());
@@ -177,7 +176,7 @@ fn substitution(
     })
 }
 
-/// Returns a rewrite with the parts of both, or `None` if both set the same part.
+/// Combines two rewrites, or returns `None` if both set the same part.
 pub(super) fn merge(
     one: schema::UrlRewrite,
     other: &schema::UrlRewrite,

@@ -1,6 +1,6 @@
 //! Requested addresses of a Gateway (`GatewaySpec.addresses`).
 //!
-//! A Gateway with an unsupported type is refused. An invalid value is only omitted.
+//! A Gateway with an unsupported address type is rejected. An invalid value is only omitted.
 
 use std::net::IpAddr;
 
@@ -8,12 +8,12 @@ use crate::api::{AddressType, GatewayAddress};
 use crate::resolve::syntax::limits;
 use crate::status::{Reason, Verdict};
 
-/// The addresses of one Gateway.
+/// The addresses of a Gateway.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayAddresses {
-    /// IPs in the object's order; empty leaves the choice to the host.
+    /// IP addresses in the order of the object. If empty, the host chooses.
     pub(crate) usable: Vec<String>,
-    /// Sentences on entries with an unavailable routability, which nothing replaces.
+    /// Messages about entries with an unsupported routability. These entries get no address.
     pub(crate) unassigned: Vec<String>,
     /// Verdict on values that are not IP addresses.
     pub(crate) unusable: Verdict,
@@ -22,7 +22,7 @@ pub(crate) struct GatewayAddresses {
 }
 
 impl GatewayAddresses {
-    /// Reads the addresses. Errors that refuse the whole Gateway go to `accepted`.
+    /// Reads the addresses. Errors that reject the whole Gateway are added to `accepted`.
     pub(crate) fn read(addresses: &[GatewayAddress], accepted: &mut Verdict) -> Self {
         let too_many =
             limits::entries("spec.addresses", addresses.len(), 0..=limits::MAX_ADDRESSES).err();
@@ -78,14 +78,14 @@ impl GatewayAddresses {
         found
     }
 
-    /// Takes the addresses for a load balancer, and returns them. The hosts then listen on all of
-    /// theirs.
+    /// Moves the addresses to the request for a load balancer and returns them. The hosts then
+    /// listen on all of their addresses.
     pub(crate) fn take_for_load_balancer(&mut self) -> Vec<String> {
         self.any |= !self.usable.is_empty();
         std::mem::take(&mut self.usable)
     }
 
-    /// Returns true if addresses are requested, but none is usable.
+    /// Returns true if addresses are requested but none of them is usable.
     pub(crate) fn nowhere(&self) -> bool {
         !self.any && self.usable.is_empty()
     }

@@ -13,17 +13,17 @@ use crate::status::{
 };
 use crate::world::{Definitions, World};
 
-/// A class that names our controller.
+/// A class of our controller.
 pub(crate) struct CheckedClass<'w> {
     pub(crate) verdict: Verdict,
     metadata: &'w Metadata,
     pub(crate) parameters: Parameters<'w>,
-    /// Default settings of its Gateways.
+    /// Default settings of the Gateways of the class.
     pub(crate) settings: GatewaySettings,
 }
 
 impl CheckedClass<'_> {
-    /// Returns the value of one of its labels.
+    /// Returns the value of a label of the class.
     pub(crate) fn label(&self, name: &str) -> Option<&str> {
         self.metadata.labels.get(name)
     }
@@ -34,7 +34,7 @@ impl CheckedClass<'_> {
     }
 }
 
-/// The classes that name our controller.
+/// The classes of our controller.
 pub(crate) struct Classes<'w> {
     all: BTreeMap<&'w str, CheckedClass<'w>>,
     definitions: &'w Definitions,

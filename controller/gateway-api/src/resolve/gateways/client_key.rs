@@ -1,4 +1,4 @@
-//! The client key of a Gateway for backends: in a Secret, or in files of its hosts.
+//! The client key of a Gateway for backends: in a Secret, or in files on the hosts.
 
 use super::ReferencedObjects;
 use crate::api::{Gateway, GatewayBackendTls};
@@ -7,8 +7,8 @@ use crate::resolve::listeners::ListenerOwner;
 use crate::resolve::tls::certificate_source::CertificateSource;
 use crate::status::{Reason, Verdict};
 
-/// Returns the name of the key that the Gateway presents to backends. `resolved` gets errors of the
-/// reference.
+/// Returns the name of the key that the Gateway presents to backends. Errors in the reference are
+/// added to `resolved`.
 pub(super) fn find<'w>(
     gateway: &'w Gateway,
     owner: &ListenerOwner<'w>,

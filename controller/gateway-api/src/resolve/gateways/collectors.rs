@@ -1,6 +1,6 @@
-//! Collectors of Gateways' telemetry: spans, and access logs.
+//! Collectors for the telemetry of Gateways: spans and access logs.
 //!
-//! Never send anything to a target without permission to refer to it.
+//! Nothing is ever sent to a target without permission to refer to it.
 
 use super::tracing::{self, TracedGateway};
 use super::{CheckedGateway, ReferencedObjects, log_output};
@@ -10,16 +10,16 @@ use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::status::{Grounds, Reason};
 
-/// Collector in the snapshot's form.
+/// A collector as the snapshot refers to it.
 pub(super) struct FoundCollector {
-    /// Name of its Backend.
+    /// Name of the collector's Backend.
     pub(super) backend: String,
-    /// True if the protocol is HTTP and not gRPC.
+    /// True if the protocol is HTTP instead of gRPC.
     pub(super) http: bool,
 }
 
-/// Looks up a collector, and records it for the statuses. Fails if the Gateway is `meshed`; `what`
-/// is the telemetry that the message names.
+/// Looks up a collector and records it for the statuses. Fails if the Gateway is `meshed`. `what`
+/// describes the telemetry in the message.
 pub(super) fn find<'w>(
     collector: &CollectorRef,
     referrer: Referrer<'_>,
@@ -46,7 +46,7 @@ pub(super) fn find<'w>(
 }
 
 impl<'w> CheckedGateway<'w> {
-    /// Sets its tracing and its access log.
+    /// Sets tracing and the access log.
     pub(super) fn collect(
         &mut self,
         cx: &ResolveContext<'w, '_>,

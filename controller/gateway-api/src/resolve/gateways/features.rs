@@ -1,21 +1,21 @@
-//! The features of Sesame, with the names of the conformance suite. This table is the source of
-//! `supportedFeatures` and of the documentation's page. It never lists an unsupported feature.
+//! The features of Sesame, with the names that the conformance suite uses. This table is the source
+//! of `supportedFeatures` and of the documentation page. It never lists an unsupported feature.
 //!
-//! A feature is claimed if the installed definitions of its kind have its fields, by release and
-//! channel, and know its name.
+//! Whether a feature is claimed depends on the installed definition of its kind: its release and
+//! channel must have the fields, and know the name of the feature.
 
 use std::ops::RangeInclusive;
 
 use crate::world::{ApiRelease, DefinitionRelease, Definitions, Kind, ReleaseChannel};
 
-/// Range of supported minor releases of Gateway API 1.
+/// Minor releases of Gateway API 1 that Sesame supports.
 pub(crate) const FIRST: u32 = 5;
 pub(crate) const LAST: u32 = 7;
 
-/// Minor releases of Gateway API 1 in which a channel has a feature.
+/// Minor releases of Gateway API 1 that have a feature in a channel.
 type Releases = RangeInclusive<u32>;
 
-/// The range for a channel that has never had the feature.
+/// The range for a channel without the feature.
 #[expect(clippy::reversed_empty_ranges, reason = "it holds no release")]
 const NEVER: Releases = 1..=0;
 
@@ -23,7 +23,7 @@ const NEVER: Releases = 1..=0;
 #[derive(Clone, Debug)]
 pub(crate) struct Feature {
     pub(crate) name: &'static str,
-    /// Kind whose definition has the fields.
+    /// Kind whose definition contains the fields.
     pub(crate) kind: Kind,
     pub(crate) standard: Releases,
     pub(crate) experimental: Releases,
@@ -47,7 +47,7 @@ const fn within(
     }
 }
 
-/// All features, by name.
+/// All features, sorted by name.
 pub(crate) const FEATURES: &[Feature] = &[
     always("BackendTLSPolicy", Kind::BackendTlsPolicy),
     always("BackendTLSPolicySANValidation", Kind::BackendTlsPolicy),
@@ -147,18 +147,18 @@ pub(crate) const FEATURES: &[Feature] = &[
     within("UDPRoute", Kind::UdpRoute, 6..=LAST, 6..=LAST),
 ];
 
-/// The feature of Gateways outside the cluster, whose fields are in our own kind. It is claimed if
-/// enabled.
+/// The feature for Gateways outside the cluster. The fields are in a Sesame kind, so the feature is
+/// claimed if it is enabled.
 const EXTRA_MINIMAL_OCG: &str = "GatewayExtraMinimalOCG";
 
-/// Release whose feature names are used without installed definitions.
+/// Release that determines the feature names if no definitions are installed.
 const OWN: (ApiRelease, ReleaseChannel) = (
     ApiRelease { major: 1, minor: 6 },
     ReleaseChannel::Experimental,
 );
 
-/// Returns the names of the features that these definitions support, in order, with Gateways
-/// outside the cluster if enabled.
+/// Returns the sorted names of the features that these definitions support. Gateways outside the
+/// cluster are included if enabled.
 pub(crate) fn claimed(definitions: &Definitions, extra_minimal_ocg: bool) -> Vec<&'static str> {
     let is_claimed = move |feature: &&Feature| {
         let found = match definitions {
@@ -183,8 +183,8 @@ pub(crate) fn claimed(definitions: &Definitions, extra_minimal_ocg: bool) -> Vec
     names
 }
 
-/// Returns the reason why these definitions are unsupported, or `None` if they are supported.
-/// Objects are served anyway, as far as possible.
+/// Explains why these definitions are unsupported, or returns `None` if they are supported. Objects
+/// are served anyway, as far as possible.
 pub(crate) fn unsupported(definitions: &Definitions) -> Option<String> {
     let Definitions::Installed(all) = definitions else {
         return None;
@@ -210,7 +210,7 @@ pub(crate) fn unsupported(definitions: &Definitions) -> Option<String> {
     })
 }
 
-/// Describes supported definitions: the release, or several if kinds differ.
+/// Describes supported definitions: one release, or several if kinds differ.
 pub(crate) fn supported(definitions: &Definitions) -> String {
     let Definitions::Installed(all) = definitions else {
         return format!("Gateway API {} is supported", OWN.0);

@@ -1,5 +1,5 @@
-//! Policies that target Gateways of their namespace: the policies of each Gateway, and errors of
-//! targets. Never look at other fields of a policy.
+//! Policies that target Gateways in the same namespace: the policies of each Gateway, and target
+//! errors. This module never reads other fields of a policy.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::resolve::syntax::{limits, names};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// A kind of policy whose targets are Gateways.
+/// A kind of policy that targets Gateways.
 pub(crate) trait GatewayPolicy {
     /// The kind itself.
     const KIND: Kind;
@@ -21,21 +21,21 @@ pub(crate) trait GatewayPolicy {
     fn targets(&self) -> &[LocalPolicyTargetRef];
 }
 
-/// A policy after the checks that need no Gateway.
+/// A policy after the checks that do not depend on a Gateway.
 pub(crate) struct CheckedPolicy<'w, P> {
     pub(crate) object: &'w P,
     pub(crate) accepted: Verdict,
 }
 
-/// All policies of a kind, oldest first, which is their precedence.
+/// All policies of a kind in order of precedence: oldest first.
 pub(crate) struct GatewayPolicies<'w, P> {
     all: Vec<CheckedPolicy<'w, P>>,
-    /// Indices of the policies by namespace and name of the Gateway.
+    /// Indices of the policies, keyed by the namespace and name of the Gateway.
     by_gateway: HashMap<(&'w str, &'w str), Vec<usize>>,
 }
 
 impl<'w, P: GatewayPolicy> GatewayPolicies<'w, P> {
-    /// Checks the targets of all policies, and with `check` their other fields.
+    /// Checks the targets of all policies, and calls `check` for the other fields.
     pub(super) fn check_all(
         mut objects: Vec<&'w P>,
         cx: &mut ResolveContext<'w, '_>,

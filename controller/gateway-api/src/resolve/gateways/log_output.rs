@@ -1,7 +1,7 @@
-//! Form and receivers of the access log of each Gateway.
+//! Format and receivers of each Gateway's access log.
 //!
-//! An unusable receiver gets nothing. The other receivers and all requests continue, and the
-//! Gateway's status says why.
+//! Nothing is sent to an unusable receiver. The other receivers and all requests are unaffected,
+//! and the status of the Gateway reports the error.
 
 use sesame_proto::schema::{LogOutput, LogSink, extra_field::Source, log_sink::Protocol};
 
@@ -13,16 +13,16 @@ use crate::resolve::context::grants::Referrer;
 use crate::resolve::settings::access_log::{self, ConfiguredLog, ConfiguredSinks};
 use crate::world::Kind;
 
-/// Access log of one Gateway.
+/// Access log of a Gateway.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayLog<'w> {
-    /// Format and receivers for the snapshot, or `None` for the defaults.
+    /// Format and receivers for the snapshot, or `None` to use the defaults.
     pub(crate) output: Option<LogOutput>,
-    /// The receivers, for the statuses.
+    /// The receivers' Backends, for the statuses.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
 }
 
-/// Returns the access log of a Gateway, and a message for each unusable receiver.
+/// Returns the access log of a Gateway, and an error for each unusable receiver.
 pub(super) fn check<'w>(
     configured: &ConfiguredLog,
     meshed: bool,
@@ -35,7 +35,7 @@ pub(super) fn check<'w>(
         sinks,
     } = configured;
     let mut output = LogOutput {
-        // It has been checked.
+        // The format has already been validated.
         form: format
             .as_ref()
             .and_then(|it| access_log::read_form(it).ok()),
@@ -58,8 +58,8 @@ pub(super) fn check<'w>(
     (GatewayLog { output, policed }, faults)
 }
 
-/// Finds a receiver. The error begins with the field below it. `Ok(None)` means that its error is
-/// already reported.
+/// Looks up a receiver. Errors start with the field path relative to the receiver. `Ok(None)` means
+/// that the error has already been reported.
 fn find<'w>(
     sink: &LogReceiver,
     namespace: &str,
@@ -95,7 +95,7 @@ fn find<'w>(
     Ok(Some(read))
 }
 
-/// Returns a message for each field that some receiver does not get.
+/// Returns a message for each field that OTLP receivers do not get.
 fn unsent_fields(output: &LogOutput) -> impl Iterator<Item = String> {
     let mut sinks = output.sinks.iter();
     let by_otlp = sinks.any(|sink| sink.protocol() != Protocol::Envoy);

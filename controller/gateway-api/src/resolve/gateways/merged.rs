@@ -1,8 +1,9 @@
 //! GatewayClasses whose Gateways are served together, by the same Envoys.
 //!
-//! They are published under one name, the class's in the controller's namespace, which stays
-//! whichever Gateway comes or goes. The class decides on settings that Envoys have once. A Gateway
-//! with another value is refused, harms no other, and keeps its last state if it was served.
+//! These Gateways are published under one name: the name of the class, in the controller's
+//! namespace. The name does not change when Gateways are added or removed. The class determines the
+//! settings that exist once per Envoy. A Gateway with a different value is rejected and does not
+//! affect other Gateways. If it was already served, it keeps its last state.
 
 use std::collections::BTreeSet;
 
@@ -18,21 +19,22 @@ use crate::resolve::settings::parameters::Parameters;
 use crate::status::{Reason, Verdict};
 use crate::world::{ObjectKey, ServedTogether, World};
 
-/// A Gateway that is served together with others.
+/// A Gateway that is served together with others of its class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MergedGateway {
-    /// Name under which they are published.
+    /// Name under which the Gateways of the class are published.
     pub published_as: NamespacedName,
     /// Names of the keys of this Gateway.
     pub keys: BTreeSet<String>,
 }
 
-/// Returns the name under which the Gateways of a class are published if they are served together.
+/// Returns the name under which merged Gateways of a class are published.
 pub fn merged_name(class: &str, options: &Options) -> NamespacedName {
     NamespacedName::new(&options.namespace, class)
 }
 
-/// Returns the name under which this class's Gateways are merged, or `None` if they are not.
+/// Returns the name under which the Gateways of this class are merged, or `None` if they are not
+/// merged.
 pub(super) fn published_as(
     class: &str,
     checked: &CheckedClass<'_>,
@@ -42,14 +44,14 @@ pub(super) fn published_as(
     merged.then(|| merged_name(class, options))
 }
 
-/// Returns true if Gateways of a class are published under this name.
+/// Returns true if the Gateways of a class are published under this name.
 pub(crate) fn is_of_class(name: &NamespacedName, classes: &Classes<'_>, options: &Options) -> bool {
     let class = classes.get(&name.name);
     let is_merged = class.is_some_and(|class| class.settings.is_merged());
     is_merged && *name == merged_name(&name.name, options)
 }
 
-/// Refuses a Gateway with the name under which others are published.
+/// Rejects a Gateway whose name is reserved for publishing the Gateways of a class.
 pub(super) fn check_name(
     name: &NamespacedName,
     classes: &Classes<'_>,
@@ -66,8 +68,8 @@ pub(super) fn check_name(
     }
 }
 
-/// Refuses a Gateway that sets a value which all Gateways of its class have in common. `settings`
-/// are its own.
+/// Rejects a Gateway that overrides a value that all Gateways of its class must share. `settings`
+/// are the Gateway's settings.
 pub(super) fn check(
     gateway: &Gateway,
     class: &CheckedClass<'_>,
@@ -79,7 +81,7 @@ pub(super) fn check(
         let Infrastructure {
             labels,
             annotations,
-            // Its fields are among the settings.
+            // The parameters have already been merged into the settings.
             parameters_ref: _,
         } = infrastructure;
         for (field, empty) in [
@@ -116,8 +118,8 @@ pub(super) fn check(
     }
 }
 
-/// Returns the ports of merged Gateways, for the next world: from these snapshots, and earlier ones
-/// for Gateways that keep their last state.
+/// Returns the ports of merged Gateways, for the next world. Ports come from these snapshots, or
+/// from the previous world for Gateways that keep their last state.
 pub(crate) fn served_together<'s>(
     snapshots: impl IntoIterator<Item = &'s Snapshot>,
     checked: &[CheckedGateway<'_>],
@@ -140,8 +142,8 @@ pub(crate) fn served_together<'s>(
     served
 }
 
-/// Returns the names that cannot be published now, because the parameters are invalid. Their
-/// publications stay.
+/// Returns the names that cannot be published now because the parameters are invalid. The last
+/// publications remain in effect.
 pub(crate) fn retained(
     checked: &[CheckedGateway<'_>],
     classes: &Classes<'_>,
@@ -151,7 +153,7 @@ pub(crate) fn retained(
     for gateway in checked.iter().filter(|it| it.parameters_refused) {
         let class = classes.get(gateway.class);
         if class.is_some_and(|class| class.parameters == Parameters::Refused) {
-            // Their previous form is unknown.
+            // It is unknown which of these names was published.
             retained.extend([gateway.name(), merged_name(gateway.class, options)]);
         } else if gateway.merged.is_none() {
             retained.insert(gateway.name());

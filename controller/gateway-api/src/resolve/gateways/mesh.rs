@@ -1,8 +1,8 @@
-//! The mesh of a Gateway outside the cluster: which routes are meshed, and the TLS to their
-//! backends.
+//! The mesh of a Gateway outside the cluster: which routes are meshed, and the TLS settings for
+//! their backends.
 //!
-//! If the mesh is unusable, the traffic of all meshed routes is refused. It is never sent in plain
-//! text, nor to an unverified peer.
+//! If the mesh is unusable, all traffic of meshed routes is rejected. It is never sent in plaintext
+//! or to an unverified peer.
 
 use sesame_proto::schema::{BackendTls, TrustBundle};
 
@@ -16,25 +16,25 @@ use crate::resolve::tls::subject_alt_names::{self, AltNames};
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, World};
 
-/// Default key of a ConfigMap with a trust bundle.
+/// Default key in a ConfigMap with a trust bundle.
 pub(super) const BUNDLE_KEY: &str = "ca-bundle.crt";
 
-/// Message about a mesh while the feature is disabled.
+/// Message about a mesh if the feature is disabled.
 pub(super) const OFF: &str = "is experimental and off; set spec.gateway.extraMinimalOCG in the controller's configuration, or \
                    extra-minimal-ocg on a host";
 
-/// The mesh of one Gateway.
+/// The mesh of a Gateway.
 pub(crate) struct CheckedMesh<'w> {
     world: &'w World,
     /// Name of the Gateway.
     pub(crate) gateway: String,
-    /// `None` if the selector is unknown, and all routes count as meshed.
+    /// `None` if the selector is invalid; then all routes count as meshed.
     selector: Option<&'w LabelSelector>,
-    /// Metadata of the policy, or `None` if the Gateway itself has the field.
+    /// Metadata of the policy, or `None` if the Gateway's own field sets the mesh.
     policy: Option<&'w Metadata>,
-    /// Object or field that sets the mesh.
+    /// The object or field that sets the mesh.
     pub(crate) source: String,
-    /// Verdict on the fields and their references.
+    /// Verdict on the fields; `resolved` is the verdict on their references.
     pub(crate) accepted: Verdict,
     pub(crate) resolved: Verdict,
     tls: BackendTls,
@@ -50,7 +50,8 @@ impl CheckedMesh<'_> {
         })
     }
 
-    /// Returns the TLS to backends of meshed routes, or `None` if their traffic is refused.
+    /// Returns the TLS settings for backends of meshed routes, or `None` if their traffic is
+    /// rejected.
     pub(crate) fn tls(&self) -> Option<&BackendTls> {
         (self.accepted.good() && self.resolved.good()).then_some(&self.tls)
     }
@@ -60,7 +61,7 @@ impl CheckedMesh<'_> {
         self.policy == Some(&policy.object.metadata)
     }
 
-    /// Returns the overall verdict, for the Gateway and its routes.
+    /// Returns the combined verdict, for the Gateway and its routes.
     pub(crate) fn verdict(&self) -> Verdict {
         let mut verdict = Verdict::default();
         for part in [&self.accepted, &self.resolved] {
@@ -75,8 +76,8 @@ impl CheckedMesh<'_> {
     }
 }
 
-/// Returns the mesh of a Gateway, if any. Its own field takes precedence over its policies, of
-/// which the oldest counts.
+/// Returns the mesh of a Gateway, if any. The Gateway's own field takes precedence; otherwise its
+/// oldest policy applies.
 pub(super) fn check<'w>(
     gateway: &'w Gateway,
     client_key: Option<&str>,
@@ -127,7 +128,7 @@ pub(super) fn check<'w>(
         accepted,
         resolved,
         tls: BackendTls {
-            // The peer is the endpoint itself; the proposal defines no server name.
+            // The peer is the endpoint itself, and the proposal does not define a server name.
             sni: String::new(),
             trust_bundle: bundle
                 .as_ref()
@@ -144,8 +145,8 @@ pub(super) fn check<'w>(
     })
 }
 
-/// Returns the names, one of which the peer's certificate must have. Without names, any certificate
-/// of the bundle is accepted.
+/// Returns the subject alternative names of which the peer must have at least one. Without names,
+/// any certificate that the bundle trusts is accepted.
 fn checked_names(
     names: &[SubjectAltName],
     patterns: &[String],
@@ -175,7 +176,7 @@ fn checked_names(
     })
 }
 
-/// Mesh of a Gateway, as set by the Gateway or a policy.
+/// The mesh of a Gateway, and where it is configured.
 struct NamedMesh<'w> {
     source: String,
     policy: Option<&'w Metadata>,
@@ -205,7 +206,7 @@ impl<'w> NamedMesh<'w> {
     }
 }
 
-/// Returns the selector, if it is supported.
+/// Returns the selector if it is valid.
 fn checked_selector<'w>(
     selector: Option<&'w LabelSelector>,
     accepted: &mut Verdict,
@@ -226,7 +227,8 @@ fn checked_selector<'w>(
     }
 }
 
-/// Returns the bundle that a reference names. It may be in any namespace, because a bundle is public.
+/// Returns the bundle that a reference refers to. Any namespace is permitted, because bundles are
+/// public.
 pub(super) fn find_bundle<'w>(
     reference: &'w TrustBundleRef,
     own: &'w str,

@@ -5,10 +5,10 @@ use crate::api::{GatewayMeshPolicy, GatewayMeshPolicySpec, LocalPolicyTargetRef,
 use crate::resolve::context::ResolveContext;
 use crate::world::Kind;
 
-/// A policy after the checks that need no Gateway.
+/// A policy after the checks that do not depend on a Gateway.
 pub(crate) type MeshPolicy<'w> = CheckedPolicy<'w, GatewayMeshPolicy>;
 
-/// All policies, oldest first, which is their precedence.
+/// All policies in order of precedence: oldest first.
 pub(crate) type MeshPolicies<'w> = GatewayPolicies<'w, GatewayMeshPolicy>;
 
 impl GatewayPolicy for GatewayMeshPolicy {
@@ -21,14 +21,14 @@ impl GatewayPolicy for GatewayMeshPolicy {
     fn targets(&self) -> &[LocalPolicyTargetRef] {
         let GatewayMeshPolicySpec {
             target_refs,
-            // It is checked with each Gateway.
+            // The mesh is checked separately for each Gateway.
             mesh: _,
         } = &self.spec;
         target_refs
     }
 }
 
-/// Checks all policies.
+/// Checks all GatewayMeshPolicies.
 pub(crate) fn check_all<'w>(cx: &mut ResolveContext<'w, '_>) -> MeshPolicies<'w> {
     let objects = cx.world.gateway_mesh_policies.iter();
     let objects = objects.map(AsRef::as_ref).collect();

@@ -1,7 +1,6 @@
-//! Trust of the meshes in Gateways outside the cluster, and the Gateways without a trusted
-//! certificate.
+//! Whether meshes trust the certificates of Gateways outside the cluster.
 //!
-//! It never changes traffic: whether a mesh accepts a Gateway is up to the mesh.
+//! The result never changes traffic: each mesh decides which certificates it accepts.
 
 use std::collections::HashSet;
 
@@ -20,37 +19,37 @@ use crate::resolve::tls::trust_paths;
 use crate::status::{Condition, ConditionStatus, ConditionType, Reason, SignatureTrust, Verdict};
 use crate::world::Kind;
 
-/// Trust of one mesh, as set by one object.
+/// The trust that one object configures for one mesh.
 pub(crate) struct TrustingMesh<'w> {
     /// Name of the XMesh.
     pub(crate) mesh: &'w str,
-    /// Metadata of the policy, or `None` if the XMesh itself has the field.
+    /// Metadata of the policy, or `None` if the XMesh's own field configures the trust.
     pub(crate) policy: Option<&'w Metadata>,
-    /// Verdict on the fields and their references.
+    /// Verdict on the fields; `resolved` is the verdict on their references.
     pub(crate) accepted: Verdict,
     pub(crate) resolved: Verdict,
-    /// Description of the object that sets it, and of the bundle.
+    /// Description of the configuring object; `bundle` describes the trust bundle.
     source: String,
     bundle: String,
-    /// Affected Gateways; empty for all.
+    /// Affected Gateways. An empty list means all Gateways.
     gateways: &'w [GatewayRef],
-    /// True if Sesame writes the bundle itself.
+    /// True if Sesame writes the bundle.
     is_published: bool,
-    /// Gateways whose certificates lead to the bundle. The next field has the others.
+    /// Gateways whose certificates the bundle trusts. `untrusted` lists the other Gateways.
     trusted: Vec<SignatureTrust>,
     untrusted: Vec<String>,
 }
 
-/// Trust of all meshes. A mesh's own field precedes its policies, which are in order of precedence.
+/// Trust of all meshes. A mesh's own field comes first, then its policies in order of precedence.
 #[derive(Default)]
 pub(crate) struct MeshTrust<'w> {
     pub(crate) meshes: Vec<TrustingMesh<'w>>,
-    /// Contents of ConfigMaps, for the policies that request one.
+    /// Contents of ConfigMaps that policies request.
     pub(crate) bundles: OcgBundles,
 }
 
 impl<'w> MeshTrust<'w> {
-    /// Looks up all bundles, and compares the Gateways' certificates with them.
+    /// Looks up all bundles, and checks the certificates of the Gateways against them.
     pub(crate) fn check_all(
         gateways: &[CheckedGateway<'w>],
         certificates: &Certificates<'w, '_>,
@@ -113,8 +112,8 @@ impl<'w> MeshTrust<'w> {
         }
     }
 
-    /// Returns the condition whether the meshes trust the Gateway's certificate. `None` if no mesh
-    /// declares its trust, or if the Gateway has no certificate.
+    /// Returns the condition that reports whether the meshes trust the Gateway's certificate.
+    /// Returns `None` if no mesh configures its trust, or if the Gateway has no certificate.
     pub(crate) fn of_gateway(
         &self,
         gateway: &CheckedGateway<'_>,
@@ -184,7 +183,7 @@ impl<'w> TrustingMesh<'w> {
         }
     }
 
-    /// Looks up the bundle, and compares the certificates of the Gateways with it.
+    /// Looks up the bundle, and checks the certificates of the Gateways against it.
     fn compare(
         &mut self,
         ocg: &'w MeshOcg,
@@ -227,7 +226,7 @@ impl<'w> TrustingMesh<'w> {
         self.bundle = bundle.name;
     }
 
-    /// Returns the trust in the certificate of a Gateway.
+    /// Returns the signature paths from a Gateway's certificate, if the mesh trusts it.
     fn trust_in(&self, gateway: &str) -> Option<&SignatureTrust> {
         self.trusted.iter().find(|trust| trust.of == gateway)
     }
@@ -245,8 +244,8 @@ impl<'w> TrustingMesh<'w> {
         )
     }
 
-    /// Returns the condition whether the mesh trusts the certificates of all Gateways. `None` if
-    /// there are none.
+    /// Returns the condition that reports whether the mesh trusts the certificates of all Gateways.
+    /// Returns `None` if there are no such certificates.
     pub(crate) fn of_all(&self, generation: i64) -> Option<Condition> {
         let type_ = ConditionType::ClientCertificateTrusted;
         if !self.accepted.good() || self.trusted.is_empty() && self.untrusted.is_empty() {
@@ -275,7 +274,7 @@ impl<'w> TrustingMesh<'w> {
     }
 }
 
-/// Returns the XMeshes that a policy targets, each once. Reports targets of other kinds.
+/// Returns the distinct XMeshes that a policy targets. Reports targets of other kinds.
 fn targets<'w>(policy: &'w MeshOcgPolicy, cx: &mut ResolveContext<'w, '_>) -> Vec<&'w str> {
     let mut found: Vec<&str> = Vec::new();
     let targets = policy.spec.target_refs.iter();
@@ -296,11 +295,11 @@ fn targets<'w>(policy: &'w MeshOcgPolicy, cx: &mut ResolveContext<'w, '_>) -> Ve
     found
 }
 
-/// Checks the parts of a policy that need no mesh.
+/// Checks the parts of a policy that do not depend on a mesh.
 fn check(policy: &MeshOcgPolicy, cx: &ResolveContext<'_, '_>) -> Verdict {
     let MeshOcgPolicySpec {
         target_refs,
-        // It is checked with each mesh.
+        // The trust is checked separately for each mesh.
         ocg: _,
         gateways,
         publish,

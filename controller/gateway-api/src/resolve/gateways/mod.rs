@@ -1,5 +1,5 @@
-//! Gateways of our classes, checked with their own listeners and the listeners of their
-//! ListenerSets, each against all that are served together. Routes are not known yet.
+//! Gateways of our classes. Each is checked with its own listeners and the listeners of its
+//! ListenerSets, and against all listeners that are served together. Routes are not known yet.
 
 pub(crate) mod addresses;
 pub(crate) mod classes;
@@ -51,23 +51,23 @@ use crate::resolve::tls::client_validation::FrontendValidation;
 use crate::status::{GOOD, GatewayStatus, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// A Gateway of a Sesame class, with everything that is known before routes attach.
+/// A Gateway of a Sesame class, before routes attach.
 pub(crate) struct CheckedGateway<'w> {
     pub(crate) owner: ListenerOwner<'w>,
     pub(crate) metadata: &'w Metadata,
     pub(crate) class: &'w str,
-    /// Name under which it is published with others of its class, or `None` if it is published
-    /// alone.
+    /// Name under which the Gateway is published together with others of its class, or `None` if it
+    /// is published alone.
     pub(crate) merged: Option<NamespacedName>,
-    /// The listeners of its spec, followed by the listeners of the objects in `sets`.
+    /// The listeners in the Gateway's spec, followed by the listeners of the objects in `sets`.
     pub(crate) listeners: Vec<CheckedListener<'w>>,
-    /// Its ListenerSets, HTTPProxies and Ingresses with listeners, in their order of precedence.
+    /// ListenerSets, HTTPProxies and Ingresses with listeners, in order of precedence.
     pub(crate) sets: Vec<CheckedListenerSet<'w>>,
-    /// Number of listeners in its spec.
+    /// Number of listeners in the Gateway's spec.
     own: usize,
-    /// Largest number of limits that policies give to the requests of a listener.
+    /// Maximum number of rate limits that policies apply to the requests of any listener.
     pub(crate) most_limits: usize,
-    /// Filters that all of its listeners have in common; `None` if some have others.
+    /// Filters that all listeners have in common, or `None` if their filters differ.
     pub(crate) filters: Option<sesame_proto::schema::RequestFilters>,
     pub(crate) accepted: Verdict,
     /// Verdict on the references outside of listeners.
@@ -76,25 +76,25 @@ pub(crate) struct CheckedGateway<'w> {
     /// Addresses to request from a load balancer.
     pub(crate) load_balancer_addresses: Vec<String>,
     pub(crate) frontend: FrontendValidation,
-    /// Name of its client key for backends.
+    /// Name of the client key for backends.
     pub(crate) client_key: Option<String>,
-    /// Its mesh.
+    /// The mesh to which the Gateway sends traffic.
     pub(crate) mesh: Option<CheckedMesh<'w>>,
-    /// Tracing of its requests.
+    /// Tracing of requests.
     pub(crate) tracing: GatewayTracing<'w>,
-    /// Format and receivers of its access log.
+    /// Format and receivers of the access log.
     pub(crate) log: GatewayLog<'w>,
     pub(crate) settings: GatewaySettings,
-    /// True if the settings lack parameters because these are invalid.
+    /// True if the settings lack parameters because the parameters are invalid.
     pub(crate) parameters_refused: bool,
     /// Messages about unknown annotations and unsupported settings, for which the defaults apply.
     pub(crate) not_understood: Vec<String>,
-    /// Verdict on its own settings if they are ignored, so that the previous ones stay in effect.
+    /// Verdict on the Gateway's own settings if they are ignored and the last state is kept.
     pub(crate) passed_over: Verdict,
 }
 
-/// Input of the check: referenced objects, each read once, Backends for authorization, and policies
-/// that target Gateways.
+/// Input of the checks: referenced objects (each read once), Backends for authorization, and
+/// policies that target Gateways.
 pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
     pub(crate) certificates: &'a mut Certificates<'w, 'c>,
     pub(crate) ca_bundles: &'a mut CaBundles<'w>,
@@ -104,7 +104,7 @@ pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
     pub(crate) backends: &'a mut Backends<'w>,
 }
 
-/// Checks all Gateways of our classes except the `unserved`, in the order of their names.
+/// Checks all Gateways of our classes except `unserved`, sorted by name.
 pub(crate) fn check_all<'w>(
     classes: &Classes<'w>,
     unserved: &BTreeMap<NamespacedName, GatewayStatus>,
@@ -155,7 +155,7 @@ pub(crate) fn check_all<'w>(
     checked
 }
 
-/// Compares the listeners of Gateways that are served together, in the order of their precedence.
+/// Compares the listeners of Gateways that are served together, in order of precedence.
 fn compare(together: &mut [&mut CheckedGateway<'_>]) {
     let listeners = together.iter().flat_map(|it| &it.listeners);
     let used: Vec<Socket> = listeners.filter_map(ports::socket).collect();
@@ -185,7 +185,7 @@ fn compare(together: &mut [&mut CheckedGateway<'_>]) {
 }
 
 /// Checks one Gateway of a Sesame class.
-// Long: each field of a Gateway in turn, so that none is forgotten.
+// Long: handles every field of a Gateway, so that none is forgotten.
 fn check<'w>(
     gateway: &'w Gateway,
     class: &CheckedClass<'w>,
@@ -198,11 +198,11 @@ fn check<'w>(
         gateway_class_name,
         listeners,
         addresses,
-        // Part of the settings.
+        // Read with the settings.
         infrastructure: _,
         allowed_listeners,
         tls,
-        // Checked with the policies that set the same.
+        // Checked with the policies that also set a mesh.
         mesh: _,
         default_scope,
     } = &gateway.spec;
@@ -222,7 +222,7 @@ fn check<'w>(
     let too_many =
         limits::entries("spec.listeners", listeners.len(), 0..=limits::MAX_LISTENERS).err();
     accepted.refuse_if(Reason::Invalid, too_many);
-    // Gateways that are served together have no addresses of a single one.
+    // Gateways that are served together have no addresses of their own.
     let addresses = if merged.is_some() {
         &[]
     } else {
@@ -265,7 +265,7 @@ fn check<'w>(
     accepted.refuse_if(Reason::Invalid, too_many);
     let frontend =
         FrontendValidation::resolve(owner.referrer(), frontend, references.ca_bundles, cx);
-    // With too many listeners, each message would name all the others.
+    // With too many listeners, each message would list all the others.
     let looked_at = listeners.get(..limits::MAX_LISTENERS).unwrap_or(listeners);
     let mut listeners = listeners::check(&owner, 0, looked_at);
     let own = listeners.len();
@@ -296,7 +296,7 @@ fn check<'w>(
     }
 }
 
-/// Returns the hostnames of listeners that none of the listener's certificates covers.
+/// Returns the listener hostnames that no certificate of the listener covers.
 pub(crate) fn uncovered(gateways: &[CheckedGateway<'_>]) -> UncoveredHostnames {
     let by_owner = gateways.iter().flat_map(CheckedGateway::listeners_by_owner);
     listeners::uncovered::collect(by_owner)
@@ -307,30 +307,30 @@ impl<'w> CheckedGateway<'w> {
         NamespacedName::new(self.owner.namespace, self.owner.name)
     }
 
-    /// Returns its own listeners.
+    /// Returns the listeners in the Gateway's spec.
     pub(crate) fn own_listeners(&self) -> &[CheckedListener<'w>] {
         self.listeners.get(..self.own).unwrap_or_default()
     }
 
-    /// Returns its ListenerSets.
+    /// Returns the Gateway's ListenerSets.
     pub(crate) fn listener_sets(&self) -> impl Iterator<Item = &CheckedListenerSet<'w>> {
         let sets = self.sets.iter();
         sets.filter(|set| set.owner.kind == Kind::ListenerSet)
     }
 
-    /// Returns the listeners of one of its ListenerSets or Ingresses.
+    /// Returns the listeners of one of the objects in `sets`.
     pub(crate) fn listeners_of(&self, set: &CheckedListenerSet<'_>) -> &[CheckedListener<'w>] {
         self.listeners.get(set.range.clone()).unwrap_or_default()
     }
 
-    /// Returns all of its listeners by the object that defines them.
+    /// Returns all listeners, grouped by the object that contains them.
     fn listeners_by_owner(&self) -> impl Iterator<Item = (ObjectKey, &[CheckedListener<'w>])> {
         let sets = self.sets.iter();
         let sets = sets.map(|set| (set.owner.key(), self.listeners_of(set)));
         std::iter::once((self.owner.key(), self.own_listeners())).chain(sets)
     }
 
-    /// Returns the listeners of the ListenerSet with this index, or the Gateway's own without one.
+    /// Returns the listeners of the ListenerSet with this index, or the Gateway's own for `None`.
     pub(crate) fn parent_listeners(&self, set: Option<usize>) -> ParentListeners<'_, 'w> {
         let (owner, refused, range) = match set.and_then(|set| self.sets.get(set)) {
             Some(set) => (&set.owner, &set.refused, set.range.clone()),
@@ -350,7 +350,8 @@ impl<'w> CheckedGateway<'w> {
         listener.is_some_and(|listener| listener.tls.is_some())
     }
 
-    /// Returns the listeners that its conditions summarize: its own, or all if it has no own ones.
+    /// Returns the listeners that the Gateway's conditions summarize: its own, or all if it has
+    /// none.
     pub(crate) fn answers_for(&self) -> &[CheckedListener<'w>] {
         if self.own == 0 {
             &self.listeners
@@ -359,7 +360,7 @@ impl<'w> CheckedGateway<'w> {
         }
     }
 
-    /// Returns the verdict on the Gateway as a whole, including its own listeners but no others.
+    /// Returns the verdict on the whole Gateway, including the listeners of `answers_for`.
     pub(crate) fn verdict(&self) -> Verdict {
         let mut verdict = self.accepted.clone();
         let own = self.answers_for();

@@ -1,7 +1,7 @@
-//! CA certificates of Gateways outside the cluster, for ConfigMaps from which a mesh reads them.
+//! CA certificates of Gateways outside the cluster, for ConfigMaps from which meshes read them.
 //!
-//! Only CA certificates ever leave here, whatever the Secrets hold. If one Gateway's are
-//! unavailable, the ConfigMap stays unchanged.
+//! Only CA certificates ever leave this module, whatever the Secrets contain. If the certificates
+//! of any Gateway are unavailable, the ConfigMap is not changed.
 
 use std::collections::BTreeMap;
 
@@ -18,23 +18,23 @@ use crate::status::{Reason, Verdict};
 /// Content of a ConfigMap from which a mesh reads the CA certificates of Gateways.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OcgBundle {
-    /// Name of the MeshOCGPolicy that requests it.
+    /// Name of the MeshOCGPolicy that requests the ConfigMap.
     pub policy: String,
     /// UID of the policy, which owns the ConfigMap.
     pub uid: String,
     /// Key of the ConfigMap.
     pub key: String,
-    /// The CA certificates as PEM. `None` if one Gateway's are unavailable: then the ConfigMap
-    /// stays unchanged.
+    /// The CA certificates as PEM. If the certificates of any Gateway are unavailable, this is
+    /// `None` and the ConfigMap is not changed.
     pub pem: Option<String>,
     /// True if the ConfigMap is up to date.
     pub is_written: bool,
 }
 
-/// Contents of ConfigMaps, by their names.
+/// Contents of ConfigMaps, keyed by name.
 pub type OcgBundles = BTreeMap<NamespacedName, OcgBundle>;
 
-/// Adds the ConfigMap that the policy requests. `resolved` gets its errors.
+/// Adds the ConfigMap that the policy requests. Errors are added to `resolved`.
 pub(super) fn add(
     policy: &MeshOcgPolicy,
     gateways: &[CheckedGateway<'_>],
@@ -52,7 +52,7 @@ pub(super) fn add(
         );
     }
     if namespace.is_empty() || namespace == cx.options.namespace {
-        // Reported with the reference.
+        // The check of the reference already reports this.
         return;
     }
     if let Some(other) = bundles.get(&name) {
@@ -82,7 +82,7 @@ pub(super) fn add(
     bundles.insert(name, wanted);
 }
 
-/// Keeps a policy's ConfigMap unchanged, because the policy has no effect now.
+/// Leaves a policy's ConfigMap unchanged, because the policy currently has no effect.
 pub(super) fn keep(policy: &MeshOcgPolicy, bundles: &mut OcgBundles) {
     let bundle = &policy.spec.ocg.trust_bundle;
     if let Some(namespace) = &bundle.namespace {
@@ -104,7 +104,7 @@ impl OcgBundle {
     }
 }
 
-/// Returns the distinct CA certificates of all the Gateways. The error is a sentence.
+/// Returns the distinct CA certificates of all Gateways. The error is a full sentence.
 fn authorities(
     names: &[GatewayRef],
     gateways: &[CheckedGateway<'_>],
@@ -144,7 +144,7 @@ fn authorities(
     Ok(text)
 }
 
-/// Returns each of the CA certificates as canonical PEM. The error completes the sentence "x …".
+/// Returns each CA certificate as canonical PEM. The error message continues "x …".
 fn certificates(text: &[u8]) -> Result<Vec<String>, String> {
     let marker = b"PRIVATE KEY-----";
     if text.windows(marker.len()).any(|part| part == marker) {

@@ -1,4 +1,4 @@
-//! The settings of one Gateway: its class's, and its own if it may have any.
+//! The settings of a Gateway: the class's settings, overridden by the Gateway's own where allowed.
 
 use std::collections::BTreeSet;
 
@@ -13,22 +13,23 @@ use crate::resolve::tls::certificate_source::{CertificateSource, GATEWAY_ANNOTAT
 use crate::status::Verdict;
 use crate::world::{Kind, ObjectKey};
 
-/// Settings of one Gateway.
+/// The settings of a Gateway.
 pub(super) struct OwnSettings {
     pub(super) settings: GatewaySettings,
-    /// Messages about unknown annotations, for which the defaults apply.
+    /// Messages about unknown annotations. The defaults apply instead.
     pub(super) not_understood: Vec<String>,
-    /// True if the settings lack parameters because these are invalid.
+    /// True if the settings lack parameters because the parameters are invalid.
     pub(super) parameters_refused: bool,
-    /// Name under which its class is merged, or `None` if it is published alone.
+    /// Name under which the class is merged, or `None` if the Gateway is published alone.
     pub(super) merged: Option<NamespacedName>,
-    /// Verdict on its own settings, which are ignored so that its last state continues.
+    /// Verdict on the Gateway's own settings if they are ignored so that its last state remains in
+    /// effect.
     pub(super) passed_over: Verdict,
 }
 
 impl OwnSettings {
-    /// Finds the settings of a Gateway with these ListenerSets and Ingresses. Unusable settings are
-    /// refused in `accepted`, unless the Gateway was already served without them.
+    /// Determines the settings of a Gateway with these ListenerSets and Ingresses. Unusable
+    /// settings are rejected in `accepted`, unless the Gateway was already served without them.
     pub(super) fn find<'w>(
         gateway: &'w Gateway,
         class: &CheckedClass<'_>,
@@ -44,7 +45,7 @@ impl OwnSettings {
             .chain(class.parameters.valid())
             .chain(own.valid())
             .collect();
-        // One annotation is not a setting.
+        // This annotation is not a setting.
         let annotations = gateway.metadata.annotations.iter();
         let annotations = annotations.filter(|(key, _)| *key != GATEWAY_ANNOTATION);
         let (settings, mut not_understood) = GatewaySettings::of(&layers, &annotations.collect());
@@ -75,7 +76,7 @@ impl OwnSettings {
             found.passed_over.refuse(reason, why);
         }
         found.settings = class.settings.clone();
-        // Its own parameters may have allowed fewer ports.
+        // The Gateway's own parameters may have allowed fewer ports.
         let source = "it was served before its own settings were refused, which";
         found.settings.allow_only(&served, source);
         found.parameters_refused = false;
@@ -83,7 +84,7 @@ impl OwnSettings {
     }
 }
 
-/// Returns the parameters that the Gateway itself refers to.
+/// Returns the parameters that the Gateway references directly.
 fn own_parameters<'w>(
     gateway: &'w Gateway,
     cx: &ResolveContext<'w, '_>,
@@ -103,7 +104,8 @@ fn own_parameters<'w>(
     parameters::find(field, parameters_ref.as_ref(), scope, cx.world, refused)
 }
 
-/// Returns the ports on which a Gateway, its ListenerSets and Ingresses were served with others.
+/// Returns the ports on which a Gateway with these ListenerSets and Ingresses was served together
+/// with others.
 fn served_before(
     published_as: &NamespacedName,
     gateway: &Gateway,

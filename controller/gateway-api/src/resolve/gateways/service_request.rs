@@ -1,4 +1,4 @@
-//! The accepted settings of a Gateway for its Service.
+//! The valid settings of a Gateway for its Service.
 
 use std::collections::BTreeSet;
 
@@ -7,15 +7,15 @@ use sesame_proto::schema::{Protocol, Transport};
 use super::CheckedGateway;
 use crate::api::PublishingType;
 
-/// Settings of a Gateway for its Service.
+/// The settings of a Gateway for its Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceRequest {
-    /// Outside ports of all accepted listeners, including ListenerSets.
+    /// External ports of all accepted listeners, including ListenerSets.
     pub ports: BTreeSet<(Transport, u16)>,
-    /// True if clients use the addresses of the Service, or of a second Gateway, instead of the
-    /// hosts'.
+    /// True if clients use the addresses of the Service, or of an upstream Gateway, instead of the
+    /// hosts' addresses.
     pub gives_addresses: bool,
-    /// IP addresses to request from a load balancer, or a second Gateway.
+    /// IP addresses to request from a load balancer or an upstream Gateway.
     pub addresses: Vec<String>,
 }
 

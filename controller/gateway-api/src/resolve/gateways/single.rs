@@ -7,7 +7,7 @@ use crate::api::{FleetGateways, Gateway, Metadata, NamespacedName};
 use crate::status::{GatewayStatus, Reason};
 use crate::world::World;
 
-/// Returns the Gateways that give way to an older one of their class, with their statuses.
+/// Returns the Gateways that yield to an older Gateway of their class, with their statuses.
 pub(crate) fn unserved(
     classes: &Classes<'_>,
     world: &World,

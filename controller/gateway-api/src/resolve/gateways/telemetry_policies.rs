@@ -10,10 +10,10 @@ use crate::resolve::syntax::limits;
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// A policy after the checks that need no Gateway.
+/// A policy after the checks that do not depend on a Gateway.
 pub(crate) type TelemetryPolicy<'w> = CheckedPolicy<'w, XTelemetryPolicy>;
 
-/// All policies, oldest first, which is their precedence.
+/// All policies in order of precedence: oldest first.
 pub(crate) type TelemetryPolicies<'w> = GatewayPolicies<'w, XTelemetryPolicy>;
 
 impl GatewayPolicy for XTelemetryPolicy {
@@ -28,7 +28,7 @@ impl GatewayPolicy for XTelemetryPolicy {
     }
 }
 
-/// Checks all policies.
+/// Checks all XTelemetryPolicies.
 pub(crate) fn check_all<'w>(cx: &mut ResolveContext<'w, '_>) -> TelemetryPolicies<'w> {
     let objects = cx.world.x_telemetry_policies.iter();
     let objects = objects.map(AsRef::as_ref).collect();

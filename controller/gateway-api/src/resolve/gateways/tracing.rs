@@ -1,7 +1,7 @@
-//! Tracing of each Gateway, from its oldest XTelemetryPolicy or else its settings, and the
-//! collector.
+//! Tracing of each Gateway: the oldest XTelemetryPolicy, or else the settings, and the collector.
 //!
-//! Unsupported settings turn tracing off as a whole: requests continue, and a status says why.
+//! Unsupported settings disable tracing entirely. Requests are unaffected, and a status reports the
+//! error.
 
 use super::collectors::{self, FoundCollector};
 use super::telemetry_policies::{TelemetryPolicies, TelemetryPolicy};
@@ -17,32 +17,32 @@ use crate::status::{Grounds, Reason, Verdict};
 use crate::world::Kind;
 use sesame_proto::schema;
 
-/// Tracing of one Gateway.
+/// Tracing of a Gateway.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayTracing<'w> {
-    /// The deciding policy, or `None` if settings decide or tracing is unset.
+    /// The policy that applies, or `None` if the settings apply or tracing is unset.
     pub(crate) policy: Option<&'w Metadata>,
-    /// Verdict on that policy for this Gateway.
+    /// Verdict on `policy` for this Gateway.
     pub(crate) accepted: Verdict,
-    /// Verdict on its reference.
+    /// Verdict on the collector reference.
     pub(crate) resolved: Verdict,
-    /// Tracing for the snapshot, or `None` if it is off.
+    /// Tracing for the snapshot, or `None` if it is disabled.
     pub(crate) traces: Option<schema::Tracing>,
-    /// The collector, for the statuses.
+    /// The collector's Backend, for the statuses.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
 }
 
-/// The facts of a Gateway that decide about tracing.
+/// The properties of a Gateway that determine its tracing.
 pub(super) struct TracedGateway<'g> {
     pub(super) metadata: &'g Metadata,
-    /// Name under which its class is merged, or `None` if it is published alone.
+    /// Name under which the class is merged, or `None` if the Gateway is published alone.
     pub(super) merged: Option<&'g NamespacedName>,
-    /// True if it sends to a mesh.
+    /// True if the Gateway sends traffic to a mesh.
     pub(super) meshed: bool,
     pub(super) configured: Option<&'g ConfiguredTracing>,
 }
 
-/// Returns the tracing of a Gateway, and a message if its settings are unsupported.
+/// Returns the tracing of a Gateway, and an error if its settings are unsupported.
 pub(super) fn check<'w>(
     gateway: &TracedGateway<'_>,
     policies: &TelemetryPolicies<'w>,
@@ -82,14 +82,14 @@ pub(super) fn check<'w>(
                 }
                 return (found, None);
             }
-            // The error is already reported.
+            // Any error has already been reported.
             Ok(TracingDecision::Unsaid) | Err(_) => {}
         }
     }
     let Some(ConfiguredTracing { namespace, spec }) = gateway.configured else {
         return (found, None);
     };
-    // They have been checked.
+    // The settings have already been validated.
     let Ok(TracingDecision::To(collector, traces)) = tracing::read(spec) else {
         return (found, None);
     };
@@ -108,7 +108,7 @@ pub(super) fn check<'w>(
 }
 
 impl<'w> GatewayTracing<'w> {
-    /// Looks up the collector, and sends spans to it.
+    /// Looks up the collector and enables tracing.
     fn send(
         &mut self,
         gateway: &TracedGateway<'_>,

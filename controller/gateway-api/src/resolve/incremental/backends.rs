@@ -1,9 +1,9 @@
 //! Backends that appear and disappear with changed routes and Services.
 //!
-//! A Backend exists while a reachable match sends to it, and a neighbour's matches are not known
-//! for certain. So if a Service has changed, or a changed route has begun or ceased to refer to it,
-//! all routes that refer to it are resolved as changed. For any other Service, this must never
-//! report that a Backend has appeared or disappeared.
+//! A Backend exists while a reachable match sends to it, and the matches of neighbors are only
+//! partly known. If a Service changed, or a changed route started or stopped using it, all routes
+//! that use it are treated as changed. For any other Service, this module must never report that a
+//! Backend has appeared or disappeared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,18 +17,18 @@ use crate::resolve::Problem;
 use crate::world::references::{self, ServiceReference};
 use crate::world::{Kind, ObjectKey, World};
 
-/// Changed Services, as they were last resolved; `None` for ones that did not exist.
+/// The previous versions of changed Services; `None` for Services that did not exist.
 pub type PreviousServices = BTreeMap<NamespacedName, Option<Arc<Service>>>;
 
-/// Services whose users are all among the changed routes.
+/// Services that only changed routes use.
 pub(super) type KnownServices = BTreeSet<NamespacedName>;
 
-/// Returns the endpoint sets of Services, and the problems of their slices.
+/// Returns the endpoint sets of Services, and the problems of their EndpointSlices.
 pub type SetsOfServices<'a> =
     &'a dyn Fn(&BTreeSet<NamespacedName>) -> (Vec<EndpointSet>, Vec<Problem>);
 
-/// Adds the unchanged routes that refer to a changed Service, or to one that the changed routes
-/// have begun or ceased to refer to. Returns the Services without other users.
+/// Adds the unchanged routes that use a Service that changed, or that the changed routes started or
+/// stopped using. Returns the Services that no other route uses.
 pub(super) fn add_users(
     world: &World,
     services: &PreviousServices,
@@ -69,7 +69,7 @@ pub(super) fn add_users(
     known
 }
 
-/// Returns the routes that refer to each of the Services. A Service with other users is left out.
+/// Returns the routes that use each Service. Services are omitted if other objects also use them.
 fn users(
     world: &World,
     services: &BTreeSet<NamespacedName>,
@@ -78,7 +78,7 @@ fn users(
         return BTreeMap::new();
     }
     let all = services.iter();
-    // `None` for a Service with other users.
+    // `None` if objects other than HTTPRoutes and GRPCRoutes use the Service.
     let mut users: BTreeMap<(&str, &str), Option<BTreeSet<ObjectKey>>> = all
         .map(|it| {
             (
@@ -108,7 +108,7 @@ fn users(
     known.collect()
 }
 
-/// The Backends of a Gateway, and their endpoint sets, which are empty.
+/// The Backends of a Gateway, and their endpoint sets (without endpoints).
 #[derive(Debug)]
 pub(super) struct Upstreams {
     pub(super) backends: Vec<Backend>,
@@ -116,7 +116,7 @@ pub(super) struct Upstreams {
 }
 
 impl Upstreams {
-    /// Returns true if the presence of this Backend here implies the same in the whole world.
+    /// Returns true if a Backend that appears or disappears here does so in the whole world.
     pub(super) fn knows(&self, name: &str, known: &KnownServices) -> Option<bool> {
         let place = self
             .backends
@@ -126,7 +126,8 @@ impl Upstreams {
     }
 }
 
-/// Returns the difference between the Backends, or `None` if it takes a whole resolution to know.
+/// Returns the difference between the Backends, or `None` if only a full resolution can determine
+/// it.
 pub(super) fn difference(
     then: Upstreams,
     now: Upstreams,
@@ -135,7 +136,7 @@ pub(super) fn difference(
 ) -> Option<(BackendDelta, EndpointDelta)> {
     let mut services = BTreeSet::new();
     let mut changes = |backend: &Backend| {
-        // Its other dependencies may have, or have had, another user that is missing here.
+        // Other dependencies may have users that are missing here.
         let is_plain = backend.tls.is_none() && backend.session_key.is_empty();
         let service = service_of(backend).filter(|service| is_plain && known.contains(service))?;
         services.insert(service);
@@ -171,12 +172,12 @@ pub(super) fn difference(
         removed: old.difference(&new).cloned().collect(),
     };
     let complete = endpoints.added.len() == new.difference(&old).count();
-    // The reported problems depend on the ports that routes use, so leave them to a whole
+    // The reported problems depend on the ports that routes use, so leave them to a full
     // resolution.
     (complete && problems.is_empty()).then_some((delta, endpoints))
 }
 
-/// Returns the Service behind a Backend, or `None` if it is not a Service or never has endpoints.
+/// Returns the Service of a Backend, or `None` if the Backend is no Service or never has endpoints.
 fn service_of(backend: &Backend) -> Option<NamespacedName> {
     let mut parts = backend.endpoints.split('/');
     let is_service = parts.next()? == Kind::Service.as_str();

@@ -1,6 +1,6 @@
-//! The endpoints of a few Services, without reading the slices of all.
+//! The endpoints of a few Services, without rereading every EndpointSlice.
 //!
-//! Nothing else of a resolution depends on EndpointSlices, so their changes only affect endpoint
+//! Nothing else in a resolution depends on EndpointSlices, so changes to them only affect endpoint
 //! sets.
 
 use std::collections::{BTreeSet, HashMap};
@@ -12,12 +12,12 @@ use crate::api::{EndpointSlice, NamespacedName};
 use crate::resolve::{Options, Problem, endpoint_sets};
 use crate::world::{AnyObject, World};
 
-/// The names of EndpointSlices by namespace and name of their Service.
+/// The names of EndpointSlices, keyed by the namespace and name of the Service.
 #[derive(Clone, Debug, Default)]
 pub struct SliceIndex(HashMap<NamespacedName, Vec<Box<str>>>);
 
 impl SliceIndex {
-    /// Builds an index of these Services alone, for callers that keep no index.
+    /// Builds an index of only these Services, for callers without a persistent index.
     pub fn of(world: &World, services: &BTreeSet<NamespacedName>) -> Self {
         let mut index = Self::default();
         if services.is_empty() {
@@ -41,7 +41,7 @@ impl SliceIndex {
         index
     }
 
-    /// Adds a slice of the Service.
+    /// Adds a slice of a Service.
     pub fn insert(&mut self, service: NamespacedName, slice: &str) {
         let slices = self.0.entry(service).or_default();
         if !slices.iter().any(|known| **known == *slice) {
@@ -50,7 +50,7 @@ impl SliceIndex {
         }
     }
 
-    /// Removes a slice of the Service.
+    /// Removes a slice of a Service.
     pub fn remove(&mut self, service: &NamespacedName, slice: &str) {
         if let Some(slices) = self.0.get_mut(service) {
             slices.retain(|known| **known != *slice);
@@ -60,7 +60,7 @@ impl SliceIndex {
         }
     }
 
-    /// Returns the endpoint sets that a whole resolution computes for the ports of these Services,
+    /// Returns the endpoint sets that a full resolution computes for the ports of these Services,
     /// and the problems of their slices. A missing Service has no sets.
     pub fn endpoint_sets(
         &self,
@@ -87,7 +87,8 @@ impl SliceIndex {
     }
 }
 
-/// Returns the Service of an EndpointSlice, or `None` for other objects and for slices without one.
+/// Returns the Service of an EndpointSlice, or `None` for other objects and slices without a
+/// Service.
 pub fn service_of(object: &AnyObject) -> Option<NamespacedName> {
     match object {
         AnyObject::EndpointSlice(slice) => service_of_slice(slice),

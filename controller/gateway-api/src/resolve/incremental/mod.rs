@@ -1,10 +1,10 @@
-//! Incremental resolution: the result of a whole resolution after a change of a few routes or
+//! Incremental resolution: the result of a full resolution after changes to a few routes or
 //! endpoints. Pure.
 //!
-//! `routes` resolves changed routes with only their `neighbours`, and `backends` finds the Backends
-//! that appear and disappear. `endpoints` reads only the EndpointSlices of the changed Services. It
-//! must never give another result than a whole resolution (property tests compare): if it cannot be
-//! sure, it returns none.
+//! `routes` resolves changed routes together with only their `neighbours`, and `backends` finds the
+//! Backends that appear and disappear. `endpoints` reads only the EndpointSlices of changed
+//! Services. The result must never differ from a full resolution (property tests compare them).
+//! Whenever it might, there is no result.
 
 mod backends;
 mod endpoints;
@@ -25,17 +25,17 @@ use super::{Options, Resolver};
 use crate::api::NamespacedName;
 use crate::world::{Kind, ObjectKey, World};
 
-/// Everything that has changed since the last resolution.
+/// All changes since the last resolution.
 #[derive(Debug, Default)]
 pub struct Delta {
-    /// The changes of routes.
+    /// The changes to routes.
     pub routes: RouteDelta,
-    /// Endpoint sets that may have changed. A Gateway applies only those whose names it has.
+    /// Endpoint sets that may have changed. A Gateway applies only the sets that it uses.
     pub endpoints: Vec<EndpointSet>,
 }
 
-/// Returns the changes between two worlds that differ in these objects, or `None` if it takes a
-/// whole resolution. `resolver` must have resolved `before`.
+/// Returns the changes between two worlds that differ in these objects, or `None` if a full
+/// resolution is needed. `resolver` must have resolved `before`.
 pub fn resolve(
     before: &World,
     world: &World,
@@ -48,7 +48,7 @@ pub fn resolve(
     }
     let mut previous = PreviousObjects::default();
     let mut services = BTreeSet::new();
-    // Slices by name, with their previous and their current Service.
+    // Names of changed EndpointSlices, each with its previous and current Service.
     let mut slices = Vec::new();
     for key in changed {
         let (then, now) = (before.get(key), world.get(key));
@@ -69,13 +69,13 @@ pub fn resolve(
             _ => return None,
         }
     }
-    // The reported problems depend on the ports that routes use, so leave them to a whole
+    // The reported problems depend on the ports that routes use, so leave them to a full
     // resolution.
     let sets = |world: &World, index: &SliceIndex| {
         let (sets, problems) = index.endpoint_sets(&services, world, options);
         problems.is_empty().then_some(sets)
     };
-    // Scanning all slices once is most of the work.
+    // Scanning all slices is most of the work, so do it only once.
     let index = SliceIndex::of(world, &services);
     let mut index_before = index.clone();
     for (name, [then, now]) in slices {

@@ -1,4 +1,4 @@
-//! The neighbours of routes: everything that their results depend on.
+//! The neighbors of routes: all objects that the results of the routes depend on.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -15,11 +15,11 @@ use crate::resolve::syntax::hostnames::{covers, meant};
 use crate::resolve::syntax::limits::MAX_REFUSED_HOSTNAMES;
 use crate::world::{AnyObject, Named, Objects, World};
 
-/// Maximum number of neighbours of a kind: with more, a whole resolution is hardly more work.
+/// Maximum number of neighbors per kind. With more, a full resolution costs hardly more.
 const MAX_NEIGHBOURS: usize = 256;
 
-/// Returns everything that the results of the routes depend on, before and after the change.
-// Long: each kind of object in turn, so that none is forgotten.
+/// Returns all objects that the results of the routes depend on, before and after the change.
+// Long: it handles every kind of object, so that none is forgotten.
 pub(super) fn neighbourhood(
     world: &World,
     before: &PreviousRoutes,
@@ -52,7 +52,7 @@ pub(super) fn neighbourhood(
         http_routes,
         grpc_routes,
         tls_routes,
-        // They have no tables.
+        // TCPRoutes and UDPRoutes have no route tables.
         tcp_routes: _,
         udp_routes: _,
         reference_grants,
@@ -71,7 +71,7 @@ pub(super) fn neighbourhood(
         http_proxies,
         tls_certificate_delegations,
         services,
-        // Tables do not depend on them, and a Backend does not depend on its endpoints.
+        // Tables do not depend on endpoints, and neither do Backends.
         endpoint_slices: _,
         pods: _,
         secrets,
@@ -90,7 +90,7 @@ pub(super) fn neighbourhood(
         listener_sets: listener_sets.clone(),
         http_routes: only(http_routes, |route| is_near(&route.spec, near))?,
         grpc_routes: only(grpc_routes, |route| is_near(&route.spec, near))?,
-        // Listeners of Ingresses give way to them.
+        // Listeners of Ingresses yield to TLSRoutes.
         tls_routes: only(tls_routes, |route| is_near(&route.spec, near))?,
         reference_grants: reference_grants.clone(),
         backend_tls_policies: backend_tls_policies.clone(),
@@ -121,7 +121,7 @@ pub(super) fn neighbourhood(
     })
 }
 
-/// Returns the parent Gateways, and all Gateways of classes in which one depends on the others.
+/// Returns the parent Gateways, and all Gateways of classes in which Gateways depend on each other.
 fn around(
     gateways: &Objects<Gateway>,
     parents: &BTreeSet<(&str, &str)>,
@@ -153,8 +153,8 @@ fn is_near<R>(spec: &RouteSpec<R>, near: impl Fn(&str) -> bool) -> bool {
     hosts(&spec.hostnames).any(|hostname| near(&hostname))
 }
 
-/// Returns the near Ingresses. Others with listeners, which compete with other listeners, are
-/// returned without their rules.
+/// Returns the Ingresses nearby. Other Ingresses with listeners are returned without rules, because
+/// their listeners compete with others.
 fn near_ingresses(
     ingresses: &Objects<Ingress>,
     near: impl Fn(&str) -> bool,
@@ -178,8 +178,8 @@ fn near_ingresses(
     Some(found)
 }
 
-/// Returns the roots with listeners, without their routes, or `None` if one is near: its routes
-/// come from other HTTPProxies.
+/// Returns the root HTTPProxies with listeners, without their routes. Returns `None` if one of them
+/// is nearby, because its routes come from other HTTPProxies.
 fn far_proxies(
     proxies: &Objects<HttpProxy>,
     near: impl Fn(&str) -> bool,
@@ -213,7 +213,7 @@ fn is_ingress_near(ingress: &Ingress, near: impl Fn(&str) -> bool) -> bool {
     let IngressSpec {
         ingress_class_name: _,
         default_backend,
-        // Listeners of other Ingresses are kept, too.
+        // Listeners of all Ingresses are kept.
         tls: _,
         rules,
     } = &ingress.spec;
@@ -222,14 +222,14 @@ fn is_ingress_near(ingress: &Ingress, near: impl Fn(&str) -> bool) -> bool {
 }
 
 /// Returns the hostnames for which a route may have virtual hosts, even if it is invalid and only
-/// refuses.
+/// rejects requests.
 fn hosts(hostnames: &[String]) -> impl Iterator<Item = Cow<'_, str>> {
     let all = hostnames.is_empty() || hostnames.len() > MAX_REFUSED_HOSTNAMES;
     let each = hostnames.iter().map(|hostname| meant(hostname));
     all.then_some(Cow::Borrowed("")).into_iter().chain(each)
 }
 
-/// Returns the wanted objects, or `None` if there are too many.
+/// Returns the wanted objects, or `None` if there are too many of them.
 fn only<T: Named>(objects: &Objects<T>, wanted: impl Fn(&T) -> bool) -> Option<Objects<T>> {
     let mut found = Objects::default();
     for object in objects.iter().filter(|object| wanted(object)) {

@@ -1,16 +1,16 @@
-//! Resolves a few changed routes with only their neighbours.
+//! Resolves a few changed routes with only their neighbors.
 //!
-//! The virtual hosts and the status of a route depend on listeners, Services and the like, but only
-//! on such other routes as share a hostname with it: its neighbours. So a world of these alone is
-//! resolved twice, with the routes before and after the change. There, a changed route has the same
-//! status as in the whole world, and the virtual hosts that it contributes to have the same
-//! content. If the two results differ only in virtual hosts and in statuses of routes, the whole
-//! world differs in the same way. If they differ in more, it takes a whole resolution to know.
+//! The virtual hosts and the status of a route depend on listeners, Services and so on. They also
+//! depend on other routes, but only on its neighbors: routes that share a hostname with it. So a
+//! world with only these is resolved twice, with the routes before and after the change. In it, a
+//! changed route has the same status as in the whole world, and its virtual hosts have the same
+//! content. If the two results differ only in virtual hosts and route statuses, the whole world
+//! differs in the same way. If they differ in anything else, a full resolution is needed.
 //!
-//! A neighbour is not fully known: its other virtual hosts lack the neighbours' neighbours, so a
-//! match that seems to be reached there may be hidden. So these worlds cannot show that a Backend
-//! has lost its last user, or a match the last host in which it is reached. The changed virtual
-//! hosts must send to the same Backends as before, and hide the same matches.
+//! Neighbors are only partly resolved: their other virtual hosts lack the neighbors' neighbors.
+//! A match that seems reachable there may be hidden. So these worlds cannot show that a Backend has
+//! lost its last user, or that a match has become unreachable. The changed virtual hosts must use
+//! the same Backends as before and hide the same matches.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,13 +26,13 @@ use crate::resolve::{Options, Resolution, ResolvedGateway, Resolver, tables};
 use crate::status::{RouteStatus, Statuses};
 use crate::world::{AnyObject, Kind, ObjectKey, World};
 
-/// Maximum number of changed routes: with more, a whole resolution is hardly more work.
+/// Maximum number of changed routes. With more, a full resolution costs hardly more.
 pub(super) const MAX_CHANGED: usize = 32;
 
-/// Changed routes, as they were last resolved.
+/// The previous versions of changed routes.
 pub type PreviousRoutes = BTreeMap<ObjectKey, AnyObject>;
 
-/// Changed routes and Services, as they were last resolved.
+/// The previous versions of changed routes and Services.
 #[derive(Clone, Debug, Default)]
 pub struct PreviousObjects {
     /// The routes.
@@ -44,13 +44,13 @@ pub struct PreviousObjects {
 /// The result for changed routes.
 #[derive(Debug, Default)]
 pub struct RouteDelta {
-    /// The changes of each affected Gateway.
+    /// The changes to each affected Gateway.
     pub gateways: Vec<(NamespacedName, GatewayDelta)>,
-    /// The changed statuses, by route.
+    /// The changed statuses, one per route.
     pub statuses: Vec<RouteStatusChange>,
 }
 
-/// A status of a route that has changed.
+/// A change to the status of a route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteStatusChange {
     /// The route.
@@ -61,14 +61,14 @@ pub struct RouteStatusChange {
     pub after: RouteStatus,
 }
 
-/// Returns true if [`resolve`] takes routes of this kind.
+/// Returns true if [`resolve`] supports routes of this kind.
 pub fn is_incremental(kind: Kind) -> bool {
     matches!(kind, Kind::HttpRoute | Kind::GrpcRoute)
 }
 
-/// Returns the result for routes and Services that were as in `before`, or `None` if it takes a
-/// whole resolution. `sets_of` reads endpoints of the world. `resolver` must have resolved the
-/// whole world, and every change since.
+/// Returns the result for routes and Services whose previous versions are in `before`, or `None` if
+/// a full resolution is needed. `sets_of` reads endpoints from the world. `resolver` must have
+/// resolved the whole world, and every change since.
 pub fn resolve(
     world: &World,
     before: PreviousObjects,
@@ -112,9 +112,9 @@ pub fn resolve(
     Some(delta)
 }
 
-/// Returns the sizes of whole Gateways after a change, given the sizes of the neighbours then and now.
-/// Returns `None` if a Gateway lacks room for its routes, or all Gateways together may have too many
-/// (`most`), because all routes decide which are left out.
+/// Returns the sizes of whole Gateways after a change, given the sizes of the neighbors then and
+/// now. Returns `None` if a Gateway, or all Gateways together (`most`), may exceed a limit, because
+/// the excluded routes then depend on all other routes.
 fn sizes_after(
     known: &BTreeMap<NamespacedName, u64>,
     then: &BTreeMap<NamespacedName, u64>,
@@ -151,7 +151,7 @@ fn differences(
         gateways,
         statuses,
         problems,
-        // The Secrets, the configurations and the Gateways are the same.
+        // Secrets, configurations and Gateways are unchanged.
         unserved: _,
         merged: _,
         retained: _,
@@ -192,8 +192,8 @@ fn differences(
     Some(delta)
 }
 
-/// Returns the changed statuses, or `None` if the status of an unchanged route differs: it depends
-/// on that route's neighbours, some of which are missing here.
+/// Returns the changed statuses, or `None` if the status of an unchanged route differs. That status
+/// depends on the route's neighbors, and some of them are missing here.
 fn status_changes(
     changed: &PreviousRoutes,
     mut before: BTreeMap<ObjectKey, RouteStatus>,
@@ -217,7 +217,7 @@ fn status_changes(
     Some(statuses)
 }
 
-/// Returns the changes of a Gateway: virtual hosts, and Backends that appear or disappear.
+/// Returns the changes to a Gateway: virtual hosts, and Backends that appear or disappear.
 fn differences_of(
     then: ResolvedGateway,
     now: ResolvedGateway,
@@ -244,8 +244,8 @@ fn differences_of(
         return None;
     }
     let route_tables = RouteTableDelta::between(old_tables, new_tables)?;
-    // A Backend that a neighbour seems to send to may not be reached there, and may not keep
-    // sessions there.
+    // A neighbor that seems to reach a Backend, or to keep sessions there, may not do so in the
+    // whole world.
     let names = |version: fn(&ChangedHost) -> &VirtualHost| {
         let (mut reached, mut with_sessions) = (BTreeSet::new(), BTreeSet::new());
         for host in route_tables.hosts().iter().map(version) {

@@ -1,11 +1,11 @@
-//! Annotations of an Ingress, for Sesame and for other controllers.
+//! Annotations on an Ingress, for Sesame and for other controllers.
 
 use super::contour;
 use crate::api::{ALLOW_HTTP, FORCE_SSL_REDIRECT, Metadata, OF_OTHERS};
 use crate::resolve::context::Problems;
 use crate::world::ObjectKey;
 
-/// Words in the names of annotations that protect something.
+/// Words that occur in the names of security-relevant annotations.
 const PROTECTING: [&str; 11] = [
     "allow",
     "auth",
@@ -20,17 +20,17 @@ const PROTECTING: [&str; 11] = [
     "whitelist",
 ];
 
-/// Annotations that have such a word, but protect nothing by themselves.
+/// Annotations that contain such a word but are not security-relevant.
 const HARMLESS: [&str; 3] = [
     "nginx.ingress.kubernetes.io/cors-",
     "nginx.ingress.kubernetes.io/limit-rate",
     "nginx.ingress.kubernetes.io/session-cookie-",
 ];
 
-/// What becomes of the requests of an Ingress in plain text.
+/// How plaintext requests of an Ingress are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlainHttp {
-    /// Served, as the API has it.
+    /// Served, as the API specifies.
     Served,
     /// Redirected to HTTPS.
     Redirected,
@@ -51,8 +51,8 @@ impl PlainHttp {
     }
 }
 
-/// Returns the reason why no request of the Ingress may be served: annotations that may protect it
-/// have no effect.
+/// Returns an error if no request of the Ingress may be served, because annotations that might be
+/// security-relevant have no effect.
 pub(super) fn withheld(metadata: &Metadata) -> Option<String> {
     let protecting = of_others(metadata).filter(|name| protects(name));
     let names: Vec<&str> = protecting.collect();
@@ -66,7 +66,7 @@ pub(super) fn withheld(metadata: &Metadata) -> Option<String> {
     ))
 }
 
-/// Adds a problem about annotations without effect.
+/// Reports annotations without effect as a problem.
 pub(super) fn tell(object: &ObjectKey, metadata: &Metadata, problems: &mut Problems) {
     let names: Vec<&str> = of_others(metadata).filter(|name| !protects(name)).collect();
     if !names.is_empty() {
@@ -78,7 +78,7 @@ pub(super) fn tell(object: &ObjectKey, metadata: &Metadata, problems: &mut Probl
     }
 }
 
-/// Returns the names of the annotations of other controllers that are not read.
+/// Returns the names of the annotations for other controllers that Sesame does not read.
 fn of_others(metadata: &Metadata) -> impl Iterator<Item = &str> {
     let names = metadata.annotations.iter().map(|(name, _)| name);
     names.filter(|name| {

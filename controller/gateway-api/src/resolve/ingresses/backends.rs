@@ -1,4 +1,4 @@
-//! Backends of an Ingress: Services of its namespace.
+//! Backends of an Ingress: Services in the same namespace.
 
 use sesame_proto::refusal;
 use sesame_proto::schema::{Forward, WeightedBackend};
@@ -10,8 +10,8 @@ use crate::resolve::routes::rules::{Action, RuleContext};
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// Returns the action on the requests of the backend at `at`, in the rule at `index`. An invalid
-/// backend answers with an error.
+/// Returns the action for requests to the backend at `at`, in the rule at `index`. For an invalid
+/// backend, requests get an error.
 pub(super) fn action<'w>(
     at: &str,
     index: usize,
@@ -73,7 +73,7 @@ fn forward<'w>(
     })
 }
 
-/// Returns the number of the Service's port.
+/// Returns the number of the Service port.
 fn port(service: &IngressService, cx: &RuleContext<'_, '_, '_>) -> Result<i32, Grounds> {
     let IngressService {
         name: of,

@@ -1,4 +1,4 @@
-//! IngressClasses of Sesame, and the Gateway that each names.
+//! Sesame's IngressClasses, and the Gateway of each class.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,25 +12,26 @@ use crate::resolve::context::{Options, Problems};
 use crate::resolve::settings;
 use crate::world::{Kind, World};
 
-/// The controller that IngressClasses of Sesame name.
+/// The controller name in Sesame's IngressClasses.
 pub const INGRESS_CONTROLLER: &str = "projectsesame.io/ingress-controller";
 
-/// The Gateway of a class by namespace and name, or the reason why the class has none.
+/// The namespace and name of the Gateway of a class. The error explains why the class has no
+/// Gateway.
 pub(crate) type ClassGateway<'w> = Result<(&'w str, &'w str), String>;
 
 /// The classes of Ingresses and HTTPProxies that Sesame serves.
 pub(crate) struct IngressClasses<'w> {
-    /// `spec.ingress` of the configuration.
+    /// `spec.ingress` of the configuration that applies.
     settings: Option<&'w IngressSettings>,
     of_objects: NamedClasses<'w>,
-    /// Classes of the settings, for HTTPProxies only.
+    /// Classes from the settings, for HTTPProxies only.
     of_settings: NamedClasses<'w>,
 }
 
 #[derive(Default)]
 struct NamedClasses<'w> {
     by_name: BTreeMap<&'w str, ClassGateway<'w>>,
-    /// Name of the class of objects without a class, if it is one of Sesame.
+    /// Name of the class for objects without a class, if that class belongs to Sesame.
     default: Option<&'w str>,
 }
 
@@ -45,14 +46,15 @@ impl<'w> IngressClasses<'w> {
     /// Checks all classes.
     pub(crate) fn check(world: &'w World, options: &'w Options) -> Self {
         let settings = settings::ingress::settings(world, options);
-        // A class has a Gateway by name only: the only Gateway may not stay the only one.
+        // Classes must specify a Gateway by name, because the only Gateway may not remain the only
+        // one.
         let default_gateway = settings.and_then(|it| it.gateway_ref.as_ref()).map(named);
         let ours = world.ingress_classes.iter().filter(|class| is_ours(class));
         let by_name = ours.map(|class| {
             let gateway = gateway_of(&class.spec, default_gateway);
             (class.metadata.name.as_str(), gateway)
         });
-        // The API server fills in the newest default class when an Ingress is created.
+        // When an Ingress is created, the API server sets the newest default class.
         let defaults = world
             .ingress_classes
             .iter()
@@ -73,19 +75,19 @@ impl<'w> IngressClasses<'w> {
         }
     }
 
-    /// Returns the settings of Ingresses and HTTPProxies.
+    /// Returns the settings for Ingresses and HTTPProxies.
     pub(crate) fn settings(&self) -> Option<&'w IngressSettings> {
         self.settings
     }
 
-    /// Returns the class of an Ingress with its Gateway, or `None` if it is not one of Sesame.
+    /// Returns the class of an Ingress and its Gateway, or `None` if the class is not Sesame's.
     pub(crate) fn of(&self, ingress: &'w Ingress) -> Option<(&'w str, &ClassGateway<'w>)> {
         let annotation = ingress.metadata.annotations.get(INGRESS_CLASS);
         let class = annotation.or(ingress.spec.ingress_class_name.as_deref());
         self.of_objects.find(class)
     }
 
-    /// Returns the class of an HTTPProxy with its Gateway, or `None` if it is not one of Sesame.
+    /// Returns the class of an HTTPProxy and its Gateway, or `None` if the class is not Sesame's.
     pub(crate) fn of_proxy(&self, proxy: &'w HttpProxy) -> Option<(&'w str, &ClassGateway<'w>)> {
         let HttpProxy { metadata, spec } = proxy;
         let annotation = metadata.annotations.get(CONTOUR_CLASS);
@@ -95,13 +97,13 @@ impl<'w> IngressClasses<'w> {
         of_objects.or_else(|| self.of_settings.find(class))
     }
 
-    /// Returns the namespace and name of the Gateway for an Ingress.
+    /// Returns the namespace and name of the Gateway that serves an Ingress.
     pub(crate) fn gateway(&self, ingress: &'w Ingress) -> Option<(&'w str, &'w str)> {
         let (_, gateway) = self.of(ingress)?;
         gateway.as_ref().ok().copied()
     }
 
-    /// Adds a problem for each class without a Gateway.
+    /// Reports each class without a Gateway as a problem.
     pub(crate) fn tell(&self, problems: &mut Problems) {
         for (name, gateway) in &self.of_objects.by_name {
             if let Err(why) = gateway {
@@ -148,7 +150,7 @@ fn named(reference: &GatewayRef) -> (&str, &str) {
     (&reference.namespace, &reference.name)
 }
 
-/// Returns the Gateway that a class names.
+/// Returns the Gateway to which a class refers.
 fn gateway_of<'w>(
     spec: &'w IngressClassSpec,
     default_gateway: Option<(&'w str, &'w str)>,

@@ -1,4 +1,4 @@
-//! Contour's annotations of an Ingress: timeouts, retries, versions of TLS, and the namespace of its
+//! Contour's annotations on an Ingress: timeouts, retries, TLS versions, and the namespace of the
 //! Secrets.
 
 use sesame_proto::schema::retry::Condition;
@@ -9,7 +9,7 @@ use crate::resolve::listeners::{MAX_VERSION, MIN_VERSION};
 use crate::resolve::syntax::durations;
 
 const RESPONSE_TIMEOUT: &str = "response-timeout";
-/// An older name of the same.
+/// Older name of `RESPONSE_TIMEOUT`.
 const REQUEST_TIMEOUT: &str = "request-timeout";
 const RETRY_ON: &str = "retry-on";
 const NUM_RETRIES: &str = "num-retries";
@@ -17,10 +17,10 @@ const PER_TRY_TIMEOUT: &str = "per-try-timeout";
 const MIN_TLS: &str = "tls-minimum-protocol-version";
 const MAX_TLS: &str = "tls-maximum-protocol-version";
 const CERTIFICATE_NAMESPACE: &str = "tls-cert-namespace";
-/// All routes serve WebSockets.
+/// Accepted without effect, because all routes support WebSockets.
 const WEBSOCKETS: &str = "websocket-routes";
 
-/// The annotations that are read.
+/// The annotations that Sesame reads.
 const KNOWN: [&str; 9] = [
     RESPONSE_TIMEOUT,
     REQUEST_TIMEOUT,
@@ -33,7 +33,7 @@ const KNOWN: [&str; 9] = [
     WEBSOCKETS,
 ];
 
-/// Returns true for an annotation of Contour that is read, by its whole name.
+/// Returns true if Sesame reads the Contour annotation with this full name.
 pub(super) fn is_known(name: &str) -> bool {
     let name = name.strip_prefix(OF_CONTOUR);
     name.is_some_and(|name| KNOWN.contains(&name))
@@ -43,19 +43,19 @@ fn get<'m>(metadata: &'m Metadata, name: &str) -> Option<&'m str> {
     metadata.annotations.get(&format!("{OF_CONTOUR}{name}"))
 }
 
-/// Returns the namespace of the Secrets, if it is not the Ingress's own.
+/// Returns the namespace of the Secrets, if an annotation sets one.
 pub(super) fn certificate_namespace(metadata: &Metadata) -> Option<&str> {
     get(metadata, CERTIFICATE_NAMESPACE).filter(|namespace| !namespace.is_empty())
 }
 
-/// Returns the options of the Ingress's listeners.
+/// Returns the TLS options for the listeners of the Ingress.
 pub(super) fn tls_options(metadata: &Metadata) -> impl Iterator<Item = (&'static str, &str)> {
     let options = [(MIN_TLS, MIN_VERSION), (MAX_TLS, MAX_VERSION)];
     let read = move |(name, option)| Some((option, get(metadata, name)?));
     options.into_iter().filter_map(read)
 }
 
-/// Returns the reason why versions of TLS are not understood. Then nothing may be served.
+/// Returns an error if a TLS version is invalid. Then nothing may be served.
 pub(super) fn tls_fault(metadata: &Metadata) -> Option<String> {
     [MIN_TLS, MAX_TLS].into_iter().find_map(|name| {
         let value = get(metadata, name)?;
@@ -71,17 +71,17 @@ pub(super) fn tls_fault(metadata: &Metadata) -> Option<String> {
 /// Timeouts and retries for all rules of an Ingress.
 #[derive(Debug, Default)]
 pub(super) struct Forwarding {
-    /// Milliseconds; 0 disables the timeout.
+    /// Timeout in milliseconds; 0 disables it.
     response_timeout: Option<u64>,
     retry: Option<Retry>,
-    /// Milliseconds; 0 for none.
+    /// Timeout in milliseconds; 0 means no timeout.
     per_try_timeout: u64,
-    /// Messages about values without effect.
+    /// Messages about values that have no effect.
     pub(super) faults: Vec<String>,
 }
 
 impl Forwarding {
-    /// Reads the annotations. A value that is not understood has no effect.
+    /// Reads the annotations. Invalid values have no effect.
     pub(super) fn read(metadata: &Metadata) -> Self {
         let mut read = Self::default();
         let response = [RESPONSE_TIMEOUT, REQUEST_TIMEOUT];
@@ -117,7 +117,7 @@ impl Forwarding {
         read
     }
 
-    /// Applies them to requests that are forwarded.
+    /// Applies the settings to a forwarding action.
     pub(super) fn apply(&self, forward: &mut Forward) {
         if let Some(timeout) = self.response_timeout {
             forward.request_timeout_ms = timeout;
@@ -127,7 +127,7 @@ impl Forwarding {
         forward.retry = self.retry.clone().map(Box::new);
     }
 
-    /// Reads a duration in milliseconds; 0 for `infinity`.
+    /// Reads a duration in milliseconds; `infinity` becomes 0.
     fn duration(&mut self, metadata: &Metadata, name: &str) -> Option<u64> {
         let value = get(metadata, name)?;
         if ["infinity", "infinite"].contains(&value) {
@@ -151,13 +151,13 @@ impl Forwarding {
     }
 }
 
-/// Returns the number of attempts for Contour's number of retries: -1 is none, and 0 is one.
+/// Converts Contour's number of retries to attempts: -1 disables retries, and 0 means one attempt.
 pub(crate) fn attempts(number: i32) -> u32 {
     let number = u32::try_from(number);
     number.map_or(0, |number| number.clamp(1, Retry::MOST_ATTEMPTS))
 }
 
-/// Adds a condition of Envoy's `retry_on`. The error is the reason why it has no effect.
+/// Adds a condition of Envoy's `retry_on`. The error explains why the condition has no effect.
 pub(crate) fn add_condition(retry: &mut Retry, condition: &str) -> Result<(), String> {
     let Some(known) = Condition::named(condition) else {
         return Err("unknown; expected for instance 5xx, gateway-error or reset".to_owned());

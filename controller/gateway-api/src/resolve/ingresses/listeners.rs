@@ -1,14 +1,14 @@
-//! The listeners that HTTPProxies and Ingresses attach to.
+//! The listeners to which HTTPProxies and Ingresses attach.
 //!
-//! An Ingress names no listener, and neither does an HTTPProxy. Their rules attach to all HTTP and
-//! HTTPS listeners of the Gateway with a hostname in common that allow their namespace. The
-//! administrator's IngressClass opens the Gateway's own listeners without a hostname, unless they
+//! Neither an Ingress nor an HTTPProxy refers to listeners. Their rules attach to all HTTP and
+//! HTTPS listeners of the Gateway that have a hostname in common and allow their namespace. The
+//! administrator's IngressClass opens the Gateway's own listeners without a hostname, unless these
 //! select namespaces.
 //!
-//! Each of their TLS hosts becomes an implicit listener of the Gateway, like one of a ListenerSet.
-//! Rules attach to the listeners of their object, and to listeners whose hostname covers the host of
-//! the rule. Rules for wider hosts stay out of another object's listener. Thus the number of
-//! attachments is linear in the number of rules.
+//! Each of their TLS hosts becomes an implicit listener of the Gateway, similar to a listener of a
+//! ListenerSet. Rules attach to the listeners of their object, and to listeners whose hostname
+//! covers the host of the rule. Rules for wider hosts never attach to another object's listener. So
+//! the number of attachments is linear in the number of rules.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -23,10 +23,10 @@ use crate::resolve::parents::listeners::CommonHostname;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Listeners of a Gateway by position, each with the common hostname.
+/// Listeners of a Gateway by index, each with the common hostname.
 pub(crate) type FoundListeners = Vec<(usize, Vec<CommonHostname>)>;
 
-/// The listeners for rules of one host, by protocol.
+/// The listeners for rules of a host, by protocol.
 #[derive(Clone, Default)]
 pub(crate) struct ListenersOfHost {
     pub(crate) http: FoundListeners,
@@ -38,7 +38,7 @@ impl ListenersOfHost {
         self.http.is_empty() && self.https.is_empty()
     }
 
-    /// Returns the listeners of both protocols by position.
+    /// Returns the listeners of both protocols, sorted by index.
     pub(crate) fn both(self) -> FoundListeners {
         let Self { mut http, https } = self;
         http.extend(https);
@@ -65,14 +65,14 @@ impl<'a> OwnerName<'a> {
     }
 }
 
-/// The listeners of a Gateway that HTTPProxies and Ingresses attach to.
+/// The listeners of a Gateway to which HTTPProxies and Ingresses attach.
 pub(crate) struct ListenersOfGateway<'g, 'w> {
     gateway: &'g CheckedGateway<'w>,
-    /// Positions of the implicit listeners, by the object that has them.
+    /// Indices of the implicit listeners, by the object that adds them.
     by_owner: HashMap<OwnerName<'w>, Range<usize>>,
-    /// Positions of those that are served, by the key of their hostname.
+    /// Indices of the served implicit listeners, by hostname key.
     by_hostname: HashMap<&'g str, usize>,
-    /// Number of the other listeners, which come first.
+    /// Number of other listeners. They precede the implicit listeners.
     others: usize,
 }
 
@@ -125,7 +125,7 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         added.find(|listener| listener.hostname.as_ref() == Some(host))
     }
 
-    /// Returns the listener that an object adds for the connections of a host.
+    /// Returns the listener that an object adds for the TLS connections of a host.
     pub(crate) fn of_connections(
         &self,
         host: &Hostname,
@@ -145,7 +145,7 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         Some((vec![(place, vec![whole])], self.get(place)?))
     }
 
-    /// Returns true if an object adds the listener at this position.
+    /// Returns true if an object adds the listener at this index.
     pub(crate) fn is_added(&self, place: usize, owner: OwnerName<'_>) -> bool {
         self.added_by(owner).contains(&place)
     }
@@ -171,7 +171,7 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         let mut places: Vec<usize> = allowing.chain(covering).chain(added).collect();
         places.sort_unstable();
         places.dedup();
-        // A host that is held is not served by a wider listener either.
+        // A wider listener must not serve a host that is held, either.
         let added = self.added(host, owner);
         let is_held = added.is_some_and(|it| it.holds.is_some() || it.has_yielded());
         let mut found = ListenersOfHost::default();
@@ -193,7 +193,7 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         found
     }
 
-    /// Returns true if an HTTPS listener for all of the host is served.
+    /// Returns true if a served HTTPS listener covers all of the host.
     pub(crate) fn has_https(
         &self,
         host: &Hostname,
@@ -202,7 +202,7 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
     ) -> bool {
         let found = self.find(host, owner, cx).https;
         found.iter().any(|(place, common)| {
-            // The common hostname is the host itself if the listener covers all of it.
+            // If the listener covers all of the host, the common hostname is the host itself.
             let covers = common.iter().any(|common| common.domain == *host);
             covers && self.get(*place).is_some_and(CheckedListener::serves)
         })
@@ -217,7 +217,7 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
     }
 }
 
-/// Returns true for a listener without a hostname and without a choice of namespaces.
+/// Returns true for a listener without a hostname that does not select namespaces.
 fn is_opened_by_class(listener: &CheckedListener<'_>) -> bool {
     listener.hostname.as_ref() == Some(&Hostname::any())
         && matches!(listener.namespaces, NamespaceRule::Same(_))

@@ -1,4 +1,4 @@
-//! Everything that the checks of HTTPProxies and Ingresses share: Gateways, listeners and routes.
+//! State that the checks of HTTPProxies and Ingresses share: Gateways, listeners and routes.
 
 use super::listeners::{FoundListeners, ListenersOfGateway};
 use crate::api::{Metadata, ParentRef};
@@ -12,7 +12,7 @@ use crate::resolve::syntax::regexes::Regexes;
 use crate::status::Verdict;
 use crate::world::{Kind, ObjectKey};
 
-/// Stands for the parentRef that HTTPProxies and Ingresses do not have.
+/// Placeholder for the parentRef that HTTPProxies and Ingresses do not have.
 static NO_REFERENCE: ParentRef = ParentRef {
     group: None,
     kind: None,
@@ -22,9 +22,9 @@ static NO_REFERENCE: ParentRef = ParentRef {
     port: None,
 };
 
-/// Everything that checking HTTPProxies and Ingresses needs.
+/// What is needed to check HTTPProxies and Ingresses.
 pub(crate) struct LayeredLookup<'a, 'w, 'o> {
-    /// Of each Gateway.
+    /// The listeners of each Gateway.
     pub(crate) listeners: &'a [ListenersOfGateway<'a, 'w>],
     pub(crate) routes: &'a mut Vec<CheckedRoute<'w>>,
     pub(crate) cx: &'a mut ResolveContext<'w, 'o>,
@@ -32,10 +32,10 @@ pub(crate) struct LayeredLookup<'a, 'w, 'o> {
     pub(crate) regexes: &'a mut Regexes,
 }
 
-/// The HTTPProxy or Ingress whose rules are checked.
+/// The HTTPProxy or Ingress whose rules are being checked.
 pub(crate) struct RuleOwner<'w> {
     object: ObjectKey,
-    /// The object in the names of its rules.
+    /// Prefix for the names of the rules: the object.
     provenance: String,
     pub(crate) metadata: &'w Metadata,
 }
@@ -52,7 +52,7 @@ impl<'w> RuleOwner<'w> {
 }
 
 impl<'a, 'w, 'o> LayeredLookup<'a, 'w, 'o> {
-    /// Returns the position and listeners of a Gateway of Sesame.
+    /// Returns the index and the listeners of a Gateway of ours.
     pub(crate) fn gateway(
         &self,
         namespace: &str,
@@ -88,8 +88,8 @@ impl<'a, 'w, 'o> LayeredLookup<'a, 'w, 'o> {
         }
     }
 
-    /// Adds a route with these rules to listeners of the Gateway at this position. Returns the
-    /// position of the route, or `None` if no request could reach it.
+    /// Adds a route with these rules to listeners of the Gateway at this index. Returns the index
+    /// of the route, or `None` if no request could reach it.
     pub(crate) fn push(
         &mut self,
         owner: &RuleOwner<'w>,
@@ -103,7 +103,7 @@ impl<'a, 'w, 'o> LayeredLookup<'a, 'w, 'o> {
         self.push_rules(owner, Rules::Requests(rules), policed, on)
     }
 
-    /// Adds a route with rules of either kind.
+    /// Like `push`, for rules of either kind.
     pub(crate) fn push_rules(
         &mut self,
         owner: &RuleOwner<'w>,

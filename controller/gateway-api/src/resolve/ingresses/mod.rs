@@ -1,8 +1,8 @@
-//! Ingresses: the Gateway of each, and its rules in the form of checked routes.
+//! Ingresses: the Gateway of each Ingress, and its rules as checked routes.
 //!
-//! From here on they share everything with routes of the Gateway API: tables, precedence, limits.
-//! They come after all of these, so that an HTTPRoute gets the requests of an equal match, and the
-//! older Ingress precedes the newer one. A rule that cannot be served answers with an error: its
+//! From here on, they share all code with routes of the Gateway API: tables, precedence, limits.
+//! They come after those routes, so for equal matches an HTTPRoute receives the requests. Older
+//! Ingresses come before newer ones. A rule that cannot be served responds with an error: its
 //! requests must never reach a wider rule.
 
 mod annotations;
@@ -38,15 +38,15 @@ use crate::world::{Kind, ObjectKey};
 pub(crate) struct CheckedIngress<'w> {
     pub(crate) object: ObjectKey,
     pub(crate) metadata: &'w Metadata,
-    /// The Gateway that its class names, if the class names one.
+    /// The Gateway of the class, if the class specifies one.
     pub(crate) gateway: Option<NamespacedName>,
     /// Verdict on the Ingress as a whole.
     pub(crate) accepted: Verdict,
     /// Verdict on its backends.
     pub(crate) resolved: Verdict,
-    /// Faults of rules that are withheld although others are served.
+    /// Errors in rules that are not served, while other rules are served.
     pub(crate) dropped: Verdict,
-    /// Its routes among all routes.
+    /// The routes of the Ingress in the list of all routes.
     pub(crate) routes: Range<usize>,
 }
 
@@ -67,8 +67,8 @@ pub(crate) fn check_all<'w>(
 }
 
 impl<'w> LayeredLookup<'_, 'w, '_> {
-    /// Checks an Ingress whose class names this Gateway. Returns `None` if the Gateway belongs to
-    /// another controller, which may serve the Ingress.
+    /// Checks an Ingress whose class refers to this Gateway. Returns `None` if the Gateway belongs
+    /// to another controller, which may serve the Ingress.
     fn check(
         &mut self,
         ingress: &'w Ingress,
@@ -111,7 +111,7 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         Some(checked)
     }
 
-    /// Adds the routes of the rules to the listeners of the Gateway at this position.
+    /// Adds routes with the rules to the listeners of the Gateway at this index.
     fn rules(
         &mut self,
         ingress: &'w Ingress,
@@ -165,7 +165,7 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         }
     }
 
-    /// Adds the routes for one host.
+    /// Adds the routes for a host.
     fn attach(
         &mut self,
         host: &Hostname,

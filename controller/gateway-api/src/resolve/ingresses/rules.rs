@@ -1,7 +1,7 @@
-//! Rules of an Ingress as checked rules, by host.
+//! Converts the rules of an Ingress to checked rules, grouped by host.
 //!
-//! Each path is one match. A wildcard host covers exactly one label, unlike one of a route, so its
-//! matches also compare the host of a request.
+//! Each path becomes a match. Unlike in a route, a wildcard host covers exactly one label, so its
+//! matches also check the host of each request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,30 +23,30 @@ use crate::resolve::syntax::limits::{self, MAX_INGRESS_PATHS, MAX_INGRESS_RULES}
 use crate::resolve::syntax::regexes::Regexes;
 use crate::status::{Reason, Verdict};
 
-/// Characters that mean a regular expression in a path of type `ImplementationSpecific`, to other
-/// controllers.
+/// Characters that other controllers interpret as a regular expression in a path of type
+/// `ImplementationSpecific`.
 const OF_EXPRESSIONS: &str = "^*+[](){}|?$\\";
 
-/// The rules of an Ingress for one host.
+/// The rules of an Ingress for a host.
 #[derive(Debug, Default)]
 pub(super) struct IngressHostRules<'w> {
     pub(super) rules: Vec<CheckedRule>,
-    /// The Services that they send to and that get a status for it.
+    /// The backends whose policies' status lists the Gateways of the Ingress.
     pub(super) policed: BTreeSet<PolicedBackend<'w>>,
-    /// Number of rules that are served as requested.
+    /// Number of rules that are served as configured.
     pub(super) standing: usize,
 }
 
-/// Faults of an Ingress.
+/// Errors in an Ingress.
 #[derive(Debug, Default)]
 pub(super) struct IngressFaults {
-    /// Faults of rules that are withheld for them.
+    /// Errors because of which rules are not served.
     pub(super) rules: Verdict,
-    /// Faults of backends.
+    /// Errors in backends.
     pub(super) references: Verdict,
 }
 
-/// Fails if a list has more entries than Sesame reads.
+/// Fails if a list has too many entries.
 pub(super) fn check_limits(spec: &IngressSpec) -> Result<(), String> {
     limits::entries("spec.rules", spec.rules.len(), 0..=MAX_INGRESS_RULES)?;
     let paths = spec.rules.iter().filter_map(|rule| rule.http.as_ref());
@@ -55,7 +55,7 @@ pub(super) fn check_limits(spec: &IngressSpec) -> Result<(), String> {
     tls::check_limits(spec)
 }
 
-/// Reads the rules by host. If they are `withheld`, all of them answer with an error.
+/// Reads the rules, grouped by host. If they are `withheld`, all of them respond with an error.
 pub(super) fn check<'w>(
     spec: &'w IngressSpec,
     withheld: Option<String>,
@@ -66,7 +66,7 @@ pub(super) fn check<'w>(
     let IngressSpec {
         ingress_class_name: _,
         default_backend,
-        // Its hosts are listeners.
+        // The hosts in `tls` become listeners.
         tls: _,
         rules,
     } = spec;
@@ -81,7 +81,7 @@ pub(super) fn check<'w>(
         );
     }
     if let Some(backend) = default_backend {
-        // It counts as the last rule.
+        // The default backend counts as the last rule.
         let index = rules.len();
         let of_host = hosts.entry(Hostname::any()).or_default();
         let action = backends::action("defaultBackend", index, backend, cx, (of_host, faults));
@@ -176,7 +176,7 @@ fn check_rule<'w>(
 }
 
 impl IngressHostRules<'_> {
-    /// Returns rules with the same matches that redirect to HTTPS.
+    /// Returns rules with the same matches, redirecting to HTTPS.
     pub(super) fn redirects(&self) -> Vec<CheckedRule> {
         let redirects = self.rules.iter().map(|rule| CheckedRule {
             first: rule.first,
@@ -195,7 +195,7 @@ impl IngressHostRules<'_> {
         });
     }
 
-    /// Answers the requests of all matches with an error.
+    /// Responds to all matching requests with an error.
     fn refuse_each(&mut self) {
         self.standing = 0;
         for rule in &mut self.rules {
@@ -203,7 +203,7 @@ impl IngressHostRules<'_> {
         }
     }
 
-    /// Answers all requests of the host with an error.
+    /// Responds to all requests for the host with an error.
     fn refuse_all(&mut self) {
         let index = self.rules.first().map_or(0, |rule| rule.index);
         self.standing = 0;
@@ -211,7 +211,7 @@ impl IngressHostRules<'_> {
     }
 }
 
-/// Reads a path. The error names the field below the path.
+/// Reads a path. Errors contain the field path relative to the Ingress path.
 fn read_path(path: &IngressPath, regexes: &mut Regexes) -> Result<RouteMatch, String> {
     let IngressPath {
         path: value,
@@ -248,7 +248,7 @@ fn of_path(type_: PathMatchType, value: &str) -> HttpMatch {
     }
 }
 
-/// Returns a match that takes at least the requests of an invalid path.
+/// Returns a match that accepts at least the requests of an invalid path.
 fn widened(path: &IngressPath, regexes: &mut Regexes) -> RouteMatch {
     let fixed = if path.path_type == "ImplementationSpecific" {
         fixed_path(&path.path)
@@ -259,13 +259,13 @@ fn widened(path: &IngressPath, regexes: &mut Regexes) -> RouteMatch {
     matches::widened(&of_path(PathMatchType::PathPrefix, fixed), regexes)
 }
 
-/// The condition of a wildcard host: its number of labels. The virtual host sees to the rest.
+/// The condition for a wildcard host: the number of labels. The virtual host checks the rest.
 pub(crate) struct OneLabel(Option<(StringMatch, u64)>);
 
 pub(crate) fn one_label(host: &Hostname) -> OneLabel {
     let wildcard = host.as_str().strip_prefix("*.");
     OneLabel(wildcard.map(|name| {
-        // The first label, then a dot and a label for each of the name; a port has no dots.
+        // The first label, then a dot and a label for each label of the name. A port has no dots.
         let labels = name.split('.').count();
         let pattern = format!(r"[^.]+(\.[^.]+){{{labels}}}");
         let cost = expressions::instructions(&pattern).unwrap_or(u64::MAX);

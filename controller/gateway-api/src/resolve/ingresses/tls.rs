@@ -1,9 +1,9 @@
 //! `spec.tls` of an Ingress: each host with a Secret becomes an HTTPS listener of the Gateway.
 //!
-//! The Gateway needs no HTTPS listener. Like the listeners of a ListenerSet, they have names, count
-//! against the share of their namespace, and give way to listeners of higher precedence: the
-//! Gateway's, ListenerSets', and older Ingresses'. Rules of an Ingress whose host another listener
-//! serves attach there, and clients get that listener's certificate.
+//! The Gateway itself needs no HTTPS listener. Like the listeners of a ListenerSet, these listeners
+//! have names and count towards the share of their namespace. They yield to listeners of the
+//! Gateway, of ListenerSets, and of older Ingresses. If another listener serves a host, the
+//! Ingress's rules attach to it, and clients get its certificate.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::resolve::syntax::limits::{self, MAX_INGRESS_TLS_HOSTS};
 use crate::status::Reason;
 use crate::world::{Kind, ObjectKey, World};
 
-/// Returns the listeners of all Ingresses of Sesame classes that have TLS hosts with a Secret.
+/// Returns the listeners of all Ingresses of Sesame classes that have TLS hosts with Secrets.
 pub(crate) fn listeners_of_all<'w>(
     world: &'w World,
     classes: &IngressClasses<'w>,
@@ -46,7 +46,7 @@ pub(crate) fn listeners_of_all<'w>(
         .collect()
 }
 
-/// Fails if there are more hosts than Sesame reads.
+/// Fails if there are too many hosts.
 pub(super) fn check_limits(spec: &IngressSpec) -> Result<(), String> {
     let hosts = spec.tls.iter().map(|entry| match entry.hosts.len() {
         0 => spec.rules.len().max(1),
@@ -59,8 +59,8 @@ pub(super) fn check_limits(spec: &IngressSpec) -> Result<(), String> {
     )
 }
 
-/// Returns the hosts of an entry. An entry without hosts has the hosts of all rules, or every host
-/// if the Ingress has no rules.
+/// Returns the hosts of an entry. An entry without hosts stands for the hosts of all rules, or for
+/// every host if the Ingress has no rules.
 pub(super) fn hosts_of<'s>(entry: &'s IngressTls, spec: &'s IngressSpec) -> Vec<&'s str> {
     if !entry.hosts.is_empty() {
         return entry.hosts.iter().map(String::as_str).collect();
@@ -71,7 +71,7 @@ pub(super) fn hosts_of<'s>(entry: &'s IngressTls, spec: &'s IngressSpec) -> Vec<
     spec.rules.iter().map(|rule| rule.host.as_str()).collect()
 }
 
-/// Returns the entries with the hosts that they have without naming them.
+/// Returns the entries with their hosts, including implicit hosts.
 pub(crate) fn explicit_hosts(spec: &IngressSpec) -> Vec<IngressTls> {
     let explicit = |entry: &IngressTls| IngressTls {
         hosts: hosts_of(entry, spec)
@@ -83,7 +83,7 @@ pub(crate) fn explicit_hosts(spec: &IngressSpec) -> Vec<IngressTls> {
     spec.tls.iter().map(explicit).collect()
 }
 
-/// Returns the valid hosts, each with the names of its Secrets.
+/// Returns the valid hosts, each with the names of their Secrets.
 fn hosts_with_secrets(spec: &IngressSpec) -> BTreeMap<Hostname, Vec<&str>> {
     let mut found: BTreeMap<Hostname, Vec<&str>> = BTreeMap::new();
     for entry in spec.tls.iter().filter(|it| !it.secret_name.is_empty()) {
@@ -108,7 +108,7 @@ fn listener(host: &Hostname, secrets: Vec<&str>, ingress: &Metadata) -> Listener
     implicit::listener(host, certificates, contour::tls_options(ingress))
 }
 
-/// Adds what keeps a host from HTTPS to the faults. Adds a problem if clients get another
+/// Adds an error for each host that is not served over HTTPS. Adds a problem if clients get another
 /// certificate.
 pub(super) fn tell(
     ingress: &Ingress,
@@ -162,7 +162,7 @@ pub(super) fn tell(
     }
 }
 
-/// Returns the reason why clients get another certificate than this listener's.
+/// Returns an explanation if clients get another certificate than this listener's certificate.
 fn another_certificate(listener: &CheckedListener<'_>) -> Option<&'static str> {
     listener.conflict.as_ref()?;
     Some(

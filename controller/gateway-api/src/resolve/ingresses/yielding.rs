@@ -1,7 +1,7 @@
-//! Listeners of HTTPProxies and Ingresses whose hostname a TLSRoute has.
+//! Listeners of HTTPProxies and Ingresses that lose their hostname to a TLSRoute.
 //!
-//! The Gateway API has precedence over both. So they give way, as they do to a listener of the
-//! Gateway for the same hostname.
+//! The Gateway API takes precedence over HTTPProxies and Ingresses. So these listeners yield, as
+//! they do to a listener of the Gateway with the same hostname.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::status::Reason;
 use crate::world::Kind;
 
-/// Refuses the listeners of HTTPProxies and Ingresses that have the hostname of a TLSRoute.
+/// Rejects listeners of HTTPProxies and Ingresses that have the same hostname as a TLSRoute.
 pub(crate) fn give_way(gateways: &mut [CheckedGateway<'_>], routes: &Routes<'_>) {
     let mut taken: BTreeSet<(usize, u16, &str)> = BTreeSet::new();
     let of_tls = routes.iter().filter(|it| it.object.kind == Kind::TlsRoute);

@@ -1,5 +1,5 @@
-//! Checks each listener by itself: names, ports, hostnames, TLS, allowed namespaces and kinds of
-//! routes.
+//! Checks each listener individually: names, ports, hostnames, TLS, allowed namespaces and route
+//! kinds.
 
 use std::collections::HashMap;
 
@@ -17,8 +17,8 @@ use crate::resolve::syntax::{limits, names};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// Checks the listeners of one object, each by itself. `object` is its rank: 0 for the Gateway, then its ListenerSets and Ingresses in
-/// their order of precedence.
+/// Checks each listener of an object individually. `object` is the rank of the object: 0 for the
+/// Gateway, followed by its ListenerSets, HTTPProxies and Ingresses in order of precedence.
 pub(crate) fn check<'w>(
     owner: &ListenerOwner<'w>,
     object: usize,
@@ -39,7 +39,7 @@ pub(crate) fn check<'w>(
         .collect()
 }
 
-// Long: each field of a listener in turn, so that none is forgotten.
+// Long: handles every field of a listener, so that none is forgotten.
 fn check_one<'w>(
     owner: &ListenerOwner<'w>,
     rank: Rank,
@@ -54,7 +54,7 @@ fn check_one<'w>(
         protocol,
         tls,
         allowed_routes,
-        // Read once all listeners are known.
+        // Filters are resolved once all listeners are known.
         filters: _,
     } = spec;
     let mut accepted = Verdict::default();
@@ -62,7 +62,7 @@ fn check_one<'w>(
     let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
 
     let withheld = owner.unknown.refusal_of("listeners", index);
-    // A port without hostnames is never shared.
+    // Listeners without hostnames never share a port, so report the error immediately.
     let has_hostname = !matches!(protocol, Protocol::Tcp | Protocol::Udp);
     let (withheld, at_once) = if has_hostname {
         (withheld, None)
@@ -140,7 +140,7 @@ fn name_faults(name: &str, unique: bool) -> Vec<String> {
     faults
 }
 
-/// Returns the hostname, or `None` if it is invalid.
+/// Parses the hostname. Returns `None` if it is invalid.
 fn check_hostname(
     hostname: Option<&str>,
     protocol: &Protocol,
@@ -159,7 +159,7 @@ fn check_hostname(
     Some(host)
 }
 
-/// Returns the protocol, if it supports any kind of route, and the kinds that may attach.
+/// Returns the protocol if it supports any route kind, and the kinds that may attach.
 fn check_kinds(
     protocol: &Protocol,
     asked: &[RouteGroupKind],

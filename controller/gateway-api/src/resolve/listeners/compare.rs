@@ -1,4 +1,4 @@
-//! Compares all listeners of the same Envoys: shares of namespaces, conflicts, overlapping
+//! Compares all listeners on the same Envoys: namespace shares, conflicts, and overlapping
 //! hostnames.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,17 +12,18 @@ use crate::status::Reason;
 
 /// A Gateway whose listeners are compared.
 pub(crate) struct ComparedGateway<'c, 'w> {
-    /// Name in messages: `Gateway namespace/name`.
+    /// Name for messages: `Gateway namespace/name`.
     pub(crate) name: String,
     pub(crate) namespace: &'w str,
     pub(crate) listeners: &'c mut [CheckedListener<'w>],
-    /// Number of listeners without the ListenerSets', which come last.
+    /// Number of the Gateway's own listeners. The listeners of ListenerSets follow.
     pub(crate) own: usize,
-    /// Ranges of the other listeners, each with the namespace of its ListenerSet.
+    /// Ranges of the remaining listeners, each with the namespace of the ListenerSet.
     pub(crate) sets: Vec<(&'w str, Range<usize>)>,
 }
 
-/// Compares the listeners of Gateways that are served together, in their order of precedence.
+/// Compares the listeners of Gateways that are served together. The Gateways are in order of
+/// precedence.
 pub(crate) fn compare(gateways: &mut [ComparedGateway<'_, '_>]) {
     for (place, gateway) in gateways.iter_mut().enumerate() {
         for listener in gateway.listeners.iter_mut() {
@@ -38,7 +39,7 @@ pub(crate) fn compare(gateways: &mut [ComparedGateway<'_, '_>]) {
 }
 
 /// Finds listeners whose certificates cover each other's hostnames, among Gateways that are served
-/// together. The certificates are known now.
+/// together. Call it once the certificates are known.
 pub(crate) fn compare_certificates(gateways: &mut [(String, &mut [CheckedListener<'_>])]) {
     let names: Vec<String> = gateways.iter().map(|(name, _)| name.clone()).collect();
     let all = gateways
@@ -47,8 +48,8 @@ pub(crate) fn compare_certificates(gateways: &mut [(String, &mut [CheckedListene
     overlaps::find_by_certificate(&mut all.collect::<Vec<_>>(), &names);
 }
 
-/// Refuses the listeners by which the ListenerSets of a namespace exceed its share. With several
-/// Gateways, the listeners of all its objects count.
+/// Rejects the listeners with which a namespace exceeds its share. With a single Gateway, only
+/// ListenerSets count; with several, the Gateways do, too.
 fn refuse_beyond_shares(gateways: &mut [ComparedGateway<'_, '_>]) {
     let alone = gateways.len() == 1;
     let (whose, on) = if alone {
@@ -104,7 +105,7 @@ fn refuse_beyond_shares(gateways: &mut [ComparedGateway<'_, '_>]) {
     }
 }
 
-/// The listeners that each namespace requests, and the ports that only it needs.
+/// The number of listeners that each namespace requests, and the ports that only it uses.
 #[derive(Default)]
 struct Asked<'w> {
     counts: BTreeMap<&'w str, usize>,
@@ -112,8 +113,8 @@ struct Asked<'w> {
 }
 
 impl<'w> Asked<'w> {
-    /// Adds a listener, and its port if no Gateway has it. Returns how much it counts. A port costs
-    /// sockets and a share of the connections.
+    /// Adds a listener, and its port unless a Gateway has it. Returns the cost: a port needs
+    /// sockets and a share of the connections, so it also counts.
     fn add(&mut self, namespace: &'w str, port: Option<u16>) -> usize {
         let opens = port.is_some_and(|port| self.ports.insert((namespace, port)));
         let cost = 1 + usize::from(opens);
@@ -123,16 +124,17 @@ impl<'w> Asked<'w> {
 }
 
 impl<'w> ComparedGateway<'_, 'w> {
-    /// Returns the ranges of listeners that count against the share of a namespace. The Gateway's
-    /// own do not if it is `alone`.
+    /// Returns the ranges of listeners that count towards the share of a namespace. If the Gateway
+    /// is `alone`, its own listeners do not count.
     fn shared(&self, alone: bool) -> Vec<(&'w str, Range<usize>)> {
         let own = (!alone).then_some((self.namespace, 0..self.own));
         own.into_iter().chain(self.sets.iter().cloned()).collect()
     }
 }
 
-/// Returns the most that each may have of `room`. Small requests are granted in full, and the rest
-/// is shared evenly. So a large request takes nothing from a small one, whichever came first.
+/// Returns the maximum for each namespace out of `room`. Requests below the equal share are granted
+/// in full, and the rest is shared equally. So large requests take nothing from small ones,
+/// regardless of order.
 fn fair_share(mut room: usize, asked: &[usize]) -> usize {
     let mut asked = asked.to_vec();
     asked.sort_unstable();
@@ -148,7 +150,7 @@ fn fair_share(mut room: usize, asked: &[usize]) -> usize {
     usize::MAX
 }
 
-/// Refuses conflicting listeners among those that are still valid.
+/// Rejects conflicting listeners among the listeners that are still valid.
 fn find_conflicts(listeners: &mut [&mut CheckedListener<'_>], gateways: &[String]) {
     let mut indices = Vec::new();
     let mut claims = Vec::new();

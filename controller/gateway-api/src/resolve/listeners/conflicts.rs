@@ -1,9 +1,10 @@
 //! Conflicts between listeners that are not distinct (Gateway API, "Distinct Listeners").
 //!
-//! Within one object there is never a winner: all conflicting listeners are refused. Between
-//! objects, the Gateway precedes its ListenerSets, and these precede each other in order. Of
-//! Gateways that are served together, the first one wins with its ListenerSets. A losing listener
-//! does not affect others. The input must only contain valid listeners with a supported protocol.
+//! Within one object there is no winner: all conflicting listeners are rejected. Between objects,
+//! the Gateway takes precedence over its ListenerSets, which take precedence in order. Among
+//! Gateways that are served together, the first Gateway wins, along with its ListenerSets. A losing
+//! listener does not affect other listeners. The input must only contain valid listeners with a
+//! supported protocol.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,10 +14,10 @@ use super::listener::Rank;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::{Grounds, Reason};
 
-/// The parts that make a listener distinct.
+/// The properties that make a listener distinct.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim<'a> {
-    /// Rank of the owner. Claims are sorted by it.
+    /// Rank of the owner. Claims are sorted by rank.
     pub(crate) rank: Rank,
     pub(crate) name: &'a str,
     pub(crate) port: u16,
@@ -24,7 +25,7 @@ pub(crate) struct Claim<'a> {
     pub(crate) hostname: &'a Hostname,
 }
 
-/// Protocols that share a port regardless of hostnames.
+/// Groups of protocols. Listeners of different groups cannot share a port.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Family {
     PlainHttp,
@@ -42,14 +43,14 @@ fn family(protocol: schema::Protocol) -> Family {
     }
 }
 
-/// A port; UDP ports are separate, with true as the first part.
+/// A port. The first part is true for UDP, because UDP ports are separate.
 type PortKey = (bool, u16);
 
 fn port_key(claim: &Claim<'_>) -> PortKey {
     (family(claim.protocol) == Family::Udp, claim.port)
 }
 
-/// Returns the conflict of each claim, in their order. `gateways` are the names of the Gateways, in their order of precedence.
+/// Returns the conflict of each claim. `gateways` are the Gateways' names, by precedence.
 pub(crate) fn find(claims: &[Claim<'_>], gateways: &[String]) -> Vec<Option<Grounds>> {
     let mut held: BTreeMap<PortKey, PortClaims<'_>> = BTreeMap::new();
     let mut found = Vec::with_capacity(claims.len());
@@ -68,7 +69,8 @@ pub(crate) fn find(claims: &[Claim<'_>], gateways: &[String]) -> Vec<Option<Grou
             let key = port_key(claim);
             let lost_to_others = lost.is_some();
             let conflict = lost.or_else(|| contested(own.get(&key)?, claim));
-            // If the Gateway's own listeners conflict about a claim, no other object may take it.
+            // If the Gateway's own listeners conflict with each other, no other object may take the
+            // claim.
             if conflict.is_none() || (claim.rank.object == 0 && !lost_to_others) {
                 held.entry(key).or_default().add(claim);
             }
@@ -78,7 +80,7 @@ pub(crate) fn find(claims: &[Claim<'_>], gateways: &[String]) -> Vec<Option<Grou
     found
 }
 
-/// Claims on one port.
+/// The claims on one port.
 #[derive(Default)]
 struct PortClaims<'a> {
     all: Vec<&'a Claim<'a>>,
@@ -95,7 +97,7 @@ impl<'a> PortClaims<'a> {
         claims.push(claim);
     }
 
-    /// Returns a claim that cannot share the port with this one, possibly this one itself.
+    /// Returns a different claim that cannot share the port with this one.
     fn refusing(&self, claim: &Claim<'_>) -> Option<&'a Claim<'a>> {
         let of_claim = family(claim.protocol);
         let whole_port = matches!(of_claim, Family::Tcp | Family::Udp);
@@ -108,15 +110,15 @@ impl<'a> PortClaims<'a> {
         })
     }
 
-    /// Returns the claims for the same hostname.
+    /// Returns the claims with the same hostname.
     fn same_hostname(&self, claim: &Claim<'_>) -> &[&'a Claim<'a>] {
         let claims = self.by_hostname.get(claim.hostname.as_str());
         claims.map(Vec::as_slice).unwrap_or_default()
     }
 }
 
-/// Returns the conflict of a claim with objects that take precedence. Its message names no other
-/// object except a Gateway, because authors must not learn about others' objects.
+/// Returns the conflict of a claim with objects that take precedence. The message names no objects
+/// other than Gateways, because they may belong to other tenants.
 fn taken(held: &PortClaims<'_>, claim: &Claim<'_>, gateways: &[String]) -> Option<Grounds> {
     let port = claim.port;
     let whose = |holder: &Claim<'_>| match gateways.get(holder.rank.gateway) {
@@ -142,7 +144,7 @@ fn taken(held: &PortClaims<'_>, claim: &Claim<'_>, gateways: &[String]) -> Optio
     Some((Reason::HostnameConflict, message))
 }
 
-/// Returns the conflict of a claim with other claims of its object.
+/// Returns the conflict of a claim with other claims of the same object.
 fn contested(own: &PortClaims<'_>, claim: &Claim<'_>) -> Option<Grounds> {
     let port = claim.port;
     if own.refusing(claim).is_some() {
@@ -168,7 +170,7 @@ fn contested(own: &PortClaims<'_>, claim: &Claim<'_>) -> Option<Grounds> {
     })
 }
 
-/// Returns the protocol as the API writes it.
+/// Returns the protocol in the API's notation.
 fn word(protocol: schema::Protocol) -> &'static str {
     match protocol {
         schema::Protocol::Http => "HTTP",
@@ -292,13 +294,13 @@ mod tests {
                 (2, 80, Http, "a.com", P),
                 (3, 80, RawTcp, "", P),
             ],
-            // Two listeners of the same Gateway conflict: neither gets the hostname.
+            // Two listeners of the same Gateway conflict: no listener gets the hostname.
             &[
                 (0, 80, Http, "a.com", H),
                 (0, 80, Http, "a.com", H),
                 (1, 80, Http, "a.com", H),
             ],
-            // Two listeners of a set conflict: the next one may have the hostname.
+            // Two listeners of a set conflict: the next set may have the hostname.
             &[
                 (1, 80, Http, "a.com", H),
                 (1, 80, Http, "a.com", H),

@@ -1,7 +1,7 @@
 //! Filters of listeners, which apply before routing.
 //!
-//! A listener whose filters cannot be served keeps its requests and refuses them. Otherwise they
-//! would reach a wider listener, which may have no filters at all.
+//! If the filters of a listener cannot be served, the listener keeps its hostname and rejects all
+//! requests. Otherwise the requests would reach a wider listener, which may have no filters at all.
 
 use sesame_proto::refusal;
 use sesame_proto::schema::{self, VirtualHost};
@@ -15,18 +15,18 @@ use crate::resolve::filters::external_auth::{self, AuthorizeBy};
 use crate::resolve::syntax::limits;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// The filters of one listener.
+/// The filters of a listener.
 #[derive(Debug, Default)]
 pub(crate) struct CheckedFilters<'w> {
     /// The authorizations, in order of execution.
     pub(crate) external_auth: Vec<schema::ExternalAuth>,
-    /// True if all requests are refused because some filters cannot be served.
+    /// True if all requests are rejected because some filters cannot be served.
     pub(crate) refuse: bool,
-    /// The objects that the filters ask and that get a status for it.
+    /// The backends of the filters whose status, or whose policies' status, lists the Gateway.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
 }
 
-/// Sets the filters of a listener. `meshed` is true if its Gateway sends to a mesh.
+/// Resolves the filters of a listener. `meshed` is true if the Gateway sends traffic to a mesh.
 pub(crate) fn resolve<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -34,8 +34,7 @@ pub(crate) fn resolve<'w>(
     backends: &mut Backends<'w>,
     cx: &mut ResolveContext<'w, '_>,
 ) {
-    // A listener that is refused for another reason may still hold its hostname, which is decided
-    // later.
+    // A listener with other errors may still hold its hostname. `hold` decides that later.
     let was_good = listener.accepted.good();
     let withheld = listener.withheld.take();
     let withheld = withheld.map(|why| (Reason::UnsupportedValue, why));
@@ -97,7 +96,7 @@ pub(crate) fn resolve<'w>(
     listener.filters = found;
 }
 
-/// Checks the list as a whole.
+/// Checks the filter list as a whole.
 fn check(
     listener: &CheckedListener<'_>,
     ListenerFilters { requests }: &ListenerFilters,
@@ -122,7 +121,7 @@ fn check(
     .map_err(|why| (Reason::InvalidListenerFilter, why))
 }
 
-/// Reads one filter; the error names the field below it.
+/// Reads a filter. Errors contain the field path relative to the filter.
 fn read(index: usize, filter: &ListenerFilter) -> Result<AuthorizeBy<'_>, Grounds> {
     let ListenerFilter {
         type_,

@@ -1,7 +1,7 @@
-//! Hostnames that listeners hold although nothing can be served on them.
+//! Hostnames that listeners hold although they cannot be served.
 //!
-//! Otherwise a wider listener of the port would get their requests, with its own certificate,
-//! filters and routes. It never takes a hostname from a listener that is served.
+//! Otherwise a listener with a wider hostname on the port would receive their requests, with its
+//! own certificate, filters and routes. A served listener never loses a hostname this way.
 
 use std::collections::HashSet;
 
@@ -10,12 +10,12 @@ use sesame_proto::schema;
 use super::listener::{CheckedListener, HeldHostname};
 use crate::resolve::syntax::hostnames::Hostname;
 
-/// Port, true for TLS, and key of a hostname.
+/// Port, whether the protocol uses TLS, and hostname key.
 type HostnameKey = (u16, bool, String);
 
-/// Makes each unserved listener hold its hostname if a wider one is served. `listeners` are all
-/// listeners of the same Envoys, in their order of precedence and otherwise complete. The flag is
-/// false if the Gateway is not accepted.
+/// Makes each unserved listener hold its hostname if a listener with a wider hostname is served.
+/// `listeners` are all listeners on the same Envoys, in order of precedence and otherwise complete.
+/// The flag is false if the Gateway is not accepted.
 pub(crate) fn hold(listeners: &mut [(&mut CheckedListener<'_>, bool)]) {
     let mut served: HashSet<HostnameKey> = HashSet::new();
     for (listener, of_served) in listeners.iter() {
@@ -25,7 +25,7 @@ pub(crate) fn hold(listeners: &mut [(&mut CheckedListener<'_>, bool)]) {
     }
     let mut held: HashSet<HostnameKey> = HashSet::new();
     for (listener, of_served) in listeners.iter_mut() {
-        // A listener beyond a share holds nothing.
+        // A listener beyond its namespace's share does not hold a hostname.
         if (*of_served && listener.is_served()) || listener.beyond_share {
             continue;
         }
@@ -42,20 +42,20 @@ pub(crate) fn hold(listeners: &mut [(&mut CheckedListener<'_>, bool)]) {
             && held.insert((port, tls, name))
         {
             listener.holds = Some(HeldHostname { tls, hostname });
-            // The handshake is refused.
+            // The TLS handshake is rejected.
             listener.tls = None;
         }
     }
 }
 
-/// Returns the hostname that the author of a listener meant.
+/// Returns the hostname that the author of a listener intended.
 fn meant(listener: &CheckedListener<'_>) -> Option<Hostname> {
     let text = || Hostname::meant(listener.spec.hostname.as_deref().unwrap_or_default());
     listener.hostname.clone().or_else(text)
 }
 
-/// Returns the parts of a port that a listener may be for: none for protocols without hostnames,
-/// and both for an unknown one.
+/// Returns the keys that a listener may hold: none for protocols without hostnames, and both the
+/// plain and the TLS key for an unknown protocol.
 fn keys(listener: &CheckedListener<'_>, hostname: &Hostname) -> Vec<HostnameKey> {
     let families: &[bool] = match listener.protocol {
         Some(schema::Protocol::Http) => &[false],

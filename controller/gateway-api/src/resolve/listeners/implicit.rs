@@ -1,4 +1,4 @@
-//! HTTPS listeners that HTTPProxies and Ingresses add to a Gateway, one for each TLS host.
+//! HTTPS listeners that HTTPProxies and Ingresses add to a Gateway, one per TLS host.
 
 use sesame_proto::schema::ForwardClientCertificate;
 use sesame_proto::schema::tls_termination::ClientMode;
@@ -22,27 +22,28 @@ pub struct ImplicitListeners<'w> {
     pub metadata: &'w Metadata,
     /// The listeners.
     pub listeners: Vec<Listener>,
-    /// The validation of their clients.
+    /// The client validation of these listeners.
     pub clients: Option<HostClients>,
 }
 
-/// The validation of the clients of a host.
+/// The client validation of a host.
 #[derive(Clone, Debug)]
 pub struct HostClients {
-    /// Whether clients need a certificate, and a valid one.
+    /// Whether clients need a certificate, and whether it must be valid.
     pub mode: ClientMode,
-    /// The Secret with their CA certificates.
+    /// The Secret with the CA certificates for clients.
     pub authorities: Option<ObjectRef>,
-    /// The Secret with revocation lists of these.
+    /// The Secret with revocation lists issued by these authorities.
     pub revoked: Option<ObjectRef>,
-    /// True if only a client's own certificate is looked up in the lists.
+    /// True if only the leaf is checked against the revocation lists.
     pub leaf_only: bool,
-    /// What backends get of the certificates.
+    /// The details of the client certificate that are forwarded to backends.
     pub forward: Option<ForwardClientCertificate>,
 }
 
-/// Returns the name of an implicit listener in the snapshot. It does not name the object that has
-/// the host: when another one takes the host with the same certificate, connections stay.
+/// Returns the name of an implicit listener in the snapshot. The name does not depend on the object
+/// with the host. So connections survive when another object takes over the host with the same
+/// certificate.
 pub(crate) fn provenance(gateway: &ListenerOwner<'_>, name: &str) -> String {
     format!(
         "TLSHost/{}/{}/listeners/{name}",
@@ -50,7 +51,7 @@ pub(crate) fn provenance(gateway: &ListenerOwner<'_>, name: &str) -> String {
     )
 }
 
-/// Returns an HTTPS listener. Its name stays the same when other hosts come or go.
+/// Returns an HTTPS listener. Its name does not depend on other hosts.
 pub(crate) fn listener<'o>(
     host: &Hostname,
     certificate_refs: Vec<ObjectRef>,

@@ -1,4 +1,4 @@
-//! A checked listener, and the object that defines it.
+//! A checked listener, and the object that contains it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -39,13 +39,13 @@ impl<'w> ListenerOwner<'w> {
         }
     }
 
-    /// Checks the object itself: unknown fields and the name.
+    /// Checks the object: unknown fields and the name.
     pub(crate) fn check_object(&self, verdict: &mut Verdict) {
         verdict.refuse_if(Reason::UnsupportedValue, self.unknown.refusal("listeners"));
         self.check_name(verdict);
     }
 
-    /// Checks its name.
+    /// Checks the namespace and name of the object.
     pub(crate) fn check_name(&self, verdict: &mut Verdict) {
         if let Err(why) = names::check_object(self.namespace, self.name) {
             verdict.refuse(Reason::Invalid, format!("metadata: {why}"));
@@ -57,7 +57,7 @@ impl<'w> ListenerOwner<'w> {
         self.kind.named(name)
     }
 
-    /// Returns the owner in the terms of ReferenceGrants.
+    /// Returns the owner in the form that ReferenceGrants use.
     pub(crate) fn referrer(&self) -> Referrer<'w> {
         Referrer {
             group: self.kind.group(),
@@ -66,7 +66,7 @@ impl<'w> ListenerOwner<'w> {
         }
     }
 
-    /// Returns the place of a listener's certificate in messages.
+    /// Returns the field of a listener's certificate for messages.
     pub(crate) fn certificate_field(&self, index: usize, reference: &ObjectRef) -> String {
         match self.kind {
             Kind::Ingress | Kind::HttpProxy => format!("tls.secretName {:?}", reference.name),
@@ -74,114 +74,115 @@ impl<'w> ListenerOwner<'w> {
         }
     }
 
-    /// Returns the owner's name in messages: `Gateway namespace/name`.
+    /// Returns the owner's name for messages: `Gateway namespace/name`.
     pub(crate) fn display(&self) -> String {
         format!("{} {}/{}", self.kind, self.namespace, self.name)
     }
 }
 
-/// The precedence of the object that defines a listener; smaller ranks win.
+/// The precedence of the object that contains a listener; smaller ranks win.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
-    /// Index of the Gateway among those served together.
+    /// Index of the Gateway among the Gateways that are served together.
     pub(crate) gateway: usize,
-    /// 0 for the Gateway itself, then its ListenerSets, HTTPProxies and Ingresses in their order.
+    /// 0 for the Gateway itself, followed by ListenerSets, HTTPProxies and Ingresses in order.
     pub(crate) object: usize,
 }
 
-/// A hostname that wider listeners of the port must not serve.
+/// A hostname that listeners with a wider hostname on the port must not serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeldHostname {
-    /// True on a port of HTTPS and TLS listeners, false on one of HTTP listeners.
+    /// True on a port of HTTPS and TLS listeners, false on a port of HTTP listeners.
     pub(crate) tls: bool,
     pub(crate) hostname: Hostname,
 }
 
-/// A listener with everything that is known before routes attach.
+/// A checked listener, before routes attach.
 #[derive(Debug)]
 pub(crate) struct CheckedListener<'w> {
     pub(crate) spec: &'w Listener,
-    /// Kind of the object that defines it.
+    /// Kind of the object that contains the listener.
     pub(crate) owner: Kind,
     pub(crate) rank: Rank,
     /// Name in the snapshot, such as `Gateway/namespace/name/listeners/http`.
     pub(crate) provenance: String,
-    /// `None` if the protocol supports no kind of route.
+    /// `None` if the protocol does not support any kind of route.
     pub(crate) protocol: Option<schema::Protocol>,
     /// `None` if the port is invalid.
     pub(crate) port: Option<u16>,
-    /// `None` if the hostname is invalid. Then no route has a hostname in common with it.
+    /// `None` if the hostname is invalid. Then the listener has no hostname in common with any
+    /// route.
     pub(crate) hostname: Option<Hostname>,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) namespaces: NamespaceRule<'w>,
     pub(crate) accepted: Verdict,
-    /// The reason why an unknown field keeps the listener from being served, until other errors are
-    /// known.
+    /// Why an unknown field prevents the listener from being served. `filters` moves it to
+    /// `accepted`.
     pub(crate) withheld: Option<String>,
-    /// Message of the condition Accepted if it is true.
+    /// Message of the condition Accepted if the listener is accepted.
     pub(crate) accepted_message: Cow<'static, str>,
     pub(crate) conflict: Option<Grounds>,
-    /// True if its namespace has used up its share of listeners.
+    /// True if the namespace has exceeded its share of listeners.
     pub(crate) beyond_share: bool,
-    /// The hostname that it holds against wider listeners although it is not served: all requests
-    /// are refused.
+    /// The hostname that the listener keeps from wider listeners, although it is not served. All
+    /// requests for it are rejected.
     pub(crate) holds: Option<HeldHostname>,
     pub(crate) resolved: Verdict,
-    /// Limits and defaults of its requests.
+    /// Limits and defaults for requests.
     pub(crate) traffic: TrafficSettings,
-    /// HTTPS listeners of the port with overlapping hostnames, as the owner's author may see them.
+    /// HTTPS listeners on the port with overlapping hostnames, as far as the author may see them.
     pub(crate) overlaps: Vec<String>,
-    /// Some of the listeners that overlap by certificate: one's certificate covers the other's
-    /// hostname.
+    /// Some of the listeners with overlapping certificates: the certificate of one listener covers
+    /// the hostname of the other.
     pub(crate) certificate_overlaps: Vec<String>,
-    /// The validation of its clients, if an HTTPProxy asks for one.
+    /// The client validation that an HTTPProxy configures, if any.
     pub(crate) clients: Option<&'w HostClients>,
-    /// The bundle of this validation.
+    /// The trust bundle for `clients`.
     pub(crate) client_bundle: Option<Arc<TrustBundle>>,
-    /// TLS termination, for protocols that have it.
+    /// TLS termination, if the protocol supports it.
     pub(crate) tls: Option<schema::TlsTermination>,
     /// Filters that apply before routing.
     pub(crate) filters: CheckedFilters<'w>,
-    /// DNS names of its certificates, sorted.
+    /// DNS names in the certificates, sorted.
     pub(crate) certificate_names: Vec<String>,
-    /// Its hostname, if none of these names covers it.
+    /// The hostname, if no name in the certificates covers it.
     pub(crate) uncovered: Option<UncoveredHostname>,
     /// True if the listener terminates TLS but has no usable certificate.
     pub(crate) lacks_certificate: bool,
-    /// Sentences on flawed certificates that are served nevertheless.
+    /// Warnings about flawed certificates that are served nevertheless.
     pub(crate) advice: Vec<String>,
 }
 
 impl CheckedListener<'_> {
-    /// Returns true if the listener is in the snapshot, even if only to refuse all requests.
+    /// Returns true if the listener is in the snapshot, even if only to reject all requests.
     pub(crate) fn is_served(&self) -> bool {
         self.holds.is_some()
             || (self.accepted.good() || self.filters.refuse) && !self.lacks_certificate
     }
 
-    /// Returns true if it is in the snapshot only to refuse all requests.
+    /// Returns true if the listener is in the snapshot only to reject all requests.
     pub(crate) fn refuses(&self) -> bool {
         self.holds.is_some() || self.filters.refuse
     }
 
-    /// Returns true if a TLSRoute has its hostname.
+    /// Returns true if the listener has lost its hostname to a TLSRoute.
     pub(crate) fn has_yielded(&self) -> bool {
         let reason = self.conflict.as_ref().map(|(reason, _)| *reason);
         reason == Some(Reason::OtherRoute)
     }
 
-    /// Returns true if routes can be served on it.
+    /// Returns true if the listener can serve routes.
     pub(crate) fn serves(&self) -> bool {
         self.accepted.good() && !self.lacks_certificate
     }
 
-    /// Returns true if routes of the kind from the namespace may attach.
+    /// Returns true if routes of this kind may attach from this namespace.
     pub(crate) fn allows(&self, kind: Kind, namespace: &str, cx: &ResolveContext<'_, '_>) -> bool {
         self.kinds.contains(&kind) && self.namespaces.allows(namespace, cx.world)
     }
 }
 
-/// Returns a sentence for each listener that is not served, joined by semicolons.
+/// Returns an explanation for each listener that is not served, joined with semicolons.
 pub(crate) fn invalid(listeners: &[CheckedListener<'_>]) -> String {
     let faults: Vec<String> = listeners
         .iter()

@@ -1,12 +1,13 @@
-//! Listeners of Gateways and ListenerSets, checked one by one and against each other.
+//! Listeners of Gateways and ListenerSets, checked individually and against each other.
 //!
-//! [`check()`] reads the listeners of one object and `sets` appends the listeners of ListenerSets.
+//! [`check()`] reads the listeners of one object, and `sets` appends the listeners of ListenerSets.
 //! [`compare()`] finds conflicts among all listeners that are served together. `termination` looks
-//! up certificates, and `filters` the checks that requests have to pass. A refused listener does
-//! not affect others; [`hold()`] decides which refused listeners keep their hostnames nevertheless.
+//! up certificates, and `filters` resolves the filters that requests must pass. A rejected listener
+//! does not affect other listeners. [`hold()`] decides which rejected listeners keep their
+//! hostnames.
 //!
-//! Nothing here knows routes: whether a route attaches does not depend on the state of the listener
-//! (`ListenerStatus.attachedRoutes`).
+//! This module does not depend on routes: whether a route attaches does not depend on the state of
+//! the listener (`ListenerStatus.attachedRoutes`).
 
 mod check;
 mod compare;

@@ -4,19 +4,19 @@ use super::selectors;
 use crate::api::{AllowedNamespaces, FromNamespaces, LabelSelector};
 use crate::world::World;
 
-/// The namespaces that are allowed.
+/// The namespaces that may attach.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NamespaceRule<'w> {
     All,
     Same(&'w str),
     Selected(&'w LabelSelector),
-    /// No namespace: by choice, or because the rule is invalid.
+    /// No namespace, either as configured or because the rule is invalid.
     Nothing,
 }
 
 impl<'w> NamespaceRule<'w> {
-    /// Reads `allowedRoutes.namespaces` of a listener of an object in namespace `own`. On an error,
-    /// nothing is allowed.
+    /// Reads `allowedRoutes.namespaces` of a listener of an object in namespace `own`. On error, no
+    /// namespace is allowed.
     pub(crate) fn of_routes(
         namespaces: Option<&'w AllowedNamespaces>,
         own: &'w str,
@@ -24,7 +24,8 @@ impl<'w> NamespaceRule<'w> {
         Self::read("allowedRoutes.namespaces", namespaces, own, Self::Same(own))
     }
 
-    /// Reads `allowedListeners.namespaces` of a Gateway in namespace `own`, which allows nothing by itself.
+    /// Reads `allowedListeners.namespaces` of a Gateway in namespace `own`. By default, no
+    /// namespace is allowed.
     pub(crate) fn of_listener_sets(
         namespaces: Option<&'w AllowedNamespaces>,
         own: &'w str,
@@ -33,7 +34,7 @@ impl<'w> NamespaceRule<'w> {
         Self::read(at, namespaces, own, Self::Nothing)
     }
 
-    /// Reads a field with the default `absent`.
+    /// Reads a field that defaults to `absent`.
     fn read(
         at: &str,
         namespaces: Option<&'w AllowedNamespaces>,
@@ -57,7 +58,7 @@ impl<'w> NamespaceRule<'w> {
             (FromNamespaces::Selector, None, _) => {
                 Err(format!("{at}.selector is required with `from: Selector`"))
             }
-            // Only ListenerSets may be excluded by choice.
+            // `from: None` is valid only for ListenerSets.
             (FromNamespaces::None, _, Self::Nothing) => Ok(Self::Nothing),
             (FromNamespaces::None | FromNamespaces::Other(_), ..) => Err(format!(
                 "{at}.from {:?} is unknown; expected All, Same or Selector",
@@ -66,7 +67,7 @@ impl<'w> NamespaceRule<'w> {
         }
     }
 
-    /// Returns true if objects in the namespace are allowed.
+    /// Returns true if objects in this namespace are allowed.
     pub(crate) fn allows(self, namespace: &str, world: &World) -> bool {
         match self {
             Self::All => true,

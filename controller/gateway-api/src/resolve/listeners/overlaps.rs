@@ -1,4 +1,4 @@
-//! Overlaps of HTTPS listeners of one port: clients may use a connection to one of them for
+//! Overlaps between HTTPS listeners on a port: clients may reuse a connection to one listener for
 //! requests that belong to another.
 
 use std::collections::{BTreeMap, HashMap};
@@ -9,11 +9,11 @@ use super::listener::{CheckedListener, Rank};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Maximum number of overlaps by certificate per listener: a domain's certificate may be on all
+/// Maximum number of certificate overlaps per listener. The same certificate may be on all
 /// listeners of a port.
 const MOST_NAMED: usize = 8;
 
-/// HTTPS listeners by index, with port and hostname.
+/// Returns the valid HTTPS listeners by index, with port and hostname.
 fn https<'l>(
     listeners: &'l [&mut CheckedListener<'_>],
 ) -> impl Iterator<Item = (usize, u16, &'l Hostname)> {
@@ -46,9 +46,9 @@ pub(super) fn find_by_hostname(listeners: &mut [&mut CheckedListener<'_>], gatew
     }
 }
 
-/// Sets `certificate_overlaps` of the HTTPS listeners of each port, whose certificates are known.
+/// Sets `certificate_overlaps` of the HTTPS listeners of each port. The certificates must be known.
 pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], gateways: &[String]) {
-    // The listeners with each name of a certificate, and those at or below each hostname.
+    // The listeners for each certificate name, and the listeners at or below each hostname.
     let mut owners: BTreeMap<(u16, Hostname), Vec<usize>> = BTreeMap::new();
     let mut by_key: HashMap<(u16, &str), Vec<usize>> = HashMap::new();
     let mut below: HashMap<(u16, &str), Vec<usize>> = HashMap::new();
@@ -62,7 +62,7 @@ pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], ga
         let names: Vec<Hostname> = names
             .filter_map(|name| Hostname::parse(name).ok())
             .collect();
-        // A client rejects a connection without a certificate for its host.
+        // Clients reject a connection if no certificate covers the host.
         if names.iter().any(|name| shared(name, hostname).is_some()) {
             for name in names {
                 owners.entry((port, name)).or_default().push(i);
@@ -70,7 +70,7 @@ pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], ga
         }
     }
     let hostname = |i: usize| listeners.get(i)?.hostname.as_ref();
-    // A request for this name may use a connection to the owner although the other listener serves it.
+    // A client may request this name over a connection to `owner` although `other` serves the name.
     let differs = |owner: usize, other: usize, name: &Hostname| {
         let both = hostname(owner).zip(hostname(other));
         both.is_some_and(|(own, of_other)| {
@@ -113,8 +113,8 @@ pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], ga
     }
 }
 
-/// Returns the hosts of a listener that a certificate with this name covers; a wildcard in it
-/// stands for one label.
+/// Returns the hosts of a listener that a certificate with this name covers. A wildcard in the name
+/// covers one label.
 fn shared<'h>(name: &'h Hostname, listener: &'h Hostname) -> Option<&'h Hostname> {
     if listener.covers(name) {
         return Some(name);
@@ -123,7 +123,7 @@ fn shared<'h>(name: &'h Hostname, listener: &'h Hostname) -> Option<&'h Hostname
     is_below.then_some(listener)
 }
 
-/// Names the other listener of each pair, as the author of the first one may see it.
+/// Describes the other listener of each pair, as far as the author of the first may see it.
 fn named(
     pairs: &[(usize, usize)],
     listeners: &[&mut CheckedListener<'_>],
@@ -133,7 +133,7 @@ fn named(
         .iter()
         .filter_map(|(own, other)| {
             let (of, wider) = (listeners.get(*own)?, listeners.get(*other)?);
-            // Messages do not name listeners of other objects.
+            // Messages never name listeners of other objects.
             let other = gateways.get(wider.rank.gateway);
             let name = match other.filter(|_| of.rank.gateway != wider.rank.gateway) {
                 Some(gateway) => format!("of {gateway}"),

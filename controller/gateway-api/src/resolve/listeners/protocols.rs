@@ -1,15 +1,15 @@
-//! Protocols of listeners, and the kinds of routes that each supports: the only table of these.
+//! Listener protocols, and the route kinds that each supports.
 
 use sesame_proto::schema;
 
 use crate::api::{GATEWAY_GROUP, Protocol, RouteGroupKind};
 use crate::world::Kind;
 
-/// Names of the protocols for messages.
+/// Protocol names for messages.
 pub(crate) const PROTOCOLS: &str = "HTTP, HTTPS, TLS, TCP, UDP";
 
-/// Returns the protocol, and its supported kinds of routes in the order of `supportedKinds`, or
-/// `None` if it is unknown.
+/// Returns the protocol and its supported route kinds, in the order of `supportedKinds`. Returns
+/// `None` for an unknown protocol.
 pub(crate) fn of_protocol(protocol: &Protocol) -> Option<(schema::Protocol, &'static [Kind])> {
     const REQUESTS: &[Kind] = &[Kind::HttpRoute, Kind::GrpcRoute];
     Some(match protocol {
@@ -22,8 +22,8 @@ pub(crate) fn of_protocol(protocol: &Protocol) -> Option<(schema::Protocol, &'st
     })
 }
 
-/// Returns the supported kinds among the requested ones, and the names of the others. Without a
-/// request, all kinds of the protocol.
+/// Returns the requested kinds that are supported, and the names of the others. If no kinds are
+/// requested, returns all supported kinds.
 pub(crate) fn allowed(supported: &[Kind], asked: &[RouteGroupKind]) -> (Vec<Kind>, Vec<String>) {
     if asked.is_empty() {
         return (supported.to_vec(), Vec::new());
@@ -44,7 +44,7 @@ pub(crate) fn allowed(supported: &[Kind], asked: &[RouteGroupKind]) -> (Vec<Kind
     (kinds, unknown)
 }
 
-/// Returns a kind in the form of `supportedKinds`.
+/// Returns a kind as an entry of `supportedKinds`.
 pub(crate) fn group_kind(kind: Kind) -> RouteGroupKind {
     RouteGroupKind {
         group: Some(GATEWAY_GROUP.to_owned()),

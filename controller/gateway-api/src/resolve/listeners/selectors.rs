@@ -1,12 +1,12 @@
-//! Label selectors: checked, and compared with the labels of namespaces and other objects.
+//! Label selectors: validated, and matched against the labels of namespaces and other objects.
 
 use crate::api::{LabelSelector, LabelSelectorRequirement, Labels};
 use crate::world::World;
 
-/// The label that every namespace has, whether or not it is written (Kubernetes 1.22).
+/// Label that every namespace has, even if it is not written (Kubernetes 1.22).
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Checks the selector of the field `at`.
+/// Validates the selector in field `at`.
 pub(crate) fn check(at: &str, selector: &LabelSelector) -> Result<(), String> {
     let LabelSelector {
         match_labels: _,
@@ -42,7 +42,8 @@ pub(crate) fn check(at: &str, selector: &LabelSelector) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns true if a checked selector selects the namespace of this name; an empty selector selects all.
+/// Returns true if a valid selector selects this namespace. An empty selector selects all
+/// namespaces.
 pub(crate) fn selects_namespace(selector: &LabelSelector, name: &str, world: &World) -> bool {
     let object = world.namespaces.get("", name);
     let labels = object.map(|object| &object.metadata.labels);
@@ -52,7 +53,8 @@ pub(crate) fn selects_namespace(selector: &LabelSelector, name: &str, world: &Wo
     })
 }
 
-/// Returns true if a checked selector selects an object with these labels; an empty selector selects all.
+/// Returns true if a valid selector selects an object with these labels. An empty selector selects
+/// all objects.
 pub(crate) fn selects_labels(selector: &LabelSelector, labels: &Labels) -> bool {
     selects(selector, |key| labels.get(key))
 }

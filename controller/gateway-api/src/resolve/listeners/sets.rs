@@ -1,9 +1,9 @@
-//! ListenerSets and the TLS hosts of HTTPProxies and Ingresses: the Gateway of each, and its checked
+//! ListenerSets, and the TLS hosts of HTTPProxies and Ingresses: their Gateway and their checked
 //! listeners.
 //!
-//! A ListenerSet that is refused as a whole has no listeners on its Gateway. It never affects its
-//! Gateway, nor a ListenerSet of higher precedence. HTTPProxies come after all
-//! ListenerSets, and Ingresses after these.
+//! A ListenerSet that is rejected as a whole has no listeners on its Gateway. It never affects its
+//! Gateway or a ListenerSet with higher precedence. HTTPProxies come after all ListenerSets, and
+//! Ingresses come after all HTTPProxies.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -28,7 +28,7 @@ pub(crate) struct ListenerSource<'w> {
 }
 
 impl ListenerSource<'_> {
-    /// Returns the place of the kind in the order of precedence.
+    /// Returns the rank of the kind in the order of precedence.
     fn layer(&self) -> usize {
         match self.kind {
             Kind::Ingress => 2,
@@ -45,14 +45,14 @@ impl ListenerSource<'_> {
 /// A ListenerSet of our Gateway, or an HTTPProxy or Ingress with listeners on it.
 pub(crate) struct CheckedListenerSet<'w> {
     pub(crate) owner: ListenerOwner<'w>,
-    /// The reason why it has no listeners on the Gateway, if so.
+    /// Why the object has no listeners on the Gateway, if it has none.
     pub(crate) refused: Verdict,
-    /// Range of its listeners among all listeners of the Gateway.
+    /// Range of its listeners in the list of the Gateway's listeners.
     pub(crate) range: Range<usize>,
 }
 
-/// Returns the objects with listeners for each Gateway, by its namespace and name, in their order
-/// of precedence: ListenerSets, HTTPProxies, Ingresses, each kind by age.
+/// Returns the objects that add listeners to each Gateway, keyed by the Gateway's namespace and
+/// name. The order of precedence is: ListenerSets, HTTPProxies, Ingresses; within a kind, by age.
 pub(crate) fn by_gateway<'w>(
     world: &'w World,
     implicit: &'w [ImplicitListeners<'w>],
@@ -88,7 +88,7 @@ pub(crate) fn by_gateway<'w>(
     found
 }
 
-/// Returns the namespace and name of a ListenerSet's Gateway, or `None` if its parent is of another
+/// Returns the namespace and name of a ListenerSet's Gateway, or `None` if the parent has another
 /// kind.
 pub(crate) fn gateway_of(set: &ListenerSet) -> Option<(&str, &str)> {
     let ObjectRef {
@@ -103,8 +103,8 @@ pub(crate) fn gateway_of(set: &ListenerSet) -> Option<(&str, &str)> {
     (group == GATEWAY_GROUP && kind == Kind::Gateway.as_str()).then_some((namespace, name.as_str()))
 }
 
-/// Checks the ListenerSets, HTTPProxies and Ingresses of one Gateway, and appends their listeners to
-/// `all`. The IngressClass allows the listeners of the latter two.
+/// Checks the ListenerSets, HTTPProxies and Ingresses of a Gateway, and appends their listeners to
+/// `all`. For HTTPProxies and Ingresses, the IngressClass grants permission.
 pub(crate) fn check<'w>(
     gateway: &ListenerOwner<'w>,
     allowed: Option<&'w AllowedListeners>,
@@ -145,7 +145,8 @@ pub(crate) fn check<'w>(
         let number = limits::entries("spec.listeners", listeners.len(), 1..=limits::MAX_LISTENERS);
         refused.refuse_if(Reason::Invalid, number.err().filter(|_| is_set));
         let start = all.len();
-        // If a protection is missing, its listeners keep their hostnames and refuse all requests.
+        // If an unknown field may be security-relevant, the listeners keep their hostnames and
+        // reject all requests.
         let withheld = owner.unknown.refusal(match kind {
             Kind::HttpProxy => "routes",
             Kind::Ingress => "rules",

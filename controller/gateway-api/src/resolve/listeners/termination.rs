@@ -1,4 +1,4 @@
-//! TLS of a listener: the fields that may be set, its certificates, and the validation of its clients.
+//! TLS termination of a listener: allowed fields, certificates, and client validation.
 
 use std::collections::BTreeSet;
 
@@ -19,8 +19,8 @@ use crate::resolve::tls::key_pairs::Certificate;
 use crate::resolve::tls::ticket_keys::NamedTicketKeys;
 use crate::status::{Grounds, Reason};
 
-/// Returns the errors in `tls` of a listener: violations of the API's schema, and Sesame options
-/// that are not understood.
+/// Returns the errors in `tls` of a listener: violations of the API's schema, and invalid Sesame
+/// options.
 pub(super) fn faults(protocol: &Protocol, tls: Option<&ListenerTls>) -> Vec<String> {
     let of_options = tls.map(|tls| TlsOptions::read(protocol, tls).1);
     let of_schema = check(protocol, tls).err();
@@ -80,7 +80,7 @@ fn terminates(protocol: &Protocol, mode: Option<&TlsMode>) -> bool {
     }
 }
 
-/// Sets the TLS termination of a listener: its certificates, and the validation of its clients.
+/// Sets the TLS termination of a listener: its certificates and client validation.
 pub(crate) fn resolve<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -98,7 +98,7 @@ pub(crate) fn resolve<'w>(
         let message = format!("tls.options {name:?}: {value:?} is not supported and has no effect");
         tell(owner, listener, &message, cx);
     }
-    // Their errors are in `accepted`.
+    // `accepted` already reports invalid options.
     let (options, _) = TlsOptions::read(&listener.spec.protocol, tls);
     let mut termination = schema::TlsTermination {
         keys: match options.source() {
@@ -148,8 +148,8 @@ pub(crate) fn resolve<'w>(
     listener.tls = Some(termination);
 }
 
-/// Sets the validation of the clients of an HTTPProxy's host, if it has one. An error means that the
-/// host is not served.
+/// Sets the client validation of an HTTPProxy's host, if it has one. On error, the host is not
+/// served.
 fn host_clients<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -183,7 +183,7 @@ fn host_clients<'w>(
     Ok(())
 }
 
-/// Returns the distinct names in the certificates of these keys, sorted.
+/// Returns the distinct DNS names in the certificates of these keys, sorted.
 fn dns_names(keys: &[String], certificates: &Certificates<'_, '_>) -> Vec<String> {
     let shown = keys.iter().filter_map(|name| certificates.named(name));
     let names: BTreeSet<&str> = shown.flat_map(Certificate::dns_names).collect();
@@ -191,7 +191,7 @@ fn dns_names(keys: &[String], certificates: &Certificates<'_, '_>) -> Vec<String
 }
 
 /// Returns the name of the session ticket keys that a listener refers to. If they are unusable, the
-/// reason is in its `resolved`.
+/// listener's `resolved` explains why.
 fn ticket_keys<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -209,7 +209,7 @@ fn ticket_keys<'w>(
 }
 
 /// Returns the names of the usable keys of a listener. Invalid references are reported in its
-/// `resolved`, the rest as problems.
+/// `resolved`, other errors as problems.
 fn keys<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -263,8 +263,8 @@ fn keys<'w>(
     keys
 }
 
-/// Returns the names of the keys of a listener whose certificates are files on hosts. Only the
-/// hosts know these certificates.
+/// Returns the names of the keys of a listener whose certificates are in files on hosts. Only the
+/// hosts can read these certificates.
 fn keys_on_hosts<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -287,7 +287,7 @@ fn keys_on_hosts<'w>(
     keys
 }
 
-/// Reports, also in the listener's condition, flaws of certificates that are served nevertheless.
+/// Reports a flaw of a certificate that is served nevertheless, also in the listener's condition.
 fn advise<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -300,7 +300,7 @@ fn advise<'w>(
     }
 }
 
-/// Reports a problem of a listener for which no condition exists.
+/// Reports a problem of a listener that has no suitable condition.
 fn tell(
     owner: &ListenerOwner<'_>,
     listener: &CheckedListener<'_>,

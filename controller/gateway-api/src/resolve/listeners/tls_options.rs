@@ -1,8 +1,8 @@
-//! `tls.options` of a listener: our keys, which set TLS parameters, and foreign keys, which have no
-//! effect.
+//! `tls.options` of a listener: Sesame's keys, which set TLS parameters, and other keys, which have
+//! no effect.
 //!
-//! Authors of our keys want their protection. So never ignore an invalid one: the listener is not
-//! served, and its condition names the expected values.
+//! Authors of Sesame's keys rely on their protection. So an invalid option is never ignored: the
+//! listener is not served, and its condition states the expected values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,26 +26,26 @@ pub(super) const TICKET_KEYS: &str = "projectsesame.io/session-ticket-keys";
 const CLIENT_NAMES: &str = "projectsesame.io/client-subject-alt-names";
 /// Protocols that an HTTPS listener may offer.
 const HTTP_PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
-/// Versions of TLS by their names here.
+/// TLS versions, by name.
 const VERSIONS: [(&str, Version); 2] = [("1.2", Version::Tls12), ("1.3", Version::Tls13)];
-/// Longest part of a value that a message quotes.
+/// Maximum length of quoted values in messages.
 const MOST_TOLD: usize = 100;
 
-/// Parameters from the options of a listener.
+/// TLS parameters from the options of a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TlsOptions {
     min_version: Version,
     max_version: Version,
     cipher_suites: Vec<String>,
     alpn: Vec<String>,
-    /// Name of a Secret in the namespace of the listener's object.
+    /// Name of a Secret in the namespace of the listener's owner.
     pub(super) session_ticket_keys: Option<String>,
     client_names: AltNames,
     source: CertificateSource,
 }
 
 impl TlsOptions {
-    /// Reads our keys, and returns a message for each invalid one.
+    /// Reads Sesame's keys, and returns a message for each invalid key or value.
     pub(super) fn read(protocol: &Protocol, tls: &ListenerTls) -> (Self, Vec<String>) {
         let ListenerTls {
             mode,
@@ -84,7 +84,7 @@ impl TlsOptions {
         (read, faults)
     }
 
-    /// Sets one parameter. The error completes the sentence "tls.options x: …".
+    /// Sets one parameter. The error message continues "tls.options x: …".
     fn set(&mut self, protocol: &Protocol, key: &str, value: &str) -> Result<(), String> {
         match key {
             MIN_VERSION => self.min_version = version(value)?,
@@ -145,13 +145,13 @@ impl TlsOptions {
         Ok(())
     }
 
-    /// Returns the location of the certificates.
+    /// Returns the source of the certificates.
     pub(super) fn source(&self) -> CertificateSource {
         self.source
     }
 
-    /// Sets the parameters of a termination; the caller handles session ticket keys, after reading
-    /// their Secret.
+    /// Sets the parameters of a termination, except session ticket keys: the caller sets these
+    /// after reading their Secret.
     pub(super) fn apply(self, termination: &mut TlsTermination) {
         let Self {
             min_version,
@@ -178,8 +178,8 @@ impl TlsOptions {
         termination.alpn = alpn;
     }
 
-    /// Returns the reason why client names cannot be verified with this validation, if they are
-    /// configured. An author who names clients wants no others, so this refuses the listener.
+    /// Returns an error if client names are configured but this validation does not verify them.
+    /// The error rejects the listener, because its author wants to exclude other clients.
     pub(super) fn unverified_names(&self, termination: &TlsTermination) -> Option<String> {
         let TlsTermination {
             client_trust_bundle,
@@ -198,7 +198,7 @@ impl TlsOptions {
         Some(format!("tls.options {CLIENT_NAMES:?}: {why}"))
     }
 
-    /// Returns advice on cipher suites that do not fit these kinds of keys.
+    /// Returns a warning if the cipher suites do not support these key types.
     pub(super) fn advice(&self, keys: &BTreeSet<KeyKind>) -> Option<String> {
         if self.cipher_suites.is_empty() {
             return None;
@@ -224,13 +224,13 @@ impl TlsOptions {
     }
 }
 
-/// Returns the name of the Secret with session ticket keys in the options, even if the name is
+/// Returns the name of the Secret with session ticket keys from the options, even if the name is
 /// invalid.
 pub fn session_ticket_keys(options: &BTreeMap<String, String>) -> Option<&str> {
     options.get(TICKET_KEYS).map(String::as_str)
 }
 
-/// Returns the foreign options, which have no effect.
+/// Returns the options of other projects, which have no effect.
 pub(super) fn of_others(options: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
     let all = options.iter().map(|(key, value)| (&**key, &**value));
     all.filter(|(key, _)| !is_ours(key))
@@ -244,7 +244,7 @@ fn version(value: &str) -> Result<Version, String> {
     })
 }
 
-/// Parses a comma-separated list. `check` returns the expected form of an invalid part.
+/// Parses a comma-separated list. For an invalid part, `check` returns the expected format.
 fn list(
     value: &str,
     most: usize,
@@ -272,7 +272,7 @@ fn one_of(names: &[&str]) -> String {
     }
 }
 
-/// Returns the beginning of a value, as far as a message quotes it.
+/// Truncates a value for a message.
 fn told(value: &str) -> String {
     value.chars().take(MOST_TOLD).collect()
 }

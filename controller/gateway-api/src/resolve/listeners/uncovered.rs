@@ -1,5 +1,5 @@
-//! Hostnames of listeners for which clients refuse every certificate of the listener. The condition
-//! of the listener, Events and metrics all come from these values.
+//! Listener hostnames for which clients reject every certificate of the listener. The listener's
+//! condition, Events and metrics are all derived from these values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,17 +7,17 @@ use std::fmt;
 use super::CheckedListener;
 use crate::world::ObjectKey;
 
-/// A hostname of a listener that no name in the listener's certificates covers.
+/// A listener hostname that no name in the listener's certificates covers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UncoveredHostname {
     /// Name of the listener.
     pub listener: String,
-    /// Hostname, in the API's notation.
+    /// The hostname in the API's notation.
     pub hostname: String,
 }
 
-/// The uncovered hostnames of each Gateway and ListenerSet that has some, in the order of its
-/// listeners.
+/// The uncovered hostnames of each Gateway and ListenerSet, in listener order. Only objects with
+/// uncovered hostnames are present.
 pub type UncoveredHostnames = BTreeMap<ObjectKey, Vec<UncoveredHostname>>;
 
 impl fmt::Display for UncoveredHostname {
@@ -33,7 +33,7 @@ impl fmt::Display for UncoveredHostname {
     }
 }
 
-/// Returns the uncovered hostnames of listeners, by the object that defines them.
+/// Returns the uncovered hostnames of listeners, keyed by the object that contains them.
 pub(crate) fn collect<'l, 'w: 'l>(
     by_owner: impl Iterator<Item = (ObjectKey, &'l [CheckedListener<'w>])>,
 ) -> UncoveredHostnames {

@@ -1,5 +1,5 @@
-//! The listeners of a parent that match a parentRef, and the hostnames common to route and
-//! listener.
+//! The listeners of a parent that match a parentRef, and the hostnames that route and listener have
+//! in common.
 
 use crate::api::ParentRef;
 use crate::resolve::context::ResolveContext;
@@ -9,19 +9,20 @@ use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason};
 use crate::world::ObjectKey;
 
-/// One hostname that a route has on a listener.
+/// A hostname under which a route attaches to a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommonHostname {
-    /// The common hosts of listener and route.
+    /// The hosts that listener and route have in common.
     pub(crate) domain: Hostname,
-    /// Specificity of the route's own hostname.
+    /// Specificity of the route's hostname.
     pub(crate) rank: (bool, usize),
 }
 
-/// Returns the listeners that a route attaches to through the parentRef `reference`, by position in
-/// the Gateway: the Gateway's own, or its ListenerSet `set`'s.
+/// Returns the listeners that a route attaches to through the parentRef `reference`, by index in
+/// the Gateway. The parent is the Gateway itself, or its ListenerSet `set`.
 ///
-/// `hostnames` are the route's; an empty list means all. The state of the listener does not matter.
+/// `hostnames` are the route's hostnames; an empty list means all hosts. The state of a listener
+/// does not matter.
 pub(crate) fn matching(
     gateway: &CheckedGateway<'_>,
     set: Option<usize>,
@@ -70,18 +71,18 @@ pub(crate) fn matching(
     if matching.is_empty() {
         return Err(detached(mismatch, &parent, reference, route, hostnames));
     }
-    // Each route keeps such a list for the whole resolution.
+    // Each route keeps this list for the whole resolution, so do not waste memory.
     matching.shrink_to_fit();
     Ok(matching)
 }
 
-/// The last condition at which a listener failed to match; greater is closer to a match.
+/// The last condition that a listener failed to match; greater is closer to a match.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Mismatch<'g> {
     Reference,
     AllowedRoutes,
     Hostname,
-    /// The first listener with an invalid hostname.
+    /// The name of the first listener with an invalid hostname.
     InvalidHostname(&'g str),
 }
 

@@ -11,25 +11,25 @@ use crate::resolve::listeners::sets;
 use crate::status::Grounds;
 use crate::world::{Kind, World};
 
-/// Our Gateway or ListenerSet, by position.
+/// A Gateway or ListenerSet of ours, by index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parent {
     pub(crate) gateway: usize,
-    /// Position of the ListenerSet in the Gateway, or `None` if the parent is the Gateway itself.
+    /// Index of the ListenerSet in the Gateway, or `None` if the parent is the Gateway itself.
     pub(crate) set: Option<usize>,
 }
 
-/// A parentRef of a route that names our Gateway or ListenerSet.
+/// A parentRef of a route that refers to a Gateway or ListenerSet of ours.
 #[derive(Debug)]
 pub(crate) struct RouteParent<'w> {
     pub(crate) reference: &'w ParentRef,
     pub(crate) parent: Parent,
-    /// The matching listeners, by position in the Gateway, each with the common hostnames; or the
-    /// reason why none matches.
+    /// The matching listeners, by index in the Gateway, each with the common hostnames. If no
+    /// listener matches, the error explains why.
     pub(crate) listeners: Result<Vec<(usize, Vec<CommonHostname>)>, Grounds>,
 }
 
-/// Our Gateways and ListenerSets, by kind, namespace and name.
+/// Our Gateways and ListenerSets, keyed by kind, namespace and name.
 pub(crate) type Parents<'w> = HashMap<(Kind, &'w str, &'w str), Parent>;
 
 /// Indexes the Gateways and ListenerSets.
@@ -49,8 +49,8 @@ pub(crate) fn by_name<'w>(gateways: &[CheckedGateway<'w>]) -> Parents<'w> {
     found
 }
 
-/// Returns the kind, namespace and name of a reference from namespace `own`, or `None` if the kind
-/// has no listeners.
+/// Returns the kind, namespace and name of a reference from namespace `own`, or `None` if objects
+/// of that kind have no listeners.
 pub(crate) fn referent<'r>(
     parent: &'r ParentRef,
     own: &'r str,
@@ -71,8 +71,8 @@ pub(crate) fn referent<'r>(
     Some((kind, namespace.as_deref().unwrap_or(own), name))
 }
 
-/// Returns the namespaces and names of the parent Gateways of a route, directly or through a
-/// ListenerSet.
+/// Returns the namespaces and names of the parent Gateways of a route, including the Gateways of
+/// parent ListenerSets.
 pub(crate) fn gateways_of<'w, R>(
     metadata: &'w Metadata,
     spec: &'w RouteSpec<R>,

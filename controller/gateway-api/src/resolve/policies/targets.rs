@@ -1,4 +1,4 @@
-//! Targets of the policies of one kind. The oldest policy for each part of a target applies.
+//! Targets of the policies of one kind. The oldest policy for each section of a target applies.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::world::{Kind, Objects, World};
 /// Namespace and name of a target.
 type TargetName<'w> = (&'w str, &'w str);
 
-/// A target as a policy names it.
+/// A target, as written in a policy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NamedTarget<'w> {
     group: &'w str,
@@ -20,7 +20,7 @@ pub(crate) struct NamedTarget<'w> {
     section: Section<'w>,
 }
 
-/// A part of a target, such as a port of a Service by name; `None` for the whole.
+/// A section of a target, such as the name of a Service's port; `None` means the whole target.
 type Section<'w> = Option<&'w str>;
 
 impl<'w> From<&'w PolicyTargetRef> for NamedTarget<'w> {
@@ -52,16 +52,16 @@ impl<'w> From<&'w LocalPolicyTargetRef> for NamedTarget<'w> {
     }
 }
 
-/// Policies by their targets.
+/// Policies, indexed by target.
 pub(crate) struct PolicyTargets<'w> {
     kind: Kind,
     allowed: &'static [Kind],
-    /// Places of the policies for each target, in their precedence.
+    /// Indices of the policies for each target, in order of precedence.
     by_target: HashMap<(Kind, TargetName<'w>), Vec<(usize, Section<'w>)>>,
     policies: Vec<&'w Metadata>,
 }
 
-/// Returns the policies in their precedence.
+/// Returns the policies in order of precedence.
 pub(crate) fn by_age<T>(objects: &Objects<Object<T>>) -> Vec<&Object<T>> {
     let mut objects: Vec<&Object<T>> = objects.iter().map(AsRef::as_ref).collect();
     objects.sort_by(|a, b| a.metadata.by_age(&b.metadata));
@@ -69,8 +69,8 @@ pub(crate) fn by_age<T>(objects: &Objects<Object<T>>) -> Vec<&Object<T>> {
 }
 
 impl<'w> PolicyTargets<'w> {
-    /// Returns the targets of policies of this kind, which are none yet, and the kinds of targets
-    /// that they can have.
+    /// Creates an empty index for policies of this kind, which may target objects of the `allowed`
+    /// kinds.
     pub(crate) fn new(kind: Kind, allowed: &'static [Kind]) -> Self {
         Self {
             kind,
@@ -80,8 +80,8 @@ impl<'w> PolicyTargets<'w> {
         }
     }
 
-    /// Adds the targets of the policy that comes next in precedence. A policy with a duplicate target
-    /// is refused; a target of another kind has no effect.
+    /// Adds the targets of the policy that is next in precedence. A policy with a duplicate target
+    /// is rejected; a target of an unsupported kind has no effect.
     pub(crate) fn add<T>(
         &mut self,
         policy: &'w Metadata,
@@ -137,12 +137,12 @@ impl<'w> PolicyTargets<'w> {
         names.join(" or ")
     }
 
-    /// Returns true if a policy is for the target or a part of it.
+    /// Returns true if a policy targets the object or a section of it.
     pub(crate) fn has(&self, kind: Kind, name: TargetName<'_>) -> bool {
         self.by_target.contains_key(&(kind, name))
     }
 
-    /// Returns the places of the policies for a target and its parts, in their precedence.
+    /// Returns the indices of the policies for a target and its sections, in order of precedence.
     pub(crate) fn places<'a>(
         &'a self,
         kind: Kind,
@@ -157,7 +157,7 @@ impl<'w> PolicyTargets<'w> {
         self.by_target.keys().any(|(it, _)| *it == kind)
     }
 
-    /// Returns the places of the policies for exactly this part, in their precedence.
+    /// Returns the indices of the policies for exactly this section, in order of precedence.
     pub(crate) fn at<'a>(
         &'a self,
         kind: Kind,
@@ -169,8 +169,8 @@ impl<'w> PolicyTargets<'w> {
         of_section.map(|(place, _)| *place)
     }
 
-    /// Returns the place of the policy that applies to a part, or `None` without one. A policy for
-    /// the part takes precedence over one for the whole target.
+    /// Returns the index of the policy that applies to a section, if any. A policy for the section
+    /// takes precedence over a policy for the whole target.
     pub(crate) fn applied(&self, kind: Kind, name: TargetName<'_>, part: &str) -> Option<usize> {
         let places = self.places(kind, name);
         let of = |section| places.iter().find(|(_, it)| *it == section);
@@ -179,7 +179,8 @@ impl<'w> PolicyTargets<'w> {
         of_part.or_else(|| of(None)).map(|(place, _)| *place)
     }
 
-    /// Returns the places of the policies for a target and its parts, each with its error there.
+    /// Returns the indices of the policies for a target and its sections, each with its error
+    /// there.
     pub(crate) fn judge(
         &self,
         kind: Kind,
@@ -209,7 +210,7 @@ impl<'w> PolicyTargets<'w> {
     }
 }
 
-/// Returns how messages call a part of a target.
+/// Returns the name of a section for messages.
 pub(crate) fn part(kind: Kind, (namespace, name): TargetName<'_>, section: Section<'_>) -> String {
     let noun = match kind {
         Kind::Service => "port",
@@ -222,7 +223,7 @@ pub(crate) fn part(kind: Kind, (namespace, name): TargetName<'_>, section: Secti
     }
 }
 
-/// Returns the error of a part that does not exist.
+/// Returns an error if the section does not exist.
 pub(crate) fn missing(
     kind: Kind,
     name: TargetName<'_>,

@@ -1,4 +1,4 @@
-//! Addresses of clients of HTTPProxies: a route's own list, or else its virtual host's.
+//! Client addresses for HTTPProxies: the filter of a route, or else of its virtual host.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::resolve::policies::traffic::filters::FilterSettings;
 use crate::resolve::syntax::limits;
 use crate::world::Kind;
 
-/// A filter; `None` if all clients may send requests. A filter that cannot be read is an error.
+/// A filter, or `None` if all clients may send requests. An unreadable filter is an error.
 pub(super) type ReadAddresses = Result<Option<Arc<FilterSettings>>, RouteFault>;
 
-/// Returns the filter of a virtual host, for routes without their own.
+/// Returns the filter of a virtual host, for routes without a filter.
 pub(super) fn of_host(root: &Root<'_>) -> ReadAddresses {
     let host = root.virtualhost;
     read(
@@ -29,7 +29,7 @@ pub(super) fn of_host(root: &Root<'_>) -> ReadAddresses {
 }
 
 impl ReadRoute<'_> {
-    /// Adds the filter of the route. A route whose filter cannot be read answers with an error.
+    /// Adds the filter of the route. If the filter is unreadable, the route responds with an error.
     pub(super) fn admit(
         &mut self,
         host: &ReadAddresses,
@@ -49,7 +49,7 @@ impl ReadRoute<'_> {
     }
 }
 
-/// Reads a filter, whose name is the HTTPProxy and `place` in it.
+/// Reads a filter. The HTTPProxy and the `place` in it determine the name of the filter.
 fn read(
     proxy: &NamespacedName,
     place: &str,
@@ -88,7 +88,7 @@ fn ranges(field: &str, list: &[ProxyAddressRange]) -> Result<Vec<AddressRange>, 
                 ));
             }
         };
-        // Contour also allows an address without a prefix.
+        // Like Contour, allow an address without a prefix length.
         let network = match cidr.parse::<IpAddr>() {
             Ok(ip) => Ok(Network::from(ip)),
             Err(_) => cidr.parse(),

@@ -1,6 +1,8 @@
-//! Conditions of includes and routes: a path, headers and query parameters, merged down the tree.
+//! Conditions of includes and routes: paths, headers and query parameters, merged along the include
+//! tree.
 //!
-//! Prefixes of includes are literal text that a route below cannot leave, and conditions add up.
+//! Include prefixes are literal; a child route cannot match outside its prefix. Conditions are
+//! ANDed.
 
 use sesame_proto::expressions::{fixed_path, quote};
 use sesame_proto::schema::StringMatch;
@@ -12,24 +14,24 @@ use crate::resolve::routes::matches::{RouteMatch, canonical_path};
 use crate::resolve::syntax::limits::{self, MAX_MATCHED_VALUES, MAX_PATH};
 use crate::resolve::syntax::regexes::{self, Regexes};
 
-/// Contour's reason, and the message about a condition that cannot be read.
+/// Contour's reason, and a message about an invalid condition.
 pub(super) type ConditionFault = (&'static str, String);
 
 const PATH: &str = "PathMatchConditionsNotValid";
 const HEADER: &str = "HeaderMatchConditionsNotValid";
 const QUERY: &str = "QueryParameterMatchConditionsNotValid";
 
-/// The conditions that includes impose on the routes below.
+/// The conditions that includes impose on the included routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Inherited {
-    /// Empty, or a path that begins with `/`.
+    /// Empty, or a path that starts with `/`.
     prefix: String,
     headers: Vec<StringMatch>,
     query_params: Vec<StringMatch>,
     instructions: u64,
 }
 
-/// The path of a list of conditions.
+/// The path condition in a list of conditions.
 enum OwnPath<'c> {
     None,
     Prefix(&'c str),
@@ -38,7 +40,7 @@ enum OwnPath<'c> {
 }
 
 impl Inherited {
-    /// Returns the conditions below an include.
+    /// Returns the conditions that apply to routes below an include.
     pub(super) fn include(
         &self,
         conditions: &[ProxyCondition],
@@ -59,7 +61,7 @@ impl Inherited {
         Ok(below)
     }
 
-    /// Returns the match of a route with these conditions.
+    /// Returns the match for a route with these conditions.
     pub(super) fn route(
         &self,
         conditions: &[ProxyCondition],
@@ -76,7 +78,7 @@ impl Inherited {
             OwnPath::Exact(path) => PathKind::Exact(self.joined(path)?),
             OwnPath::Regex(pattern) => {
                 let invalid = |why: String| (PATH, format!("regex {pattern:?} {why}"));
-                // An unbalanced group could end the group that the prefix applies to.
+                // An unbalanced group could close the group to which the prefix is added.
                 regexes.check(pattern).map_err(invalid)?;
                 let whole = self.pattern(pattern);
                 let checked = regexes.check(&whole).map_err(invalid)?;
@@ -91,8 +93,8 @@ impl Inherited {
         Ok(own.matching(path))
     }
 
-    /// Returns a match that takes at least the requests of a route with unreadable conditions, and
-    /// no requests beyond its includes.
+    /// Returns a match that accepts at least the requests of a route with invalid conditions, but
+    /// no requests outside its includes.
     pub(super) fn widened(&self, conditions: &[ProxyCondition]) -> RouteMatch {
         let mut wide = self.clone();
         let mut paths = conditions.iter().flat_map(|it| {
@@ -107,12 +109,12 @@ impl Inherited {
         wide.matching(path)
     }
 
-    /// Returns the match of all requests below the includes.
+    /// Returns a match for all requests below the includes.
     pub(super) fn whole(&self) -> RouteMatch {
         self.clone().matching(self.prefix_kind())
     }
 
-    /// Returns the prefix, for a rewrite.
+    /// Returns the path prefix of a match, for a rewrite.
     pub(super) fn prefix_of(route_match: &RouteMatch) -> Option<&str> {
         match &route_match.path {
             PathKind::TextPrefix(prefix) => Some(prefix),
@@ -128,7 +130,7 @@ impl Inherited {
             mut query_params,
             instructions,
         } = self;
-        // Equal matches are equal whatever the order of their conditions.
+        // Sort, so that matches with the same conditions are equal regardless of their order.
         headers.sort_by_cached_key(|it| (it.name.clone(), format!("{it:?}")));
         query_params.sort_by_cached_key(|it| (it.name.clone(), format!("{it:?}")));
         RouteMatch {
@@ -147,7 +149,7 @@ impl Inherited {
         }
     }
 
-    /// Returns a path after the prefix of the includes, in the normal form of requests.
+    /// Appends a path to the prefix of the includes, and normalizes the result.
     fn joined(&self, path: &str) -> Result<String, ConditionFault> {
         if !path.starts_with('/') {
             return Err((PATH, format!("path {path:?} must start with '/'")));
@@ -162,7 +164,7 @@ impl Inherited {
         canonical_path(&joined).map_err(|why| (PATH, why.replacen("path.value", "path", 1)))
     }
 
-    /// Returns a regular expression below the prefix of the includes, which it cannot leave.
+    /// Restricts a regular expression to paths below the prefix of the includes.
     fn pattern(&self, pattern: &str) -> String {
         match self.prefix.trim_end_matches('/') {
             "" => pattern.to_owned(),
@@ -175,7 +177,7 @@ impl Inherited {
         conditions: &[ProxyCondition],
         regexes: &mut Regexes,
     ) -> Result<(), ConditionFault> {
-        // Before expressions are compiled.
+        // Check the limits before compiling expressions.
         let headers = conditions.iter().filter(|it| it.header.is_some()).count();
         let number = self.headers.len().saturating_add(headers);
         let count = limits::entries("header conditions", number, 0..=MAX_MATCHED_VALUES);
@@ -203,7 +205,7 @@ impl Inherited {
     }
 }
 
-/// Returns the only path of a list of conditions.
+/// Returns the path in a list of conditions. Fails if there are several.
 fn own_path(conditions: &[ProxyCondition]) -> Result<OwnPath<'_>, ConditionFault> {
     let mut found = OwnPath::None;
     for condition in conditions {

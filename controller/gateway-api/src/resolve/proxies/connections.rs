@@ -1,4 +1,4 @@
-//! Protocols of Services, and the TLS that their entries in HTTPProxies require.
+//! Protocols of Services, and the TLS settings that their entries in HTTPProxies require.
 
 use sesame_proto::schema::{BackendTls, HealthCheck, LoadBalancer, SessionPersistence};
 
@@ -15,19 +15,19 @@ use crate::resolve::syntax::{durations, hostnames};
 use crate::status::{Grounds, Reason};
 use crate::world::Kind;
 
-/// Settings of a route for connections to its Services.
+/// Settings of a route for the connections to its Services.
 #[derive(Debug, Default)]
 pub(super) struct RouteConnections {
-    /// Literal Host of the requests; empty to keep the client's.
+    /// Literal Host header of requests. If empty, the client's Host is kept.
     pub(super) host: String,
-    /// Milliseconds; 0 for none, `None` for the default.
+    /// Idle timeout in milliseconds: 0 for no timeout, `None` for the default.
     idle_timeout_ms: Option<u64>,
     load_balancer: Option<LoadBalancer>,
     health_check: Option<HealthCheck>,
 }
 
 impl RouteConnections {
-    /// Reads the settings of a route whose requests get this Host. As in Contour, `0s` is the
+    /// Reads the settings of a route that sets this Host header. As in Contour, `0s` means the
     /// default.
     pub(super) fn read(timeouts: Option<&ProxyTimeouts>, host: &str) -> Result<Self, RouteFault> {
         let idle = timeouts.map(|it| it.idle_connection.as_str());
@@ -49,7 +49,7 @@ impl RouteConnections {
         })
     }
 
-    /// Adds how endpoints are chosen and checked. Returns the parts that concern the route.
+    /// Adds load balancing and health checks. Returns the session persistence for the route.
     pub(super) fn balance(
         &mut self,
         route: &ProxyRoute,
@@ -71,7 +71,7 @@ impl RouteConnections {
         session
     }
 
-    /// Reads the settings of a `tcpproxy`, and returns warnings about them.
+    /// Reads the settings of a `tcpproxy`, and returns warnings about unsupported settings.
     pub(super) fn of_tcp(tcp: &ProxyTcp) -> (Self, Vec<RouteFault>) {
         let ProxyTcp {
             services: _,
@@ -95,7 +95,7 @@ impl RouteConnections {
     }
 }
 
-/// Reads the connections that the entry of a Service requests.
+/// Reads the connection settings in a Service's entry.
 pub(super) fn read<'w>(
     service: &'w ProxyService,
     of_route: &RouteConnections,
@@ -139,7 +139,7 @@ pub(super) fn read<'w>(
     })
 }
 
-/// The words for a backend that cannot be verified.
+/// Contour's type and reason for a backend that cannot be verified.
 pub(super) const UNVERIFIED: (&str, &str) = ("ServiceError", "TLSUpstreamValidation");
 
 fn own_tls<'w>(
@@ -170,7 +170,7 @@ fn own_tls<'w>(
     Ok(OwnTls { tls, bundle })
 }
 
-/// Returns the names of which the certificate must have one; at least one.
+/// Returns the names of which the certificate must have at least one. There is at least one name.
 fn names(validation: &ProxyValidation) -> Result<Vec<String>, String> {
     let ProxyValidation {
         ca_secret: _,
@@ -194,7 +194,7 @@ fn names(validation: &ProxyValidation) -> Result<Vec<String>, String> {
     Ok(names.to_vec())
 }
 
-/// Returns the parts of the reference to a Secret: `name`, or `namespace/name`.
+/// Splits a reference to a Secret: `name`, or `namespace/name`.
 fn secret(reference: &str) -> (Option<&str>, &str) {
     let parts = reference.split_once('/');
     parts.map_or((None, reference), |(namespace, name)| {
@@ -202,7 +202,7 @@ fn secret(reference: &str) -> (Option<&str>, &str) {
     })
 }
 
-/// Returns the reference to a Secret as an object has it.
+/// Converts a reference to a Secret to an object reference.
 pub(super) fn secret_ref(reference: &str) -> ObjectRef {
     let (namespace, name) = secret(reference);
     ObjectRef {
@@ -212,18 +212,18 @@ pub(super) fn secret_ref(reference: &str) -> ObjectRef {
     }
 }
 
-/// A reference of an HTTPProxy to a Secret with the CA certificates of a Service.
+/// A reference in an HTTPProxy to a Secret with the CA certificates for a Service.
 #[derive(Debug)]
 pub struct AuthorityRef<'w> {
-    /// Namespace and name of the Gateway that the HTTPProxy's class names.
+    /// Namespace and name of the Gateway of the HTTPProxy's class.
     pub gateway: (&'w str, &'w str),
     /// Namespace of the HTTPProxy.
     pub namespace: &'w str,
-    /// The Secret.
+    /// The reference to the Secret.
     pub secret: ObjectRef,
 }
 
-/// Returns the references of these HTTPProxies.
+/// Returns the CA certificate references of these HTTPProxies.
 pub(super) fn authority_refs<'w>(proxies: &Proxies<'w>) -> Vec<AuthorityRef<'w>> {
     let with_gateway = proxies
         .values()

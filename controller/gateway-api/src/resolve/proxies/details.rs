@@ -5,23 +5,23 @@ use std::collections::BTreeMap;
 use crate::api::NamespacedName;
 use crate::status::ProxyDetail;
 
-/// The type and reason of a detail, as Contour has them.
+/// The type and reason of a detail, as in Contour.
 pub(super) type Words = (&'static str, &'static str);
 
-/// The most details of one object.
+/// Maximum number of details per object.
 const MOST: usize = 64;
 
-/// The details of all objects.
+/// The details of all objects, by name.
 #[derive(Debug, Default)]
 pub(super) struct Details(BTreeMap<NamespacedName, Vec<ProxyDetail>>);
 
 impl Details {
-    /// Adds an error, once.
+    /// Adds an error, unless it is already present.
     pub(super) fn error(&mut self, of: &NamespacedName, words: Words, message: impl Into<String>) {
         self.add(of, false, words, message.into());
     }
 
-    /// Adds a warning, once.
+    /// Adds a warning, unless it is already present.
     pub(super) fn warn(&mut self, of: &NamespacedName, words: Words, message: impl Into<String>) {
         self.add(of, true, words, message.into());
     }
@@ -40,7 +40,7 @@ impl Details {
         }
     }
 
-    /// Returns true if an error keeps the routes of an HTTPProxy from being served in Contour.
+    /// Returns true if Contour would not serve the HTTPProxy's routes because of an error.
     pub(super) fn withdraws(&self, of: &NamespacedName) -> bool {
         let errors = self.0.get(of).into_iter().flatten();
         errors

@@ -1,4 +1,4 @@
-//! Timeouts, retries and internal redirects of requests to Services.
+//! Timeouts, retries and internal redirects for requests to Services.
 
 use sesame_proto::schema::internal_redirect::CrossScheme;
 use sesame_proto::schema::{Forward, InternalRedirect, Retry};
@@ -8,10 +8,10 @@ use crate::api::{ProxyInternalRedirect, ProxyRetry, ProxyTimeouts};
 use crate::resolve::ingresses::contour::{add_condition, attempts};
 use crate::resolve::syntax::{durations, limits};
 
-/// Conditions, and statuses, of retries that are read. Envoy has fewer conditions.
+/// Maximum number of retry conditions, and of retry statuses. Envoy has fewer conditions.
 const MAX_RETRY_CONDITIONS: usize = 32;
 
-/// Milliseconds for a response if the route says nothing, as in Contour.
+/// Default response timeout in milliseconds, as in Contour.
 const RESPONSE_MS: u64 = 15_000;
 
 pub(super) fn timeouts(

@@ -1,4 +1,4 @@
-//! Changes of headers by HTTPProxies. Values may have variables, with the names that Contour allows.
+//! Header modifications of HTTPProxies. Values may contain the variables that Contour allows.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use crate::resolve::syntax::header_names::check_name;
 use crate::resolve::syntax::hostnames;
 use crate::resolve::syntax::limits::{self, MAX_HEADER_VALUE, MAX_PROXY_HEADERS};
 
-/// The Service with its port, if a policy is for its requests.
+/// Name and port of a Service, if the policy applies to its requests only.
 pub(super) type OfService<'s> = Option<(&'s str, i32)>;
 
-/// Returns the changes of headers, and the new Host.
+/// Returns the header modifications, and the new Host.
 pub(super) fn header_policy(
     spec: Option<&ProxyHeaders>,
     namespace: &str,
@@ -50,7 +50,7 @@ pub(super) fn header_policy(
         if !removed.insert(lower.clone()) {
             return Err(format!("header {name:?} is removed twice"));
         }
-        // Headers are removed first.
+        // Headers are removed before they are set, so do not remove headers that are set.
         if !names.contains(&lower) {
             changes.remove.push(name.clone());
         }
@@ -59,7 +59,7 @@ pub(super) fn header_policy(
     Ok(((!is_empty).then_some(changes), host))
 }
 
-/// Returns the changes of headers of a response, which has no Host.
+/// Returns the header modifications for responses, which have no Host.
 pub(super) fn response_policy(
     spec: Option<&ProxyHeaders>,
     namespace: &str,
@@ -71,7 +71,7 @@ pub(super) fn response_policy(
     }
 }
 
-/// Returns warnings about variables that have no value.
+/// Returns warnings about variables that are unknown or empty.
 pub(super) fn variables_without_value(
     spec: Option<&ProxyHeaders>,
     service: OfService<'_>,
@@ -135,10 +135,10 @@ fn header(name: &str, parts: Vec<Kind>) -> Header {
     }
 }
 
-/// A value split at its variables.
+/// A header value, split at its variables.
 #[derive(Default)]
 struct Value<'v> {
-    /// At least one; no two literals are adjacent.
+    /// At least one part. Two literals are never adjacent.
     parts: Vec<Kind>,
     unknown: Vec<&'v str>,
 }
@@ -203,7 +203,7 @@ fn variable(name: &str, namespace: &str, service: OfService<'_>) -> Option<Kind>
     }
 }
 
-/// Returns true for text that looks like the name of a variable, perhaps with arguments.
+/// Returns true if text looks like the name of a variable, optionally with arguments.
 fn is_like_variable(name: &str) -> bool {
     let plain = name.split('(').next().unwrap_or_default();
     let letters = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';

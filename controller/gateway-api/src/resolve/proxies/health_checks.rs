@@ -1,5 +1,5 @@
-//! Checks of endpoints that HTTPProxies ask for. A check with a fault has no effect: endpoints that
-//! nothing checks get requests.
+//! Health checks that HTTPProxies configure. An invalid check has no effect, and endpoints without
+//! a check receive requests.
 
 use sesame_proto::schema::health_check::Kind;
 use sesame_proto::schema::{HealthCheck, HttpCheck, MOST_BACKEND_MS, StatusRange};
@@ -8,22 +8,22 @@ use crate::api::{ProxyHealthCheck, ProxyStatusRange, ProxyTcpHealthCheck};
 use crate::resolve::backends;
 use crate::resolve::syntax::limits;
 
-/// The words for a check without effect, or with another timeout.
+/// Contour's type and reason for a check that has no effect or uses another timeout.
 pub(super) const INVALID: (&str, &str) = ("RouteError", "HealthCheckPolicyInvalid");
 
-/// The Host of a check, as in Contour.
+/// The Host header of health checks, as in Contour.
 const HOST: &str = "contour-envoy-healthcheck";
 
-/// Seconds between checks, and for one; numbers of checks that change the state. As in Contour.
+/// Default interval and timeout in seconds, and counts that change the state. As in Contour.
 const INTERVAL: u64 = 10;
 const TIMEOUT: u64 = 2;
 const UNHEALTHY: u64 = 3;
 const HEALTHY: u64 = 2;
 
-/// A check, and a warning about it.
+/// A health check, and a warning about it.
 pub(super) type ReadCheck = (Option<HealthCheck>, Option<String>);
 
-/// Reads the check of a route.
+/// Reads the health check of a route.
 pub(super) fn of_requests(policy: Option<&ProxyHealthCheck>) -> ReadCheck {
     read(policy.map(|policy| {
         let ProxyHealthCheck {
@@ -44,7 +44,7 @@ pub(super) fn of_requests(policy: Option<&ProxyHealthCheck>) -> ReadCheck {
     }))
 }
 
-/// Reads the check of a `tcpproxy`.
+/// Reads the health check of a `tcpproxy`.
 pub(super) fn of_connections(policy: Option<&ProxyTcpHealthCheck>) -> ReadCheck {
     read(policy.map(|policy| {
         let ProxyTcpHealthCheck {
@@ -105,7 +105,7 @@ fn timed(
     })
 }
 
-/// Returns the number, or the default for 0.
+/// Returns a number, or the default for 0. Fails if it exceeds `most`.
 fn number(field: &str, value: i64, default: u64, most: u64) -> Result<u64, String> {
     match u64::try_from(value) {
         Ok(0) => Ok(default),

@@ -1,4 +1,4 @@
-//! Strategies of HTTPProxies for the choice of an endpoint.
+//! Load balancing strategies of HTTPProxies.
 
 use sesame_proto::schema::load_balancer::Strategy;
 use sesame_proto::schema::session_persistence::Kind;
@@ -12,20 +12,20 @@ use crate::api::{
 };
 use crate::resolve::syntax::{durations, names};
 
-/// The cookie of a session, as Contour names it.
+/// The session cookie's name, as in Contour.
 const COOKIE: &str = "X-Contour-Session-Affinity";
 
-/// Share of a new endpoint in percent, and exponent of its growth in thousandths, as in Contour.
+/// Minimum weight of a new endpoint in percent, and exponent of its growth, as in Contour.
 const MIN_WEIGHT_PERCENT: i64 = 10;
 const AGGRESSION: f64 = 1.0;
 
-/// How a route chooses endpoints.
+/// The load balancing of a route.
 #[derive(Debug, Default)]
 pub(super) struct Balance {
-    /// `None` for round robin.
+    /// `None` means round robin.
     pub(super) load_balancer: Option<LoadBalancer>,
     pub(super) session: Option<SessionPersistence>,
-    /// Reasons why the strategy is not served as written.
+    /// Why the strategy is not applied as configured.
     pub(super) warnings: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ impl Balance {
     }
 }
 
-/// Reads the strategy of a route with these Services.
+/// Reads the load balancing strategy of a route with these Services.
 pub(super) fn of_requests(
     policy: Option<&ProxyLoadBalancer>,
     services: &[ProxyService],
@@ -80,7 +80,7 @@ pub(super) fn of_requests(
     balance
 }
 
-/// Reads the strategy for connections, which have no values to hash.
+/// Reads the strategy for connections. They have no values that could be hashed.
 pub(super) fn of_connections(policy: Option<&ProxyLoadBalancer>) -> Balance {
     let Some(ProxyLoadBalancer {
         strategy,
@@ -172,7 +172,8 @@ fn hash_policy(policy: &ProxyHashPolicy) -> Result<HashPolicy, String> {
     })
 }
 
-/// Returns the strategy for a Service with its slow start, or the reason why that has no effect.
+/// Returns the strategy for a Service, including slow start. The error explains why slow start has
+/// no effect.
 pub(super) fn with_slow_start(
     service: &ProxyService,
     balancer: Option<&LoadBalancer>,

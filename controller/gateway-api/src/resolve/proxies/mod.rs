@@ -1,8 +1,9 @@
-//! HTTPProxies: roots, includes, and their routes in the form of checked routes.
+//! HTTPProxies: roots, includes, and their routes as checked routes.
 //!
-//! From here on they share everything with routes of the Gateway API: tables, precedence, limits.
-//! They come after all of these and before Ingresses. Of equal matches in one tree, the last one
-//! wins, as in Contour. A route that cannot be served keeps its requests and answers with an error.
+//! From here on, they share all code with routes of the Gateway API: tables, precedence, limits.
+//! They come after those routes and before Ingresses. For equal matches in a tree, the last route
+//! wins, as in Contour. A route that cannot be served keeps its requests and responds with an
+//! error.
 
 mod addresses;
 mod answers;
@@ -49,28 +50,28 @@ use crate::resolve::routes::rules::{Action, CheckedRule, Rules};
 use crate::status::ProxyDetail;
 use crate::world::{Kind, ObjectKey, World};
 
-/// Status of requests below an include that leads nowhere.
+/// Status for requests below an invalid include.
 const BAD_GATEWAY: u32 = 502;
 
-/// An HTTPProxy of a Sesame class, with everything that its status says.
+/// An HTTPProxy of a Sesame class, and everything that its status reports.
 pub(crate) struct CheckedProxy<'w> {
     pub(crate) object: ObjectKey,
     pub(crate) metadata: &'w Metadata,
-    /// The Gateway that its class names, if the class names one.
+    /// The Gateway of the class, if the class specifies one.
     pub(crate) gateway: Option<NamespacedName>,
     pub(crate) details: Vec<ProxyDetail>,
-    /// True if no root includes it.
+    /// True if no root includes the HTTPProxy.
     pub(crate) orphaned: bool,
-    /// Its routes among all routes.
+    /// Indices of its routes in the list of all routes.
     pub(crate) routes: Vec<usize>,
 }
 
-/// Everything of HTTPProxies and Ingresses of Sesame classes that refers to Secrets.
+/// All references to Secrets in HTTPProxies and Ingresses of Sesame classes.
 #[derive(Debug)]
 pub struct LayeredReferences<'w> {
-    /// The listeners of TLS hosts.
+    /// The listeners for TLS hosts.
     pub listeners: Vec<ImplicitListeners<'w>>,
-    /// CA certificates of Services.
+    /// References to CA certificates for Services.
     pub authorities: Vec<AuthorityRef<'w>>,
 }
 
@@ -84,7 +85,7 @@ pub fn layered_references<'w>(world: &'w World, options: &'w Options) -> Layered
     }
 }
 
-/// Returns the listeners of these HTTPProxies and of all Ingresses of these classes.
+/// Returns the listeners of these HTTPProxies, and of all Ingresses of these classes.
 pub(crate) fn listeners_of_all<'w>(
     world: &'w World,
     classes: &IngressClasses<'w>,
@@ -126,7 +127,7 @@ pub(crate) fn check_all<'w>(
         add(lookup, root, &parts, &mut details, &mut routes_of);
     }
     let checked = proxies.iter().filter_map(|(name, classed)| {
-        // The Gateway of another controller.
+        // The Gateway belongs to another controller.
         let is_foreign = classed.gateway.is_some_and(|(namespace, name)| {
             let exists = world.gateways.get(namespace, name).is_some();
             exists && lookup.gateway(namespace, name).is_none()
@@ -146,16 +147,16 @@ pub(crate) fn check_all<'w>(
     checked.collect()
 }
 
-/// Everything below a root.
+/// The parts of a root's include tree.
 struct RootParts<'w> {
-    /// Of its requests.
+    /// HTTPProxies with routes for requests.
     places: Vec<Place<'w>>,
-    /// Of its connections.
+    /// The target of TLS connections.
     connections: Option<Connections<'w>>,
     settings: Option<&'w IngressSettings>,
 }
 
-/// Adds the routes of a root and of everything below it.
+/// Adds the routes of a root and of its include tree.
 fn add<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     root: &Root<'w>,
@@ -179,10 +180,10 @@ fn add<'w>(
     let mut found = listeners.find(&root.host, owner, lookup.cx);
     let takes_connections = root.proxy.spec.tcpproxy.is_some();
     if takes_connections || tls::is_faulty(root) {
-        // Nothing that TLS should protect is served by another listener of the host.
+        // No other listener may serve requests that the host's TLS settings should protect.
         found.https.clear();
     } else if tls::validates_clients(root) {
-        // Only its own listener validates its clients.
+        // Only the root's own listener validates clients.
         found
             .https
             .retain(|(place, _)| listeners.is_added(*place, owner));
@@ -227,7 +228,7 @@ fn add<'w>(
     }
 }
 
-/// Adds the routes of one place. Returns `None` if they are withdrawn with everything below.
+/// Adds the routes of a place. Returns `None` if its routes and all routes below are withdrawn.
 fn add_place<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     (root, policy): (&Root<'w>, Option<&schema::Cors>),
@@ -263,7 +264,7 @@ fn add_place<'w>(
     Some(added)
 }
 
-/// Returns the rules of one place, the last route first.
+/// Returns the rules of a place, starting with the last route.
 fn rules<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     owner: &RuleOwner<'w>,
@@ -318,7 +319,7 @@ fn rules<'w>(
         policed.extend(read.policed);
         rules.push(read.rule);
     }
-    // They come after the routes, whose equal matches win.
+    // Invalid includes come after the routes, so routes with equal matches win.
     let last = spec.routes.len();
     let dead_ends = place.dead_ends.iter().cloned();
     rules.extend(dead_ends.map(|dead_end| refuse(last, dead_end, BAD_GATEWAY)));
@@ -332,8 +333,8 @@ fn rules<'w>(
     (rules, policed.into_iter().collect())
 }
 
-/// Gives shares of Services that cannot be used to the others, if the settings say so. Returns true
-/// if a Service gets one.
+/// Moves the shares of unusable Services to the other Services, if the settings say so. Returns
+/// true if any Service received such a share.
 fn reweight(rules: &mut [CheckedRule], settings: Option<&IngressSettings>) -> bool {
     let missing = settings.and_then(|it| it.missing_backend.as_ref());
     if missing != Some(&MissingBackend::Reweight) {
@@ -354,7 +355,7 @@ fn reweight(rules: &mut [CheckedRule], settings: Option<&IngressSettings>) -> bo
     any
 }
 
-/// Fails if the rules of a route exceed a limit.
+/// Fails if the rules of an HTTPProxy exceed a limit.
 fn affordable(rules: Vec<CheckedRule>, route: &str) -> Result<Vec<CheckedRule>, String> {
     let rules = Rules::Requests(rules);
     rules.affordable(route, 1)?;
@@ -364,7 +365,7 @@ fn affordable(rules: Vec<CheckedRule>, route: &str) -> Result<Vec<CheckedRule>, 
     }
 }
 
-/// Returns the rules for plain text: redirects to HTTPS, except for routes with `permitInsecure`.
+/// Returns the rules for plaintext: redirects to HTTPS, except for routes with `permitInsecure`.
 fn plain(rules: &[CheckedRule], routes: &[ProxyRoute], permits: bool) -> Vec<CheckedRule> {
     let redirecting = |rule: &CheckedRule| {
         let route = routes.get(rule.index);

@@ -1,5 +1,5 @@
-//! Limits of the requests of HTTPProxies: a route's own, or else its virtual host's, which counts
-//! the requests of all routes without their own.
+//! Rate limits of HTTPProxies: the limit of a route, or else of its virtual host. The virtual
+//! host's limit counts the requests of all routes without a limit.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use crate::resolve::routes::rules::Action;
 use crate::resolve::syntax::limits;
 use crate::world::Kind;
 
-/// A limit; `None` if nothing is limited. A limit that cannot be counted is an error.
+/// A limit, or `None` if nothing is limited. An unsupported limit is an error.
 type ReadLimit = Result<Option<Arc<RateLimit>>, RouteFault>;
 
-/// The limits of a virtual host, for routes without their own.
+/// The limits of a virtual host, for routes without a limit.
 pub(super) struct HostLimits {
     local: ReadLimit,
-    /// True if a service would have to count.
+    /// True if a rate limit service would be required.
     by_service: bool,
 }
 
@@ -37,8 +37,8 @@ impl HostLimits {
     }
 }
 
-/// Returns the local limit of a policy, and, if the policy has global limits, whether a service would
-/// have to count.
+/// Returns the local limit of a policy. If the policy has global limits, also returns whether they
+/// require a rate limit service.
 fn parts(policy: Option<&ProxyRateLimits>) -> (Option<&ProxyLocalRateLimit>, Option<bool>) {
     let Some(ProxyRateLimits { local, global }) = policy else {
         return (None, None);
@@ -54,7 +54,7 @@ fn parts(policy: Option<&ProxyRateLimits>) -> (Option<&ProxyLocalRateLimit>, Opt
 }
 
 impl ReadRoute<'_> {
-    /// Adds the limit of the route. A route whose limit cannot be counted answers with an error.
+    /// Adds the limit of the route. If the limit is unsupported, the route responds with an error.
     pub(super) fn limit(
         &mut self,
         host: &HostLimits,
@@ -88,7 +88,7 @@ impl ReadRoute<'_> {
     }
 }
 
-/// Reads a limit, whose name is the HTTPProxy and `place` in it.
+/// Reads a limit. The HTTPProxy and the `place` in it determine the name of the limit.
 fn read(proxy: &NamespacedName, place: &str, local: &ProxyLocalRateLimit) -> ReadLimit {
     let name = format!("{}/{place}", Kind::HttpProxy.named(proxy.clone()));
     let limit = checked(name, local, &proxy.namespace);
@@ -98,7 +98,7 @@ fn read(proxy: &NamespacedName, place: &str, local: &ProxyLocalRateLimit) -> Rea
     })
 }
 
-/// Returns a limit with this name.
+/// Reads a limit with this name.
 fn checked(
     name: String,
     local: &ProxyLocalRateLimit,

@@ -1,4 +1,4 @@
-//! The HTTPProxies of Sesame classes, and the roots among them: each serves one host.
+//! The HTTPProxies of Sesame classes. Each root among them serves one host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,19 +8,19 @@ use crate::resolve::ingresses::IngressClasses;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::World;
 
-/// HTTPProxies by name, each with the Gateway of its class.
+/// HTTPProxies by name, each with its class and Gateway.
 pub(super) type Proxies<'w> = BTreeMap<NamespacedName, Classed<'w>>;
 
-/// An HTTPProxy and the Gateway of its class.
+/// An HTTPProxy, its class, and the Gateway of the class.
 #[derive(Clone, Copy)]
 pub(super) struct Classed<'w> {
     pub(super) proxy: &'w HttpProxy,
     pub(super) class: &'w str,
-    /// Namespace and name, or `None` if the class names none.
+    /// Namespace and name, or `None` if the class does not specify a Gateway.
     pub(super) gateway: Option<(&'w str, &'w str)>,
 }
 
-/// An HTTPProxy with a host that it has alone.
+/// An HTTPProxy that owns a host.
 pub(super) struct Root<'w> {
     pub(super) name: NamespacedName,
     pub(super) proxy: &'w HttpProxy,
@@ -32,7 +32,7 @@ pub(super) struct Root<'w> {
 /// The HTTPProxies of Sesame classes and the roots among them.
 pub(crate) struct FoundProxies<'w> {
     pub(super) proxies: Proxies<'w>,
-    /// Oldest first.
+    /// The roots, oldest first.
     pub(super) roots: Vec<Root<'w>>,
     /// Errors of HTTPProxies whose host is invalid or taken.
     pub(super) details: Details,
@@ -54,10 +54,10 @@ impl<'w> FoundProxies<'w> {
     }
 }
 
-/// The roots of one host, oldest first, each with its fqdn.
+/// The roots with the same host, oldest first, each with its fqdn.
 type Owners<'a> = Vec<(&'a NamespacedName, &'a str)>;
 
-/// Most roots that a message names.
+/// Maximum number of roots that a message lists.
 const MOST_NAMED: usize = 8;
 
 fn classed<'w>(world: &'w World, classes: &IngressClasses<'w>) -> Proxies<'w> {
@@ -73,8 +73,8 @@ fn classed<'w>(world: &'w World, classes: &IngressClasses<'w>) -> Proxies<'w> {
     proxies.collect()
 }
 
-/// Returns the roots, oldest first. Of several with one host, the oldest has it, or none of them if
-/// the settings say so.
+/// Returns the roots, oldest first. If several roots have the same host, the oldest one owns it, or
+/// none of them if the settings say so.
 fn find<'w>(
     proxies: &Proxies<'w>,
     settings: Option<&IngressSettings>,
@@ -108,7 +108,7 @@ fn find<'w>(
     roots
 }
 
-/// Returns the root that an HTTPProxy is, or its error; `None` if it has no host.
+/// Returns the root for an HTTPProxy, or an error. Returns `None` if it has no host.
 fn root<'w>(
     name: &NamespacedName,
     Classed {
@@ -140,7 +140,7 @@ fn root<'w>(
     Some(root.map_err(|why| (("VirtualHostError", "FQDNNotSpecified"), why)))
 }
 
-/// Returns the message for a root whose host others have. It names no object of another namespace.
+/// Returns the message for a root whose host is a duplicate, without revealing other namespaces.
 fn taken(name: &NamespacedName, fqdn: &str, of_host: &Owners<'_>, none_has_it: bool) -> String {
     let winners = if none_has_it { of_host.len() } else { 1 };
     let others = of_host.iter().take(winners).map(|(other, _)| *other);

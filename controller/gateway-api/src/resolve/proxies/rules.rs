@@ -1,7 +1,7 @@
-//! Routes of HTTPProxies as checked rules.
+//! Converts routes of HTTPProxies to checked rules.
 //!
-//! A route that cannot be served as written keeps its requests: they get an error and never reach a
-//! wider route.
+//! A route that cannot be served as configured keeps its requests: they get an error and never
+//! reach a wider route.
 
 use sesame_proto::refusal;
 use sesame_proto::schema::{self, Forward, PathModifier, path_modifier};
@@ -20,10 +20,10 @@ use crate::resolve::routes::rules::{Action, CheckedRule, RuleContext};
 use crate::resolve::syntax::limits::{self, MAX_MATCHES};
 use crate::resolve::syntax::names;
 
-/// Words and message of a fault because of which a route answers with an error.
+/// Type, reason and message of an error because of which a route responds with an error.
 pub(super) type RouteFault = (Words, String);
 
-/// A route, its faults and its references.
+/// A route, its errors and its references.
 #[derive(Debug)]
 pub(super) struct ReadRoute<'w> {
     pub(super) rule: CheckedRule,
@@ -32,8 +32,8 @@ pub(super) struct ReadRoute<'w> {
     pub(super) policed: Vec<PolicedBackend<'w>>,
 }
 
-/// Reads a route at `index` with its match. `unknown` is the reason why unknown fields keep it from
-/// being served.
+/// Reads the route at `index` with its match. `unknown` explains why unknown fields prevent the
+/// route from being served.
 pub(super) fn read<'w>(
     index: usize,
     route: &'w ProxyRoute,
@@ -63,7 +63,8 @@ pub(super) fn read<'w>(
     read
 }
 
-/// Returns the reason why the route must not be served: a protection that is not supported.
+/// Returns an error if the route must not be served because it configures an unsupported
+/// protection.
 fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
     let ProxyHost {
         fqdn: _,
@@ -72,7 +73,7 @@ fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
         cors_policy: _,
         rate_limit_policy: _,
         jwt_providers,
-        // Read with the routes.
+        // Filters by client address are read with the routes.
         ip_allow_policy: _,
         ip_deny_policy: _,
     } = root;
@@ -97,14 +98,14 @@ fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
     None
 }
 
-/// Returns a warning about a field without effect.
+/// Returns a warning about a field that has no effect.
 fn ignored(route: &ProxyRoute) -> Option<RouteFault> {
     let is_set = !route.cookie_rewrite_policies.is_empty();
     let why = "cookieRewritePolicies is not supported and has no effect";
     is_set.then(|| (("SpecError", "IgnoredField"), why.to_owned()))
 }
 
-/// Returns warnings about variables in headers of the route and of its Services.
+/// Returns warnings about variables in the headers of the route and its Services.
 fn unknown_variables(route: &ProxyRoute) -> impl Iterator<Item = RouteFault> {
     let of_services = route.services.iter().flat_map(|service| {
         let own = Some((service.name.as_str(), service.port));
@@ -124,21 +125,21 @@ fn unknown_variables(route: &ProxyRoute) -> impl Iterator<Item = RouteFault> {
 }
 
 impl<'w> ReadRoute<'w> {
-    /// Adds a fault because of which requests are answered with an error.
+    /// Adds an error because of which requests get an error response.
     fn fail(&mut self, (words, why): RouteFault) {
         let status = refusal::HTTP;
         let why = format!("{why}; its requests are answered with {status}");
         self.errors.push((words, why));
     }
 
-    /// Replaces the rule at `index` with one that answers all requests with an error.
+    /// Replaces the rule at `index` with a rule that responds to all requests with an error.
     pub(super) fn refuse(&mut self, index: usize, fault: RouteFault) {
         self.fail(fault);
         let matches = std::mem::take(&mut self.rule.matches);
         self.rule = CheckedRule::refusing(index, matches);
     }
 
-    /// Reads the action of the route. [`Self::forward`] reads what only Services need.
+    /// Reads the action of the route. [`Self::forward`] reads the settings that only Services need.
     fn action(
         &mut self,
         route: &'w ProxyRoute,
@@ -246,7 +247,8 @@ impl<'w> ReadRoute<'w> {
     }
 }
 
-/// Returns the new prefix. The entry for the whole prefix precedes the entry without a prefix.
+/// Returns the new prefix. An entry for the whole prefix takes precedence over an entry without a
+/// prefix.
 fn path_rewrite(
     spec: Option<&ProxyPathRewrite>,
     prefix: Option<&str>,

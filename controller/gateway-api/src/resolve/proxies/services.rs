@@ -1,4 +1,4 @@
-//! Services of a route: shares, mirrors, and changes of headers for each.
+//! Services of a route: shares, mirrors, and header modifications for each Service.
 
 use sesame_proto::refusal::UNAVAILABLE;
 use sesame_proto::schema::{Mirror, WeightedBackend};
@@ -15,12 +15,12 @@ use crate::status::Reason;
 /// The Services of a route.
 #[derive(Debug, Default)]
 pub(super) struct ServiceShares {
-    /// A Service that cannot get its share has no name here.
+    /// The share of an unusable Service has an empty name.
     pub(super) backends: Vec<WeightedBackend>,
     pub(super) mirrors: Vec<Mirror>,
 }
 
-/// Reads the Services of a route. Faults of one Service concern its share.
+/// Reads the Services of a route. An error in a Service only affects its share.
 pub(super) fn read<'w>(
     services: &'w [ProxyService],
     of_route: &RouteConnections,
@@ -74,13 +74,13 @@ pub(super) fn weight(service: &ProxyService) -> Result<u32, String> {
     checked.ok_or_else(|| format!("service {name}: weight {weight}: expected 0 to {MAX_WEIGHT}"))
 }
 
-/// Returns true if no Service has a weight.
+/// Returns true if no Service has an explicit weight.
 pub(super) fn shares_evenly(services: &[ProxyService]) -> bool {
     let mut shares = services.iter().filter(|it| !it.mirror);
     shares.all(|it| it.weight == 0)
 }
 
-/// Returns the share of a Service, with its changes of headers.
+/// Returns the share of a Service, including header modifications.
 fn share(
     service: &ProxyService,
     backend: Option<String>,
@@ -114,7 +114,7 @@ fn share(
     })
 }
 
-/// Returns the Backend of a Service, or `None` if its share gets an error.
+/// Returns the Backend of a Service, or `None` if requests in its share get an error.
 fn backend<'w>(
     service: &'w ProxyService,
     of_route: &RouteConnections,

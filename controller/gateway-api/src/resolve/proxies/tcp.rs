@@ -1,7 +1,7 @@
-//! `tcpproxy`: the connections of a root's TLS listener, with TLS passed through or terminated.
+//! `tcpproxy`: the connections of a root's TLS listener. TLS is passed through or terminated.
 //!
-//! A fault closes all connections. So no share of them reaches a Service that was not meant, and no
-//! other layer serves the host over HTTPS.
+//! Any error closes all connections. So no share of them ever reaches an unintended Service, and no
+//! HTTPRoute, HTTPProxy or Ingress serves the host over HTTPS instead.
 
 use std::collections::BTreeSet;
 
@@ -20,10 +20,10 @@ use crate::resolve::syntax::limits::{self, MAX_BACKEND_REFS, MAX_PROXY_DEPTH};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// The consequence of a fault.
+/// The effect of an error, appended to messages.
 const CLOSED: &str = "; the host's TLS connections are closed";
 
-/// The HTTPProxy whose Services get the connections of a root.
+/// The HTTPProxy whose Services receive the connections of a root.
 pub(super) struct Connections<'w> {
     proxy: &'w HttpProxy,
     tcp: &'w ProxyTcp,
@@ -95,16 +95,16 @@ pub(super) fn find<'w>(
     }
 }
 
-/// Returns false if the root has a protection that connections would not have.
+/// Returns false if the root configures protection that would not apply to connections.
 fn is_unprotected(root: &Root<'_>, details: &mut Details) -> bool {
     let ProxyHost {
         fqdn: _,
         tls: _,
         authorization,
-        // Connections have no headers.
+        // CORS does not apply to connections, which have no headers.
         cors_policy: _,
         rate_limit_policy,
-        // Requests of the plain port may have tokens.
+        // Requests on the plaintext port may have tokens.
         jwt_providers: _,
         ip_allow_policy,
         ip_deny_policy,
@@ -124,7 +124,7 @@ fn is_unprotected(root: &Root<'_>, details: &mut Details) -> bool {
     set.is_empty()
 }
 
-/// Returns false if an unknown field may protect something.
+/// Returns false if the HTTPProxy has an unknown field that might be security-relevant.
 fn is_known(proxy: &HttpProxy, details: &mut Details) -> bool {
     let name = proxy.metadata.key();
     let unknown = proxy.metadata.unknown.refusal("routes");
@@ -138,7 +138,7 @@ fn is_known(proxy: &HttpProxy, details: &mut Details) -> bool {
     unknown.is_none()
 }
 
-/// Adds the route for the connections of a root. Returns the HTTPProxy and the position of the route.
+/// Adds the route for a root's connections. Returns the HTTPProxy and the index of the route.
 pub(super) fn add<'w>(
     root: &Root<'w>,
     connections: &Connections<'w>,
@@ -184,7 +184,7 @@ pub(super) fn add<'w>(
     Some((name, added))
 }
 
-/// Returns the shares of the Services. One fault concerns all of them.
+/// Returns the shares of the Services. An error in one Service affects all of them.
 fn services<'w>(
     tcp: &'w ProxyTcp,
     cx: &mut RuleContext<'_, 'w, '_>,
@@ -230,7 +230,7 @@ fn services<'w>(
     Ok((backends, all_policed))
 }
 
-/// Checks the fields of a Service that connections do not have.
+/// Rejects or ignores fields of a Service that do not apply to connections.
 fn check(
     service: &ProxyService,
     passes: bool,

@@ -1,7 +1,8 @@
 //! TLS of roots: a listener for each host, for HTTPS or for the connections of `tcpproxy`.
 //!
-//! A host whose TLS cannot be served as written has a listener that closes all connections. So no
-//! wider listener gets its requests, nor one of lower precedence.
+//! If the TLS settings of a host cannot be applied as configured, its listener closes all
+//! connections. So neither a wider listener nor a listener with lower precedence receives its
+//! requests.
 
 use sesame_proto::schema::tls_termination::ClientMode;
 use sesame_proto::schema::{self, ForwardClientCertificate};
@@ -35,7 +36,7 @@ pub(crate) fn listeners_of_all<'w>(roots: &[Root<'w>]) -> Vec<ImplicitListeners<
     listeners.collect()
 }
 
-/// Returns the listener of a root, or `None` if nothing of it is for TLS.
+/// Returns the listener of a root, or `None` if the root does not use TLS.
 fn listener(root: &Root<'_>) -> Option<Listener> {
     let host = &root.host;
     let connections = root.proxy.spec.tcpproxy.is_some();
@@ -59,7 +60,7 @@ fn listener(root: &Root<'_>) -> Option<Listener> {
     }
 }
 
-/// Returns a listener for connections instead of requests. Without a route, it closes them.
+/// Returns a listener for connections instead of requests. If it has no route, it closes them.
 fn of_connections(listener: Listener, mode: TlsMode) -> Listener {
     let tls = listener.tls.map(|tls| ListenerTls {
         mode: Some(mode),
@@ -72,7 +73,7 @@ fn of_connections(listener: Listener, mode: TlsMode) -> Listener {
     }
 }
 
-/// Returns the validation of clients as the listener has it.
+/// Converts the client validation to the form that listeners use.
 fn clients(spec: &ProxyClientValidation) -> HostClients {
     let ProxyClientValidation {
         ca_secret,
@@ -114,18 +115,18 @@ fn clients(spec: &ProxyClientValidation) -> HostClients {
     }
 }
 
-/// Returns true if TLS cannot be served as written.
+/// Returns true if the TLS settings cannot be applied as configured.
 pub(super) fn is_faulty(root: &Root<'_>) -> bool {
     fault(root).is_some()
 }
 
-/// Returns true if clients have to be validated.
+/// Returns true if the root configures client validation.
 pub(super) fn validates_clients(root: &Root<'_>) -> bool {
     let tls = root.virtualhost.tls.as_ref();
     tls.is_some_and(|tls| tls.client_validation.is_some())
 }
 
-/// Returns the reason why TLS cannot be served as written.
+/// Returns an error if the TLS settings cannot be applied as configured.
 fn fault(root: &Root<'_>) -> Option<(Words, &'static str)> {
     let connections = root.proxy.spec.tcpproxy.is_some();
     let Some(tls) = &root.virtualhost.tls else {
@@ -139,7 +140,7 @@ fn fault(root: &Root<'_>) -> Option<(Words, &'static str)> {
         maximum_protocol_version: _,
         passthrough,
         client_validation,
-        // Others get the host's certificate, too; that opens nothing.
+        // Other clients also get the host's certificate, which does not grant access to anything.
         enable_fallback_certificate: _,
     } = tls;
     let why = if *passthrough != secret_name.is_empty() {
@@ -164,7 +165,7 @@ fn fault_of_clients(spec: &ProxyClientValidation) -> Option<&'static str> {
     }
 }
 
-/// Returns the versions of TLS. Like Contour, another text is the default.
+/// Returns the TLS version options. As in Contour, an invalid version means the default.
 fn options(tls: &ProxyTls) -> impl Iterator<Item = (&'static str, &str)> {
     let versions = [
         (MIN_VERSION, tls.minimum_protocol_version.as_str()),
@@ -179,7 +180,7 @@ fn is_version(text: &str) -> bool {
     ["1.2", "1.3"].contains(&text)
 }
 
-/// Adds what becomes of the TLS of a root.
+/// Reports errors and warnings about the TLS settings of a root.
 pub(super) fn tell(root: &Root<'_>, listeners: &ListenersOfGateway<'_, '_>, details: &mut Details) {
     let held = "; the host is not served over HTTPS";
     if let Some(tls) = &root.virtualhost.tls {
@@ -197,7 +198,7 @@ pub(super) fn tell(root: &Root<'_>, listeners: &ListenersOfGateway<'_, '_>, deta
     }
 }
 
-/// Returns warnings about fields without effect.
+/// Returns warnings about fields that have no effect.
 fn ignored(tls: &ProxyTls, connections: bool) -> Vec<String> {
     let mut warnings = Vec::new();
     for text in [&tls.minimum_protocol_version, &tls.maximum_protocol_version] {

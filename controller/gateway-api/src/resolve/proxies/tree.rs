@@ -1,4 +1,4 @@
-//! Includes: the routes of a root and of everything below it, one list in the order of precedence.
+//! Includes: the routes of a root and its include tree, as a list in order of precedence.
 
 use std::collections::BTreeMap;
 
@@ -10,36 +10,36 @@ use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::syntax::limits::{MAX_PROXY_DEPTH, MAX_PROXY_ROUTES};
 use crate::resolve::syntax::regexes::Regexes;
 
-/// One place of an HTTPProxy below a root.
+/// An occurrence of an HTTPProxy in the include tree of a root.
 pub(super) struct Place<'w> {
     pub(super) name: NamespacedName,
     pub(super) proxy: &'w HttpProxy,
-    /// The routes that are served here: all or none.
+    /// The routes that are served here: either all routes or none.
     pub(super) routes: &'w [ProxyRoute],
     pub(super) inherited: Inherited,
-    /// Number of HTTPProxies that include each other above this place.
+    /// Depth in the include tree.
     pub(super) depth: usize,
-    /// Number of the place among all of this HTTPProxy.
+    /// Index among all occurrences of this HTTPProxy.
     pub(super) number: usize,
-    /// Matches of includes that lead nowhere: they answer with an error.
+    /// Matches of invalid includes, which respond with an error.
     pub(super) dead_ends: Vec<RouteMatch>,
 }
 
-/// Walks the includes of all roots.
+/// Traverses the include trees of all roots.
 pub(super) struct IncludeTree<'a, 'w> {
     pub(super) proxies: &'a Proxies<'w>,
     pub(super) regexes: &'a mut Regexes,
     pub(super) details: &'a mut Details,
-    /// Number of places of each HTTPProxy.
+    /// Number of occurrences of each HTTPProxy.
     pub(super) placed: BTreeMap<NamespacedName, usize>,
-    /// Number of routes and includes of each HTTPProxy at all places below roots of a namespace.
-    /// Thus includes from one namespace never withhold routes from another.
+    /// Number of routes and includes of each HTTPProxy, summed over its occurrences below the roots
+    /// of a namespace. So includes in one namespace never affect roots in another.
     pub(super) sizes: BTreeMap<(&'w str, NamespacedName), usize>,
 }
 
 impl<'w> IncludeTree<'_, 'w> {
-    /// Returns the places below a root. If matches are equal, the earlier place wins: an HTTPProxy
-    /// precedes its includes, and a later include precedes an earlier one.
+    /// Returns the places below a root. For equal matches, the earlier place wins: an HTTPProxy
+    /// comes before its includes, and later includes come before earlier ones.
     pub(super) fn places(&mut self, root: &Root<'w>) -> Vec<Place<'w>> {
         let mut places = Vec::new();
         let mut path = vec![root.name.clone()];
@@ -119,8 +119,8 @@ impl<'w> IncludeTree<'_, 'w> {
         }
     }
 
-    /// Returns the included HTTPProxy, `None` if an earlier include has its requests, or the match
-    /// of the requests that lead nowhere.
+    /// Returns the included HTTPProxy, or `None` if an earlier include receives its requests. The
+    /// error is a match for the requests of an invalid include.
     fn include(
         &mut self,
         proxy: &'w HttpProxy,

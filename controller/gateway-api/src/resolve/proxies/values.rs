@@ -1,4 +1,4 @@
-//! Conditions on headers and query parameters of HTTPProxies.
+//! Conditions of HTTPProxies on headers and query parameters.
 
 use std::collections::BTreeSet;
 
@@ -19,14 +19,14 @@ fn text(operator: Operator, value: &str, ignore_case: bool) -> TextMatch {
     }
 }
 
-/// The texts that a condition compares with.
+/// The values with which a condition compares.
 struct Texts<'a> {
     fixed: [&'a str; 4],
     regex: &'a str,
 }
 
 impl Texts<'_> {
-    /// Checks the texts, and returns the only operator of the condition: one of `kinds`, or the
+    /// Validates the values, and returns the only operator of the condition: one of `kinds`, or the
     /// regular expression.
     fn operator(
         self,
@@ -65,8 +65,9 @@ fn exact(value: &str, ignore_case: bool) -> StringKind {
     }
 }
 
-/// Reads a condition of a header. Contour takes the first of several operators; two of them are
-/// refused here, like none, because the author wants both.
+/// Reads a header condition. Contour uses the first of several operators. Here, a condition with
+/// several operators is rejected, like a condition without any, because its author wants all of
+/// them.
 pub(super) fn header_match(
     condition: &ProxyHeaderCondition,
     regexes: &mut Regexes,
@@ -150,14 +151,14 @@ pub(super) fn query_match(
     })
 }
 
-/// Fails if no request can fulfil all of these.
+/// Fails if no request can satisfy all of these conditions.
 pub(super) fn contradiction(what: &str, all: &[StringMatch]) -> Result<(), String> {
     let mut seen: BTreeSet<(&str, Fact<'_>)> = BTreeSet::new();
     for StringMatch { name, kind } in all {
         let Some((fact, opposite)) = kind.as_ref().and_then(facts) else {
             continue;
         };
-        // Two equal texts are one condition too many, as in Contour.
+        // As in Contour, requiring the same exact value twice is an error.
         let again = matches!(fact, Fact::Is) && seen.contains(&(name.as_str(), Fact::Is));
         if again || seen.contains(&(name.as_str(), opposite)) {
             return Err(format!(
@@ -176,7 +177,7 @@ pub(super) fn contradiction(what: &str, all: &[StringMatch]) -> Result<(), Strin
 enum Fact<'a> {
     Present,
     Absent,
-    /// Is any text.
+    /// Has some exact value.
     Is,
     IsText(&'a str),
     IsNot(&'a str),

@@ -5,7 +5,7 @@ use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::listeners::CheckedListener;
 use crate::resolve::parents::listeners::CommonHostname;
 
-/// A Gateway and its listeners, with the routes that attach to them.
+/// A Gateway and its listeners, each with its attached routes.
 pub(crate) struct AttachedGateway<'a, 'w> {
     pub(crate) gateway: &'a CheckedGateway<'w>,
     /// In the order of [`CheckedGateway::listeners`].
@@ -15,7 +15,7 @@ pub(crate) struct AttachedGateway<'a, 'w> {
 /// A listener and the accepted routes that attach to it, oldest first.
 pub(crate) struct AttachedListener<'a, 'w> {
     pub(crate) listener: &'a CheckedListener<'w>,
-    /// Name of its Gateway's client key for backends.
+    /// Name of the Gateway's client key for backends.
     pub(crate) client_key: Option<&'a str>,
     pub(crate) attachments: Vec<Attachment<'a>>,
 }
@@ -23,14 +23,14 @@ pub(crate) struct AttachedListener<'a, 'w> {
 /// An accepted route on one listener.
 #[derive(Debug)]
 pub(crate) struct Attachment<'a> {
-    /// Index of the route among all, oldest first.
+    /// Index in the list of all routes, oldest first.
     pub(crate) route: usize,
-    /// Index of the parent through which it attaches.
+    /// Index of the parent through which the route attaches.
     pub(crate) parent: usize,
     pub(crate) hosts: &'a [CommonHostname],
-    /// True if the status of the listener counts it: an accepted route of the Gateway API.
+    /// True for accepted routes of the Gateway API; only these count towards `attachedRoutes`.
     pub(crate) counts: bool,
-    /// Name of the Gateway, if the route is meshed there.
+    /// Name of the Gateway if the route is in its mesh.
     pub(crate) mesh: Option<&'a str>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn attach<'a, 'w>(
                 let Some(listener) = gateway.listeners.get_mut(*listener) else {
                     continue;
                 };
-                // Another reference of the route to the same listener adds nothing.
+                // Attach a route only once, even if several of its parentRefs match the listener.
                 if listener
                     .attachments
                     .last()

@@ -1,4 +1,4 @@
-//! Backend references of a rule: their weights, and the Backends that get the shares.
+//! Backend references of a rule: the weights, and the Backends that receive the traffic.
 
 use sesame_proto::schema;
 
@@ -13,7 +13,7 @@ use crate::status::{Grounds, Reason};
 /// The shares of a rule's backends.
 #[derive(Debug, Default)]
 pub(crate) struct BackendShares<'w> {
-    /// An invalid or refused reference has a share without a name.
+    /// An invalid or forbidden reference has a share with an empty name.
     pub(crate) backends: Vec<schema::WeightedBackend>,
     pub(crate) references: RuleReferences<'w>,
     /// Messages about unsupported filters of references.
@@ -47,7 +47,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
                     }
                     match filters {
                         Ok(_) => {}
-                        // An extensionRef is a reference, unlike the other filters.
+                        // An invalid extensionRef is a reference error, unlike errors in other
+                        // filters.
                         Err((Reason::InvalidKind, message)) => faults.push((
                             Reason::InvalidKind,
                             format!(
@@ -82,8 +83,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
         shares
     }
 
-    /// Returns the name of a reference's Backend, or `None` if its traffic is refused, which
-    /// becomes a problem of the route.
+    /// Returns the name of a reference's Backend, or `None` if its traffic is rejected, which is
+    /// recorded as an error of the route.
     pub(super) fn reach(
         &mut self,
         at: impl Fn() -> String,

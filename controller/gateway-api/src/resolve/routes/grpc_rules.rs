@@ -1,7 +1,7 @@
 //! Rules of GRPCRoutes: matches, expressed as paths, and the supported filters.
 //!
-//! A gRPC method is the path `/package.Service/Method`. The matches take gRPC requests only, so
-//! that a GRPCRoute leaves the other requests of its hostname to HTTPRoutes.
+//! A gRPC method is the path `/package.Service/Method`. The matches accept only gRPC requests, so a
+//! GRPCRoute leaves all other requests for its hostname to HTTPRoutes.
 
 use sesame_proto::schema::path_match::Kind as PathKind;
 
@@ -15,20 +15,20 @@ use crate::resolve::syntax::limits;
 use crate::resolve::syntax::regexes::Regexes;
 use crate::status::{Grounds, unsupported};
 
-/// Pattern for every service, or every method.
+/// Pattern that matches every service or every method.
 const ANY: &str = "[^/]+";
 
 impl RouteRule for GrpcRule {
     type Checked = CheckedRule;
 
-    /// No default rule, so nothing is served.
+    /// Without rules, nothing is served.
     const DEFAULT: &'static [Self] = &[];
 
     fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// A rule without matches gets one.
+    /// A rule without matches gets a default match.
     fn matches(&self) -> usize {
         self.matches.len().max(1)
     }
@@ -44,7 +44,7 @@ impl RouteRule for GrpcRule {
         cx: &mut RuleContext<'_, 'w, '_>,
     ) -> Result<RuleOutcome<'w, CheckedRule>, Grounds> {
         let Self {
-            // Names are checked for all rules together.
+            // Names are checked separately, because they must be unique within the route.
             name: _,
             matches,
             filters,
@@ -55,7 +55,7 @@ impl RouteRule for GrpcRule {
         let matches = matches::read_all(matches, any_call(), read).map_err(unsupported)?;
         let mut read = filters::read(filters, false, None)?;
         if let Some(why) = unserved(filters) {
-            // Neither drop it nor serve half of it.
+            // Do not drop the rule, and do not serve it without the filter.
             read.unserved = Some(Unserved::Type(why));
         }
         cx.requests(RequestRule {
@@ -69,7 +69,7 @@ impl RouteRule for GrpcRule {
                 backend_refs,
                 backend_rewrites: BackendRewrites::Unsupported,
                 session_persistence: session_persistence.as_deref(),
-                // Clients set their own deadline.
+                // gRPC clients set their own deadlines.
                 timeouts: RequestTimeouts::default(),
                 retry: None,
             },
@@ -98,7 +98,7 @@ impl RouteRule for GrpcRule {
     }
 }
 
-/// Returns the match of all gRPC requests.
+/// Returns a match for all gRPC requests.
 fn any_call() -> RouteMatch {
     RouteMatch {
         grpc: Some(Grpc::default()),
@@ -106,7 +106,7 @@ fn any_call() -> RouteMatch {
     }
 }
 
-/// Returns the message about the first filter that only HTTPRoutes support.
+/// Returns an error for the first filter that only HTTPRoutes support.
 fn unserved(filters: &[Filter]) -> Option<String> {
     filters.iter().enumerate().find_map(|(i, filter)| {
         matches!(
@@ -146,7 +146,7 @@ fn read_match(spec: &GrpcMatch, regexes: &mut Regexes) -> Result<RouteMatch, Str
     })
 }
 
-/// Reads one match, skipping unreadable parts.
+/// Reads a match and skips unreadable parts, so that it matches more requests.
 fn widened(spec: &GrpcMatch, regexes: &mut Regexes) -> RouteMatch {
     let GrpcMatch { method, headers } = spec;
     let mut part = |part: GrpcMatch| read_match(&part, regexes).unwrap_or_else(|_| any_call());
@@ -204,7 +204,7 @@ fn read_method(spec: &GrpcMethodMatch, regexes: &mut Regexes) -> Result<(PathKin
                 if pattern.is_empty() {
                     return Ok(ANY.to_owned());
                 }
-                // Check each separately, so that neither can close the other's group.
+                // Check each part separately, so that neither can close the group of the other.
                 regexes
                     .check(pattern)
                     .map_err(|why| format!("method.{field} {pattern:?} {why}"))?;

@@ -17,7 +17,7 @@ use crate::world::Kind;
 impl RouteRule for HttpRule {
     type Checked = CheckedRule;
 
-    /// One rule that takes every path and has no backend.
+    /// A rule that matches every path and has no backend.
     const DEFAULT: &'static [Self] = &[Self {
         name: None,
         matches: Vec::new(),
@@ -32,7 +32,7 @@ impl RouteRule for HttpRule {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// A rule without matches gets one.
+    /// A rule without matches gets a default match.
     fn matches(&self) -> usize {
         self.matches.len().max(1)
     }
@@ -48,7 +48,7 @@ impl RouteRule for HttpRule {
         cx: &mut RuleContext<'_, 'w, '_>,
     ) -> Result<RuleOutcome<'w, CheckedRule>, Grounds> {
         let Self {
-            // Names are checked for all rules together.
+            // Names are checked separately, because they must be unique within the route.
             name: _,
             matches,
             filters,
@@ -74,7 +74,8 @@ impl RouteRule for HttpRule {
         let filters = filters::read(filters, one_prefix, Some(scope))?;
         check_unforwarded(&filters, backend_refs).map_err(unsupported)?;
         let timeouts = read_timeouts(timeouts.as_deref()).map_err(unsupported)?;
-        // Since that release, the API asks not to retry requests that a backend may have processed.
+        // Since that release, the API forbids retries of requests that a backend may have
+        // processed.
         let unprocessed_only = cx.cx.world.definitions.since(Kind::HttpRoute, 7);
         let most = schema::Retry::MOST_ATTEMPTS;
         if let Some(asked) = retry.as_deref().and_then(|spec| spec.attempts)
@@ -190,14 +191,14 @@ fn read_retry(spec: &Retry, unprocessed_only: bool) -> Result<schema::Retry, Str
     }
     statuses.sort_unstable();
     statuses.dedup();
-    // The default is one retry, as in Envoy and in the newer API; 0 disables retries.
+    // Default: one retry, as in Envoy and in newer releases of the API. 0 disables retries.
     let attempts = attempts.unwrap_or(1);
     let Ok(attempts) = u32::try_from(attempts) else {
         return Err(format!(
             "retry.attempts {attempts} is out of range; expected at least 0"
         ));
     };
-    // The API has no maximum, and its conformance suite asks for 100.
+    // The API has no maximum, and the conformance suite requests 100 attempts.
     let attempts = attempts.min(schema::Retry::MOST_ATTEMPTS);
     let backoff_ms = durations::read("retry.backoff", backoff.as_deref())?.unwrap_or(0);
     Ok(schema::Retry {

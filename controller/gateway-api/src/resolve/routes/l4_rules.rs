@@ -1,6 +1,6 @@
 //! The only rule of a TLSRoute, TCPRoute or UDPRoute: its shares of connections or datagrams.
 //!
-//! It has no matches, filters or timeouts, and without filters nothing is unsupported.
+//! There are no matches, filters or timeouts, and without filters nothing is unsupported.
 
 use super::backend_refs::read_weights;
 use super::rules::{RouteRule, RuleContext, RuleOutcome, Rules, Shares, Terminated};
@@ -10,7 +10,7 @@ use crate::resolve::filters;
 use crate::resolve::filters::rewrites::BackendRewrites;
 use crate::status::{Grounds, Verdict, unsupported};
 
-/// The problem of a UDPRoute with several backends.
+/// Problem reported for a UDPRoute with several backends.
 const UNCOVERED: &str = "spec.rules[0].backendRefs has several weighted backends: Envoy \
     distributes datagrams with a matcher that is work in progress and outside its threat model; \
     use one backend if the listener is open to untrusted clients";
@@ -18,7 +18,7 @@ const UNCOVERED: &str = "spec.rules[0].backendRefs has several weighted backends
 impl RouteRule for L4Rule {
     type Checked = Shares;
 
-    /// No default rule, because the schema requires one.
+    /// No default rule: the schema requires one.
     const DEFAULT: &'static [Self] = &[];
 
     fn name(&self) -> &str {
@@ -40,7 +40,7 @@ impl RouteRule for L4Rule {
         cx: &mut RuleContext<'_, 'w, '_>,
     ) -> Result<RuleOutcome<'w, Shares>, Grounds> {
         let Self {
-            // Names are checked for all rules together.
+            // Names are checked separately, because they must be unique within the route.
             name: _,
             backend_refs,
         } = self;
@@ -54,7 +54,7 @@ impl RouteRule for L4Rule {
             )));
         }
         let weights = read_weights(backend_refs).map_err(unsupported)?;
-        // Without a valid reference, everything is refused.
+        // Without a valid reference, all connections are rejected.
         let passed = cx.shares(
             index,
             backend_refs,
@@ -101,7 +101,7 @@ impl RouteRule for L4Rule {
         (withheld || self.protects()).then(|| Self::refusing_all(cx))
     }
 
-    /// Without backends all connections are refused.
+    /// Without backends, all connections are rejected.
     fn refusing_all(cx: &RuleContext<'_, '_, '_>) -> Shares {
         Shares {
             passed: Vec::new(),

@@ -1,4 +1,4 @@
-//! Matches of HTTPRoute and GRPCRoute rules: checked, without duplicates and with defaults.
+//! Matches of HTTPRoute and GRPCRoute rules: validated, deduplicated, and with defaults applied.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -10,7 +10,7 @@ use crate::api::{HttpMatch, PathMatch, PathMatchType, StringMatch, StringMatchTy
 use crate::resolve::syntax::regexes::{self, Regexes};
 use crate::resolve::syntax::{limits, names};
 
-/// A match that can be served. Equal matches take the same requests.
+/// A valid match. Two equal matches accept the same requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RouteMatch {
     pub(crate) path: schema::path_match::Kind,
@@ -20,24 +20,24 @@ pub(crate) struct RouteMatch {
     pub(crate) headers: Vec<schema::StringMatch>,
     /// Sorted by name.
     pub(crate) query_params: Vec<schema::StringMatch>,
-    /// Set for GRPCRoutes, which match gRPC requests only.
+    /// Set for GRPCRoutes, which only match gRPC requests.
     pub(crate) grpc: Option<Grpc>,
-    /// True if the first of the headers is the host, for one label under a wildcard. It does not
-    /// make the match more specific.
+    /// True if the first header match is on the host, for a wildcard that covers a single label. It
+    /// does not make the match more specific.
     pub(crate) one_label: bool,
-    /// Total number of instructions of its regular expressions.
+    /// Total number of instructions in the compiled regular expressions.
     pub(crate) instructions: u64,
 }
 
-/// Rank of the service and method of a GRPCRoute's match; smaller is more specific.
+/// Rank of a GRPCRoute match by service and method; smaller is more specific.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Grpc {
     service: GrpcPartRank,
     method: GrpcPartRank,
 }
 
-/// Rank of the service or the method. The specification compares their lengths and leaves regular
-/// expressions open: here they come after all exact values.
+/// Rank of the service or the method. The specification compares lengths and does not define the
+/// rank of regular expressions. Here they come after all exact values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum GrpcPartRank {
     Exact(Reverse<usize>),
@@ -68,7 +68,7 @@ impl Grpc {
 }
 
 impl RouteMatch {
-    /// Returns the match of every request.
+    /// Returns a match for every request.
     pub(crate) fn all() -> Self {
         Self {
             path: schema::path_match::Kind::Prefix(String::new()),
@@ -81,7 +81,7 @@ impl RouteMatch {
         }
     }
 
-    /// Returns true if every request matches, or every gRPC request.
+    /// Returns true if the match accepts every request, or every gRPC request.
     pub(crate) fn is_all(&self) -> bool {
         matches!(&self.path, schema::path_match::Kind::Prefix(prefix) if prefix.is_empty())
             && self.method.is_empty()
@@ -90,9 +90,9 @@ impl RouteMatch {
     }
 }
 
-/// Widens matches: each returned match takes at least the requests of its original. Used for rules
-/// that refuse requests, because a match that is partly unknown must not leave its requests to
-/// another route. `read` skips the parts that it cannot read.
+/// Widens matches: each returned match accepts at least the requests of the original. Used for
+/// rules that reject requests: a partly unknown match must not leave its requests to another route.
+/// `read` skips the parts that it cannot read.
 pub(crate) fn read_widened<S>(
     specs: &[S],
     all: RouteMatch,
@@ -104,7 +104,7 @@ pub(crate) fn read_widened<S>(
     specs.iter().map(read).collect()
 }
 
-/// Reads one match, skipping unreadable parts.
+/// Reads a match and skips unreadable parts, so that it matches more requests.
 pub(crate) fn widened(spec: &HttpMatch, regexes: &mut Regexes) -> RouteMatch {
     let HttpMatch {
         path,
@@ -128,7 +128,7 @@ pub(crate) fn widened(spec: &HttpMatch, regexes: &mut Regexes) -> RouteMatch {
     let is_method = names::check_token(format_args!("method"), method).is_ok();
     RouteMatch {
         path: by_path.path,
-        // An unsupported method still distinguishes this match from others.
+        // Keep an unsupported method, because it still distinguishes this match from others.
         method: if is_method { method } else { "" }.to_owned(),
         headers: by_headers.headers,
         query_params: by_query.query_params,
@@ -138,7 +138,7 @@ pub(crate) fn widened(spec: &HttpMatch, regexes: &mut Regexes) -> RouteMatch {
     }
 }
 
-/// Reads the matches of a rule; the default is the match `all`.
+/// Reads the matches of a rule; without matches, returns `all`.
 pub(crate) fn read_all<S>(
     specs: &[S],
     all: RouteMatch,
@@ -152,13 +152,13 @@ pub(crate) fn read_all<S>(
     specs.iter().enumerate().map(read).collect()
 }
 
-/// Methods that can be matched. CONNECT requests a tunnel and has no path, so no path match could
+/// Methods that can be matched. CONNECT requests a tunnel and has no path, so no path match would
 /// apply.
 const METHODS: &[&str] = &[
     "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH",
 ];
 
-/// Reads one match. The error names the field below the match.
+/// Reads one match. Errors contain the field path relative to the match.
 pub(crate) fn read(spec: &HttpMatch, regexes: &mut Regexes) -> Result<RouteMatch, String> {
     let HttpMatch {
         path,
@@ -199,8 +199,8 @@ pub(crate) fn read(spec: &HttpMatch, regexes: &mut Regexes) -> Result<RouteMatch
     })
 }
 
-/// Reads header matches, and adds the `instructions` of their expressions. Only the first match of
-/// each name counts.
+/// Reads header matches and adds the instruction counts of their expressions to `instructions`. If
+/// a name is repeated, only its first match applies.
 pub(crate) fn read_headers(
     headers: &[StringMatch],
     regexes: &mut Regexes,
@@ -242,11 +242,11 @@ fn read_path(
     }
 }
 
-/// Returns an Exact or PathPrefix value in the normal form in which the proxy compares paths.
+/// Normalizes an Exact or PathPrefix value to the form in which the proxy compares paths.
 pub(crate) fn canonical_path(value: &str) -> Result<String, String> {
     check_path(value)?;
     let never = |what: &str| format!("path.value {value:?} never matches: {what}");
-    // The proxy removes dot segments, and treats an escaped backslash as a slash.
+    // The proxy removes dot segments and treats an escaped backslash as a slash.
     let plain = value.replace("%2e", ".").replace("%2E", ".");
     if plain
         .split('/')
@@ -280,7 +280,7 @@ fn check_path(value: &str) -> Result<(), String> {
     names::check_path("path.value", value)
 }
 
-/// Reads header or query parameter matches. Only the first match of each name counts.
+/// Reads header or query parameter matches. If a name is repeated, only its first match applies.
 fn read_list(
     field: &str,
     (list, longest, canonical): (&[StringMatch], usize, fn(&str) -> String),

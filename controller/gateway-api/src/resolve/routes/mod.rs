@@ -1,7 +1,8 @@
 //! Checked routes of all kinds whose parent is a Gateway or ListenerSet of a Sesame class.
 //!
-//! All kinds take one path. They differ in their rules (`http_rules`, `grpc_rules`, `l4_rules`) and
-//! in the limits of their schema (`kinds`). `attachments` assigns routes to listeners.
+//! All kinds share one code path. They differ in their rules (`http_rules`, `grpc_rules`,
+//! `l4_rules`) and in the limits of their schemas (`kinds`). `attachments` assigns routes to
+//! listeners.
 
 pub(crate) mod attachments;
 mod backend_refs;
@@ -35,38 +36,38 @@ use crate::resolve::syntax::limits::{MAX_PARENTS, MAX_REFUSED_HOSTNAMES, MAX_ROU
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// A route with everything that is known before it attaches.
+/// A checked route, before it attaches to listeners.
 #[derive(Debug)]
 pub(crate) struct CheckedRoute<'w> {
     pub(crate) object: ObjectKey,
     /// Name in the snapshot: `HTTPRoute/namespace/name`.
     pub(crate) provenance: String,
     pub(crate) metadata: &'w Metadata,
-    /// Its parentRefs that name a Sesame Gateway or ListenerSet, in their order; at least one.
+    /// The parentRefs to Sesame Gateways or ListenerSets, in their original order; at least one.
     pub(crate) parents: Vec<RouteParent<'w>>,
     pub(crate) rules: Rules,
-    /// Size of its rules in each virtual host, in bytes.
+    /// Size of the rules in each virtual host, in bytes.
     pub(crate) size: u64,
-    /// The objects that it sends to and that get a status for it.
+    /// The backends whose status, or whose policies' status, lists the Gateways of the route.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
     /// Verdict on the route as a whole.
     pub(crate) accepted: Verdict,
-    /// True if it is not accepted but attaches nevertheless: its requests are protected and would
-    /// otherwise reach other routes.
+    /// True if the route is not accepted but attaches nevertheless to reject its requests: they
+    /// might need protection, and would otherwise reach other routes.
     pub(crate) refuses: bool,
-    /// Verdict on its references, wherever it attaches.
+    /// Verdict on the references, independent of the parent.
     pub(crate) resolved: Verdict,
-    /// Reason and message about rules that are not served, or `None` if all or none are served.
+    /// Reason and message about dropped rules; `None` if all rules or no rules are served.
     pub(crate) dropped: Option<Grounds>,
 }
 
-/// A Gateway, by index, and the listeners there that a route attaches to, by index, with the common
-/// hostnames.
+/// Index of a Gateway, and the indices of the listeners there that a route attaches to, each with
+/// the common hostnames.
 pub(crate) type OnGateway<'r> = (usize, &'r [(usize, Vec<CommonHostname>)]);
 
 impl CheckedRoute<'_> {
-    /// Returns the listeners that the route attaches to, with the index of the parent. Empty if the
-    /// route is not accepted, unless it attaches to refuse requests.
+    /// Returns the listeners that the route attaches to, each with the index of the parent. Empty
+    /// if the route is not accepted, unless it attaches to reject requests.
     pub(crate) fn attaches_to(&self) -> impl Iterator<Item = (usize, OnGateway<'_>)> {
         let parents = self.parents.iter().enumerate();
         parents.filter_map(|(place, parent)| {
@@ -77,7 +78,8 @@ impl CheckedRoute<'_> {
     }
 }
 
-/// The checked routes of all kinds, oldest first, which is the precedence of equal matches.
+/// The checked routes of all kinds, oldest first. For equal matches, the oldest route takes
+/// precedence.
 pub(crate) type Routes<'w> = [CheckedRoute<'w>];
 
 /// Lookup tables for references and expressions of routes.
@@ -89,7 +91,7 @@ struct Lookup<'a, 'w, 'o> {
     regexes: &'a mut Regexes,
 }
 
-/// Checks all routes with a parent among these `gateways`.
+/// Checks all routes that have a parent among `gateways`.
 pub(crate) fn check_all<'w>(
     gateways: &[CheckedGateway<'w>],
     policies: &TrafficPolicies<'w>,
@@ -130,8 +132,7 @@ pub(crate) fn check_all<'w>(
 }
 
 /// Checks one route, and finds the matching listeners of its parents.
-// Long: the route as a whole decides how its rules are read, so that nothing beyond a limit is
-// read.
+// Long: route-wide checks decide how the rules are read, so that no entry beyond a limit is read.
 fn check<'w, R: RouteRule>(
     spec: &'w RouteSpec<R>,
     route: &Route<'w>,
@@ -174,7 +175,7 @@ fn check<'w, R: RouteRule>(
         || (hostnames.is_empty() && !spec.hostnames.is_empty());
     let matches: usize = spec.rules.iter().map(RouteRule::matches).sum();
     let readable = spec.rules.len() <= *limits.rules.end() && matches <= MAX_ROUTE_MATCHES;
-    // A route that exceeds a limit is not read any further, because limits bound our own work, too.
+    // Do not read a route that exceeds a limit any further: the limits also bound our own work.
     if let Err(why) = &refused
         && (unplaced || !attaches_refusing)
     {
@@ -226,8 +227,8 @@ fn check<'w, R: RouteRule>(
     checked
 }
 
-/// Fails if no request of a route may be served, because a field that may protect them is unknown,
-/// or the route is invalid.
+/// Fails if none of the route's requests may be served, because the route is invalid or has an
+/// unknown field that might be security-relevant.
 fn withheld(metadata: &Metadata, accepted: &Verdict) -> Result<(), String> {
     let unknown = metadata.unknown.refusal("rules");
     let fault = accepted.fault().map(|(_, why)| why.to_owned());
@@ -239,9 +240,10 @@ fn withheld(metadata: &Metadata, accepted: &Verdict) -> Result<(), String> {
     }
 }
 
-/// Returns true if a route that serves nothing attaches nevertheless, to refuse its requests: they
-/// may be protected. A rule that protects is always a reason. An unknown field is not if it may
-/// narrow parents or hostnames, because the route might attach more widely than its author meant.
+/// Returns true if an unserved route attaches nevertheless, to reject its requests: they might need
+/// protection. A rule with protecting filters always suffices. An unknown field does not if it
+/// might narrow parents or hostnames: the route could then attach more widely than its author
+/// intended.
 fn attaches_refusing(metadata: &Metadata, protects: bool) -> bool {
     let unknown = || metadata.unknown.iter().filter(|field| field.protects);
     let narrows = unknown().any(|field| {
@@ -251,8 +253,8 @@ fn attaches_refusing(metadata: &Metadata, protects: bool) -> bool {
     protects || (!narrows && unknown().count() > 0)
 }
 
-/// Finds the matching listeners of each parent. Also returns true if one of them terminates the TLS
-/// of a TLSRoute.
+/// Finds the matching listeners of each parent. Also returns true if a listener terminates TLS for
+/// a TLSRoute.
 fn find_listeners<'w>(
     parents: Vec<(&'w ParentRef, Parent)>,
     object: &ObjectKey,
@@ -278,7 +280,7 @@ fn find_listeners<'w>(
     (found, terminates_tls)
 }
 
-/// Checks the object itself, and the numbers of entries in its lists.
+/// Checks the object's name and the number of entries in its lists.
 fn check_limits<R: RouteRule>(
     spec: &RouteSpec<R>,
     object: &ObjectKey,
@@ -286,7 +288,7 @@ fn check_limits<R: RouteRule>(
 ) -> Verdict {
     let RouteSpec {
         parent_refs,
-        // An unsupported scope is a problem, but refuses nothing.
+        // An unsupported scope is reported as a problem, but does not invalidate the route.
         use_default_gateways: _,
         hostnames,
         rules,
@@ -320,7 +322,7 @@ fn check_limits<R: RouteRule>(
     accepted
 }
 
-/// Reads the valid hostnames. Invalid ones refuse the route.
+/// Returns the valid hostnames. Any invalid hostname invalidates the route.
 fn read_hostnames(hostnames: &[String], most: usize, accepted: &mut Verdict) -> Vec<Hostname> {
     let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
     let mut found = Vec::with_capacity(hostnames.len().min(most));
@@ -336,8 +338,8 @@ fn read_hostnames(hostnames: &[String], most: usize, accepted: &mut Verdict) -> 
     found
 }
 
-/// Returns the hostnames of an invalid route that refuses its requests: all that its author may
-/// have meant.
+/// Returns the hostnames for which an invalid route rejects requests: all that its author may have
+/// intended.
 fn meant_hostnames(hostnames: &[String]) -> Vec<Hostname> {
     if hostnames.len() > MAX_REFUSED_HOSTNAMES {
         return vec![Hostname::any()];

@@ -1,17 +1,19 @@
-//! Precedence of matches (Gateway API, `HTTPRouteRule.matches`, `HTTPRouteSpec.hostnames` and `GRPCRouteRule.matches`).
+//! Precedence of matches (Gateway API, `HTTPRouteRule.matches`, `HTTPRouteSpec.hostnames` and
+//! `GRPCRouteRule.matches`).
 //!
-//! HTTPRoutes: most specific hostname; Exact path; longest path; method; most headers; most query parameters; oldest
-//! route; first rule; first match. The specification leaves regular expressions open: here they come after
-//! Exact and are compared with prefixes by their length, a prefix first when equal. So `/api/.*` comes
-//! before the prefix `/api`, and `.*` after every real prefix.
+//! HTTPRoutes: most specific hostname; Exact path; longest path; method; most headers; most query
+//! parameters; oldest route; first rule; first match. The specification does not rank regular
+//! expressions. Here they come after Exact and are compared with prefixes by length; at equal
+//! length, the prefix comes first. So `/api/.*` comes before the prefix `/api`, and `.*` after
+//! every real prefix.
 //!
-//! A prefix of characters, which only HTTPProxies have, comes after a prefix of elements with the
-//! same length. Regular expressions of HTTPProxies and Ingresses come after Exact and before all other
-//! paths, as in Contour. All parts of the order are keys of a single match, so it is total, and the
-//! order among HTTPRoutes does not depend on other kinds.
+//! A character prefix, which only HTTPProxies have, comes after an element prefix of the same
+//! length. Regular expressions of HTTPProxies and Ingresses come after Exact and before all other
+//! paths, as in Contour. The order only uses keys of single matches, so it is total, and the order
+//! among HTTPRoutes does not depend on other kinds.
 //!
-//! GRPCRoutes: most specific hostname; longest service; longest method; most headers; then as above. They take gRPC
-//! requests only, and come before the HTTPRoutes of the same hostname.
+//! GRPCRoutes: most specific hostname; longest service; longest method; most headers; then as
+//! above. They only match gRPC requests, and come before the HTTPRoutes of the same hostname.
 
 use std::cmp::Reverse;
 
@@ -19,7 +21,7 @@ use sesame_proto::schema::path_match::Kind;
 
 use super::matches::{Grpc, RouteMatch};
 
-/// The rank of a match by its conditions; smaller ranks come first.
+/// The rank of a match by its conditions; smaller ranks take precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MatchRank {
     Grpc(Grpc, Reverse<usize>),
@@ -38,7 +40,7 @@ pub(crate) struct HttpRank {
     query_params: Reverse<usize>,
 }
 
-/// Order of paths of equal length.
+/// Order of paths with the same length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PathRank {
     Elements,
@@ -47,7 +49,7 @@ enum PathRank {
 }
 
 impl MatchRank {
-    /// Returns the rank; `layered` is true for an HTTPProxy or Ingress.
+    /// Returns the rank of a match; `layered` is true for an HTTPProxy or Ingress.
     pub(crate) fn of(conditions: &RouteMatch, layered: bool) -> Self {
         if let Some(grpc) = conditions.grpc {
             return Self::Grpc(grpc, Reverse(conditions.headers.len()));
@@ -71,18 +73,18 @@ impl MatchRank {
     }
 }
 
-/// The full order within a virtual host; smaller values come first.
+/// The full order within a virtual host; smaller values take precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order {
     /// Specificity of the route's own hostname.
     pub(crate) hostname: Reverse<(bool, usize)>,
     pub(crate) rank: MatchRank,
-    /// The position of the route, and of the rule among those that the route serves.
+    /// The position of the route, and of the rule among the served rules of the route.
     pub(crate) turn: (usize, usize),
     pub(crate) place: MatchPlace,
 }
 
-/// The position of a match: its route, oldest first and Ingresses last, its rule in the route, and
+/// The position of a match: its route (oldest first, Ingresses last), its rule in the route, and
 /// its index in the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct MatchPlace {
@@ -147,7 +149,7 @@ mod tests {
         all.prop_map(|(path, method, headers, query)| conditions(path, method, headers, query))
     }
 
-    /// The specification's order, without other kinds than HTTPRoutes.
+    /// The order that the specification defines for HTTPRoutes alone.
     fn of_http_routes(it: &RouteMatch) -> impl Ord + use<> {
         let (exact, kind, path) = match &it.path {
             Kind::Exact(path) => (true, 0, path),

@@ -1,4 +1,4 @@
-//! The action of a rule of an HTTPRoute or GRPCRoute: forward, redirect, or answer with an error.
+//! The action of an HTTPRoute or GRPCRoute rule: forward, redirect, or respond with an error.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::resolve::filters::{MirrorTo, RuleFilters, Unserved};
 use crate::resolve::policies::traffic::TrafficSettings;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// The parts common to HTTPRoute and GRPCRoute rules, and the ones only HTTPRoute has.
+/// The parts common to HTTPRoute and GRPCRoute rules, and the parts that only HTTPRoute has.
 pub(crate) struct RequestRule<'w> {
     pub(crate) index: usize,
-    /// Empty if it has none.
+    /// Empty if the rule has no name.
     pub(crate) name: &'w str,
     pub(crate) matches: Vec<RouteMatch>,
     pub(crate) filters: RuleFilters<'w>,
-    /// True if its filters may protect something.
+    /// True if the filters might be security-relevant.
     pub(crate) protects: bool,
-    /// The reason why the rule must not be served as read.
+    /// Why the rule must not be served as read.
     pub(crate) unknown: Option<String>,
     pub(crate) forwarding: Forwarding<'w>,
 }
 
-/// The parts of a rule that decide where requests go.
+/// The parts of a rule that select the backends and configure forwarding.
 pub(crate) struct Forwarding<'w> {
     pub(crate) backend_refs: &'w [BackendRef],
     pub(crate) backend_rewrites: BackendRewrites,
@@ -40,17 +40,17 @@ pub(crate) struct Forwarding<'w> {
     pub(crate) retry: Option<schema::Retry>,
 }
 
-/// Timeouts in milliseconds; 0 for none.
+/// Timeouts in milliseconds; 0 means no timeout.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestTimeouts {
     pub(crate) request_ms: u64,
-    /// True if the route sets `0s`. Without a value, the proxy's limits apply.
+    /// True if the route sets `0s`. If the timeout is unset, the proxy's limits apply.
     pub(crate) request_disabled: bool,
-    /// Timeout of one attempt.
+    /// Timeout of a single attempt.
     pub(crate) backend_ms: u64,
 }
 
-/// The target of a rule's requests, as far as its references are valid.
+/// The forwarding action of a rule, restricted to valid references.
 struct Forwarded<'w> {
     forward: schema::Forward,
     references: RuleReferences<'w>,
@@ -59,7 +59,7 @@ struct Forwarded<'w> {
 }
 
 impl<'w> RuleContext<'_, 'w, '_> {
-    /// Decides how to handle the requests of a rule.
+    /// Determines the action for the requests of a rule.
     pub(super) fn requests(
         &mut self,
         rule: RequestRule<'w>,
@@ -94,12 +94,12 @@ impl<'w> RuleContext<'_, 'w, '_> {
         } = self.forward(index, forwarding, rewrite, &mirrors)?;
         let authorized = external_auth.map(|auth| self.authorized(index, auth, &mut references));
         let is_refused = matches!(authorized, Some(None));
-        // Requests that are refused anyway need no authorization.
+        // Rejected requests need no authorization.
         let external_auth = authorized.flatten().filter(|_| unserved.is_none());
         let action = if let Some(unserved) = unserved {
             refused(index, unserved, &mut references, &mut faults)
         } else if is_refused || policy.refuses {
-            // Requests never pass without their authorization and limits.
+            // Never let a request bypass its authorization or rate limits.
             Action::respond(refusal::HTTP)
         } else if let Some(answer) = answered(redirect, response) {
             answer
@@ -131,8 +131,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
         })
     }
 
-    /// Returns the limits and defaults of a rule with this name, without its listeners', and the reason
-    /// why the limits are too many.
+    /// Returns the policy settings of a rule with this name, without its listeners' settings, and
+    /// an error if there are too many rate limits.
     fn policy(&self, index: usize, rule: &str) -> (TrafficSettings, Option<String>) {
         let target = (self.referrer.namespace, self.object.name.name.as_str());
         let policies = self.policies.as_ref();
@@ -149,8 +149,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
         (policy, too_many)
     }
 
-    /// Resolves the targets of a rule, with its rewrite and mirrors, or fails if the rule is
-    /// invalid.
+    /// Resolves the backends of a rule, with its rewrite and mirrors. Fails if the rule is invalid.
     fn forward(
         &mut self,
         index: usize,
@@ -171,7 +170,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             .map_err(unsupported)?;
         let weights = read_weights(backend_refs).map_err(unsupported)?;
 
-        // From here on the rule is valid. The rest may only cost shares of its traffic.
+        // The rule is valid. Errors below only affect shares of its traffic.
         if let Some(note) = session.as_ref().and_then(|session| session.note.as_ref()) {
             self.cx
                 .problems
@@ -218,8 +217,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
         })
     }
 
-    /// Returns the sessions requested for the only backend of a rule. If they cannot be kept,
-    /// nothing is sent there, because sessions may have to stay apart.
+    /// Returns the session persistence configured for the only backend of a rule. If it is invalid,
+    /// the rule sends nothing there, because its sessions may need isolation.
     pub(crate) fn backend_session(
         &mut self,
         index: usize,
@@ -260,7 +259,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
         }
     }
 
-    /// Looks up the authorization service, or returns `None` if it cannot be asked.
+    /// Looks up the authorization service. Returns `None` if it cannot be used.
     fn authorized(
         &mut self,
         index: usize,
@@ -315,7 +314,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
     }
 }
 
-/// Returns the action of a rule with a filter that cannot be served. Other faults do not matter then.
+/// Returns the action of a rule whose filter cannot be served. Other errors then do not matter.
 fn refused(
     index: usize,
     unserved: Unserved,
@@ -332,13 +331,13 @@ fn refused(
     Action::respond(refusal::HTTP)
 }
 
-/// Returns true if some requests reach a backend.
+/// Returns true if any requests reach a backend.
 fn is_servable(forward: &schema::Forward) -> bool {
     let mut backends = forward.backends.iter();
     backends.any(|backend| backend.weight > 0 && !backend.backend.is_empty())
 }
 
-/// Returns the action of a rule that forwards nothing, or `None` for any other.
+/// Returns the action of a rule with a redirect or direct response, or `None` for other rules.
 fn answered(
     redirect: Option<RedirectTo>,
     response: Option<schema::DirectResponse>,
@@ -347,7 +346,7 @@ fn answered(
     redirect.or_else(|| response.map(Action::Respond))
 }
 
-/// Returns the errors of a rule with their consequence for its requests, or `None` without errors.
+/// Returns the errors of a rule with their effect on its requests, or `None` without errors.
 fn unsupported_parts(faults: &[String], action: &Action, traffic: Traffic) -> Option<Unsupported> {
     let stands = matches!(action, Action::Forward(_));
     (!faults.is_empty()).then(|| Unsupported {

@@ -1,4 +1,4 @@
-//! All rules of one route: the served ones, and the reasons why others are not.
+//! All rules of one route: the served rules, and why other rules are not served.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -13,23 +13,23 @@ use crate::status::{Grounds, Reason, Verdict, unsupported};
 /// The rules of one route, and the verdicts on them.
 pub(super) struct CheckedRules<'w> {
     pub(super) rules: Rules,
-    /// Refused if no rule is served, or if all together cost too much.
+    /// Not accepted if no rule is served, or if the rules exceed a cost limit together.
     pub(super) accepted: Verdict,
-    /// True if the route is refused, and its rules only refuse their requests.
+    /// True if the route is not accepted and its rules only reject requests.
     pub(super) refuses: bool,
-    /// Verdict on the references, wherever the route attaches.
+    /// Verdict on the references, independent of the parent.
     pub(super) resolved: Verdict,
-    /// The objects that they send to and that get a status for it.
+    /// The backends whose status, or whose policies' status, lists the Gateways of the route.
     pub(super) policed: BTreeSet<PolicedBackend<'w>>,
-    /// Reason and message about rules that are not served, or `None` if all or none are served.
+    /// Reason and message about dropped rules; `None` if all rules or no rules are served.
     pub(super) dropped: Option<Grounds>,
 }
 
-/// The reason why a rule, or a part of it, is not served.
+/// Why a rule, or a part of it, is not served.
 struct RuleFault {
     reason: Reason,
     message: String,
-    /// The consequence for its requests, appended to the message.
+    /// What happens to the affected requests; appended to the message.
     follows: String,
 }
 
@@ -37,14 +37,14 @@ struct RuleFault {
 #[derive(Default)]
 struct RuleFindings<'w> {
     faults: Vec<RuleFault>,
-    /// Number of rules that are served as requested, at least in part.
+    /// Number of rules that are at least partly served as configured.
     standing: usize,
     resolved: Verdict,
     policed: BTreeSet<PolicedBackend<'w>>,
 }
 
 impl<'w> RuleFindings<'w> {
-    /// Adds the findings of a valid rule. `at` is its location.
+    /// Adds the findings of a valid rule. `at` is the location of the rule.
     fn add(&mut self, at: &str, unsupported: Option<Unsupported>, references: RuleReferences<'w>) {
         let RuleReferences { faults, policed } = references;
         for (reason, message) in faults {
@@ -66,8 +66,8 @@ impl<'w> RuleFindings<'w> {
         }));
     }
 
-    /// Adds the error of an invalid rule. `refuses` is true if its requests get an error instead of
-    /// reaching another route.
+    /// Adds the error of an invalid rule. `refuses` is true if its requests get an error response
+    /// instead of reaching another route.
     fn add_invalid(&mut self, at: &str, (reason, message): Grounds, refuses: bool) {
         self.faults.push(RuleFault {
             reason,
@@ -81,8 +81,8 @@ impl<'w> RuleFindings<'w> {
     }
 }
 
-/// Checks all rules of a route in one loop, because each name is compared with the previous ones
-/// and the outcome of a rule depends on the others.
+/// Checks all rules of a route in one loop: names are compared with earlier names, and the outcome
+/// of a rule depends on the other rules.
 pub(super) fn check<'w, R: RouteRule>(
     rules: &'w [R],
     metadata: &Metadata,
@@ -95,8 +95,8 @@ pub(super) fn check<'w, R: RouteRule>(
     for (i, rule) in rules.iter().enumerate() {
         let name = rule.name();
         let at = place(i, name);
-        // An unknown field in the matches would widen them, so the rule is dropped. Elsewhere in
-        // the rule, its requests are refused.
+        // Drop a rule with an unknown field in a match, because ignoring the field would widen the
+        // match. An unknown field elsewhere in the rule causes its requests to be rejected.
         let (in_match, elsewhere) = metadata.unknown.refusals_of("rules", i, "matches");
         let is_withheld = elsewhere.is_some();
         let fault = in_match.or_else(|| name_fault(name, &mut names));
@@ -114,7 +114,7 @@ pub(super) fn check<'w, R: RouteRule>(
                 checked.push(rule);
             }
             Err(grounds) => {
-                // Dropping the rule would leave its requests to others, which may lack
+                // Dropping the rule would leave its requests to other rules, which may lack
                 // authorization.
                 let refusing = rule.refusing(i, is_withheld, cx);
                 findings.add_invalid(&at, grounds, refusing.is_some());
@@ -132,7 +132,7 @@ pub(super) fn check<'w, R: RouteRule>(
     let (mut refuses, mut checked) = (refuses, R::all(checked));
     let mut accepted = Verdict::default();
     if let Err(why) = checked.affordable(cx.route, cx.hostnames) {
-        // Its matches are too expensive even for refusing.
+        // Even rejecting requests by these matches would be too expensive.
         refuses = rules.iter().any(RouteRule::protects)
             || metadata.unknown.iter().any(|field| field.protects);
         checked = R::all(Vec::from_iter(refuses.then(|| R::refusing_all(cx))));
@@ -157,13 +157,13 @@ pub(super) fn check<'w, R: RouteRule>(
     }
 }
 
-/// Returns the consequence for a route that serves nothing, appended to a message.
+/// Describes what happens to the requests of a route that serves nothing; appended to a message.
 fn all_refused() -> String {
     format!("; all requests are answered with {}", refusal::HTTP)
 }
 
-/// Returns the rules of a route that cannot be served as a whole because of `why`: all of them
-/// refuse. `readable` is false if there are too many to read, so that a single rule refuses
+/// Returns the rules of a route that cannot be served because of `why`: all of them reject
+/// requests. If there are too many rules to read, `readable` is false and a single rule rejects
 /// everything.
 pub(super) fn refused<'w, R: RouteRule>(
     rules: &'w [R],
@@ -191,7 +191,7 @@ pub(super) fn refused<'w, R: RouteRule>(
     }
 }
 
-/// Returns the location of a rule, with its name if it has one.
+/// Returns the location of a rule, including its name if it has one.
 fn place(index: usize, name: &str) -> String {
     if name.is_empty() {
         format!("rules[{index}]")
@@ -200,7 +200,7 @@ fn place(index: usize, name: &str) -> String {
     }
 }
 
-/// Returns the reason and message about rules that are not served although others are.
+/// Returns the reason and message about rules that are dropped while other rules are served.
 fn dropped(faults: Vec<RuleFault>) -> Option<Grounds> {
     let reason = faults.first()?.reason;
     let messages: Vec<String> = faults
@@ -210,7 +210,7 @@ fn dropped(faults: Vec<RuleFault>) -> Option<Grounds> {
     Some((reason, format!("Dropped Rule: {}", messages.join("; "))))
 }
 
-/// Returns the error in a rule's name, if any, and records the name.
+/// Returns the error in a rule's name, if any, and adds the name to `names`.
 fn name_fault<'r>(name: &'r str, names: &mut HashSet<&'r str>) -> Option<String> {
     if name.is_empty() {
         None

@@ -1,7 +1,7 @@
-//! Checked rules of all kinds of routes, and the context that checking one needs.
+//! Checked rules of all route kinds, and the context for checking them.
 //!
-//! An invalid rule is dropped and does not affect others. An invalid reference keeps its share of
-//! the traffic, as an error.
+//! An invalid rule is dropped and does not affect other rules. An invalid reference keeps its share
+//! of the traffic; that share gets an error.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::resolve::syntax::regexes::Regexes;
 use crate::status::{Grounds, Verdict};
 use crate::world::ObjectKey;
 
-/// The rule of a route of a certain kind.
+/// A rule of a certain route kind.
 pub(crate) trait RouteRule: Sized + 'static {
     /// The rule after all checks.
     type Checked;
@@ -31,17 +31,17 @@ pub(crate) trait RouteRule: Sized + 'static {
     /// The default for `rules` in the API's schema.
     const DEFAULT: &'static [Self];
 
-    /// Returns the rule's name; empty if it has none.
+    /// Returns the rule's name, or an empty string if it has none.
     fn name(&self) -> &str;
 
-    /// Returns how much the rule counts towards the limit on matches.
+    /// Returns the number of matches that count towards the limit.
     fn matches(&self) -> usize;
 
-    /// Returns true if it has filters that may protect something.
+    /// Returns true if the rule has filters that might be security-relevant.
     fn protects(&self) -> bool;
 
-    /// Checks the rule at `index` of its route. `unknown` is the reason why it must not be served
-    /// as read: it has unknown fields that may protect something.
+    /// Checks the rule at `index` of its route. `unknown` explains why the rule must not be served
+    /// as read: it has unknown fields that might be security-relevant.
     fn check<'w>(
         &'w self,
         index: usize,
@@ -49,9 +49,9 @@ pub(crate) trait RouteRule: Sized + 'static {
         cx: &mut RuleContext<'_, 'w, '_>,
     ) -> Result<RuleOutcome<'w, Self::Checked>, Grounds>;
 
-    /// Returns the replacement of a rule that cannot be served: the same matches, with an error as
-    /// the answer. Returns `None` if another route may have the requests. `withheld` is true if the
-    /// rule has unknown fields that may protect something.
+    /// Returns the replacement for a rule that cannot be served: the same matches with an error
+    /// response. Returns `None` if other routes may serve the requests. `withheld` is true if the
+    /// rule has unknown fields that might be security-relevant.
     fn refusing(
         &self,
         index: usize,
@@ -59,8 +59,8 @@ pub(crate) trait RouteRule: Sized + 'static {
         cx: &mut RuleContext<'_, '_, '_>,
     ) -> Option<Self::Checked>;
 
-    /// Returns the replacement of all rules of a route that exceeds a limit: everything that it
-    /// attaches for gets an error.
+    /// Returns the replacement for all rules of a route that exceeds a limit: every request for the
+    /// route gets an error.
     fn refusing_all(cx: &RuleContext<'_, '_, '_>) -> Self::Checked;
 
     /// Combines the checked rules of a route.
@@ -79,7 +79,7 @@ pub(crate) struct RuleOutcome<'w, C> {
 pub(crate) struct RuleReferences<'w> {
     /// Reasons and messages about invalid references.
     pub(crate) faults: Vec<Grounds>,
-    /// The objects that it sends to and that get a status for it.
+    /// The backends whose status, or whose policies' status, lists the Gateways of the route.
     pub(crate) policed: BTreeSet<PolicedBackend<'w>>,
 }
 
@@ -93,23 +93,23 @@ impl RuleReferences<'_> {
     }
 }
 
-/// An unsupported part of a rule, because of which its requests, or a backend's share of them, get
-/// an error.
+/// An unsupported part of a rule. All requests of the rule, or the share of one backend, get an
+/// error.
 #[derive(Debug)]
 pub(crate) struct Unsupported {
     pub(crate) message: String,
-    /// True if the rest of the rule is served as requested.
+    /// True if the rest of the rule is served as configured.
     pub(crate) stands: bool,
-    /// The consequence for the requests, appended to the message.
+    /// What happens to the affected requests; appended to the message.
     pub(crate) follows: String,
 }
 
 /// The served rules of a route.
 #[derive(Debug)]
 pub(crate) enum Rules {
-    /// Of an HTTPRoute, GRPCRoute or Ingress.
+    /// For an HTTPRoute, GRPCRoute, HTTPProxy or Ingress.
     Requests(Vec<CheckedRule>),
-    /// Of a TLSRoute, TCPRoute or UDPRoute: the shares of its only rule.
+    /// For a TLSRoute, TCPRoute or UDPRoute: the shares of its only rule.
     Connections(Shares),
 }
 
@@ -118,7 +118,7 @@ pub(crate) enum Rules {
 pub(crate) struct CheckedRule {
     /// Index of the rule in the route.
     pub(crate) index: usize,
-    /// Index of its first match in the rule: an Ingress has several of these for one rule.
+    /// Index of the first of these matches in the rule: one Ingress rule becomes several of these.
     pub(crate) first: usize,
     pub(crate) matches: Vec<RouteMatch>,
     pub(crate) action: Action,
@@ -126,52 +126,54 @@ pub(crate) struct CheckedRule {
     pub(crate) response_headers: Option<Box<schema::HeaderModifier>>,
     pub(crate) cors: Option<Box<schema::Cors>>,
     pub(crate) external_auth: Option<Box<schema::ExternalAuth>>,
-    /// True if a policy of the rule or its route decides on timeouts, and its listeners' do not.
+    /// True if a policy of the rule or its route sets the timeouts, overriding its listeners'
+    /// policies.
     pub(crate) timeouts_decided: bool,
-    /// At most [`schema::RateLimit::MAX_OF_ROUTE`], with the same answer. Without effect unless it
-    /// forwards.
+    /// At most [`schema::RateLimit::MAX_OF_ROUTE`], all with the same response. Ignored unless the
+    /// rule forwards requests.
     pub(crate) rate_limits: Vec<Arc<schema::RateLimit>>,
-    /// Filters that policies of the rule and its route decide; `None` for none.
+    /// Filters from policies of the rule and its route, if any.
     pub(crate) filters: Option<Arc<FilterSettings>>,
-    /// True if it may protect something. Then requests that it loses must not reach another route.
+    /// True if the rule might be security-relevant. Requests that it loses must not reach another
+    /// route.
     pub(crate) protects: bool,
 }
 
-/// The action on a request.
+/// The action for matching requests.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     Forward(schema::Forward),
-    /// A redirect, which depends on the listener.
+    /// A redirect. Its target depends on the listener.
     Redirect(RedirectTo),
     Respond(schema::DirectResponse),
 }
 
 impl Action {
-    /// Returns the action that answers with this status.
+    /// Returns an action that responds with this status.
     pub(crate) fn respond(status: u32) -> Self {
         Self::Respond(schema::DirectResponse::new(status))
     }
 }
 
-/// The backends of the connections or datagrams of a rule.
+/// The backends for the connections or datagrams of a rule.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    /// Shares of connections that are passed through unchanged.
+    /// Shares of the connections that are passed through unchanged.
     pub(crate) passed: Vec<WeightedBackend>,
-    /// Shares of connections whose TLS a listener terminates. Only for TLSRoutes.
+    /// Shares of the connections for which a listener terminates TLS. TLSRoutes only.
     pub(crate) terminated: Option<Terminated>,
 }
 
-/// The backends of connections whose TLS a listener terminates.
+/// The backends of connections for which a listener terminates TLS.
 #[derive(Debug)]
 pub(crate) struct Terminated {
     pub(crate) backends: Vec<WeightedBackend>,
-    /// Verdict on the references for these connections: a backend may require a policy with TLS.
+    /// Verdict on the references for these connections: a backend may require a TLS policy.
     pub(crate) resolved: Verdict,
 }
 
 impl CheckedRule {
-    /// Returns a rule that answers all requests with an error.
+    /// Returns a rule that responds to all requests with an error.
     pub(crate) fn refusing(index: usize, matches: Vec<RouteMatch>) -> Self {
         Self {
             index,
@@ -189,8 +191,9 @@ impl CheckedRule {
         }
     }
 
-    /// Returns the limits of its requests on a listener with these settings. Envoy has one answer
-    /// for all limits of a route, so a rule's own limits lose theirs if the listener has limits.
+    /// Returns the rate limits of this rule on a listener with these settings. Envoy has one
+    /// rejection response per route, so the rule's custom responses are dropped if the listener has
+    /// limits.
     pub(crate) fn limits_on(&self, listener: &TrafficSettings) -> Vec<Arc<schema::RateLimit>> {
         if listener.refuses || !matches!(self.action, Action::Forward(_)) {
             return Vec::new();
@@ -210,7 +213,7 @@ impl CheckedRule {
         own.chain(listener.rate_limits.iter().cloned()).collect()
     }
 
-    /// Returns how often each of its matches is evaluated for a request.
+    /// Returns how many times each match of the rule is evaluated for a request.
     pub(crate) fn looks(&self) -> u64 {
         let answer = match self.action {
             Action::Forward(_) => Answer::Forwarded,
@@ -220,9 +223,8 @@ impl CheckedRule {
         answer.looks(self.cors.is_some())
     }
 
-    /// Returns the size of each of its matches in a virtual host, in bytes. `route` is the
-    /// provenance of its route.
-    /// `inherited` is the number of limits of its listeners.
+    /// Returns the size in bytes of each match of the rule in a virtual host. `route` is the
+    /// provenance of the route. `inherited` is the number of rate limits of its listeners.
     fn sizes(&self, route: &str, inherited: usize) -> impl Iterator<Item = u64> {
         let redirect;
         let answer = match &self.action {
@@ -257,8 +259,8 @@ impl CheckedRule {
 }
 
 impl Rules {
-    /// Returns their size in each virtual host, in bytes. `route` is the provenance of their route.
-    /// `inherited` is the number of limits of its listeners.
+    /// Returns the size of the rules in each virtual host, in bytes. `route` is the provenance of
+    /// the route. `inherited` is the number of rate limits of its listeners.
     pub(crate) fn size(&self, route: &str, inherited: usize) -> u64 {
         match self {
             Self::Requests(rules) => rules
@@ -277,21 +279,21 @@ impl Rules {
         }
     }
 
-    /// Returns true if they take every request of a virtual host, regardless of other routes.
+    /// Returns true if the rules match every request of a virtual host, regardless of other routes.
     pub(crate) fn take_all(&self) -> bool {
         let Self::Requests(rules) = self else {
             return false;
         };
         let mut matches = rules.iter().flat_map(|rule| &rule.matches);
         let takes_all = matches.any(|it| it.is_all() && it.grpc.is_none());
-        // A route with expressions may not fit.
+        // A route with regular expressions might be dropped because of their cost.
         takes_all
             && rules
                 .iter()
                 .all(|rule| rule.matches.iter().all(|it| it.instructions == 0))
     }
 
-    /// Returns the first rule that may protect something.
+    /// Returns the first rule that might be security-relevant.
     pub(crate) fn protecting(&self) -> Option<&CheckedRule> {
         match self {
             Self::Requests(rules) => rules.iter().find(|rule| rule.protects),
@@ -299,8 +301,8 @@ impl Rules {
         }
     }
 
-    /// Fails if the configuration for the rules exceeds a route's limit on size, or on the cost of
-    /// expressions. `route` is the provenance of the route, and `hostnames` the length of its list.
+    /// Fails if the rules exceed a route's limit on size, or on the cost of regular expressions.
+    /// `route` is the provenance of the route, and `hostnames` the number of its hostnames.
     pub(crate) fn affordable(&self, route: &str, hostnames: usize) -> Result<(), String> {
         self.small_enough(route, hostnames)?;
         self.cheap_enough()
@@ -336,7 +338,7 @@ impl Rules {
         ))
     }
 
-    /// Fails if the total cost of the regular expressions exceeds a route's limit.
+    /// Fails if the total cost of the regular expressions exceeds the limit for a route.
     fn cheap_enough(&self) -> Result<(), String> {
         let Self::Requests(rules) = self else {
             return Ok(());
@@ -358,8 +360,8 @@ impl Rules {
         ))
     }
 
-    /// Returns the verdict on the references behind listeners that terminate TLS, if the route has
-    /// a separate one there.
+    /// Returns the verdict on the references behind listeners that terminate TLS, if it is
+    /// separate.
     pub(crate) fn resolved_where_terminated(&self) -> Option<&Verdict> {
         match self {
             Self::Requests(_) => None,
@@ -368,20 +370,20 @@ impl Rules {
     }
 }
 
-/// The route whose rules are checked, and the context for it.
+/// The route whose rules are checked, and what is needed to check them.
 pub(crate) struct RuleContext<'a, 'w, 'o> {
     pub(crate) referrer: Referrer<'w>,
     pub(crate) traffic: Traffic,
-    /// True if a listener of the route terminates TLS. Only for TLSRoutes.
+    /// True if a listener of the route terminates TLS. TLSRoutes only.
     pub(crate) terminates_tls: bool,
     pub(crate) object: &'a ObjectKey,
     /// Provenance of the route.
     pub(crate) route: &'a str,
-    /// Number of hostnames of the route.
+    /// Number of hostnames that the route lists.
     pub(crate) hostnames: usize,
     /// Policies that may target the rule.
     pub(crate) policies: Option<&'a TrafficPolicies<'w>>,
-    /// Largest number of limits that its listeners have.
+    /// Maximum number of rate limits inherited from the route's listeners.
     pub(crate) inherited: usize,
     pub(crate) cx: &'a mut ResolveContext<'w, 'o>,
     pub(crate) backends: &'a mut Backends<'w>,

@@ -9,18 +9,18 @@ use crate::resolve::syntax::durations;
 use crate::resolve::syntax::header_names;
 use crate::resolve::syntax::{limits, names};
 
-/// Name of the field in messages.
+/// Field name used in messages.
 const AT: &str = "sessionPersistence";
 
-/// The supported part, and a note on the unsupported one.
+/// The supported settings, and a note about unsupported settings.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) session: schema::SessionPersistence,
     pub(crate) note: Option<String>,
 }
 
-/// Reads the session persistence of rule `rule` of the route with this provenance. The error names
-/// the field below the rule.
+/// Reads the session persistence of rule `rule` of the route with this provenance. Errors contain
+/// the field path relative to the rule.
 pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Result<Session, String> {
     use schema::session_persistence::Kind;
     let Shape {
@@ -85,7 +85,7 @@ pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
 /// Maximum length of the name of a cookie or header.
 const MAX_NAME: usize = 256;
 
-/// The fields of one release that have a counterpart in the other.
+/// The fields that both releases of the API have, possibly under different names.
 struct Shape<'w> {
     header: bool,
     name: Option<&'w str>,
@@ -97,7 +97,7 @@ struct Shape<'w> {
 }
 
 impl<'w> Shape<'w> {
-    /// Reads the fields of one release. Fails if they exclude each other.
+    /// Reads the fields of either release. Fails if they are mutually exclusive.
     fn of(spec: &'w SessionPersistence) -> Result<Self, String> {
         let header = is_header(spec)?;
         let SessionPersistence {
@@ -175,7 +175,7 @@ fn is_header(spec: &SessionPersistence) -> Result<bool, String> {
     }
 }
 
-/// Returns the path of a cookie; empty for `/`.
+/// Returns the path of a cookie, or an empty string for `/`.
 fn read_path(path: Option<&str>) -> Result<String, String> {
     let Some(path) = path.filter(|path| !path.is_empty() && *path != "/") else {
         return Ok(String::new());
@@ -189,7 +189,8 @@ fn read_path(path: Option<&str>) -> Result<String, String> {
     Ok(path.to_owned())
 }
 
-/// A separate name per rule, so that sessions of two rules never mix. It is the same on every host.
+/// Returns a name unique to the rule, so that sessions of two rules never mix. Every host computes
+/// the same name.
 fn default_name(route: &str, rule: usize) -> String {
     let digest = Sha256::digest(format!("{route}/rules/{rule}"));
     let number = digest

@@ -1,7 +1,7 @@
-//! Format and receivers of access logs, parsed from configurations into the snapshot's form.
+//! Format and receivers of access logs, converted from configurations to snapshot types.
 //!
-//! Receivers are resolved elsewhere. Never allow a header that carries credentials, nor a value
-//! that could end the line or field of a text log: unsafe values are errors of the configuration.
+//! Receivers are resolved elsewhere. Headers that contain credentials are never allowed, nor are
+//! values that could end the line or field of a text log. Unsafe values are configuration errors.
 
 use sesame_proto::log_facts;
 use sesame_proto::schema::line_form::Fact;
@@ -14,7 +14,7 @@ use crate::api::{
 };
 use crate::resolve::syntax::{limits, names};
 
-/// Access logs of a Gateway, except the rules that select entries.
+/// Access logs of a Gateway, except the rules that select log entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ConfiguredLog {
     pub(crate) format: Option<AccessLogFormat>,
@@ -34,12 +34,12 @@ const MAX_EXTRA_FIELDS: usize = 32;
 const MAX_SINKS: usize = 4;
 const MAX_LITERAL: usize = 1024;
 
-/// Returns the errors of a format; each begins with its field.
+/// Returns the errors in a format. Each starts with its field.
 pub(super) fn faults_of_format(format: &AccessLogFormat) -> Vec<String> {
     read_form(format).err().into_iter().collect()
 }
 
-/// Returns the errors of receivers; each begins with its field.
+/// Returns the errors in receivers. Each starts with its field.
 pub(super) fn faults_of_sinks(sinks: &[LogReceiver]) -> Vec<String> {
     if let Err(why) = limits::entries("sinks", sinks.len(), 0..=MAX_SINKS) {
         return vec![why];
@@ -51,7 +51,7 @@ pub(super) fn faults_of_sinks(sinks: &[LogReceiver]) -> Vec<String> {
     outcomes.flatten().collect()
 }
 
-/// Reads a format; the error names the field.
+/// Reads a format. The error contains the field.
 pub(crate) fn read_form(format: &AccessLogFormat) -> Result<LineForm, String> {
     let AccessLogFormat {
         type_,
@@ -130,7 +130,7 @@ fn read_extra(fields: &[ExtraLogField]) -> Result<Vec<ExtraField>, String> {
     }
 }
 
-/// Reads one field; the error begins with the field below it.
+/// Reads an extra field. The error starts with the path relative to the extra field.
 fn read_extra_field(field: &ExtraLogField) -> Result<ExtraField, String> {
     let ExtraLogField {
         name,
@@ -180,7 +180,8 @@ fn read_extra_field(field: &ExtraLogField) -> Result<ExtraField, String> {
     })
 }
 
-/// Reads a receiver, whose Backend is resolved later. The error begins with the field below it.
+/// Reads a receiver. Its Backend is resolved later. The error starts with the field path relative
+/// to the receiver.
 pub(crate) fn read_sink(sink: &LogReceiver) -> Result<schema::LogSink, String> {
     let LogReceiver {
         protocol,

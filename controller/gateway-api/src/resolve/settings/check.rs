@@ -1,4 +1,4 @@
-//! Errors of a SesameConfiguration, for all its users.
+//! Errors in SesameConfigurations, shared by all their users.
 
 mod publishing;
 
@@ -15,24 +15,25 @@ use crate::api::{
 };
 use crate::resolve::syntax::{durations, limits, names};
 
-/// Maximum number of entries in a list, as in the schema.
+/// Maximum number of list entries, as in the schema.
 const MAX_LISTED: usize = 64;
-/// Maximum number of entries in a map, which the schema does not limit.
+/// Maximum number of map entries. The schema has no such limit.
 const MOST_ENTRIES: usize = 256;
-/// Range of the silence after which a host may count as lost, in milliseconds.
-const LOST_AFTER_MS: std::ops::RangeInclusive<u64> = 90_000..=86_400_000;
-/// Maximum time for which a certificate stays trusted after its removal from a bundle, in
+/// Allowed range of the time without a report after which a host is considered lost, in
 /// milliseconds.
+const LOST_AFTER_MS: std::ops::RangeInclusive<u64> = 90_000..=86_400_000;
+/// Maximum duration, in milliseconds, for which a certificate remains trusted after it is removed
+/// from a bundle.
 const BUNDLE_OVERLAP_MS: u64 = 2_592_000_000;
 
-/// Largest number that may be added to a port.
+/// Maximum offset for ports.
 const MAX_PORT_OFFSET: i32 = 65_534;
 
-/// Shortest and longest time from which on requests may be logged, in milliseconds.
+/// Allowed range of the minimum duration of logged requests, in milliseconds.
 const MIN_DURATION_MS: std::ops::RangeInclusive<u64> = 1..=86_400_000;
 
-/// Returns the errors of a configuration, each with field, value and expectation; empty if it is
-/// valid.
+/// Returns the errors in a configuration, each with field, value and expectation. Empty if the
+/// configuration is valid.
 pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
     let SesameConfigurationSpec {
         gateway,
@@ -101,7 +102,7 @@ pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
     found
 }
 
-/// Returns the errors of a configuration as parameters of a GatewayClass or a Gateway.
+/// Returns the errors in a configuration that is used as parameters of a GatewayClass or a Gateway.
 pub(super) fn faults_of_parameters(
     configuration: &SesameConfiguration,
     scope: Scope<'_>,
@@ -125,8 +126,8 @@ pub(super) fn faults_of_parameters(
     if scope == Scope::Named {
         return found;
     }
-    // The Pods see the processes of their nodes, so the author of a Gateway must not choose their
-    // programs, nor affect other Gateways.
+    // Pods can see the processes of their nodes. So the author of a Gateway must not choose their
+    // programs or affect other Gateways.
     let fleet = fleet.as_ref();
     let images = fleet.is_some_and(|fleet| fleet.images.is_some());
     let gateways = fleet.is_some_and(|fleet| fleet.gateways.is_some());
@@ -145,7 +146,7 @@ pub(super) fn faults_of_parameters(
     found
 }
 
-/// Parses a duration of a configuration in milliseconds. Returns `None` if it is invalid.
+/// Parses a duration from a configuration and returns milliseconds, or `None` if it is invalid.
 pub fn milliseconds(text: &str) -> Option<u64> {
     durations::milliseconds(text).ok()
 }

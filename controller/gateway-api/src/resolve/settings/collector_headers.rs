@@ -1,7 +1,7 @@
 //! Additional headers for a collector.
 //!
-//! It must never accept a header that frames a message, nor a value that Envoy would send in
-//! another form.
+//! Headers that affect message framing are never accepted, nor are values that Envoy would not send
+//! unchanged.
 
 use sesame_proto::{field_names, schema};
 
@@ -9,7 +9,7 @@ use crate::api::Header;
 use crate::resolve::syntax::{limits, names};
 use crate::status::{Grounds, Reason, unsupported};
 
-/// Reads headers, sorted by name; the error names the field.
+/// Reads headers and sorts them by name. The error contains the field.
 pub(super) fn read(field: &str, headers: &[Header]) -> Result<Vec<schema::Header>, Grounds> {
     let unsaid = |header: &Header| header.value.contains('%');
     if let Some(place) = headers.iter().position(unsaid) {

@@ -1,8 +1,8 @@
-//! Edge settings: fields of configurations and annotations on a Gateway that override the defaults
-//! for untrusted clients.
+//! Edge settings: configuration fields and Gateway annotations that override the defaults for
+//! untrusted clients.
 //!
-//! An unknown annotation changes nothing, because the default protects. The Gateway's Accepted
-//! condition names it.
+//! An unknown annotation has no effect, because the default is the safe choice. The condition
+//! Accepted of the Gateway reports it.
 
 use std::collections::BTreeMap;
 
@@ -16,37 +16,37 @@ use crate::api::{
 use crate::resolve::syntax::durations;
 
 const PREFIX: &str = "projectsesame.io/";
-/// Longest part of an unknown annotation that a message quotes.
+/// Maximum length of quoted annotations in messages.
 const MOST_TOLD: usize = 100;
-/// Limits of Envoy.
+/// Limits that Envoy imposes.
 const MOST_HEADER_KIB: u32 = 8192;
 const MOST_HEADERS: u32 = 10_000;
 
-/// An upgrade that may be allowed.
+/// A protocol to which connections may be upgraded.
 #[derive(Clone, Copy)]
 enum Upgrade {
     Spdy,
     Tcp,
 }
 
-/// The edge settings of one Gateway, initially the defaults.
+/// The edge settings of a Gateway, starting with the defaults.
 #[derive(Debug, Default)]
 pub(super) struct EdgeDefaults(Edge);
 
 impl EdgeDefaults {
-    /// Returns the settings, unless they equal the defaults.
+    /// Returns the settings, or `None` if they equal the defaults.
     pub(super) fn difference(self) -> Option<Edge> {
         (self.0 != Edge::default()).then_some(self.0)
     }
 
-    /// Applies the rules of the access log, which were checked before.
+    /// Applies the access log rules, which must have been validated.
     pub(super) fn log(&mut self, rules: &AccessLogRules) {
         let AccessLogRules {
             enabled,
             min_status,
             min_duration,
             percent,
-            // They do not affect the treatment of clients.
+            // The other fields do not affect clients.
             format: _,
             on_host: _,
             sinks: _,
@@ -63,9 +63,9 @@ impl EdgeDefaults {
         self.0.access_log = (log != AccessLog::default()).then_some(log);
     }
 
-    /// Applies the fields that are set. Returns a message for each invalid one, which begins with
-    /// its name.
-    // Long: one table, which names each field once.
+    /// Applies the fields that are set. Returns a message for each invalid field, which starts with
+    /// the name of the field.
+    // Long: a single table that lists each field once.
     pub(super) fn set_all(&mut self, settings: &EdgeSettings) -> Vec<String> {
         let EdgeSettings {
             escaped_slashes,
@@ -154,8 +154,8 @@ impl EdgeDefaults {
         wrong
     }
 
-    /// Applies the annotations of a Gateway with our prefix, and records them as the sources of
-    /// their fields. Returns a message for each invalid one.
+    /// Applies the Gateway's annotations that have Sesame's prefix, and records them as the sources
+    /// of their fields. Returns a message for each invalid annotation.
     pub(super) fn annotate(
         &mut self,
         annotations: &Labels,
@@ -181,7 +181,7 @@ impl EdgeDefaults {
     }
 }
 
-/// Returns the field of a configuration that an annotation overrides.
+/// Returns the configuration field that an annotation overrides.
 fn camel_case(name: &str) -> String {
     let mut words = name.split('-');
     let first = words.next().unwrap_or_default().to_owned();

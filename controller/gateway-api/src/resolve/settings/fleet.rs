@@ -1,5 +1,5 @@
-//! Errors in `spec.fleet`: everything that the API server would reject in the objects of a fleet,
-//! as far as a single value shows it.
+//! Errors in `spec.fleet`: everything in individual values that the API server would reject in the
+//! objects of a fleet.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,16 @@ use crate::resolve::syntax::limits;
 
 /// Maximum number of entries in a list or a map.
 const MAX_ENTRIES: usize = 32;
-/// Maximum lengths: of an image's name, of a label's key without its prefix, and of a label's
-/// value.
+/// Maximum length of an image name. `MAX_LABEL` limits the key of a label without its prefix, and
+/// its value.
 const MAX_IMAGE: usize = 512;
 const MAX_LABEL: usize = 63;
-/// Longest part of a text that a message quotes.
+/// Maximum length of quoted text in messages.
 const MOST_TOLD: usize = 64;
 const DRAIN_SECONDS: std::ops::RangeInclusive<i32> = 1..=3600;
 const REPLICAS: std::ops::RangeInclusive<i32> = 1..=1000;
 
-/// Returns the errors, each with its field below `spec.fleet`.
+/// Returns the errors, each with its field path relative to `spec.fleet`.
 pub(super) fn faults(fleet: &FleetSettings) -> Vec<String> {
     let FleetSettings {
         management,
@@ -83,8 +83,8 @@ pub(super) fn faults(fleet: &FleetSettings) -> Vec<String> {
     found
 }
 
-/// Returns the error in a number of Pods. The workload that it applies to may come from another
-/// layer.
+/// Returns an error if the number of Pods is invalid. The workload to which it applies may come
+/// from another layer.
 fn replicas_fault(replicas: i32, workload: Option<&FleetWorkload>) -> Option<String> {
     if !REPLICAS.contains(&replicas) {
         return Some(format!("replicas: {replicas}: expected 1 to 1000"));
@@ -115,7 +115,7 @@ fn is_image(text: &str) -> bool {
             .is_some_and(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// Returns true for the key of a label, or the name of a resource: `name` or `example.com/name`.
+/// Returns true for a valid label key or resource name: `name` or `example.com/name`.
 fn is_qualified(key: &str) -> bool {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -151,7 +151,7 @@ fn labels(found: &mut Vec<String>, field: &str, labels: &BTreeMap<String, String
     }
 }
 
-/// Returns the first error in a toleration that the API server would report.
+/// Returns the first error that the API server would report for a toleration.
 fn toleration_fault(toleration: &Toleration) -> Option<String> {
     let Toleration {
         key,

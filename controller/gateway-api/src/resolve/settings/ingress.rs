@@ -1,4 +1,4 @@
-//! Settings of Ingresses and HTTPProxies: their errors, and the configuration that applies.
+//! Settings for Ingresses and HTTPProxies: validation, and which configuration applies.
 
 use std::collections::BTreeSet;
 
@@ -14,11 +14,11 @@ use crate::world::World;
 
 /// Maximum number of classes, as in the schema.
 const MAX_CLASSES: usize = 64;
-/// Maximum number of namespaces of roots, as in the schema.
+/// Maximum number of namespaces with root HTTPProxies, as in the schema.
 const MAX_NAMESPACES: usize = 256;
 
-/// Returns the settings that apply: from the controller's own configuration, or else from the valid
-/// parameters of the oldest GatewayClass whose parameters have them.
+/// Returns the settings that apply: the controller's own configuration if it has them, otherwise
+/// the valid parameters of the oldest GatewayClass that has them.
 pub(crate) fn settings<'o>(world: &'o World, options: &'o Options) -> Option<&'o IngressSettings> {
     let own = options.configuration.as_deref();
     if let Some(own) = own.and_then(|it| it.spec.ingress.as_ref()) {
@@ -36,7 +36,7 @@ pub(crate) fn settings<'o>(world: &'o World, options: &'o Options) -> Option<&'o
     })
 }
 
-/// Returns the errors of the settings, each with its field below `spec.ingress.`.
+/// Returns the errors in the settings, each with its field path relative to `spec.ingress.`.
 pub(super) fn faults(settings: &IngressSettings) -> Vec<String> {
     let IngressSettings {
         gateway_ref,

@@ -1,4 +1,4 @@
-//! Merges configurations field by field, and records the source of each field.
+//! Merges configurations field by field, and records where each field was set.
 
 use std::collections::BTreeMap;
 
@@ -22,15 +22,15 @@ pub(super) struct Merged {
     pub(super) access_log: AccessLogRules,
     pub(super) log: ConfiguredLog,
     pub(super) tracing: Option<ConfiguredTracing>,
-    /// Names of the routes with separate request metrics, sorted.
+    /// Sorted names of the routes with separate request metrics.
     pub(super) measured_routes: Vec<String>,
     pub(super) ports: PortLimits,
     pub(super) sources: BTreeMap<String, String>,
 }
 
-/// Overrides fields with the ones set in the layer, and records the source of each. Fields that
-/// merge in another way stand in the braces: every field of the type has to be named, so that a new
-/// one is not forgotten.
+/// Overrides fields with the fields that the layer sets, and records the source of each. List
+/// fields that are merged differently in the braces: every field of the type must be listed, so
+/// that new fields are not forgotten.
 macro_rules! lay {
     ($type:ident { $($other:ident),* } = $of:expr, over $on:expr, $sources:expr, $source:expr; $($field:ident as $path:literal,)+) => {
         let $type { $($field,)+ $($other,)* } = $of;
@@ -42,10 +42,10 @@ macro_rules! lay {
 }
 
 impl Merged {
-    /// Merges a configuration on top of the previous ones.
+    /// Merges a configuration over the layers before it.
     pub(super) fn lay(&mut self, layer: &SesameConfiguration) {
         let source = named(layer);
-        // The first three do not concern a single Gateway.
+        // The first three fields do not concern individual Gateways.
         let SesameConfigurationSpec {
             gateway: _,
             hosts: _,
@@ -88,7 +88,7 @@ impl Merged {
             routes: Some(routes),
         }) = metrics
         {
-            // They were checked before.
+            // The routes have already been validated.
             self.measured_routes = metrics::read(routes).unwrap_or_default();
             self.sources
                 .insert("spec.metrics.routes".to_owned(), source.clone());
@@ -236,7 +236,7 @@ impl Merged {
     }
 }
 
-/// Merges the entries of a mapping on top of the previous ones, and records the source of each.
+/// Merges the entries of a map over existing entries, and records the source of each.
 fn lay_entries<T: Clone>(
     of: &BTreeMap<String, T>,
     on: &mut BTreeMap<String, T>,

@@ -1,14 +1,14 @@
-//! Routes with separate request metrics, parsed from configurations into the snapshot's form.
+//! Routes with separate request metrics, converted from configurations to snapshot types.
 //!
-//! Never allow more of them than a host's series have room for.
+//! The number of these routes is limited, because a host has a limited number of metric series.
 
 use crate::api::{MeasuredKind, MeasuredRoute};
 use crate::resolve::syntax::{limits, names};
 
-/// Maximum number of routes of a Gateway, as in the schema.
+/// Maximum number of measured routes of a Gateway, as in the schema.
 const MAX_ROUTES: usize = 32;
 
-/// Reads the distinct routes by their names in snapshots, sorted. The error names the field.
+/// Reads the distinct routes and returns their sorted snapshot names. The error contains the field.
 pub(super) fn read(routes: &[MeasuredRoute]) -> Result<Vec<String>, String> {
     limits::entries("routes", routes.len(), 0..=MAX_ROUTES)?;
     let mut found = Vec::with_capacity(routes.len());

@@ -1,9 +1,9 @@
-//! Settings of one Gateway, merged from SesameConfigurations and annotations.
+//! Settings of a Gateway, merged from SesameConfigurations and annotations.
 //!
-//! The last layer that sets a field decides. The order is: the controller's own configuration, the
+//! The last layer that sets a field wins. The order is: the controller's own configuration, the
 //! parameters of the GatewayClass, the Gateway's parameters, the Gateway's annotations. Only
-//! restrictions add up: all layers have to allow a port. Nothing else decides about precedence. A
-//! configuration with an error must never apply in part.
+//! restrictions accumulate: all layers must allow a port. Only this module decides about
+//! precedence. A configuration with an error must never be applied partially.
 
 pub(crate) mod access_log;
 pub mod check;
@@ -33,30 +33,30 @@ use crate::api::{
     PublishingType, RotationSettings, SesameConfiguration,
 };
 
-/// Settings of one Gateway, from all layers.
+/// Settings of a Gateway, merged from all layers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GatewaySettings {
-    /// The Gateway's Service.
+    /// Settings for the Gateway's Service.
     pub publishing: Publishing,
-    /// Agents and Envoys that serve the Gateway.
+    /// Settings for the agents and Envoys that serve the Gateway.
     pub fleet: FleetSettings,
-    /// Edge settings, unless they equal the defaults.
+    /// Edge settings, or `None` if they equal the defaults.
     pub(crate) edge: Option<schema::Edge>,
-    /// Rotation of credentials, unless it equals the defaults.
+    /// Rotation of credentials, or `None` if it equals the defaults.
     pub(crate) rotation: Option<schema::Rotation>,
     /// Tracing, if a configuration sets it.
     pub(crate) tracing: Option<ConfiguredTracing>,
-    /// Format and receivers of access logs, as far as a configuration sets them.
+    /// Format and receivers of access logs. Fields are `None` unless a configuration sets them.
     pub(crate) log: ConfiguredLog,
-    /// Names in the snapshot of routes with separate request metrics.
+    /// Snapshot names of the routes with separate request metrics.
     pub(crate) measured_routes: Vec<String>,
     pub(crate) ports: PortLimits,
-    /// Object or annotation that set each field.
+    /// The object or annotation that set each field.
     pub sources: BTreeMap<String, String>,
 }
 
 impl GatewaySettings {
-    /// Merges the layers and then the annotations of a Gateway; later ones win. Returns the
+    /// Merges the layers, and then the annotations of a Gateway; later layers win. Returns the
     /// settings, and a message for each invalid annotation.
     pub(crate) fn of(layers: &[&SesameConfiguration], annotations: &Labels) -> (Self, Vec<String>) {
         let mut merged = Merged::default();
@@ -76,7 +76,7 @@ impl GatewaySettings {
             mut sources,
         } = merged;
         let mut edge = EdgeDefaults::default();
-        // They were checked before.
+        // The settings have already been validated.
         let _ = edge.set_all(&of_layers);
         edge.log(&access_log);
         let not_understood = edge.annotate(annotations, &mut sources);
@@ -110,7 +110,7 @@ impl GatewaySettings {
         *self.gateways() == FleetGateways::Merged
     }
 
-    /// Returns the fields that differ from `others`, each with the object that set it; except
+    /// Returns the fields that differ from `others`, each with the object that set it. Ignores
     /// allowed ports.
     pub(crate) fn differences(&self, others: &Self) -> Vec<String> {
         let Self {
@@ -141,13 +141,13 @@ impl GatewaySettings {
             .collect()
     }
 
-    /// Returns true if the Gateway's managed fleet is on the Pod network.
+    /// Returns true if the Gateway has a managed fleet on the Pod network.
     pub fn is_on_pod_network(&self) -> bool {
         self.is_managed() && self.fleet.workload == Some(FleetWorkload::Deployment)
     }
 
-    /// Returns the type of the Gateway's Service. Pod addresses are short-lived, so a Gateway
-    /// served by Pods gets a cluster IP.
+    /// Returns the type of the Gateway's Service. Pod addresses are short-lived, so by default a
+    /// Gateway served by Pods gets a cluster IP.
     pub fn publishing_type(&self) -> &PublishingType {
         let said = self.publishing.type_.as_ref();
         said.unwrap_or(if self.is_on_pod_network() {
@@ -157,22 +157,22 @@ impl GatewaySettings {
         })
     }
 
-    /// Allows no other ports than these, which `source` names.
+    /// Allows only these ports. `source` describes the restriction in messages.
     pub(crate) fn allow_only(&mut self, ports: &BTreeSet<u16>, source: &str) {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
         self.ports.allow(&ports, source);
     }
 
-    /// Returns the port that hosts open for a port of a listener.
+    /// Returns the port that hosts open for a listener port.
     pub fn opened(&self, port: u16) -> u16 {
         self.ports.opened(port)
     }
 }
 
-/// Returns the snapshot's rotation settings, or `None` for the defaults.
+/// Returns the rotation settings for the snapshot, or `None` to use the defaults.
 fn of_rotation(settings: &RotationSettings) -> Option<schema::Rotation> {
     let RotationSettings { bundle_overlap } = settings;
-    // It was checked before.
+    // The duration has already been validated.
     let overlap = bundle_overlap.as_deref().and_then(check::milliseconds);
     let rotation = schema::Rotation {
         bundle_overlap_ms: overlap.unwrap_or_default(),
@@ -186,7 +186,7 @@ fn named(configuration: &SesameConfiguration) -> String {
     format!("SesameConfiguration {key}")
 }
 
-/// Returns a configuration that holds these settings.
+/// Returns a configuration with these settings.
 #[cfg(test)]
 fn configuration(name: &str, spec: SesameConfigurationSpec) -> SesameConfiguration {
     SesameConfiguration {

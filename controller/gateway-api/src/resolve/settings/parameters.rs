@@ -1,16 +1,16 @@
-//! The configurations that GatewayClasses and Gateways refer to as their parameters.
+//! The configurations that GatewayClasses and Gateways reference as parameters.
 
 use super::{check, named};
 use crate::api::{ObjectRef, SESAME_GROUP, SesameConfiguration};
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, World};
 
-/// Namespace for the lookup of a reference.
+/// Namespace in which a reference is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope<'w> {
-    /// The reference has to name it, because GatewayClasses have none.
+    /// The reference must specify the namespace, because GatewayClasses have none.
     Named,
-    /// Always the Gateway's namespace.
+    /// Always the namespace of the Gateway.
     Of(&'w str),
 }
 
@@ -19,14 +19,14 @@ pub(crate) enum Scope<'w> {
 pub(crate) enum Parameters<'w> {
     /// The reference is unset.
     Absent,
-    /// It is usable.
+    /// The configuration is valid.
     Valid(&'w SesameConfiguration),
-    /// It is unusable.
+    /// The configuration is missing or invalid.
     Refused,
 }
 
 impl<'w> Parameters<'w> {
-    /// Returns the configuration, if it is usable.
+    /// Returns the configuration if it is valid.
     pub(crate) fn valid(self) -> Option<&'w SesameConfiguration> {
         match self {
             Self::Valid(found) => Some(found),
@@ -35,7 +35,7 @@ impl<'w> Parameters<'w> {
     }
 }
 
-/// Looks up the configuration that a reference in `field` names. An unusable one is refused in
+/// Looks up the configuration that the reference in `field` refers to. Errors are added to
 /// `verdict`.
 pub(crate) fn find<'w>(
     field: &str,

@@ -1,4 +1,4 @@
-//! Ports that listeners may have, and the ports that hosts open for them.
+//! Ports that listeners may use, and the ports that hosts open for them.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -10,28 +10,28 @@ use crate::resolve::listeners::CheckedListener;
 use crate::resolve::syntax::names;
 use crate::status::Reason;
 
-/// Longest part of a value that a message quotes.
+/// Maximum length of quoted values in messages.
 const MOST_TOLD: usize = 40;
 
-/// Rules for ports, from all layers.
+/// Port settings from all layers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PortLimits {
-    /// Opened ports by client-visible ports.
+    /// Ports that hosts open, by the port that clients use.
     map: BTreeMap<u16, u16>,
-    /// Configuration that sets the map.
+    /// The configuration that sets the map.
     mapped_by: String,
-    /// Added to each port that is not in the map.
+    /// Offset for ports that are not in the map.
     offset: u16,
-    /// Configuration that has the offset.
+    /// The configuration that sets the offset.
     offset_by: String,
-    /// Each has to hold a port.
+    /// Every entry must contain a port for it to be allowed.
     allowed: Vec<AllowedPorts>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct AllowedPorts {
     ranges: Vec<RangeInclusive<u16>>,
-    /// The ranges as written.
+    /// The ranges as written in the configuration.
     text: String,
     source: String,
 }
@@ -43,7 +43,7 @@ impl AllowedPorts {
 }
 
 impl PortLimits {
-    /// Replaces the map. Invalid ports were refused before.
+    /// Replaces the map. Invalid ports have already been rejected.
     pub(super) fn map(&mut self, map: &[PortMapping], source: &str) {
         let pairs = map.iter().filter_map(|PortMapping { outside, inside }| {
             Some((names::port(*outside)?, names::port(*inside)?))
@@ -52,13 +52,13 @@ impl PortLimits {
         source.clone_into(&mut self.mapped_by);
     }
 
-    /// Replaces the offset. An invalid one was refused before.
+    /// Replaces the offset. An invalid offset has already been rejected.
     pub(super) fn set_offset(&mut self, offset: i32, source: &str) {
         self.offset = u16::try_from(offset).unwrap_or_default();
         source.clone_into(&mut self.offset_by);
     }
 
-    /// Restricts ports to these, in addition to earlier restrictions.
+    /// Restricts ports to these ranges, in addition to earlier restrictions.
     pub(super) fn allow(&mut self, ports: &[String], source: &str) {
         self.allowed.push(AllowedPorts {
             ranges: ports.iter().filter_map(|text| range(text).ok()).collect(),
@@ -67,19 +67,20 @@ impl PortLimits {
         });
     }
 
-    /// Returns the port that hosts open for a port. A port without one, beyond 65535, has no listener.
+    /// Returns the port that hosts open for a listener port. The sum never overflows for valid
+    /// listeners.
     pub(super) fn opened(&self, port: u16) -> u16 {
         let mapped = self.map.get(&port).copied();
         mapped.unwrap_or_else(|| port.saturating_add(self.offset))
     }
 
-    /// Returns true if hosts open the same ports.
+    /// Returns true if hosts open the same ports with both settings.
     pub(super) fn maps_as(&self, other: &Self) -> bool {
         self.map == other.map && self.offset == other.offset
     }
 
-    /// Refuses listeners whose ports are not allowed, or are opened for another port that the same
-    /// Envoys use.
+    /// Rejects listeners whose ports are not allowed, or whose opened port is already mapped to
+    /// another port that the same Envoys use.
     pub(crate) fn refuse(&self, listeners: &mut [CheckedListener<'_>], used: &[Socket]) {
         for listener in listeners {
             let Some((udp, port)) = socket(listener) else {
@@ -115,7 +116,7 @@ impl PortLimits {
         }
     }
 
-    /// Records in the ports of a snapshot which ones hosts open.
+    /// Sets the ports that hosts open in the ports of a snapshot.
     pub(crate) fn open(&self, ports: &mut [schema::Port]) {
         for port in ports {
             let outside = u16::try_from(port.port).unwrap_or_default();
@@ -129,10 +130,10 @@ impl PortLimits {
     }
 }
 
-/// A port of a listener, preceded by true for UDP.
+/// A listener port. The first part is true for UDP.
 pub(crate) type Socket = (bool, u16);
 
-/// Returns the port of a listener, or `None` if it is invalid.
+/// Returns the socket of a listener, or `None` if its port or protocol is invalid.
 pub(crate) fn socket(listener: &CheckedListener<'_>) -> Option<Socket> {
     let protocol = listener.protocol?;
     Some((protocol == schema::Protocol::RawUdp, listener.port?))

@@ -1,7 +1,7 @@
-//! Tracing, parsed from policies and configurations into the snapshot's form.
+//! Tracing, converted from policies and configurations to snapshot types.
 //!
-//! The collector is resolved elsewhere. Never omit a part: a setting that Envoy does not support
-//! refuses the whole.
+//! The collector is resolved elsewhere. No setting is ever ignored: a setting that Envoy does not
+//! support invalidates all tracing settings.
 
 use sesame_proto::schema::{RequestFact, SpanAttribute, Tracing, span_attribute::Source};
 
@@ -13,7 +13,7 @@ use crate::api::{
 use crate::resolve::syntax::{limits, names};
 use crate::status::{Grounds, Reason, unsupported};
 
-/// Tracing from a configuration.
+/// Tracing settings from a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfiguredTracing {
     /// Namespace of the configuration.
@@ -21,27 +21,27 @@ pub(crate) struct ConfiguredTracing {
     pub(crate) spec: TracingSettings,
 }
 
-/// Decision about tracing.
+/// The outcome of tracing settings.
 #[derive(Debug)]
 pub(crate) enum TracingDecision<'s> {
-    /// No setting.
+    /// Tracing is not configured here.
     Unsaid,
-    /// Nothing is traced.
+    /// Tracing is disabled.
     Off,
-    /// Spans go to this collector; the name of its Backend is resolved later.
+    /// Spans go to this collector. The name of its Backend is resolved later.
     To(&'s CollectorRef, Tracing),
 }
 
-/// Default sampling of new traces, per million. It is low, because a Gateway has many requests.
+/// Default sampling rate of new traces, per million. It is low because Gateways have many requests.
 const SAMPLED_PER_MILLION: u32 = 10_000;
 const MILLION: u64 = 1_000_000;
 
-/// Returns true if it sets anything that takes precedence over others.
+/// Returns true if the settings take precedence over other layers.
 pub(super) fn is_said(spec: &TracingSettings) -> bool {
     !matches!(spec.mode, None | Some(TracingMode::ImplementationDefault))
 }
 
-/// Parses the settings; the error names the field.
+/// Parses the settings. The error contains the field.
 pub(crate) fn read(spec: &TracingSettings) -> Result<TracingDecision<'_>, Grounds> {
     let TracingSettings {
         mode,
@@ -95,7 +95,7 @@ pub(crate) fn read(spec: &TracingSettings) -> Result<TracingDecision<'_>, Ground
     Ok(TracingDecision::To(backend_ref, tracing))
 }
 
-/// Returns the decision of a mode that records nothing, or `None` for other modes.
+/// Returns the outcome of a mode without spans, or `None` for other modes.
 fn without_spans(mode: Option<&TracingMode>) -> Result<Option<TracingDecision<'static>>, Grounds> {
     Ok(match mode {
         Some(TracingMode::Enabled) => None,
@@ -122,7 +122,7 @@ fn per_million(field: &str, rate: &Fraction) -> Result<u32, String> {
     let (of, all) = (*numerator, denominator.unwrap_or(100));
     match (u64::try_from(of), u64::try_from(all)) {
         (Ok(part), Ok(whole)) if whole > 0 && part <= whole => {
-            // At most a million.
+            // At most one million.
             Ok(u32::try_from(part * MILLION / whole).unwrap_or(u32::MAX))
         }
         _ => Err(format!(
@@ -168,7 +168,7 @@ fn ignores_parent(spec: Option<&ParentBasedSampling>) -> Result<bool, Grounds> {
     Ok(ignores)
 }
 
-/// Returns a name of letters, digits, `_.:/-` and, except at its ends, `more`; empty if unset.
+/// Returns a name of letters, digits, `_.:/-` and, except at either end, `more`. Empty if unset.
 fn name(field: &str, value: Option<&str>, more: &str, most: usize) -> Result<String, Grounds> {
     let Some(value) = value else {
         return Ok(String::new());
@@ -210,7 +210,7 @@ fn read_attributes(attributes: &[TracingAttribute]) -> Result<Vec<SpanAttribute>
     }
 }
 
-/// Reads one attribute; the error begins with the field below it.
+/// Reads an attribute. The error starts with the field path relative to the attribute.
 fn read_attribute(attribute: &TracingAttribute) -> Result<SpanAttribute, Grounds> {
     let TracingAttribute {
         name,
@@ -257,7 +257,7 @@ fn read_attribute(attribute: &TracingAttribute) -> Result<SpanAttribute, Grounds
     })
 }
 
-/// Request facts known to Envoy, sorted by their OpenTelemetry names.
+/// Request facts that Envoy knows, sorted by OpenTelemetry name.
 const FACTS: &[(&str, RequestFact)] = &[
     ("client.address", RequestFact::ClientAddress),
     ("client.port", RequestFact::ClientPort),

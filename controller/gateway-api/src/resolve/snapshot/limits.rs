@@ -1,4 +1,4 @@
-//! The limits of requests and the shared filters in a snapshot. Their numbers are bounded, and each
+//! The rate limits and the shared filters of a snapshot. The number of each is limited, and each
 //! namespace has a share.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,9 +15,9 @@ use crate::resolve::routes::attachments::AttachedListener;
 use crate::resolve::tables::share;
 use crate::world::{Kind, ObjectKey};
 
-/// Returns the limits of the listeners and all their routes. It does not matter whether others take
-/// their requests, so that a change of those does not change the limits. Routes whose limit has no
-/// room answer 500.
+/// Returns the rate limits of the listeners and all their routes, including routes whose requests
+/// go to other routes. So changes to other routes never change the limits. Routes whose limit
+/// exceeds the share of their namespace answer with 500.
 pub(super) fn find<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
     routes: &Routes<'_>,
@@ -40,7 +40,7 @@ pub(super) fn find<'a>(
     by_name.into_values().map(Arc::unwrap_or_clone).collect()
 }
 
-/// Returns the shared filters of the listeners and all their routes, like [`find`].
+/// Returns the shared filters of the listeners and all their routes, as [`find`] does for limits.
 pub(super) fn shared_filters<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
     routes: &Routes<'_>,
@@ -71,7 +71,7 @@ pub(super) fn shared_filters<'a>(
     by_name.into_values().collect()
 }
 
-/// Removes what namespaces have beyond their shares of this number.
+/// Removes the entries with which namespaces exceed their shares of `most`.
 fn keep_shares<T>(
     by_name: &mut BTreeMap<String, T>,
     most: usize,
@@ -106,7 +106,7 @@ fn keep_shares<T>(
     }
 }
 
-/// Returns the namespace in the name of a limit or filter: `Kind/namespace/name/…`.
+/// Returns the namespace in the name of a rate limit or filter: `Kind/namespace/name/…`.
 fn namespace(name: &str) -> &str {
     name.split('/').nth(1).unwrap_or_default()
 }

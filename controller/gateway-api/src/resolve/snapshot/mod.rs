@@ -1,5 +1,5 @@
-//! Assembles the snapshot of one Gateway, or of several that are served together, from their
-//! listeners, their routes, and the Backends of these.
+//! Assembles the snapshot of one Gateway, or of several that are served together, from listeners,
+//! routes and Backends.
 
 mod limits;
 mod upstreams;
@@ -22,18 +22,17 @@ use crate::world::Kind;
 /// The snapshot of one Gateway, or of several of a class that are served together, with its keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResolvedGateway {
-    /// The name under which it is published: the Gateway's name, or
+    /// The name under which the snapshot is published: the Gateway's name, or
     /// [`merged_name`](crate::resolve::merged_name).
     pub gateway: NamespacedName,
     /// The listeners, route tables, Backends and endpoints.
     pub snapshot: Snapshot,
-    /// The keys, sorted by name. The same names as in `snapshot.keys`, except keys in files of
-    /// hosts.
+    /// The keys, sorted by name. They have the same names as `snapshot.keys`, except for keys in
+    /// files on hosts.
     pub keys: Vec<KeyPair>,
 }
 
-/// Returns the room for routes of each of these groups of Gateways that are served together, if all
-/// may have `most` bytes.
+/// Divides `most` bytes for routes among these groups of Gateways that are served together.
 pub(crate) fn divide_room<'w>(
     groups: &[&[&AttachedGateway<'_, 'w>]],
     routes: &Routes<'w>,
@@ -46,9 +45,9 @@ pub(crate) fn divide_room<'w>(
     RoomOfGateways::divide(most, groups.len(), wanted)
 }
 
-/// Returns the snapshot of Gateways that are served together, with its keys. `None` if no Gateway
-/// is accepted and has an address to be served on.
-// Long: each value builds on the previous ones.
+/// Returns the snapshot of Gateways that are served together, and its keys. Returns `None` if no
+/// accepted Gateway has an address.
+// Long: each value builds on earlier values.
 pub(crate) fn assemble<'w>(
     together: &[&AttachedGateway<'_, 'w>],
     routes: &Routes<'w>,
@@ -59,7 +58,7 @@ pub(crate) fn assemble<'w>(
     cx: &mut ResolveContext<'w, '_>,
 ) -> Option<ResolvedGateway> {
     let served: Vec<_> = served(together).collect();
-    // Settings outside of listeners are the same for all.
+    // Settings outside of listeners are the same for all Gateways.
     let mut accepted = served.iter().filter(|it| it.gateway.accepted.good());
     let gateway = accepted.next()?.gateway;
     let mut tables = tables::build(listeners(together), routes, room, findings);
@@ -97,7 +96,7 @@ pub(crate) fn assemble<'w>(
         .into_iter()
         .filter_map(|name| certificates.published(name))
         .collect();
-    // Equal references give equal bundles.
+    // The same references always produce the same bundle.
     let mut bundles = backends.bundles();
     bundles.extend(served.iter().flat_map(|it| it.gateway.frontend.bundles()));
     let listeners = served.iter().flat_map(|it| &it.gateway.listeners);
@@ -140,8 +139,8 @@ pub(crate) fn assemble<'w>(
     })
 }
 
-/// Returns the filters that all Gateways have in common, which then stand once and not in each
-/// virtual host.
+/// Returns the filters that all Gateways have in common. They are in the snapshot once instead of
+/// in each virtual host.
 fn share_filters(
     served: &[&AttachedGateway<'_, '_>],
     tables: &mut Tables,
@@ -159,11 +158,12 @@ fn share_filters(
     Some(first.clone())
 }
 
-/// Returns the Gateways that are in the snapshot. It is empty unless one of them is accepted.
+/// Returns the Gateways in the snapshot. There are none unless at least one Gateway is accepted.
 fn served<'a, 'w>(
     together: &[&'a AttachedGateway<'a, 'w>],
 ) -> impl Iterator<Item = &'a AttachedGateway<'a, 'w>> {
-    // Together with others, whose listeners would otherwise get the requests that its own refuse.
+    // If several Gateways are served together, keep one that only rejects requests. Otherwise the
+    // listeners of the others would receive those requests.
     let several = together.len() > 1;
     let is_served = move |it: &&AttachedGateway<'_, '_>| {
         let gateway = it.gateway;
@@ -175,7 +175,7 @@ fn served<'a, 'w>(
     served().filter(move |_| any)
 }
 
-/// Returns the listeners that are in the snapshot.
+/// Returns the listeners in the snapshot.
 fn listeners<'a, 'w>(
     together: &[&'a AttachedGateway<'a, 'w>],
 ) -> impl Iterator<Item = &'a AttachedListener<'a, 'w>> {
@@ -185,7 +185,7 @@ fn listeners<'a, 'w>(
     })
 }
 
-/// Returns the names of the keys for clients and for backends.
+/// Returns the names of the keys for client connections and backend connections.
 fn key_names<'t>(
     terminations: impl Iterator<Item = &'t TlsTermination>,
     originations: impl Iterator<Item = &'t BackendTls>,
@@ -197,7 +197,7 @@ fn key_names<'t>(
         .collect()
 }
 
-/// Returns the names of the trust bundles that verify clients and backends.
+/// Returns the names of the trust bundles for validating clients and backends.
 fn bundle_names<'t>(
     terminations: impl Iterator<Item = &'t TlsTermination>,
     originations: impl Iterator<Item = &'t BackendTls>,

@@ -1,4 +1,4 @@
-//! Backends in tables, in the way their Gateways reach them.
+//! The Backends that tables reference, adapted to how their Gateways reach them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -14,16 +14,16 @@ use crate::resolve::tables::{Tables, backends_of, session_backends_of};
 pub(crate) struct Upstreams {
     /// Sorted by name.
     pub(crate) backends: Vec<Backend>,
-    /// Sorted by name; Backends of one port share a set.
+    /// Sorted by name. Backends for the same port share an endpoint set.
     pub(crate) endpoints: Vec<EndpointSet>,
 }
 
-/// TLS to the mesh of each Gateway with one, by the Gateway's name. `None` if its traffic is
-/// refused.
+/// TLS settings for the mesh of each Gateway, by Gateway name. `None` if its mesh traffic is
+/// rejected.
 pub(crate) type MeshTls<'a> = BTreeMap<&'a str, Option<&'a BackendTls>>;
 
-/// Finds the Backends that the tables, spans and log lines refer to. Backends with a noted key or
-/// mesh get separate names, which replace the names in the tables.
+/// Finds the Backends that tables, spans and log lines reference. Backends with an encoded client
+/// key or mesh get separate names, which replace the names in the tables.
 pub(crate) fn find<'w>(
     tables: &mut Tables,
     collectors: &mut [&mut String],
@@ -43,7 +43,7 @@ pub(crate) fn find<'w>(
     let mut endpoints: Vec<EndpointSet> = Vec::with_capacity(names.len());
     for noted in names {
         let (name, ReachedBy { client_key, mesh }) = ReachedBy::split(noted);
-        // A missing mesh refuses, too.
+        // Also reject traffic if the mesh is missing.
         let transport = match mesh.map(|mesh| meshes.get(mesh).copied().flatten()) {
             None => MeshTransport::Plain,
             Some(Some(tls)) => MeshTransport::Mesh(tls),
@@ -63,8 +63,8 @@ pub(crate) fn find<'w>(
         let Some(mut backend) = backend else {
             continue;
         };
-        // Only after naming it: a route that starts to keep sessions must not move other requests
-        // to another Backend.
+        // Set this only after naming the Backend: if a route starts to keep sessions, other
+        // requests must not move to another Backend.
         if with_sessions.contains(&noted) {
             backend.session_key = all.session_key(name);
         }
@@ -94,7 +94,7 @@ pub(crate) fn find<'w>(
     }
 }
 
-/// Returns the names of the Backends in the tables, in order, and the ones used with session
+/// Returns the sorted names of the Backends in the tables, and the names used with session
 /// persistence.
 fn names(tables: &Tables) -> (Vec<&str>, BTreeSet<&str>) {
     let (mut names, mut with_sessions) = (Vec::new(), BTreeSet::new());

@@ -1,7 +1,7 @@
-//! Durations in the format of GEP-2257: one to four numbers of up to five digits with `h`, `m`, `s` or `ms`; and in
-//! Go's format, which Contour has.
+//! Durations in the format of GEP-2257: one to four numbers of up to five digits with `h`, `m`, `s`
+//! or `ms`. Also durations in Go's format, which Contour uses.
 
-/// Parses a duration in milliseconds. The error names the expected form.
+/// Parses a duration and returns milliseconds. The error states the expected format.
 pub(crate) fn milliseconds(text: &str) -> Result<u64, String> {
     parse(text).ok_or_else(|| {
         format!("{text:?} is not a duration; expected for instance \"10s\", \"500ms\" or \"1h30m\"")
@@ -25,7 +25,7 @@ fn parse(text: &str) -> Option<u64> {
         let (number, tail) = rest.split_at_checked(digits)?;
         let units = [("ms", 1), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
         let (unit, factor) = units.into_iter().find(|(unit, _)| tail.starts_with(unit))?;
-        // At most 99,999 hours, so nothing overflows.
+        // At most 99,999 hours, so this cannot overflow.
         total = total.checked_add(number.parse::<u64>().ok()?.checked_mul(factor)?)?;
         rest = tail.get(unit.len()..)?;
         if rest.is_empty() {
@@ -35,7 +35,7 @@ fn parse(text: &str) -> Option<u64> {
     None
 }
 
-/// Units of Go with their nanoseconds. The first that matches is right.
+/// Units of Go in nanoseconds. The first matching unit applies.
 const GO_UNITS: [(&str, u128); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -47,7 +47,7 @@ const GO_UNITS: [(&str, u128); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Parses a duration of Go in milliseconds, rounded up. Negative durations are invalid.
+/// Parses a Go duration and returns milliseconds, rounded up. Negative durations are invalid.
 pub(crate) fn of_go(text: &str) -> Result<u64, String> {
     parse_go(text).ok_or_else(|| {
         format!("{text:?} is not a duration; expected for instance \"10s\", \"1.5h\" or \"1h30m\"")
@@ -72,7 +72,7 @@ fn parse_go(text: &str) -> Option<u64> {
         }
         let mut units = GO_UNITS.into_iter();
         let (unit, factor) = units.find(|(unit, _)| tail.starts_with(unit))?;
-        // Nine digits each, so nothing overflows.
+        // At most nine digits each, so this cannot overflow.
         let fraction = format!("{fraction:0<9}").parse::<u128>().ok()?;
         let whole = format!("0{whole}").parse::<u128>().ok()?;
         nanoseconds += whole * factor + fraction * factor / 1_000_000_000;

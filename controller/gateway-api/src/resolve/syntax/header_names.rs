@@ -1,4 +1,4 @@
-//! Names of headers that objects may change.
+//! Header names that objects may change.
 
 use std::collections::HashMap;
 use std::fmt::Arguments;
@@ -7,13 +7,13 @@ use sesame_proto::field_names::{self, Reserved};
 
 use super::names;
 
-/// Returns an error for a name that is malformed, or that only the proxy may write.
+/// Returns an error if a name is malformed, or if only the proxy may set the header.
 pub(crate) fn check_name(at: Arguments<'_>, name: &str) -> Result<(), String> {
     names::check_token(at, name)?;
     check_writable(at, name)
 }
 
-/// Returns an error for a field that only the proxy may write.
+/// Returns an error if only the proxy may set the header.
 pub(crate) fn check_writable(at: Arguments<'_>, name: &str) -> Result<(), String> {
     match field_names::reserved(name) {
         None => Ok(()),
@@ -26,8 +26,8 @@ pub(crate) fn check_writable(at: Arguments<'_>, name: &str) -> Result<(), String
     }
 }
 
-/// Returns true if this is the first mention of the header in its list. Fails if another list has
-/// it too.
+/// Returns true if the header occurs for the first time in its list. Fails if it is also in another
+/// list.
 pub(crate) fn claim(
     actions: &mut HashMap<String, &'static str>,
     name: &str,

@@ -1,24 +1,24 @@
 //! Hostnames of listeners and routes: validity, coverage, intersection, specificity.
 //!
-//! A hostname has neither port nor scheme. A wildcard covers any number of labels, at least one
-//! (Gateway API, `HTTPRouteSpec.hostnames`).
+//! A hostname has neither a port nor a scheme. A wildcard covers one or more labels (Gateway API,
+//! `HTTPRouteSpec.hostnames`).
 
 use std::borrow::Cow;
 use std::net::IpAddr;
 
 use sesame_proto::dns_name::is_dns_label;
 
-/// A set of hosts in lower case: all, all below a suffix, or exactly one.
+/// A set of hosts in lower case: all hosts, all hosts with a suffix, or exactly one host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Hostname(String);
 
 impl Hostname {
-    /// Returns the hostname of all hosts.
+    /// Returns the hostname that covers all hosts.
     pub(crate) fn any() -> Self {
         Self(String::new())
     }
 
-    /// Parses a hostname; empty means all. The error names the expected form.
+    /// Parses a hostname; an empty string means all hosts. The error states the expected format.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Ok(Self::any());
@@ -27,9 +27,9 @@ impl Hostname {
         Ok(Self(text.to_owned()))
     }
 
-    /// Parses a hostname leniently, for refusing its requests: it accepts upper case, IP addresses,
-    /// `_`, and `*` for all, because clients may request such hosts. Returns `None` if no request
-    /// can have it.
+    /// Parses a hostname leniently, in order to reject its requests. It accepts upper case, IP
+    /// addresses, `_`, and `*` for all hosts, because clients may request such hosts. Returns
+    /// `None` if no request can have this host.
     pub(crate) fn meant(text: &str) -> Option<Self> {
         let text = meant(text);
         let name = text.strip_prefix("*.").unwrap_or(&text).replace('_', "-");
@@ -37,23 +37,23 @@ impl Hostname {
         (text.is_empty() || is_name).then(|| Self(text.into_owned()))
     }
 
-    /// Returns the hostname as the API writes it; empty for all.
+    /// Returns the hostname in the API's notation; empty for all hosts.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Returns the hostname as a virtual host's domain: `*` for all.
+    /// Returns the hostname as the domain of a virtual host; `*` for all hosts.
     pub(crate) fn domain(&self) -> &str {
         if self.0.is_empty() { "*" } else { &self.0 }
     }
 
-    /// Returns the key for maps: an exact name as is, a wildcard from its dot, empty for all. The
-    /// key of a wider hostname is a suffix of the key of a narrower one.
+    /// Returns a map key: an exact name as is, a wildcard starting at its dot, empty for all hosts.
+    /// The key of a wider hostname is a suffix of the key of a narrower hostname.
     pub(crate) fn key(&self) -> &str {
         self.0.strip_prefix('*').unwrap_or(&self.0)
     }
 
-    /// Returns the keys of all hostnames that cover this one, itself included, narrowest first.
+    /// Returns the keys of all hostnames that cover this one, including itself, narrowest first.
     pub(crate) fn covering_keys(&self) -> impl Iterator<Item = &str> {
         let key = self.key();
         let dots = key
@@ -71,7 +71,7 @@ impl Hostname {
         covers(&self.0, &other.0)
     }
 
-    /// Returns the common hosts, if any.
+    /// Returns the intersection, if any.
     pub(crate) fn intersect(&self, other: &Self) -> Option<Self> {
         if self.covers(other) {
             Some(other.clone())
@@ -82,18 +82,18 @@ impl Hostname {
         }
     }
 
-    /// Returns true if the hostname names exactly one host.
+    /// Returns true if the hostname covers exactly one host.
     pub(crate) fn is_exact(&self) -> bool {
         !self.0.is_empty() && !self.0.starts_with('*')
     }
 
-    /// Returns a rank; greater is more specific: exact names first, then by length.
+    /// Returns a rank; greater is more specific: exact names before wildcards, then by length.
     pub(crate) fn specificity(&self) -> (bool, usize) {
         (self.is_exact(), self.0.len())
     }
 }
 
-/// Returns true if the hostname `wide` covers every host of `narrow`, both in the API's notation.
+/// Returns true if `wide` covers every host of `narrow`, both in the API's notation.
 pub(crate) fn covers(wide: &str, narrow: &str) -> bool {
     match wide.strip_prefix('*') {
         Some(suffix) => {
@@ -104,7 +104,7 @@ pub(crate) fn covers(wide: &str, narrow: &str) -> bool {
     }
 }
 
-/// Returns a hostname as its author may have meant it; see [`Hostname::meant`].
+/// Returns a hostname as its author may have intended it; see [`Hostname::meant`].
 pub(crate) fn meant(text: &str) -> Cow<'_, str> {
     let text = text.strip_suffix('.').unwrap_or(text);
     if text == "*" {

@@ -1,100 +1,102 @@
-//! Limits on entries, sizes and ranges of all fields that resolution bounds, with their messages.
-//! The limits of the API's schema are repeated, because files have not passed an API server. A
-//! longer list is refused without reading the rest: limits bound our own work.
+//! Limits on entries, sizes and ranges of all fields that resolution bounds, and their error
+//! messages. The limits in the API's schemas are repeated, because files never pass through an API
+//! server. A list that is too long is rejected without reading it: limits also bound our own work.
 
 use std::fmt::Arguments;
 use std::ops::RangeInclusive;
 
 use super::names::is_field_value;
 
-/// Listeners of a Gateway, and of a ListenerSet.
+/// Maximum number of listeners of a Gateway or a ListenerSet.
 pub(crate) const MAX_LISTENERS: usize = 64;
-/// Listeners of a Gateway together with its ListenerSets. Each HTTPS listener becomes a filter
-/// chain with a separate connection manager in Envoy. This limit is Sesame's.
+/// Maximum number of listeners of a Gateway and its ListenerSets together. In Envoy, each HTTPS
+/// listener becomes a filter chain with its own connection manager. Not a limit of the API.
 pub(crate) const MAX_ATTACHED_LISTENERS: usize = 2048;
-/// Addresses of a Gateway.
+/// Maximum number of addresses of a Gateway.
 pub(crate) const MAX_ADDRESSES: usize = 16;
-/// Entries of `spec.tls.frontend.perPort`.
+/// Maximum number of entries of `spec.tls.frontend.perPort`.
 pub(crate) const MAX_FRONTEND_PORTS: usize = 64;
-/// Entries of `allowedRoutes.kinds`.
+/// Maximum number of entries of `allowedRoutes.kinds`.
 pub(crate) const MAX_KINDS: usize = 8;
-/// Entries of `tls.options` of a listener, and application protocols in one of them. The second
-/// limit is Sesame's.
+/// Maximum number of `tls.options` of a listener, and of application protocols in an option. The
+/// second limit is not a limit of the API.
 pub(crate) const MAX_TLS_OPTIONS: usize = 16;
 pub(crate) const MAX_ALPN: usize = 16;
-/// Certificates of a listener.
+/// Maximum number of certificates of a listener.
 pub(crate) const MAX_CERTIFICATE_REFS: usize = 64;
-/// References to CA certificates for clients.
+/// Maximum number of references to CA certificates for clients.
 pub(crate) const MAX_CLIENT_CA_REFS: usize = 16;
-/// Hostnames of an unserved route whose requests are refused individually. This limit is Sesame's.
+/// Maximum number of hostnames of an unserved route that reject requests individually. Not in the
+/// API.
 pub(crate) const MAX_REFUSED_HOSTNAMES: usize = 1024;
-/// Parents of a route.
+/// Maximum number of parents of a route.
 pub(crate) const MAX_PARENTS: usize = 32;
-/// Matches of a rule, and of all rules of a route together.
+/// Maximum number of matches of a rule, and of all rules of a route together.
 pub(crate) const MAX_MATCHES: usize = 64;
 pub(crate) const MAX_ROUTE_MATCHES: usize = 128;
-/// Rules of an Ingress, and paths of all its rules together. Sesame's limits.
+/// Maximum number of rules of an Ingress, and of paths of all rules together. Not in the API.
 pub(crate) const MAX_INGRESS_RULES: usize = 512;
 pub(crate) const MAX_INGRESS_PATHS: usize = 1024;
-/// Hosts of an Ingress with certificates. Sesame's limit.
+/// Maximum number of hosts with certificates of an Ingress. Not in the API.
 pub(crate) const MAX_INGRESS_TLS_HOSTS: usize = 512;
-/// Includes from a root to an HTTPProxy. Routes and includes of an HTTPProxy, summed over its places
-/// below the roots of one namespace. Sesame's limits.
+/// Maximum number of includes from a root to an HTTPProxy. Maximum number of routes and includes of
+/// an HTTPProxy, summed over its occurrences below the roots of one namespace. Neither is in the
+/// API.
 pub(crate) const MAX_PROXY_DEPTH: usize = 32;
 pub(crate) const MAX_PROXY_ROUTES: usize = 4096;
-/// Headers, and query parameters, of one match.
+/// Maximum number of headers, and of query parameters, of a match.
 pub(crate) const MAX_MATCHED_VALUES: usize = 16;
-/// Characters of a path in a match or a replacement.
+/// Maximum number of characters of a path in a match or a replacement.
 pub(crate) const MAX_PATH: usize = 1024;
-/// Filters of a rule or a backend.
+/// Maximum number of filters of a rule or a backend.
 pub(crate) const MAX_FILTERS: usize = 16;
-/// Headers in each list of a filter.
+/// Maximum number of headers in each list of a filter.
 pub(crate) const MAX_FILTER_HEADERS: usize = 16;
-/// Headers in each list of an HTTPProxy. Sesame's limit.
+/// Maximum number of headers in each list of an HTTPProxy. Not in the API.
 pub(crate) const MAX_PROXY_HEADERS: usize = 64;
-/// Entries of the lists of a CORS filter, and of its methods.
+/// Maximum number of entries in each list of a CORS filter, and of methods.
 pub(crate) const MAX_CORS_ENTRIES: usize = 64;
 pub(crate) const MAX_CORS_METHODS: usize = 9;
-/// Entries of each list of an ExternalAuth filter, and bytes of a forwarded body. The second limit
-/// is Sesame's.
+/// Maximum number of entries in each list of an ExternalAuth filter, and of bytes of a forwarded
+/// body. The second limit is not in the API.
 pub(crate) const MAX_AUTH_HEADERS: usize = 64;
 pub(crate) const MAX_AUTH_BODY: u32 = 1024 * 1024;
-/// Backends of a rule, and the weight of one.
+/// Maximum number of backends of a rule, and maximum weight.
 pub(crate) const MAX_BACKEND_REFS: usize = 16;
 pub(crate) const MAX_WEIGHT: u32 = 1_000_000;
-/// Gateways that a MeshOCGPolicy names.
+/// Maximum number of Gateways that a MeshOCGPolicy references.
 pub(crate) const MAX_OCG_GATEWAYS: usize = 64;
-/// Networks in a list of client addresses. Sesame's limit.
+/// Maximum number of networks in a list of client addresses. Not in the API.
 pub(crate) const MAX_NETWORKS: usize = 128;
-/// Targets of a policy.
+/// Maximum number of targets of a policy.
 pub(crate) const MAX_POLICY_TARGETS: usize = 16;
-/// Headers for a collector, and the characters of the value of one.
+/// Maximum number of headers for a collector, and of characters of a header value.
 pub(crate) const MAX_COLLECTOR_HEADERS: usize = 16;
 pub(crate) const MAX_HEADER_VALUE: usize = 4096;
-/// Attributes of spans, characters of an attribute's name, and of its value. The first limit is
-/// Sesame's.
+/// Maximum number of span attributes, of characters of an attribute name, and of an attribute
+/// value. The first limit is not in the API.
 pub(crate) const MAX_ATTRIBUTES: usize = 64;
 pub(crate) const MAX_ATTRIBUTE_NAME: usize = 256;
 pub(crate) const MAX_ATTRIBUTE_VALUE: usize = 1024;
-/// Characters of the names of a service and of a span.
+/// Maximum number of characters of service names, and of span names.
 pub(crate) const MAX_SERVICE_NAME: usize = 253;
 pub(crate) const MAX_SPAN_NAME: usize = 256;
-/// References to CA certificates of a BackendTLSPolicy.
+/// Maximum number of references to CA certificates of a BackendTLSPolicy.
 pub(crate) const MAX_POLICY_CA_REFS: usize = 8;
-/// Names for the certificate of a backend, and the characters of one that is a URI.
+/// Maximum number of names for a backend's certificate, and of characters of a URI.
 pub(crate) const MAX_SUBJECT_ALT_NAMES: usize = 5;
 pub(crate) const MAX_URI: usize = 253;
-/// Names for the certificate of an HTTPProxy's Service.
+/// Maximum number of names for the certificate of an HTTPProxy's Service.
 pub(crate) const MAX_SUBJECT_NAMES: usize = 8;
-/// Bytes of a PEM text, and certificates in it: more than any real chain or bundle has. Sesame's
-/// limits.
+/// Maximum size of PEM text in bytes, and maximum number of certificates in it. Any real chain or
+/// bundle is smaller. Neither limit is in the API.
 pub(crate) const MAX_PEM_BYTES: usize = 512 * 1024;
 pub(crate) const MAX_PEM_CERTIFICATES: usize = 512;
-/// Revocation lists in a text, and certificates that all of them revoke. Sesame's limits.
+/// Maximum number of revocation lists in PEM text, and of revoked certificates. Not in the API.
 pub(crate) const MAX_PEM_LISTS: usize = 64;
 pub(crate) const MAX_REVOKED: usize = 10_000;
 
-/// Fails unless the list in this field has an allowed number of entries.
+/// Fails unless the number of entries in this list is allowed.
 pub(crate) fn entries(
     field: &str,
     count: usize,

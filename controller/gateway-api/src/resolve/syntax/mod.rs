@@ -1,6 +1,6 @@
 //! Syntax of names, hostnames, durations and regular expressions, and the errors about it.
 //!
-//! Nothing here knows objects or references.
+//! This module does not depend on objects or references.
 
 pub(crate) mod durations;
 pub(crate) mod header_names;

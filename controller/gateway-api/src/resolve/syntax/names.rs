@@ -1,13 +1,13 @@
-//! Syntax of names and values, as the API server checks it.
+//! Syntax of names and values, with the same checks as the API server.
 //!
-//! A host has no API server, so nothing here was checked before.
+//! On a host, there is no API server, so nothing has been validated before.
 
 use std::fmt::Arguments;
 
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
-/// Checks the namespace and name of an object. Names become provenance, so none may look like a
-/// part of another.
+/// Checks the namespace and name of an object. Names become parts of provenance, so they must not
+/// contain its separators.
 pub(crate) fn check_object(namespace: &str, name: &str) -> Result<(), String> {
     if !is_dns_label(namespace) {
         return Err(format!(
@@ -22,7 +22,7 @@ pub(crate) fn check_object(namespace: &str, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns a kind for messages, with its group unless that is the core group.
+/// Returns a kind for messages, with its group unless it belongs to the core group.
 pub(crate) fn group_kind(group: &str, kind: &str) -> String {
     if group.is_empty() {
         kind.to_owned()
@@ -31,7 +31,7 @@ pub(crate) fn group_kind(group: &str, kind: &str) -> String {
     }
 }
 
-/// Returns true for a valid name of a header or query parameter: a token of RFC 9110 of at most 256
+/// Returns true for a valid name of a header or query parameter: an RFC 9110 token of at most 256
 /// characters.
 pub(crate) fn is_token(text: &str) -> bool {
     !text.is_empty()
@@ -51,13 +51,12 @@ pub(crate) fn check_token(at: Arguments<'_>, name: &str) -> Result<(), String> {
     ))
 }
 
-/// Returns true for text that is allowed in the value of a header: no control characters except
-/// tab.
+/// Returns true if text is allowed as a header value: it has no control characters other than tab.
 pub(crate) fn is_field_value(text: &str) -> bool {
     text.chars().all(|c| c == '\t' || !c.is_control())
 }
 
-/// Returns true for a path with allowed characters only, escapes included.
+/// Returns true if a path has only allowed characters and valid escapes.
 pub(crate) fn is_path(text: &str) -> bool {
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -75,7 +74,7 @@ pub(crate) fn is_path(text: &str) -> bool {
     true
 }
 
-/// Fails if the path in this field has a forbidden character.
+/// Fails if the path in this field has forbidden characters.
 pub(crate) fn check_path(field: &str, path: &str) -> Result<(), String> {
     if is_path(path) {
         return Ok(());
@@ -85,15 +84,15 @@ pub(crate) fn check_path(field: &str, path: &str) -> Result<(), String> {
     ))
 }
 
-/// Returns the number as a port, or `None` if it is out of range.
+/// Returns a port number, or `None` if it is out of range.
 pub(crate) fn port(number: i32) -> Option<u16> {
     u16::try_from(number).ok().filter(|port| *port > 0)
 }
 
-/// The domain of our keys, which includes subdomains.
+/// The domain of Sesame's keys. Subdomains also belong to it.
 const DOMAIN: &str = "projectsesame.io";
 
-/// Returns true for a key under our domain, in any case.
+/// Returns true if a key belongs to Sesame's domain, ignoring case.
 pub(crate) fn is_ours(key: &str) -> bool {
     let domain = key.split('/').next().unwrap_or_default();
     let domain = domain.to_ascii_lowercase();

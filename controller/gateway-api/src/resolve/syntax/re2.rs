@@ -1,9 +1,9 @@
-//! Syntax of Rust's `regex` that RE2 does not know, or reads differently.
+//! Syntax of Rust's `regex` crate that RE2 does not support, or interprets differently.
 //!
-//! A single expression that RE2 rejects costs the whole route table. An expression that RE2 reads
-//! differently matches other requests than its author expects. Envoy gives RE2 bytes (Latin-1), so
-//! a character beyond ASCII counts as several. The proxy has the last word; the list of
-//! `tests/tests/routes/regexes.rs` is compared with it.
+//! A single expression that RE2 rejects invalidates the whole route table. An expression that RE2
+//! interprets differently matches other requests than its author expects. Envoy passes bytes
+//! (Latin-1) to RE2, so a non-ASCII character counts as several characters. The proxy decides in
+//! the end: `tests/tests/routes/regexes.rs` compares its list with Envoy.
 
 use regex_syntax::ast::parse::Parser;
 use regex_syntax::ast::{
@@ -12,10 +12,10 @@ use regex_syntax::ast::{
     Visitor, visit,
 };
 
-/// Maximum number of repetitions of a part, multiplied for nested repetitions.
+/// Maximum number of repetitions of a part. Nested repetitions are multiplied.
 const MOST_REPETITIONS: u32 = 1000;
 
-/// The classes that RE2 knows by `\p{...}`: general categories, and the scripts in common use.
+/// The classes that RE2 supports as `\p{...}`: general categories, and commonly used scripts.
 const UNICODE_CLASSES: &[&str] = &[
     "Any",
     "C",
@@ -85,8 +85,8 @@ const UNICODE_CLASSES: &[&str] = &[
     "Tibetan",
 ];
 
-/// Fails for a part that RE2 would reject, or read differently. An expression that does not parse
-/// is left to its compiler.
+/// Fails for syntax that RE2 would reject or interpret differently. Parse errors are left to the
+/// compiler of the expression.
 pub(crate) fn check(pattern: &str) -> Result<(), String> {
     match Parser::new().parse(pattern) {
         Ok(ast) => visit(
@@ -102,7 +102,7 @@ pub(crate) fn check(pattern: &str) -> Result<(), String> {
 
 struct Differences<'p> {
     pattern: &'p str,
-    /// Remainder of [`MOST_REPETITIONS`] inside the surrounding repetitions.
+    /// Remaining share of [`MOST_REPETITIONS`] within the enclosing repetitions.
     left: Vec<u32>,
 }
 
@@ -133,7 +133,7 @@ impl Differences<'_> {
         let times = match &op.kind {
             RepetitionKind::ZeroOrOne | RepetitionKind::ZeroOrMore | RepetitionKind::OneOrMore => 1,
             RepetitionKind::Range(range) => {
-                // RE2 treats `{,5}` and `{ 5 }` as plain text.
+                // RE2 treats `{,5}` and `{ 5 }` as literal text.
                 if written.starts_with("{,") || written.contains(char::is_whitespace) {
                     return Err(format!(
                         "has the repetition {written:?}; expected for instance {{0,5}}"
@@ -296,7 +296,7 @@ fn literal(it: &Literal) -> Result<(), String> {
     }
 }
 
-/// Checks a literal in a class, where RE2 compares bytes.
+/// Checks a literal in a class, which RE2 matches byte by byte.
 fn class_literal(it: &Literal) -> Result<(), String> {
     if !it.c.is_ascii() && is_verbatim(it) {
         return Err(format!(

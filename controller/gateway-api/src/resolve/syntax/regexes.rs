@@ -1,8 +1,8 @@
-//! Regular expressions, checked for the syntax of RE2 and for a bounded size.
+//! Regular expressions, checked for RE2 syntax and for a maximum size.
 //!
-//! The proxy has the last word. The check informs the author early and rejects expressions that
-//! would stall the proxy. `routes::rules` bounds the total cost of the expressions of a route, and
-//! `tables::candidates` the total of a virtual host.
+//! The proxy decides in the end. The check informs the author early and rejects expressions that
+//! would stall the proxy. `routes::rules` limits the total cost of the expressions of a route, and
+//! `tables::candidates` the total cost for a virtual host.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use sesame_proto::expressions::{self, MOST_INSTRUCTIONS};
 
 use super::re2;
 
-/// Results of earlier checks, for a reused Resolver. They never change a result.
+/// Cached results, kept by a Resolver. They never affect the result of a resolution.
 #[derive(Debug, Default)]
 pub(crate) struct Regexes {
     known: HashMap<String, (Result<u64, String>, u64)>,
@@ -21,8 +21,8 @@ pub(crate) struct Regexes {
 }
 
 impl Regexes {
-    /// Checks an expression, and counts its instructions. The error completes the sentence "value x
-    /// ...".
+    /// Checks an expression and returns its number of instructions. The error message continues
+    /// "value x ...".
     pub(crate) fn check(&mut self, pattern: &str) -> Result<u64, String> {
         if let Some((verdict, round)) = self.known.get_mut(pattern) {
             *round = self.round;
@@ -34,7 +34,7 @@ impl Regexes {
         verdict
     }
 
-    /// Ends a resolution, and evicts the expressions that it did not use.
+    /// Ends a resolution and evicts the expressions that it did not use.
     pub(crate) fn finish(&mut self) {
         let round = self.round;
         self.known.retain(|_, (_, used)| *used == round);
@@ -53,7 +53,7 @@ fn check(pattern: &str) -> Result<u64, String> {
             because every request is compared with it; use fewer repetitions"
         ));
     }
-    // Try byte classes first: they are closer to RE2, whose \d and \w are ASCII.
+    // Try byte classes first. They are closer to RE2, where \d and \w are ASCII.
     let parse = |unicode| {
         ParserBuilder::new()
             .unicode(unicode)
@@ -64,16 +64,17 @@ fn check(pattern: &str) -> Result<u64, String> {
             .map_err(|why| why.to_string())
     };
     parse(false).or_else(|_| parse(true)).map_err(|text| {
-        // The last line is the message; the previous ones draw the expression.
+        // The last line is the message. The lines before it show the expression.
         let last = text.lines().last().unwrap_or_default().trim();
         format!("is not a supported regular expression (RE2): {last}")
     })?;
     re2::check(pattern)?;
-    // An accepted expression was parsed, and so has a size.
+    // A valid expression always has a size.
     Ok(size.unwrap_or(MOST_INSTRUCTIONS))
 }
 
-/// Returns an escape that every matching path has, but no normalized path can have.
+/// Returns an escape sequence that every matching path contains, but no normalized path can
+/// contain.
 pub(crate) fn impossible_escape(pattern: &str) -> Option<String> {
     if !pattern.contains('%') {
         return None;

@@ -1,4 +1,4 @@
-//! Matches that are candidates for the routes of a virtual host, and the bounded cost of their
+//! Candidate matches for the routes of a virtual host, and the cost limit for their regular
 //! expressions.
 
 use std::collections::{BTreeMap, HashSet};
@@ -15,20 +15,19 @@ use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::precedence::{MatchPlace, Order};
 use crate::resolve::routes::rules::{Action, CheckedRule};
 
-/// One match of one rule of one route, for one virtual host.
+/// A match of a rule of a route, for one virtual host.
 #[derive(Clone, Copy)]
 pub(crate) struct MatchCandidate<'a> {
     pub(super) route: &'a CheckedRoute<'a>,
     pub(super) rule: &'a CheckedRule,
     pub(crate) route_match: &'a RouteMatch,
-    /// True if its expressions exceed the budget of the virtual host, and its requests must not
-    /// reach another route. They get an error, and so do all requests that match without the
-    /// expressions.
+    /// True if the route's expressions exceed the budget of the virtual host and its requests must
+    /// not reach other routes. All requests that match without the expressions then get an error.
     pub(super) refuses: bool,
 }
 
 impl MatchCandidate<'_> {
-    /// Returns the route of the snapshot.
+    /// Returns the route for the snapshot.
     pub(super) fn to_schema(
         self,
         place: MatchPlace,
@@ -54,7 +53,7 @@ impl MatchCandidate<'_> {
             cors,
             external_auth,
             timeouts_decided: _,
-            // Together with the listener's.
+            // `limits_on` combines these with the listener's limits.
             rate_limits: _,
             filters,
             protects: _,
@@ -95,7 +94,7 @@ impl MatchCandidate<'_> {
         }
     }
 
-    /// Returns the route's action on a listener.
+    /// Returns the action of the route on a listener.
     fn action(self, place: MatchPlace, listener: &PlacedListener<'_>) -> RouteAction {
         let traffic = &listener.listener.traffic;
         match &self.rule.action {
@@ -115,7 +114,7 @@ impl MatchCandidate<'_> {
         }
     }
 
-    /// Returns a route that refuses the requests of the match, without its expressions.
+    /// Returns a route that rejects the requests of the match, ignoring its expressions.
     fn refusing(self, name: String) -> schema::Route {
         let RouteMatch {
             path,
@@ -150,14 +149,14 @@ impl MatchCandidate<'_> {
     }
 }
 
-/// Returns the routes whose expressions exceed the budget of a virtual host after the older routes,
-/// each with its cost and the cost of the accepted ones. A route is excluded as a whole: without
-/// some of its matches it would be another route.
+/// Returns the routes whose expressions exceed the budget of a virtual host, each with its cost and
+/// the cost of the accepted routes. Older routes take precedence. A route is excluded as a whole,
+/// because without some of its matches it would behave differently.
 pub(super) fn unaffordable(
     candidates: &[(Order, MatchCandidate<'_>)],
 ) -> BTreeMap<usize, (u64, u64)> {
     let mut costs: BTreeMap<usize, u64> = BTreeMap::new();
-    // A route may have a match for two hostnames that cover the domain. It counts once.
+    // Count a match only once, even if two hostnames of its route cover the domain.
     let mut seen: HashSet<MatchPlace> = HashSet::new();
     for (order, candidate) in candidates {
         let (place, instructions) = (order.place, candidate.route_match.instructions);

@@ -1,6 +1,6 @@
-//! Requests and connections that a valid route loses to others with precedence.
+//! Requests and connections that a valid route loses to routes or listeners with precedence.
 //!
-//! The route is accepted, because it has no error. Authors never learn about objects in other
+//! The route is accepted, because it has no error. Messages never reveal objects in other
 //! namespaces.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,18 +9,18 @@ use crate::resolve::context::Problems;
 use crate::resolve::routes::Routes;
 use crate::status::{Grounds, Reason};
 
-/// Number of losses in a message.
+/// Maximum number of losses in a message.
 const MAX_SHOWN: usize = 4;
 
-/// The position of a route, and of one of its parents.
+/// Indices of a route and of one of its parents.
 pub(crate) type ParentPlace = (usize, usize);
 
-/// The losses of routes, by parent.
+/// The losses of each route, by parent.
 #[derive(Debug, Default)]
 pub(crate) struct Displaced(BTreeMap<ParentPlace, BTreeSet<Grounds>>);
 
 impl Displaced {
-    /// Adds a loss of the route through one of its parents.
+    /// Records a loss of the route for one of its parents.
     pub(super) fn add(
         &mut self,
         route: usize,
@@ -32,7 +32,8 @@ impl Displaced {
         self.0.entry(key).or_default().insert((reason, message));
     }
 
-    /// Adds a problem for each parent of a route that has losses, and returns the reasons and messages.
+    /// Reports the losses of each parent of a route as a problem, and returns the reasons and
+    /// messages.
     pub(crate) fn tell(
         &self,
         routes: &Routes<'_>,
@@ -47,12 +48,12 @@ impl Displaced {
         messages
     }
 
-    /// Returns one reason and one message for each parent of a route with losses.
+    /// Returns a reason and a combined message for each parent of a route with losses.
     fn messages(&self) -> BTreeMap<ParentPlace, Grounds> {
         let one = |losses: &BTreeSet<Grounds>| {
             let (reason, _) = losses.first()?;
             let messages: Vec<&str> = losses.iter().map(|(_, message)| message.as_str()).collect();
-            // As many as fit into a readable message.
+            // Keep the message readable.
             let shown = messages.get(..MAX_SHOWN).unwrap_or(&messages).join("; ");
             let message = match messages.len().saturating_sub(MAX_SHOWN) {
                 0 => shown,

@@ -1,8 +1,8 @@
-//! Routes of the connections and datagrams of one listener.
+//! Routes for the connections and datagrams of one listener.
 //!
-//! A server name belongs to the most specific listener of the port that covers it, and there to the
-//! route with the most specific hostname, or the oldest of several. Without server names, the
-//! oldest route gets everything.
+//! A server name belongs to the most specific listener of the port that covers it. Within the
+//! listener, it belongs to the route with the most specific hostname, and then to the oldest route.
+//! Without server names, the oldest route receives everything.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -42,7 +42,7 @@ pub(crate) fn by_server_name(
             by_route.entry(*route).or_default().push(&host.domain);
             (*route, host)
         });
-        // The author of a wildcard expects it to get unclaimed names.
+        // Losing to a more specific hostname is not reported: the author of a wildcard expects it.
         if winner != *route && of_winner.rank == host.rank {
             displaced.add(
                 *route,
@@ -67,7 +67,7 @@ pub(crate) fn by_server_name(
         .collect()
 }
 
-/// Returns the oldest route, which gets everything.
+/// Returns the oldest route, which receives all traffic.
 pub(crate) fn oldest(
     listener: &PlacedListener<'_>,
     routes: &Routes<'_>,

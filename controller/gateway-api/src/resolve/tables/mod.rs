@@ -1,10 +1,9 @@
-//! Ports, listeners and route tables of one Gateway's snapshot.
+//! Ports, listeners and route tables in the snapshot of a Gateway.
 //!
-//! A request belongs to the listener with the most specific hostname that covers it, and to no
-//! other (listener isolation). All HTTP listeners of a port share a table in which each hostname of
-//! a listener is a virtual host, with or without routes. An HTTPS listener is selected by SNI and
-//! has its own table. Requests there that belong to another HTTPS or TLS listener of the port are
-//! answered with 421.
+//! A request belongs only to the listener with the most specific hostname that covers it (listener
+//! isolation). All HTTP listeners of a port share a table. Each hostname of a listener is a virtual
+//! host there, with or without routes. An HTTPS listener is selected by SNI and has its own table.
+//! It answers requests that belong to another HTTPS or TLS listener of the port with 421.
 
 mod candidates;
 pub(crate) mod displaced;
@@ -36,31 +35,31 @@ use super::syntax::hostnames::Hostname;
 use crate::status::Grounds;
 
 /// Maximum number of HTTPS and TLS listeners of a port for which each HTTPS listener answers 421 on
-/// behalf of all others: the number of virtual hosts grows with the square. Beyond it, a listener
-/// answers so only for the names in its certificates. Clients reuse connections for no others.
+/// behalf of all others. The number of virtual hosts grows quadratically. Above it, a listener does
+/// so only for the names in its certificates. Clients only reuse connections for those names.
 const MAX_EACH_BESIDE: usize = 128;
 
-/// The ports and route tables of Gateways that are served together. The names of Backends carry
-/// notes on how to reach them (`reached_by`).
+/// The ports and route tables of Gateways that are served together. Backend names encode how they
+/// are reached (`reached_by`).
 #[expect(clippy::struct_field_names, reason = "the schema's name")]
 pub(crate) struct Tables {
     pub(crate) ports: Vec<schema::Port>,
     pub(crate) route_tables: Vec<schema::RouteTable>,
-    /// Total size of all routes in bytes, if all fit.
+    /// Total size of all routes in bytes if none were excluded.
     pub(crate) wanted: u64,
 }
 
-/// Findings about the routes of all Gateways that building the tables brings up, for their authors.
+/// Findings from building the tables about the routes of all Gateways, reported to their authors.
 #[derive(Debug)]
 pub(crate) struct Findings {
     /// Unreachable matches.
     shadowed: Shadowed,
-    /// Requests and connections that routes lose to others.
+    /// Requests and connections that routes lose to other routes.
     displaced: Displaced,
 }
 
 impl Findings {
-    /// Creates empty findings; `shadowed` decides which matches to record.
+    /// Creates empty findings; `shadowed` determines which matches are recorded.
     pub(crate) fn new(shadowed: Shadowed) -> Self {
         Self {
             shadowed,
@@ -68,7 +67,7 @@ impl Findings {
         }
     }
 
-    /// Reports the findings to the authors. Returns the parts for statuses, and the unreachable
+    /// Reports the findings to the authors. Returns the findings for statuses, and the unreachable
     /// matches.
     pub(crate) fn tell(
         self,
@@ -92,16 +91,16 @@ impl Findings {
     }
 }
 
-/// Messages for routes that do not get all requested traffic, because others have precedence.
+/// Messages for routes that lose some of their traffic because other routes take precedence.
 #[derive(Debug, Default)]
 pub(crate) struct LostRequests {
-    /// Reasons and messages about hostnames, expressions and connections, by parent.
+    /// Reasons and messages about lost hostnames, expressions and connections, by parent.
     pub(crate) displaced: BTreeMap<ParentPlace, Grounds>,
     /// Unreachable matches, by the index of the route.
     pub(crate) unreached: BTreeMap<usize, Unreached>,
 }
 
-/// Returns the size of all routes of the served listeners in bytes, if all fit.
+/// Returns the total size in bytes of the routes of the served listeners, if none is excluded.
 pub(crate) fn wanted<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
     routes: &Routes<'_>,
@@ -111,7 +110,7 @@ pub(crate) fn wanted<'a>(
     Room::wanted(families.iter().flat_map(Families::with_hosts), routes)
 }
 
-/// Builds all ports and route tables of the served listeners, and adds to `findings`.
+/// Builds all ports and route tables of the served listeners, and adds findings to `findings`.
 pub(crate) fn build<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
     routes: &Routes<'_>,
@@ -156,8 +155,8 @@ pub(crate) fn build<'a>(
             }
             tables.route_tables.push(hosts.into_table(http_table(port)));
         }
-        // A client may use a connection to one of them for requests to any other whose certificate
-        // it has seen, even to one that passes TLS through.
+        // A client may reuse a connection to one of these listeners for another one whose hostname
+        // is in the certificate. That also applies to listeners that pass TLS through.
         for with_hosts in https {
             let (listener, _) = with_hosts;
             let mut hosts = VirtualHosts::default();
@@ -176,7 +175,7 @@ pub(crate) fn build<'a>(
     tables
 }
 
-/// Listeners of one port that split its requests, in their order.
+/// The listeners of one port, grouped by how requests are assigned to them.
 struct Families<'p, 'a> {
     http: Vec<WithHosts<'p, 'a>>,
     https: Vec<WithHosts<'p, 'a>>,
@@ -206,13 +205,13 @@ impl<'p, 'a> Families<'p, 'a> {
         }
     }
 
-    /// Returns the listeners of requests.
+    /// Returns the listeners that route requests.
     fn with_hosts(&self) -> impl Iterator<Item = &WithHosts<'p, 'a>> + Clone {
         self.http.iter().chain(&self.https)
     }
 }
 
-/// Returns the served listeners by transport and port; the most specific hostname first.
+/// Returns the served listeners by transport and port, with the most specific hostname first.
 fn by_port<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
 ) -> BTreeMap<(i32, u16), Vec<PlacedListener<'a>>> {
@@ -224,7 +223,7 @@ fn by_port<'a>(
     } in listeners.filter(|attached| attached.listener.is_served())
     {
         let (protocol, hostname) = match &listener.holds {
-            // Connections are closed before a handshake.
+            // Such connections are closed before the TLS handshake.
             Some(held) if held.tls => (Some(schema::Protocol::Tls), Some(&held.hostname)),
             Some(held) => (Some(schema::Protocol::Http), Some(&held.hostname)),
             None => (listener.protocol, listener.hostname.as_ref()),
@@ -260,8 +259,8 @@ fn by_port<'a>(
     by_port
 }
 
-/// Returns the listener of the snapshot. `owners` are the listeners of the port that split server
-/// names.
+/// Returns the snapshot's listener. `owners` are the hostnames that split the server names of the
+/// port.
 fn to_schema(
     placed: &PlacedListener<'_>,
     owners: &HostnameOwners<'_>,
@@ -269,7 +268,7 @@ fn to_schema(
     displaced: &mut Displaced,
 ) -> schema::Listener {
     let l4_routes = match placed.protocol {
-        // Nothing passes while a required filter is unavailable.
+        // Reject all traffic while a required filter is unavailable.
         _ if placed.listener.refuses() => Vec::new(),
         schema::Protocol::Http | schema::Protocol::Https => Vec::new(),
         schema::Protocol::Tls => {
@@ -291,7 +290,7 @@ fn to_schema(
     }
 }
 
-/// Adds the names of the Backends of routes with session persistence.
+/// Adds the names of the Backends that routes with session persistence use.
 pub(crate) fn session_backends_of<'h>(
     host: &'h schema::VirtualHost,
     names: &mut impl Extend<&'h str>,
@@ -301,7 +300,7 @@ pub(crate) fn session_backends_of<'h>(
     }
 }
 
-/// Adds the names of the Backends that a virtual host sends to or asks for authorization.
+/// Adds the names of the Backends to which a virtual host sends requests or authorization checks.
 pub(crate) fn backends_of<'h>(host: &'h schema::VirtualHost, names: &mut impl Extend<&'h str>) {
     for forward in forwards(host) {
         let weighted = forward.backends.iter().map(|share| share.backend.as_str());

@@ -1,4 +1,4 @@
-//! Served listeners of the same Envoys, and the hostnames that split the requests of a port.
+//! Served listeners of the same Envoys, and the hostnames that divide the requests of a port.
 
 use std::collections::HashSet;
 
@@ -9,10 +9,10 @@ use crate::resolve::listeners::CheckedListener;
 use crate::resolve::routes::attachments::Attachment;
 use crate::resolve::syntax::hostnames::Hostname;
 
-/// A served listener with the input of its tables.
+/// A served listener, and what is needed to build its tables.
 pub(crate) struct PlacedListener<'a> {
     pub(crate) listener: &'a CheckedListener<'a>,
-    /// Name of its Gateway's client key for backends.
+    /// Name of the Gateway's client key for backends.
     pub(crate) client_key: Option<&'a str>,
     pub(crate) attachments: &'a [Attachment<'a>],
     pub(crate) protocol: schema::Protocol,
@@ -21,7 +21,7 @@ pub(crate) struct PlacedListener<'a> {
 }
 
 impl PlacedListener<'_> {
-    /// Returns the name of the listener's route table; empty if it has none.
+    /// Returns the name of the listener's route table, or an empty string if it has none.
     pub(crate) fn route_table(&self) -> String {
         match self.protocol {
             schema::Protocol::Http => http_table(self.port),
@@ -32,7 +32,7 @@ impl PlacedListener<'_> {
         }
     }
 
-    /// Returns how its Gateway reaches the backends of the route at this index.
+    /// Returns how the Gateway reaches the backends of the route at this index.
     pub(crate) fn reached_by(&self, route: usize) -> ReachedBy<'_> {
         let attachments = self.attachments;
         let found = attachments.binary_search_by_key(&route, |attachment| attachment.route);
@@ -43,7 +43,7 @@ impl PlacedListener<'_> {
         }
     }
 
-    /// Returns the authorizations of its filters, in the way its Gateway reaches them.
+    /// Returns the authorization filters, with the way to reach them encoded in the Backend names.
     pub(crate) fn external_auth(&self) -> Vec<schema::ExternalAuth> {
         let reached_by = ReachedBy {
             client_key: self.client_key,
@@ -53,7 +53,7 @@ impl PlacedListener<'_> {
         all.map(|auth| reached_by.external_auth(auth)).collect()
     }
 
-    /// Returns the scheme of its requests.
+    /// Returns the URL scheme of the listener's requests.
     pub(crate) fn scheme(&self) -> &'static str {
         if self.protocol == schema::Protocol::Https {
             "https"
@@ -68,7 +68,7 @@ pub(crate) fn http_table(port: u16) -> String {
     format!("http/{port}")
 }
 
-/// The hostnames of the listeners that split the requests.
+/// The hostnames of the listeners that divide the requests of a port.
 pub(crate) struct HostnameOwners<'a>(HashSet<&'a str>);
 
 impl<'a> HostnameOwners<'a> {
@@ -81,16 +81,17 @@ impl<'a> HostnameOwners<'a> {
         )
     }
 
-    /// Returns true if the host belongs to another listener than this one.
+    /// Returns true if the host belongs to a listener other than `listener`.
     pub(crate) fn has_another(&self, listener: &Hostname, host: &Hostname) -> bool {
         let mut keys = host.covering_keys();
         let owner = keys.find(|key| self.0.contains(key));
         owner.is_some_and(|owner| owner != listener.key())
     }
 
-    /// Returns true if `listener` gets all hosts of `domain` that no narrower listener covers.
+    /// Returns true if `listener` receives all hosts of `domain` that no more specific listener
+    /// covers.
     pub(crate) fn owns(&self, listener: &Hostname, domain: &Hostname) -> bool {
-        // A single hostname gets everything that it covers.
+        // A single listener owns every domain that it covers.
         self.0.len() == 1
             || domain.covering_keys().find(|key| self.0.contains(key)) == Some(listener.key())
     }

@@ -1,8 +1,8 @@
-//! How Gateways reach Backends, noted in the names within tables.
+//! How Gateways reach Backends, encoded in the Backend names within tables.
 //!
-//! Tables may hold routes of several Gateways, each with its own key and mesh. Whether a Backend
-//! uses them is known only in `snapshot`, where Backends are looked up; until then the name carries
-//! the note.
+//! Tables may contain routes of several Gateways, each with its own client key and mesh. Only
+//! `snapshot` looks up Backends and knows whether they use these. Until then, the name encodes
+//! them.
 
 use sesame_proto::schema::{ExternalAuth, Forward, WeightedBackend};
 
@@ -14,12 +14,12 @@ const SEPARATOR: char = '\n';
 pub(crate) struct ReachedBy<'a> {
     /// Name of the Gateway's client key for backends, if any.
     pub(crate) client_key: Option<&'a str>,
-    /// Name of the Gateway, if the route is meshed there.
+    /// Name of the Gateway if the route is in its mesh.
     pub(crate) mesh: Option<&'a str>,
 }
 
 impl<'a> ReachedBy<'a> {
-    /// Returns the note for a Gateway with this client key, if any, and without a mesh.
+    /// Returns a value with this client key, if any, and without a mesh.
     pub(crate) fn by_key(client_key: Option<&'a str>) -> Self {
         Self {
             client_key,
@@ -27,7 +27,7 @@ impl<'a> ReachedBy<'a> {
         }
     }
 
-    /// Notes it in the names of the Backends of a route.
+    /// Encodes `self` in the Backend names of a forwarding action.
     pub(super) fn forward(self, mut forward: Forward) -> Forward {
         self.note_in(&mut forward.backends);
         for mirror in &mut forward.mirrors {
@@ -36,20 +36,20 @@ impl<'a> ReachedBy<'a> {
         forward
     }
 
-    /// Notes it in the name of the Backend of an authorization.
+    /// Encodes `self` in the Backend name of an authorization filter.
     pub(super) fn external_auth(self, mut auth: ExternalAuth) -> ExternalAuth {
         self.note(&mut auth.backend);
         auth
     }
 
-    /// Notes it in the names of these Backends.
+    /// Encodes `self` in the Backend names of these shares.
     pub(super) fn note_in(self, shares: &mut [WeightedBackend]) {
         for share in shares {
             self.note(&mut share.backend);
         }
     }
 
-    /// Notes it in the name of a Backend.
+    /// Encodes `self` in a Backend name.
     pub(crate) fn note(self, name: &mut String) {
         if name.is_empty() || self == Self::default() {
             return;
@@ -60,7 +60,7 @@ impl<'a> ReachedBy<'a> {
         }
     }
 
-    /// Returns the name of the Backend, and how to reach it.
+    /// Decodes a name into the name of the Backend and how to reach it.
     pub(crate) fn split(noted: &'a str) -> (&'a str, Self) {
         let mut parts = noted.split(SEPARATOR);
         let name = parts.next().unwrap_or_default();

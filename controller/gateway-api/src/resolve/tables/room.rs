@@ -1,9 +1,9 @@
-//! Room for routes: a limit for each hostname, a limit for each Gateway that namespaces share
-//! fairly, and a limit for all Gateways that these share fairly.
+//! Size limits for routes: per hostname, per Gateway, and for all Gateways together. Namespaces
+//! share the limit of a Gateway fairly, and Gateways share the limit for all Gateways fairly.
 //!
-//! Everything is counted before any route is built. A route without room is excluded as a whole, in
-//! one virtual host or in all of the Gateway. If it may protect something, one answer refuses all
-//! that it could match there.
+//! All sizes are determined before any route is built. A route that does not fit is excluded as a
+//! whole, from one virtual host or from the Gateway. If it might be security-relevant, all requests
+//! that it could match there get an error.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -19,24 +19,24 @@ use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Rounds after which a namespace beyond its share loses all of its routes. Excluding a route may
-/// uncover others.
+/// Rounds after which a namespace that exceeds its share loses all of its routes. Excluding a route
+/// may add charges for routes that it hid.
 const MAX_ROUNDS: usize = 8;
 
-/// A route that attaches to a listener, with its hostname there.
+/// A route attachment, with one of the hostnames under which the route attaches.
 pub(super) type Hosted<'a> = (&'a CommonHostname, &'a Attachment<'a>);
 
 /// A listener with its hosts.
 pub(super) type WithHosts<'p, 'a> = (&'p PlacedListener<'a>, ListenerHosts<'a>);
 
-/// The hostnames of a listener, and the routes of each.
+/// The hostnames of a listener, and the routes for each of them.
 pub(super) struct ListenerHosts<'a> {
     by_domain: HashMap<&'a str, Vec<Hosted<'a>>>,
     domains: Vec<&'a Hostname>,
 }
 
 impl<'a> ListenerHosts<'a> {
-    /// Collects the hostnames of the listener and its routes, except those that other listeners
+    /// Collects the hostnames of the listener and its routes, except hostnames that other listeners
     /// own.
     pub(super) fn new(listener: &PlacedListener<'a>, owners: &HostnameOwners<'_>) -> Self {
         let mut by_domain: HashMap<&str, Vec<Hosted<'a>>> = HashMap::new();
@@ -60,7 +60,8 @@ impl<'a> ListenerHosts<'a> {
         self.domains.iter().copied()
     }
 
-    /// Returns the routes whose hostname is the domain or covers it: by hostname, the most specific first.
+    /// Returns the routes whose hostname covers the domain, grouped by hostname, most specific
+    /// first.
     pub(super) fn covering(&self, domain: &Hostname) -> impl Iterator<Item = &[Hosted<'a>]> {
         domain
             .covering_keys()
@@ -69,7 +70,7 @@ impl<'a> ListenerHosts<'a> {
     }
 }
 
-/// Maximum sizes of the routes of each Gateway and of all Gateways together, in bytes.
+/// Maximum size in bytes of the routes of each Gateway, and of all Gateways together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoomOfGateways {
     pub(super) each: u64,
@@ -77,8 +78,9 @@ pub(crate) struct RoomOfGateways {
 }
 
 impl RoomOfGateways {
-    /// Divides `all` among Gateways with routes of these sizes: small sizes are granted, and the
-    /// rest is shared equally. `wanted` is called only if the sizes matter.
+    /// Divides `all` among Gateways with routes of these sizes. Sizes below the equal share are
+    /// granted in full, and the rest is shared equally. `wanted` is called only if the sizes
+    /// matter.
     pub(crate) fn divide(all: u64, gateways: usize, wanted: impl FnOnce() -> Vec<u64>) -> Self {
         let gateways = u64::try_from(gateways).unwrap_or(u64::MAX);
         let each = if gateways.saturating_mul(MOST_OF_GATEWAY) <= all {
@@ -90,7 +92,7 @@ impl RoomOfGateways {
         Self { each, all }
     }
 
-    /// Says what limits the routes of a Gateway.
+    /// Explains what limits the routes of a Gateway.
     fn reason(self) -> String {
         let Self { each, all } = self;
         let of_gateway = format!(
@@ -109,20 +111,20 @@ impl RoomOfGateways {
     }
 }
 
-/// The routes that a Gateway excludes because their namespaces have used up their shares.
+/// The routes that a Gateway excludes because their namespaces exceed their shares.
 pub(super) struct Room {
     left_out: BTreeMap<usize, String>,
-    /// Total size of all routes in bytes, if none were excluded.
+    /// Total size in bytes of all routes if none were excluded.
     pub(super) wanted: u64,
     all_requests: RouteMatch,
     all_calls: RouteMatch,
 }
 
-/// The routes excluded from one virtual host, each with the message for its author.
+/// The routes excluded from one virtual host, each with a message for its author.
 pub(super) type LeftOut = BTreeMap<usize, String>;
 
 impl Room {
-    /// Distributes the room of a Gateway with these HTTP and HTTPS listeners, each with its hosts.
+    /// Divides the size limit of a Gateway among the routes of these HTTP and HTTPS listeners.
     pub(super) fn new<'l>(
         listeners: &(impl Iterator<Item = &'l WithHosts<'l, 'l>> + Clone),
         routes: &Routes<'_>,
@@ -143,7 +145,7 @@ impl Room {
         room
     }
 
-    /// Returns the size of all routes of a Gateway with these listeners, if none is excluded.
+    /// Returns the total size of the routes of these listeners if none is excluded.
     pub(super) fn wanted<'l>(
         listeners: impl Iterator<Item = &'l WithHosts<'l, 'l>>,
         routes: &Routes<'_>,
@@ -163,9 +165,9 @@ impl Room {
         }
     }
 
-    /// Returns the bytes that each route is charged. Copies of a route for narrower hostnames are
-    /// charged to the oldest route with that hostname, because that hostname causes them. So no
-    /// namespace can use up the share of another.
+    /// Returns the bytes charged to each route. If a hostname needs copies of the routes of wider
+    /// hostnames, the oldest route with that hostname is charged for them. So no namespace can use
+    /// up another's share.
     fn charges<'l>(
         &self,
         listeners: impl Iterator<Item = &'l WithHosts<'l, 'l>>,
@@ -215,8 +217,8 @@ impl Room {
         charges
     }
 
-    /// Returns true if the domain is empty: the Gateway excludes all of its routes and none refuses
-    /// anything, so a wider hostname takes its requests.
+    /// Returns true if the Gateway excludes all routes of the domain and none of them rejects
+    /// requests. The requests then go to a wider hostname.
     pub(super) fn is_void<'h>(
         &self,
         mut own: impl Iterator<Item = &'h Hosted<'h>>,
@@ -229,9 +231,9 @@ impl Room {
         })
     }
 
-    /// Returns the routes excluded from a virtual host: those that the Gateway excludes, and those
-    /// that exceed the hostname's room. Routes of a more specific hostname have precedence, then
-    /// older ones.
+    /// Returns the routes excluded from a virtual host, either by the Gateway or because they
+    /// exceed the limit for the hostname. Routes with a more specific hostname take precedence,
+    /// then older routes.
     pub(super) fn left_out(
         &self,
         covering: &[Hosted<'_>],
@@ -299,7 +301,7 @@ impl Room {
         left_out
     }
 
-    /// Returns the match for which an excluded route refuses requests.
+    /// Returns the match for which an excluded route rejects requests.
     pub(super) fn refused_by(&self, route: &CheckedRoute<'_>) -> &RouteMatch {
         match route.object.kind {
             Kind::GrpcRoute => &self.all_calls,
@@ -308,13 +310,13 @@ impl Room {
     }
 }
 
-/// Returns true if a route refuses every request when it is excluded.
+/// Returns true if a route rejects every request once it is excluded.
 fn refuses_all(route: &CheckedRoute<'_>) -> bool {
     route.object.kind != Kind::GrpcRoute && route.rules.protecting().is_some()
 }
 
-/// Returns the routes that namespaces lose because they exceed their share; the oldest have
-/// precedence. `all` leaves them none.
+/// Returns the routes excluded because their namespace exceeds its share; the oldest routes take
+/// precedence. If `all` is true, such a namespace loses all routes.
 fn overdrawn(
     charges: &BTreeMap<usize, u64>,
     routes: &Routes<'_>,
@@ -370,8 +372,8 @@ fn sum(charges: &BTreeMap<usize, u64>) -> u64 {
     charges.values().copied().fold(0, u64::saturating_add)
 }
 
-/// Returns the most that each may have if all may have `most`: small requests are granted, and the
-/// rest is shared equally.
+/// Returns the maximum for each consumer if they may use `most` together. Sizes below the equal
+/// share are granted in full, and the rest is shared equally.
 pub(crate) fn share(mut wanted: Vec<u64>, most: u64) -> u64 {
     wanted.sort_unstable();
     let mut left = most;
@@ -414,7 +416,7 @@ mod tests {
         };
         assert_eq!(each(u64::MAX, &[MOST; 9]), MOST);
         assert_eq!(each(2 * MOST, &[MOST, MOST]), MOST);
-        // A Gateway cannot have more than its own limit, so it does not take it from others.
+        // Requesting more than the limit of one Gateway takes nothing from others.
         assert_eq!(each(2 * MOST, &[u64::MAX, MOST / 2, MOST / 2]), MOST);
         assert_eq!(each(2 * MOST, &[MOST; 4]), MOST / 2);
         assert_eq!(each(MOST, &[MOST, 100]), MOST - 100);

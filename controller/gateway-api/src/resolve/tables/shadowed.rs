@@ -1,8 +1,8 @@
-//! Unreachable matches: others come first everywhere.
+//! Unreachable matches: in every virtual host, other matches take precedence.
 //!
 //! A match is evaluated in every virtual host of every listener that its route attaches to. It is
-//! reported only if it is hidden in all of them. Comparing two resolutions needs the hidden matches
-//! of each virtual host.
+//! reported only if it is hidden in all of them. To compare two resolutions, the hidden matches of
+//! each virtual host are recorded.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use crate::resolve::routes::precedence::{MatchPlace, Order};
 use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::world::{Kind, ObjectKey};
 
-/// The matches seen until now.
+/// The matches collected so far.
 #[derive(Debug, Default)]
 pub(crate) struct Shadowed {
     reached: Vec<MatchPlace>,
@@ -22,7 +22,7 @@ pub(crate) struct Shadowed {
     by_host: Option<ByHost>,
 }
 
-/// The match that gets the requests of a hidden one.
+/// The match that receives the requests of a hidden match.
 #[derive(Clone, Copy, Debug)]
 struct HiddenBy {
     place: MatchPlace,
@@ -33,39 +33,39 @@ struct HiddenBy {
 #[derive(Debug)]
 pub(crate) struct Unreached {
     pub(crate) message: String,
-    /// True if an equal match of another route of the same HTTPProxy, or of its tree, has its requests.
+    /// True if an equal match in the same tree of HTTPProxies receives the requests.
     pub(crate) duplicate: bool,
 }
 
-/// The reason why one match comes before another that it hides.
+/// Why a match takes precedence over a match that it hides.
 #[derive(Clone, Copy, Debug)]
 enum First {
-    /// It takes everything that the other could take.
+    /// The match accepts every request that the hidden match would accept.
     TakesAll,
-    /// The hostname of its route is more specific.
+    /// The route has a more specific hostname.
     Hostname,
-    /// Its route, or its position in the route, comes first.
+    /// The route, or the position in the route, comes first.
     Place,
 }
 
 /// The matches that are hidden in each virtual host.
 #[derive(Debug, Default)]
 struct ByHost {
-    /// Number of virtual hosts before this one.
+    /// Index of the current virtual host.
     host: usize,
-    /// Number of the virtual host, the hidden match, and the match that hides it.
+    /// Index of the virtual host, the hidden match, and the match that hides it.
     hidden: Vec<(usize, MatchPlace, MatchPlace)>,
 }
 
-/// A match by its route, the index of its rule, and its index in the rule.
+/// A match, identified by its route, the index of its rule, and its index in the rule.
 pub(crate) type Match = (ObjectKey, usize, usize);
 
-/// The hidden matches of each virtual host: the number of the virtual host in building order, the
+/// The hidden matches of each virtual host: the index of the virtual host in building order, the
 /// hidden match, and the match that hides it.
 pub(crate) type Hidden = Vec<(usize, Match, Match)>;
 
 impl Shadowed {
-    /// Returns a collector that also keeps the hidden matches of each virtual host.
+    /// Returns a collector that also records the hidden matches of each virtual host.
     pub(crate) fn by_host() -> Self {
         Self {
             by_host: Some(ByHost::default()),
@@ -73,7 +73,7 @@ impl Shadowed {
         }
     }
 
-    /// Adds a match whose requests in this virtual host all go to `winner`.
+    /// Records a match whose requests in this virtual host all go to `winner`.
     fn hidden(&mut self, place: MatchPlace, winner: HiddenBy) {
         self.hidden.entry(place).or_insert(winner);
         if let Some(ByHost { host, hidden }) = &mut self.by_host {
@@ -81,7 +81,7 @@ impl Shadowed {
         }
     }
 
-    /// Returns the hidden matches of each virtual host, if they were kept.
+    /// Returns the hidden matches of each virtual host, if they were recorded.
     pub(crate) fn take_hidden(&mut self, routes: &Routes<'_>) -> Hidden {
         let of = |place: MatchPlace| {
             let route = routes.get(place.route)?;
@@ -94,8 +94,8 @@ impl Shadowed {
             .collect()
     }
 
-    /// Adds a problem for each route about its first unreachable match, and returns the matches by the
-    /// index of the route.
+    /// Reports the first unreachable match of each route as a problem, and returns these matches by
+    /// route index.
     pub(crate) fn tell(
         self,
         routes: &Routes<'_>,
@@ -151,8 +151,8 @@ impl Shadowed {
     }
 }
 
-/// Describes the winner for the loser's author, who must not learn about routes in other
-/// namespaces.
+/// Describes the winning match for the author of the losing route, without revealing routes in
+/// other namespaces.
 fn named(before: &CheckedRoute<'_>, loser: &CheckedRoute<'_>, winner: HiddenBy) -> String {
     let winner = at(before, winner.place);
     if before.object == loser.object {
@@ -169,7 +169,7 @@ fn named(before: &CheckedRoute<'_>, loser: &CheckedRoute<'_>, winner: HiddenBy) 
     }
 }
 
-/// Returns the field of a match, or of the route of an HTTPProxy.
+/// Returns the field of a match, or the field of an HTTPProxy's route.
 fn at(route: &CheckedRoute<'_>, place: MatchPlace) -> String {
     let MatchPlace {
         route: _,
@@ -211,8 +211,8 @@ fn why_first(
     }
 }
 
-/// Returns the sorted candidates without those that an earlier one hides completely: equal matches, all of GRPCRoutes after
-/// one that takes every gRPC request, and all after one that takes every request.
+/// Removes candidates that an earlier candidate hides completely. These are duplicates, gRPC
+/// matches after a match for every gRPC request, and any matches after a match for every request.
 pub(crate) fn reachable<'a>(
     candidates: Vec<(Order, MatchCandidate<'a>)>,
     shadowed: &mut Shadowed,

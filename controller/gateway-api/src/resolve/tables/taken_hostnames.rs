@@ -1,7 +1,9 @@
-//! Hostnames that listeners of ListenerSets, and of Gateways served together, take from routes of listeners of higher precedence.
+//! Hostnames that listeners of ListenerSets, and of Gateways served together, take from routes of
+//! listeners with higher precedence.
 //!
-//! The more specific hostname gets the requests, whatever its object. An author may split hostnames
-//! between listeners of one object; a hostname taken by another object's listener is reported.
+//! The most specific hostname receives the requests, whichever object it belongs to. An author may
+//! split hostnames between the listeners of one object. Only a hostname taken by another object is
+//! reported.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -11,7 +13,7 @@ use crate::resolve::listeners::Rank;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
-/// Adds the routes of one port's listeners that lose hostnames to objects of lower precedence.
+/// Records the routes of a port's listeners that lose hostnames to objects with lower precedence.
 pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced) {
     let takers: Vec<Taker<'_, '_>> = listeners
         .iter()
@@ -29,7 +31,7 @@ pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced)
         .iter()
         .map(|listener| listener.hostname.key())
         .collect();
-    // An exact hostname covers no other, and there may be thousands of them.
+    // Skip exact hostnames: they cover no other hostnames, and there may be thousands of them.
     for loser in listeners.iter().filter(|it| !it.hostname.is_exact()) {
         let behind: Vec<&Taker<'_, '_>> = takers
             .iter()
@@ -73,7 +75,7 @@ pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced)
     }
 }
 
-/// A listener of an object of lower precedence, and the routes that attach to it.
+/// A listener of an object with lower precedence, and the routes that attach to it.
 struct Taker<'p, 'a> {
     listener: &'p PlacedListener<'a>,
     routes: HashSet<usize>,
@@ -88,15 +90,15 @@ impl<'p, 'a> Taker<'p, 'a> {
         }
     }
 
-    /// Returns true if its owner has lower precedence than the other's, and the other hostname
-    /// covers this one.
+    /// Returns true if the object of this listener has lower precedence than the other listener's
+    /// object, and the other hostname covers this one.
     fn goes_behind(&self, other: &PlacedListener<'_>) -> bool {
         self.listener.listener.rank > other.listener.rank
             && self.listener.hostname != other.hostname
             && other.hostname.covers(self.listener.hostname)
     }
 
-    /// Returns its hostname, and its object as text.
+    /// Returns the hostname, and a description of the object that holds it.
     fn with_holder(&self, other: &PlacedListener<'_>) -> (&'a Hostname, &'static str) {
         let (own, other) = (self.listener.listener.rank, other.listener.rank);
         let holder = if own.gateway == other.gateway {
@@ -107,8 +109,8 @@ impl<'p, 'a> Taker<'p, 'a> {
         (self.listener.hostname, holder)
     }
 
-    /// Returns true if it takes requests that the route would otherwise get from the other
-    /// listener.
+    /// Returns true if this listener takes requests that the route would otherwise get from the
+    /// other listener.
     fn takes_from(&self, other: &PlacedListener<'_>, route: usize) -> bool {
         self.goes_behind(other) && !self.routes.contains(&route)
     }

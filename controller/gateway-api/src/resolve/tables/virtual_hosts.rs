@@ -1,7 +1,7 @@
-//! Virtual hosts of one route table: the routes of each, in their order.
+//! Virtual hosts of one route table, with the ordered routes of each.
 //!
-//! Each hostname of a listener, and each hostname of its routes that no narrower listener has, is a
-//! virtual host.
+//! Each hostname of a listener is a virtual host. So is each hostname of its routes, unless a
+//! listener with a more specific hostname owns it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -24,11 +24,11 @@ use crate::resolve::routes::rules::Rules;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
-/// The virtual hosts of one table, in its order.
+/// The virtual hosts of one table, in table order.
 #[derive(Default)]
 pub(crate) struct VirtualHosts(BTreeMap<DomainOrder, schema::VirtualHost>);
 
-/// The order of domains: exact ones by name, then wildcards from the most specific, `*` last.
+/// The order of domains: exact domains by name, then wildcards from the most specific, then `*`.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum DomainOrder {
     Exact(String),
@@ -70,7 +70,7 @@ impl VirtualHosts {
         self.0.insert(DomainOrder::of(domain), host);
     }
 
-    /// Adds the listener's own hostname and every domain of its routes that belongs to it.
+    /// Adds the listener's own hostname and all domains of its routes that the listener owns.
     pub(crate) fn add_listener(
         &mut self,
         (listener, hosts): &WithHosts<'_, '_>,
@@ -107,7 +107,8 @@ impl VirtualHosts {
         }
     }
 
-    /// Adds an answer of 421 for each hostname of other HTTPS and TLS listeners of the port, unless a wider domain has one.
+    /// Adds a 421 response for each hostname of other HTTPS and TLS listeners of the port, unless a
+    /// wider domain already has one.
     pub(crate) fn add_misdirected(
         &mut self,
         listener: &PlacedListener<'_>,
@@ -121,8 +122,8 @@ impl VirtualHosts {
                 (key.to_owned(), false)
             })
             .collect();
-        // The least specific comes first, so that a covering domain is added before the covered
-        // ones.
+        // Start with the least specific hostname, so that a covering domain is added before the
+        // domains that it covers.
         for other in all.iter().rev() {
             let domain = other.hostname;
             if domain == listener.hostname {
@@ -140,8 +141,8 @@ impl VirtualHosts {
         }
     }
 
-    /// The same, but only for the names in the listener's certificates: a client that has seen them
-    /// may use the connection for any of these. A wildcard stands for all hosts below it.
+    /// Like `add_misdirected`, but only for names in the listener's certificates. A client that has
+    /// seen such a name may reuse the connection for it. A wildcard covers all hosts below it.
     pub(crate) fn add_misdirected_by_certificate(
         &mut self,
         listener: &PlacedListener<'_>,
@@ -177,7 +178,7 @@ impl VirtualHosts {
     }
 }
 
-/// Returns the matches of the routes of a domain, in their order of precedence.
+/// Returns the matches of all routes of a domain, sorted by precedence.
 fn candidates<'a>(
     attachments: &[Hosted<'a>],
     routes: &'a Routes<'_>,
@@ -241,8 +242,8 @@ fn candidates<'a>(
     candidates
 }
 
-/// Removes the routes whose expressions exceed the budget of the virtual host, and adds the loss to
-/// `displaced`. Rules that may protect something stay, to refuse their requests.
+/// Removes the routes whose expressions exceed the budget of the virtual host, and records the loss
+/// in `displaced`. Rules that might be security-relevant remain and reject their requests.
 fn refuse_unaffordable(
     candidates: &mut Vec<(Order, MatchCandidate<'_>)>,
     domain: &Hostname,
@@ -287,12 +288,12 @@ fn refuse_unaffordable(
     }
 }
 
-/// Returns the route that answers 421 for requests of another listener.
+/// Returns a route that answers 421 for requests that belong to another listener.
 fn misdirected(other: &PlacedListener<'_>) -> schema::Route {
     answering(other, refusal::MISDIRECTED)
 }
 
-/// Returns the answer to every request, on behalf of a listener.
+/// Returns a route that answers every request of a listener with `status`.
 fn answering(listener: &PlacedListener<'_>, status: u32) -> schema::Route {
     schema::Route {
         name: listener.listener.provenance.clone(),

@@ -1,4 +1,5 @@
-//! AccessPolicies: a request passes all above its rule, and a fault refuses.
+//! AccessPolicies: requests must pass all policies above their rule, and a faulty policy rejects
+//! requests.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +25,7 @@ fn conditions<'r>(resolution: &'r Resolution, name: &str) -> &'r [Condition] {
     &status.ancestors[0].conditions
 }
 
-/// Returns the names of the filters of the first route.
+/// Returns the filter names of the first route.
 fn checked(resolution: &Resolution) -> BTreeSet<String> {
     let snapshot = &resolution.gateways[0].snapshot;
     let host = &snapshot.route_tables[0].virtual_hosts[0];

@@ -1,10 +1,10 @@
-//! Generates Gateways, and routes for them, for properties of incremental resolution. The
-//! controller's tests include this file too.
+//! Generates Gateways and their routes for property tests of incremental resolution. The
+//! controller's tests also include this file.
 
 use proptest::prelude::*;
 
 /// Gateways with one and several listeners, overlapping hostnames, a ListenerSet, Ingresses with
-/// and without routes' hosts, a policy.
+/// and without hosts of routes, a policy.
 pub(crate) const OBJECTS: &str = r"
 {apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: sesame},
  spec: {controllerName: projectsesame.io/gateway-controller}}
@@ -55,7 +55,7 @@ fn picked(from: &'static [&'static str], most: usize) -> impl Strategy<Value = S
     some.prop_map(|some| some.join(", "))
 }
 
-/// Mostly one of the good values.
+/// Generates one of the good values in most cases.
 fn mostly(good: &'static [&'static str], bad: &'static str) -> impl Strategy<Value = &'static str> {
     prop_oneof![9 => prop::sample::select(good), 1 => Just(bad)]
 }
@@ -85,7 +85,8 @@ pub(crate) fn any_place() -> impl Strategy<Value = String> {
             "'*.example.com'",
             "'*.b.example.com'",
             "'*.com'",
-            // Invalid: routes that may protect something hold the hostname that it stands for.
+            // Invalid: routes that might be security-relevant reserve the hostname that was
+            // probably meant.
             "B.example.com",
         ],
         2,
@@ -107,7 +108,7 @@ fn matched_path(kind: &str, path: &str) -> String {
     format!("{{path: {{{kind}, value: {value}}}}}")
 }
 
-/// Rules of either kind of route; most are valid, and most send to one Service.
+/// Generates rules for either route kind; most are valid, and most send to one Service.
 pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
     let backends = prop_oneof![
         12 => Just("{name: s0, port: 80}"),
@@ -115,7 +116,7 @@ pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
         1 => Just("{name: s0, port: 80}, {name: s1, port: 80, weight: 3}"),
         1 => Just("{name: s0, port: 80}, {name: s1, port: 80, weight: 0}"),
         1 => Just("{name: s2, port: 80}"),
-        // Few routes refer to these, so that they come and go.
+        // Few routes refer to these Services, so that they come and go.
         1 => Just("{name: s3, port: 80}"),
         1 => Just("{name: s4, port: 80}"),
         1 => Just("{name: s0, port: 80}, {name: s4, port: 81}"),
@@ -125,7 +126,7 @@ pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
     let kind = prop_oneof![
         4 => Just("type: PathPrefix"),
         4 => Just("type: Exact"),
-        // A few of these are all that there is room for in a virtual host.
+        // Only a few of these fit into a virtual host.
         2 => Just("type: RegularExpression"),
     ];
     let protects = prop::bool::weighted(0.2);
@@ -148,7 +149,7 @@ pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
     prop::collection::vec(rule, 1..3)
 }
 
-/// A version of one of six routes.
+/// Returns a version of one of six routes.
 pub(crate) fn version(name: usize, place: &str, rules: &[[String; 2]]) -> String {
     let grpc = usize::from(name % 3 == 2);
     let kind = ["HTTPRoute", "GRPCRoute"][grpc];

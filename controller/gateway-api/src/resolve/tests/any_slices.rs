@@ -1,9 +1,9 @@
-//! Generates shared Services and their EndpointSlices, for properties of incremental resolution.
-//! The controller's tests include this file too.
+//! Generates shared Services and their EndpointSlices for property tests of incremental resolution.
+//! The controller's tests also include this file.
 
 use proptest::prelude::*;
 
-/// Addresses of endpoints, some of which are refused.
+/// Endpoint addresses, some of which are rejected.
 pub(crate) const ADDRESSES: &[&str] = &[
     "10.0.0.1",
     "10.0.0.2",
@@ -12,10 +12,10 @@ pub(crate) const ADDRESSES: &[&str] = &[
     "no address",
     "10.1.0.1",
 ];
-/// Types of addresses, one of which is not supported.
+/// Address types, one of which is not supported.
 pub(crate) const KINDS: &[&str] = &["IPv4", "IPv4", "IPv4", "FQDN"];
 
-/// Two Gateways, whose routes share Services. Ports share a number, a name, or are for datagrams.
+/// Two Gateways whose routes share Services. Ports share a number or a name, or are for datagrams.
 pub(crate) const OBJECTS: &str = r"
 {apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: sesame},
  spec: {controllerName: projectsesame.io/gateway-controller}}
@@ -46,8 +46,8 @@ pub(crate) const OBJECTS: &str = r"
 {apiVersion: v1, kind: Service, metadata: {name: s3}, spec: {ports: [{port: 80}]}}
 ";
 
-/// Returns a slice of some Service, existing or deleted: any ports, any of these addresses, ready
-/// or not.
+/// Generates a slice of a Service, existing or deleted, with any ports and any of these addresses,
+/// ready or not.
 pub(crate) fn any_slice(
     addresses: &'static [&'static str],
     kinds: &'static [&'static str],

@@ -1,4 +1,4 @@
-//! How endpoints of HTTPProxies are chosen, checked and protected.
+//! Load balancing, health checks and circuit breakers of HTTPProxies.
 
 use sesame_proto::schema::health_check::Kind;
 use sesame_proto::schema::load_balancer::Strategy;
@@ -15,7 +15,7 @@ fn backends(resolution: &Resolution) -> &[Backend] {
     &resolution.gateways[0].snapshot.backends
 }
 
-/// The only Backend of a root whose route has these fields, and whose Service has these.
+/// Returns the only Backend of a root, given additional fields of its route and of its Service.
 fn of(route: &str, service: &str) -> (Resolution, Backend) {
     let spec = format!("routes: [{{services: [{{name: a, port: 80{service}}}]{route}}}]");
     let resolution = with(&[root("r", &spec)]);
@@ -180,7 +180,7 @@ fn equal_settings_share_a_backend() {
     assert_eq!(resolution.gateways[0].snapshot.endpoints.len(), 1);
 }
 
-/// Service `d` with these annotations.
+/// Returns Service `d` with these annotations.
 fn annotated(annotations: &str) -> String {
     format!(
         "---\nkind: Service\nmetadata: {{name: d, namespace: web, annotations: {{{annotations}}}}}\n\

@@ -1,4 +1,4 @@
-//! GatewayClasses whose Gateways are not served separately (`spec.fleet.gateways`).
+//! GatewayClasses whose Gateways are not isolated (`spec.fleet.gateways`).
 
 use super::router::{self, GET, Request};
 use super::{HTTP, Holds, gateway, holds, route, world};
@@ -8,7 +8,7 @@ use crate::resolve::{Options, Resolution, Resolver, resolve};
 use crate::status::{Condition, ConditionType, Reason};
 use crate::world::{Kind, ObjectKey, World};
 
-/// The class, whose fleet serves its Gateways in this way.
+/// Returns the class, with this value of `spec.fleet.gateways`.
 fn class(gateways: &str) -> String {
     format!(
         "---\nkind: SesameConfiguration\nmetadata: {{name: fleet, namespace: infra}}\nspec: {{fleet: {{gateways: {gateways}}}}}\n\
@@ -17,7 +17,7 @@ fn class(gateways: &str) -> String {
     )
 }
 
-/// A Gateway of namespace `web` that was created on this day.
+/// Returns a Gateway in namespace `web` that was created on this day.
 pub(super) fn created(name: &str, day: u8, listeners: &str) -> String {
     let metadata = format!("name: {name}, creationTimestamp: 2026-01-{day:02}T00:00:00Z,");
     gateway(listeners).replace("name: gw,", &metadata)
@@ -46,7 +46,7 @@ fn parent(name: &str, backend: &str) -> String {
     )
 }
 
-/// Changes the named route and expects the same incremental result as from a whole resolution.
+/// Changes the named route, and asserts that incremental and full resolution agree.
 fn change(world: &mut World, route_name: &str, spec: &str) {
     let options = Options::default();
     let key = Kind::HttpRoute.named(name(route_name));
@@ -112,7 +112,7 @@ fn route_of_unserved_gateway_changes_nothing() {
     change(&mut world(&yaml), "r", &parent("new", "b"));
 }
 
-/// Both Gateways of the class, each with a hostname and a route to a separate Service.
+/// Returns the class with two Gateways, each with a hostname and a route to a separate Service.
 pub(super) fn two(gateways: &str) -> String {
     class(gateways)
         + &created("old", 1, &http("old.example.com"))
@@ -121,7 +121,7 @@ pub(super) fn two(gateways: &str) -> String {
         + &route("new", &parent("new", "b"))
 }
 
-/// An HTTP listener `http` with this hostname.
+/// Returns an HTTP listener `http` with this hostname.
 pub(super) fn http(hostname: &str) -> String {
     format!("- {{name: http, port: 80, protocol: HTTP, hostname: {hostname}}}")
 }
@@ -168,7 +168,7 @@ fn merged_gateways_publish_under_class_and_keep_routes() {
             "sesame-system/sesame"
         );
     }
-    // The name stays, whichever Gateway is deleted.
+    // The name does not change, whichever Gateway is deleted.
     world.remove(&Kind::Gateway.named(name("old")));
     let resolution = resolve(&world, &Options::default());
     assert_eq!(published(&resolution), ["sesame-system/sesame"]);

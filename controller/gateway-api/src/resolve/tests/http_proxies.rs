@@ -1,4 +1,4 @@
-//! HTTPProxies: roots, conditions, layers, and the answers to invalid routes.
+//! HTTPProxies: roots, conditions, layers, and the responses of invalid routes.
 
 use super::ingresses::{CLASS, ingress, path, rule};
 use super::router::{GET, Request, answer};
@@ -8,7 +8,7 @@ use crate::resolve::Resolution;
 use crate::status::RouteStatus;
 use crate::world::Kind;
 
-/// An HTTPProxy of class `edge` with this specification in namespace `web`.
+/// Returns an HTTPProxy of class `edge` with this specification in namespace `web`.
 pub(super) fn proxy(name: &str, spec: &str) -> String {
     format!(
         "---\nkind: HTTPProxy\nmetadata: {{name: {name}, namespace: web}}\nspec:\n  \
@@ -17,7 +17,7 @@ pub(super) fn proxy(name: &str, spec: &str) -> String {
     )
 }
 
-/// A root for `h.test`.
+/// Returns a root for `h.test`.
 pub(super) fn root(name: &str, spec: &str) -> String {
     proxy(name, &format!("virtualhost: {{fqdn: h.test}}\n{spec}"))
 }
@@ -52,7 +52,7 @@ fn status<'r>(resolution: &'r Resolution, name: &str) -> &'r RouteStatus {
     resolution.statuses.routes.get(&key).expect("a status")
 }
 
-/// The errors of an HTTPProxy, as type and reason.
+/// Returns the errors of an HTTPProxy, as type and reason.
 pub(super) fn errors(resolution: &Resolution, name: &str) -> Vec<String> {
     let details = status(resolution, name).details.iter();
     let errors = details.filter(|detail| !detail.warning);
@@ -266,7 +266,7 @@ routes:
     for (path, expected) in [
         ("/foo", "web/b/80"),
         ("/api/x", "web/a/80"),
-        // A prefix of elements comes before one of characters with the same length.
+        // A prefix of path elements precedes a prefix of characters with the same length.
         ("/bar", "web/a/80"),
         ("/barx", "web/b/80"),
         ("/x", "web/b/80"),

@@ -1,11 +1,11 @@
-//! Addresses of clients that HTTPProxies allow and deny.
+//! Client addresses that HTTPProxies allow and deny.
 
 use sesame_proto::schema::AddressFilter;
 
 use super::http_proxies::{NONE, ask, errors, proxy, with};
 use crate::resolve::Resolution;
 
-/// A root with this list of its virtual host, and a route for `/` with this one.
+/// Resolves a root, given the lists of its virtual host and of its route for `/`.
 fn lists(of_host: &str, of_route: &str) -> Resolution {
     let route = format!("{{services: [{{name: a, port: 80}}]{of_route}}}");
     with(&[proxy(

@@ -1,5 +1,5 @@
-//! `tls.clientValidation` of HTTPProxies: the certificates that clients need, and hosts that are closed
-//! because their validation is unusable.
+//! `tls.clientValidation` of HTTPProxies: the certificates that clients need, and hosts that are
+//! closed because their client validation is invalid.
 
 use sesame_kit::certs::Authority;
 use sesame_proto::schema::tls_termination::ClientMode;
@@ -11,7 +11,7 @@ use super::tls::{certificate, https, secret};
 use super::{HTTP, gateway, indent, resolved};
 use crate::resolve::Resolution;
 
-/// A Secret with one entry.
+/// Returns a Secret with one entry.
 fn entry(namespace: &str, name: &str, key: &str, text: &str) -> String {
     format!(
         "---\nkind: Secret\ntype: Opaque\nmetadata: {{name: {name}, namespace: {namespace}}}\nstringData:\n  \
@@ -20,13 +20,13 @@ fn entry(namespace: &str, name: &str, key: &str, text: &str) -> String {
     )
 }
 
-/// The key pair of `h.test`.
+/// Returns the key pair of `h.test`.
 fn pair() -> String {
     let pem = certificate(&["h.test"]);
     secret("web", "s", &pem.certificate, &pem.key)
 }
 
-/// A root for `h.test` with this validation of clients.
+/// Returns a root for `h.test` with this client validation.
 fn validating(clients: &str) -> String {
     let spec = format!(
         "virtualhost: {{fqdn: h.test, tls: {{secretName: s, clientValidation: {{{clients}}}}}}}\n\
@@ -168,7 +168,7 @@ fn host_with_unusable_client_validation_is_closed() {
                 assert_eq!(send(&resolution, 443, path, &[]), "404", "{clients} {path}");
             }
             assert_eq!(send(&resolution, 80, "/", &[]), "301 https:0", "{clients}");
-            // Handshakes are refused.
+            // Handshakes are rejected.
             let tls = listener(&resolution).and_then(|it| it.tls.as_ref());
             assert_eq!(tls, None, "{clients}");
         }
@@ -217,14 +217,14 @@ fn routes_stay_off_listeners_without_their_validation() {
         entry("web", "ca", "ca.crt", ours.pem()),
         validating("caSecret: ca"),
     ];
-    // Another port has no validation.
+    // Another port has no client validation.
     let other = format!(
         "{HTTP}\n- {{name: other, port: 8443, protocol: HTTPS, tls: {{certificateRefs: [{{name: s}}]}}}}"
     );
     let resolution = resolved(&format!("{}{}", gateway(&other), objects.concat()));
     assert_eq!(send(&resolution, 443, "/", &[]), "web/a/80");
     assert_eq!(send(&resolution, 8443, "/", &[]), "404");
-    // The Gateway's listener has the host.
+    // A listener of the Gateway has the host.
     let own = https("own", "h.test", "{name: s}");
     let resolution = resolved(&format!("{}{}", gateway(&own), objects.concat()));
     assert_eq!(send(&resolution, 443, "/", &[]), "404");

@@ -1,4 +1,4 @@
-//! Includes of HTTPProxies: a child never leaves its prefix, and the tree is bounded.
+//! Includes of HTTPProxies: a child cannot match outside its prefix, and the tree is bounded.
 
 use super::http_proxies::{NONE, ask, errors, proxy, root, send, with};
 use super::router::{GET, Request, answer};
@@ -23,7 +23,7 @@ routes:
         ("/a/c/x", &[], "web/a/80"),
         ("/b/c", &[], "web/b/80"),
         ("/b/r", &[], "web/c/80"),
-        // A regular expression cannot leave the prefix of its include.
+        // A regular expression cannot match outside the prefix of its include.
         ("/admin", &[], "web/a/80"),
         ("/b/admin", &[], "web/c/80"),
         ("/c", &[], "web/a/80"),
@@ -132,7 +132,7 @@ fn routes_beyond_limit_are_withheld_from_one_namespace() {
         let includes: String = (0..number).map(include).collect();
         format!("virtualhost: {{fqdn: {host}.test}}\nincludes:\n{includes}")
     };
-    // Of equal age, the namespace `app` comes first.
+    // Both have the same age, so namespace `app` comes first.
     let many =
         proxy("many", &spec("many", 5)).replace("namespace: web}\nspec", "namespace: app}\nspec");
     let resolution = with(&[many, proxy("child", &child), proxy("r", &spec("h", 1))]);

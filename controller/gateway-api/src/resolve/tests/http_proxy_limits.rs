@@ -1,11 +1,11 @@
-//! Limits of the requests of HTTPProxies.
+//! Rate limits of HTTPProxies.
 
 use sesame_proto::schema::RateLimit;
 
 use super::http_proxies::{NONE, ask, errors, proxy, warnings, with};
 use crate::resolve::Resolution;
 
-/// A root with this policy of its virtual host, and these routes.
+/// Returns a root with this policy in its virtual host, and these routes.
 fn root(policy: &str, routes: &str) -> String {
     proxy(
         "r",
@@ -13,12 +13,12 @@ fn root(policy: &str, routes: &str) -> String {
     )
 }
 
-/// A route to Service `a` for a prefix, with these fields.
+/// Returns a route to Service `a` for a prefix, with additional fields.
 fn at(prefix: &str, fields: &str) -> String {
     format!("{{conditions: [{{prefix: {prefix}}}], services: [{{name: a, port: 80}}]{fields}}}")
 }
 
-/// A policy with these fields of its local limit.
+/// Returns a policy with these fields in its local limit.
 fn local(fields: &str) -> String {
     format!(", rateLimitPolicy: {{local: {{{fields}}}}}")
 }
@@ -27,7 +27,7 @@ fn limits(resolution: &Resolution) -> &[RateLimit] {
     &resolution.gateways[0].snapshot.rate_limits
 }
 
-/// Returns the limits of the routes, by their order in the object.
+/// Returns the limits of the routes, in the order of the object.
 fn of_routes(resolution: &Resolution) -> Vec<Vec<String>> {
     let tables = &resolution.gateways[0].snapshot.route_tables;
     let hosts = tables.iter().flat_map(|table| &table.virtual_hosts);

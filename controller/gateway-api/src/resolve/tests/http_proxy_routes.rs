@@ -1,4 +1,4 @@
-//! Policies of routes of HTTPProxies, for requests and answers.
+//! Policies for the requests and responses of HTTPProxy routes.
 
 use sesame_proto::schema::header_part::Kind;
 use sesame_proto::schema::retry::Condition;
@@ -41,7 +41,7 @@ fn direct_response_has_body_up_to_limit() {
     );
 }
 
-/// A route to Service `a` with these fields.
+/// Returns a route to Service `a` with these fields.
 fn forwarding(fields: &str) -> String {
     format!("routes: [{{services: [{{name: a, port: 80}}], {fields}}}]")
 }
@@ -171,7 +171,7 @@ fn cors_policy_is_of_whole_tree_and_no_other_layer() {
     }
 }
 
-/// The action of the only route, which forwards.
+/// Returns the action of the only route, which forwards.
 fn forward(resolution: &Resolution) -> &Forward {
     match &route(resolution, 0).action {
         Some(Action::Forward(forward)) => forward,
@@ -284,7 +284,7 @@ fn regex_precedes_prefixes_of_all_layers() {
         ("/a/long/prefix", "web/a/80"),
         ("/a/very/long/prefix", "web/a/80"),
         ("/a/exact", "web/c/80"),
-        // HTTPRoutes alone: the longer path first.
+        // HTTPRoutes only: the longer path comes first.
         ("/r/longer/x", "web/b/80"),
         ("/r/x", "web/c/80"),
     ] {

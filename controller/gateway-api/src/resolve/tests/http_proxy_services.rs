@@ -1,4 +1,4 @@
-//! Services of HTTPProxies and Ingresses: protocols, verification, and what becomes of mistakes.
+//! Services of HTTPProxies and Ingresses: protocols, verification, and the effect of mistakes.
 
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::session_persistence::Kind;
@@ -13,7 +13,7 @@ use crate::status::RouteStatus;
 
 const CA: &str = "{caSecret: ca, subjectName: good.test}";
 
-/// A Secret with CA certificates.
+/// Returns a Secret with CA certificates.
 fn authorities(namespace: &str, name: &str, type_: &str) -> String {
     let pem = certificate(&["authority.test"]).certificate;
     format!(
@@ -23,7 +23,7 @@ fn authorities(namespace: &str, name: &str, type_: &str) -> String {
     )
 }
 
-/// A root whose only route has this Service, with more fields.
+/// Returns a root whose only route has a Service with these fields.
 fn to(service: &str) -> String {
     root("r", &format!("routes: [{{services: [{{{service}}}]}}]"))
 }
@@ -105,7 +105,7 @@ fn literal_host_of_route_is_server_name() {
     assert_eq!(tls.dns_names, ["good.test"]);
 }
 
-/// Service `d` with these annotations and fields of its port.
+/// Returns Service `d` with these annotations, and with additional fields in its port.
 fn annotated(annotations: &str, port: &str) -> String {
     let annotations = annotations.replace("of.", "projectcontour.io/upstream-protocol.");
     format!(
@@ -182,7 +182,7 @@ fn unverified_backend_answers_503_for_its_share() {
             "protocol: h3".to_owned(),
             "ServiceError/UnsupportedProtocol",
         ),
-        // Validation without TLS would be plain text.
+        // With validation but without TLS, requests would be sent in plaintext.
         (&opaque, format!("validation: {CA}"), unverified),
         (
             &opaque,
@@ -263,7 +263,7 @@ routes:
     assert_eq!(answers[2], "web/a/80");
     assert_eq!(ask(&resolution, "/bad"), "503");
     assert_eq!(backends(&resolution).len(), 3);
-    // All have the endpoints of the port.
+    // All Backends share the endpoints of the port.
     assert_eq!(resolution.gateways[0].snapshot.endpoints.len(), 1);
 }
 
@@ -296,7 +296,7 @@ fn idle_timeout_distinguishes_backends_of_service() {
     assert_eq!(errors(&bad, "r"), ["RouteError/TimeoutPolicyNotValid"]);
 }
 
-/// The sessions of the only route.
+/// Returns the session persistence of the only route.
 fn session(resolution: &Resolution) -> Option<SessionPersistence> {
     let host = &resolution.gateways[0].snapshot.route_tables[0].virtual_hosts[0];
     match &host.routes[0].action {

@@ -8,18 +8,18 @@ use super::tls::{certificate, https, secret};
 use super::{HTTP, gateway, resolved};
 use crate::resolve::Resolution;
 
-/// The key pair of `h.test`.
+/// Returns the key pair of `h.test`.
 fn pair() -> String {
     let pem = certificate(&["h.test"]);
     secret("web", "s", &pem.certificate, &pem.key)
 }
 
-/// A root for `h.test` with this TLS and this `tcpproxy`.
+/// Returns a root for `h.test` with this TLS and this `tcpproxy`.
 fn root(tls: &str, tcp: &str) -> String {
     root_with(tls, tcp, "")
 }
 
-/// A root for `h.test` with this TLS, this `tcpproxy` and these routes.
+/// Returns a root for `h.test` with this TLS, this `tcpproxy` and these routes.
 fn root_with(tls: &str, tcp: &str, routes: &str) -> String {
     let host = format!("virtualhost: {{fqdn: h.test, tls: {{{tls}}}}}");
     proxy("r", &format!("{host}\ntcpproxy: {{{tcp}}}{routes}"))
@@ -34,7 +34,8 @@ fn listener(resolution: &Resolution) -> &Listener {
         .expect("a listener for h.test")
 }
 
-/// The Services with their shares, and true if TLS is terminated; `closed` without a route.
+/// Describes the Services with their shares, and whether TLS is terminated; `closed` without a
+/// route.
 fn connections(resolution: &Resolution) -> String {
     let listener = listener(resolution);
     assert_eq!(listener.protocol(), Protocol::Tls);
@@ -269,7 +270,7 @@ fn tls_route_of_gateway_precedes_proxy_of_host() {
         assert_eq!(warnings(&resolution, "r"), ["TLSError/Overridden"]);
         assert_eq!(errors(&resolution, "r"), NONE);
     }
-    // The Gateway's listener for the host.
+    // The Gateway has a listener for the host.
     let own = https("own", "h.test", "{name: s}");
     let all = [gateway(&own), CLASS.to_owned(), pair(), root(PASS, TO_A)];
     let resolution = resolved(&all.concat());

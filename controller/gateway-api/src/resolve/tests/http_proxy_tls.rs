@@ -1,4 +1,4 @@
-//! TLS of HTTPProxies, and what protects their routes: nothing is served without its protection.
+//! TLS and security-relevant fields of HTTPProxies: nothing is served without its protection.
 
 use super::http_proxies::{NONE, ask, errors, proxy, send, with};
 use super::ingresses::CLASS;
@@ -64,7 +64,7 @@ routes: [{services: [{name: a, port: 80}]}]
     );
     let all = format!("{}{CLASS}{pair}{}", gateway(&listeners), proxy("r", spec));
     let resolution = resolved(&all);
-    // The wider listener must not serve the host without the validation.
+    // The wider listener must not serve the host without client validation.
     assert_ne!(send(&resolution, 443, "/", &[]), "web/a/80");
     assert_eq!(
         errors(&resolution, "r"),

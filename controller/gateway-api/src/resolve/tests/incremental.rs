@@ -1,4 +1,4 @@
-//! An incremental resolution of changed routes and endpoints equals a whole resolution.
+//! Incremental resolution of changed routes and endpoints equals full resolution.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -74,8 +74,8 @@ pub(super) fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution
     resolution
 }
 
-/// Returns the result of a whole resolution. An incremental resolution since `then`, the result of
-/// `before`, has to be the same if there is one.
+/// Returns the result of full resolution. If incremental resolution since `then`, the result for
+/// `before`, is possible, asserts that it has the same result.
 fn compare(
     before: &World,
     world: &World,
@@ -141,7 +141,7 @@ proptest! {
         let mut resolver = Resolver::default();
         let mut said = resolver.resolve(&world, &Options::default());
         for (route, index) in routes {
-            // With the name of an existing route, if any.
+            // Use the name of an existing route, if there is one.
             let names = world.names(Kind::HttpRoute);
             let (before, mut changed) = (world.clone(), Vec::new());
             for mut route in super::objects(&route) {
@@ -210,7 +210,7 @@ proptest! {
     }
 }
 
-/// Returns a version, or the deletion, of a Service that some of the routes refer to.
+/// Generates a version, or the deletion, of a Service that some of the routes refer to.
 fn any_service() -> impl Strategy<Value = (bool, String)> {
     let ports = prop::sample::select(vec![
         "{port: 80}",
@@ -226,7 +226,7 @@ fn any_service() -> impl Strategy<Value = (bool, String)> {
     })
 }
 
-/// Returns slices, a few of which have problems, which only a whole resolution reports.
+/// Generates slices. A few of them have problems that only full resolution reports.
 fn any_change_of_slices() -> impl Strategy<Value = (bool, String)> {
     prop_oneof![
         9 => any_slice(&["10.0.0.1", "10.0.0.2", "10.0.0.10"], &["IPv4"]),
@@ -234,8 +234,8 @@ fn any_change_of_slices() -> impl Strategy<Value = (bool, String)> {
     ]
 }
 
-/// Returns true if a change of route `a`, which sends everything below a path to a Service, is
-/// resolved incrementally. The result then equals a whole resolution.
+/// Returns true if a change to route `a`, which sends everything under a path to a Service, is
+/// resolved incrementally. Asserts that the result equals full resolution.
 fn told(routes: &str, place: &str, [old, new]: [(&str, &str); 2]) -> bool {
     let version = |(path, service): (&str, &str)| route("a", 1, place, path, service);
     let mut world = world_of(read(&format!("{OBJECTS}{routes}{}", version(old))));
@@ -270,7 +270,8 @@ fn hidden_route_beyond_changed_hosts_needs_full_resolution() {
     let only_a = "parentRefs: [{name: edge}], hostnames: [a.example.com]";
     let only_b = "parentRefs: [{name: edge}], hostnames: [b.example.com]";
     let both = "parentRefs: [{name: edge}], hostnames: [a.example.com, b.example.com]";
-    // If `a` takes its requests, nothing of `wide` is reached, because `far` has the others.
+    // If `a` takes requests from `wide`, `wide` is never reached, because `far` handles all other
+    // requests.
     let far = route("far", 1, only_b, "/", "s0");
     for service in ["s0", "s1"] {
         let wide = route("wide", 2, both, "/", service);
@@ -285,7 +286,8 @@ fn apparent_backend_use_is_verified_with_few_references() {
     let one = "parentRefs: [{name: wide, sectionName: one}], hostnames: [a.example.com]";
     let other = "parentRefs: [{name: wide, sectionName: other}], hostnames: [a.example.com]";
     let all = "parentRefs: [{name: wide, sectionName: all}]";
-    // The first host of `near` belongs to another listener, and in the second `far` comes first.
+    // The first host of `near` belongs to another listener, and on the second host `far` comes
+    // first.
     let far = route(
         "far",
         0,
@@ -302,7 +304,7 @@ fn apparent_backend_use_is_verified_with_few_references() {
     );
     let user = route("user", 0, other, "/", "s0");
     let routes = format!("{far}{near}{user}");
-    // With few references, all are checked. With too many, the result is unknown.
+    // A few references are all checked. With too many, the result is unknown.
     assert!(told(&routes, one, [("/", "s1"), ("/", "s0")]));
     let many: String = (0..40)
         .map(|n| route(&format!("b{n}"), 1, "parentRefs: [{name: none}]", "/", "s1"))
@@ -319,7 +321,7 @@ fn backend_switch_with_few_users_resolves_as_delta() {
     assert!(told("", place, [("/", "s0"), ("/", "s3")]));
     let other = route("b", 1, "parentRefs: [{name: wide}]", "/", "s0");
     assert!(told(&other, place, [("/", "s0"), ("/", "s3")]));
-    // A policy refers to it, so more than the Backend would be added.
+    // A policy refers to the Service, so more than the Backend would be added.
     assert!(!told("", place, [("/", "s0"), ("/", "s2")]));
     let many: String = (0..40)
         .map(|n| route(&format!("b{n}"), 1, "parentRefs: [{name: wide}]", "/", "s0"))

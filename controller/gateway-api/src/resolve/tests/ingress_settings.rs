@@ -1,4 +1,4 @@
-//! `spec.ingress`: the Gateway of classes, roots, and the ways of Contour with invalid HTTPProxies.
+//! `spec.ingress`: Gateways of classes, roots, and Contour's treatment of invalid HTTPProxies.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn to(service: &str) -> String {
     format!("routes: [{{services: [{{name: {service}, port: 80}}]}}]")
 }
 
-/// The root of class `contour` for `h.test`, in one of two ways.
+/// Returns a root for `h.test` with this class.
 fn of_contour(class: &str) -> String {
     root("r", &to("a")).replace("ingressClassName: edge", class)
 }
@@ -84,7 +84,7 @@ fn duplicate_roots_are_all_invalid_if_asked() {
     let roots = format!("{}{}", root("r", &to("a")), root("s", &to("b")));
     let objects = format!("{CLASS}{roots}{of_ingress}");
     let resolution = with("{duplicates: AllInvalid}", &objects);
-    // The Ingress takes over: they contribute no match.
+    // The Ingress takes over, because the roots contribute no matches.
     assert_eq!(ask(&resolution, "/"), "web/c/80");
     for name in ["r", "s"] {
         assert_eq!(
@@ -173,7 +173,7 @@ spec:
     );
     let resolution = resolve(&world(&yaml), &Options::default());
     assert_eq!(ask(&resolution, "/"), "web/a/80");
-    // A configuration with an error does not apply in part.
+    // A configuration with an error is not applied partially.
     let broken = yaml.replace("[web]", "[web]\n    duplicates: Newest");
     let resolution = resolve(&world(&broken), &Options::default());
     assert!(resolution.gateways.is_empty() || ask(&resolution, "/") == "404");

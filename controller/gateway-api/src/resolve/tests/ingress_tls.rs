@@ -14,7 +14,8 @@ fn certificate_for(name: &str, hosts: &[&str]) -> String {
     secret("web", name, &pem.certificate, &pem.key)
 }
 
-/// An Ingress with one host whose requests go to a Service, and these entries of `tls`.
+/// Returns an Ingress with one host whose requests go to a Service, and with these entries in
+/// `tls`.
 fn with_tls(name: &str, host: &str, service: &str, tls: &str) -> String {
     let spec = rule(host, &[path("/", "Prefix", service)]);
     ingress(name, &format!("tls: [{tls}]\n{spec}"))
@@ -32,7 +33,7 @@ fn ask(resolution: &Resolution, port: u32, host: &str, path: &str) -> String {
     answer(&resolution.gateways[0].snapshot, &request)
 }
 
-/// Names of the keys of the listener with this name.
+/// Returns the key names of the listener with this name.
 fn keys(resolution: &Resolution, listener: &str) -> Vec<String> {
     let ports = resolution.gateways[0].snapshot.ports.iter();
     let mut listeners = ports.flat_map(|port| &port.listeners);
@@ -202,13 +203,13 @@ fn gateway_and_older_ingress_decide_on_the_certificate() {
     assert_eq!(unused(&alone), ["Ingress/web/new"]);
     assert_eq!(keys(&alone, "TLSHost/web/gw/listeners/h.test").len(), 1);
 
-    // A listener of the Gateway for the same hostname.
+    // The Gateway has a listener for the same hostname.
     let same = with_listener(&https("own", "h.test", "{name: of-gateway}"));
     check(&same);
     assert_eq!(unused(&same), ["Ingress/web/new", "Ingress/web/old"]);
     assert_eq!(keys(&same, "TLSHost/web/gw/listeners/h.test"), [""; 0]);
 
-    // A wider one leaves the narrower hostname to the Ingress.
+    // A wider listener leaves the narrower hostname to the Ingress.
     let wider = with_listener(&https("own", "*.test", "{name: of-gateway}"));
     check(&wider);
     assert_eq!(keys(&wider, "TLSHost/web/gw/listeners/h.test").len(), 1);
@@ -242,7 +243,7 @@ fn plain_http_redirects_to_the_hosts_listener() {
     assert_eq!(ask(&resolution, 80, "h.test", "/"), "301 https:0");
     assert_eq!(ask(&resolution, 443, "h.test", "/"), "web/a/80");
 
-    // Without a certificate, plain text is not served either.
+    // Without a certificate, plaintext requests are not served either.
     let resolution = with(&[annotated("i", force, &spec)]);
     assert_eq!(ask(&resolution, 80, "h.test", "/"), "301 https:0");
     let accepted = holds(conditions(&resolution, "i"), ConditionType::Accepted);

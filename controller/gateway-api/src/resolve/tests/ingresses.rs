@@ -1,4 +1,4 @@
-//! Ingresses: classes, paths, hosts, precedence, and what becomes of mistakes.
+//! Ingresses: classes, paths, hosts, precedence, and the effect of mistakes.
 
 use super::router::{GET, Request, answer};
 use super::{HTTP, Holds, gateway, holds, indent, resolved, route};
@@ -7,7 +7,7 @@ use crate::resolve::Resolution;
 use crate::status::{Condition, ConditionType, Reason};
 use crate::world::Kind;
 
-/// The IngressClass `edge`, which names Gateway `web/gw`.
+/// The IngressClass `edge`, which refers to Gateway `web/gw`.
 pub(super) const CLASS: &str = r"
 ---
 kind: IngressClass
@@ -17,7 +17,7 @@ spec:
   parameters: {apiGroup: gateway.networking.k8s.io, kind: Gateway, scope: Namespace, namespace: web, name: gw}
 ";
 
-/// An Ingress of class `edge` with this specification in namespace `web`.
+/// Returns an Ingress of class `edge` with this specification in namespace `web`.
 pub(super) fn ingress(name: &str, spec: &str) -> String {
     annotated(name, "{}", spec)
 }
@@ -30,14 +30,14 @@ pub(super) fn annotated(name: &str, annotations: &str, spec: &str) -> String {
     )
 }
 
-/// A path with a backend.
+/// Returns a path with a backend.
 pub(super) fn path(path: &str, type_: &str, service: &str) -> String {
     format!(
         "{{path: \"{path}\", pathType: {type_}, backend: {{service: {{name: {service}, port: {{number: 80}}}}}}}}"
     )
 }
 
-/// A rule for one host.
+/// Returns a rule for one host.
 pub(super) fn rule(host: &str, paths: &[String]) -> String {
     format!(
         "rules: [{{host: \"{host}\", http: {{paths: [{}]}}}}]",
@@ -134,7 +134,7 @@ fn http_route_precedes_an_equal_match_of_an_ingress() {
     let of_route = "hostnames: [h.test]\nrules: [{backendRefs: [{name: b, port: 80}]}]";
     let resolution = with(&[ingress("i", &of_ingress), route("r", of_route)]);
     assert_eq!(ask(&resolution, "h.test", "/"), "web/b/80");
-    // A more specific match is another one.
+    // A more specific match is not hidden.
     assert_eq!(ask(&resolution, "h.test", "/api/x"), "web/a/80");
     let hidden: Vec<&str> = resolution.problems.iter().map(|it| &*it.message).collect();
     assert_eq!(

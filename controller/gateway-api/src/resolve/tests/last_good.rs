@@ -1,4 +1,4 @@
-//! A broken Secret: its last valid certificate stays in use unless the Secret is deleted or no
+//! Invalid Secrets: the last valid certificate remains in use unless the Secret is deleted or no
 //! longer permitted.
 
 use super::tls::{Pem, certificate, https, secret};
@@ -8,7 +8,7 @@ use crate::resolve::{Options, Resolution, Resolver, resolve};
 use crate::status::{Condition, ConditionType, Reason};
 use crate::world::{LastGoodKeys, World};
 
-/// A listener that refers to the Secret `far/s`, permitted by a grant.
+/// Returns a Gateway whose listener refers to the Secret `far/s`, which a grant permits.
 fn https_gateway() -> String {
     gateway(&https("x", "example.org", "{name: s, namespace: far}"))
 }
@@ -70,7 +70,7 @@ fn broken_secret_keeps_last_good_certificate_while_granted() {
         ("nonsense", secret("far", "s", "nonsense", "nonsense")),
     ];
     for (what, broken) in &broken {
-        // Initially there is nothing to keep.
+        // Initially, there is nothing to keep.
         let first = after(&LastGoodKeys::default(), &(broken.clone() + GRANT));
         assert_eq!(served(&resolve(&first, &options)), None, "{what}");
 
@@ -101,7 +101,7 @@ fn broken_secret_keeps_last_good_certificate_while_granted() {
     let kept = resolution.last_good.clone();
     let (_, broken) = &broken[0];
 
-    // Another good certificate replaces it, and is then kept.
+    // Another valid certificate replaces the last one, and is then kept.
     let world = after(&kept, &(of(&other) + GRANT));
     let mended = resolver.resolve(&world, &options);
     assert_eq!(served(&mended), lines(&other));

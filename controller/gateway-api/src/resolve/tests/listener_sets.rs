@@ -7,7 +7,7 @@ use crate::status::{ConditionType, ListenerSetStatus, Reason};
 
 const ALLOWED: &str = "allowedListeners: {namespaces: {from: All}}";
 
-/// The Gateway `web/gw` with one more field.
+/// Returns the Gateway `web/gw` with an additional field.
 fn gateway_with(field: &str, listeners: &str) -> String {
     gateway(listeners).replace("spec:\n", &format!("spec:\n  {field}\n"))
 }
@@ -155,7 +155,7 @@ fn gateway_refused_for_own_listeners_takes_sets_along() {
     assert!(resolution.gateways.is_empty());
     assert_eq!(attached(&resolution), 0);
 
-    // Valid but without a certificate, which does not affect the sets.
+    // The Gateway's listener is valid but has no certificate, which does not affect the sets.
     let bare = "- {name: bare, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: x}]}}";
     let resolution = resolved(&(gateway_with(ALLOWED, bare) + &set("web", "s", EXTRA)));
     let conditions = resolution.gateway_conditions();
@@ -166,7 +166,7 @@ fn gateway_refused_for_own_listeners_takes_sets_along() {
     assert_eq!(says(&resolution, "s"), (Holds::True, Holds::Unknown));
     assert_eq!(resolution.gateways[0].snapshot.ports.len(), 1);
 
-    // Without own listeners, the Gateway exists for its sets.
+    // Without listeners of its own, the Gateway exists for its sets.
     let empty = gateway_with(ALLOWED, "").replace("  listeners:\n\n", "  listeners: []\n");
     let resolution = resolved(&(empty.clone() + &set("web", "s", EXTRA)));
     let conditions = resolution.gateway_conditions();
@@ -175,7 +175,7 @@ fn gateway_refused_for_own_listeners_takes_sets_along() {
     assert_eq!(says(&resolution, "s"), (Holds::True, Holds::Unknown));
     assert!(resolved(&empty).gateways.is_empty());
 
-    // Without an address to be served on.
+    // The Gateway has no address on which it can be served.
     let nowhere = gateway_with(
         &format!("{ALLOWED}\n  addresses: [{{value: nowhere}}]"),
         HTTP,
@@ -207,7 +207,7 @@ fn route_attaches_to_named_gateway_or_set_only() {
             0,
             Holds::False(Reason::NoMatchingParent),
         ),
-        // The namespace defaults to the set's.
+        // The namespace defaults to the namespace of the set.
         (&format!("{{{set}}}"), 0, 1, Holds::True),
         (&format!("{{{set}, sectionName: extra}}"), 0, 1, Holds::True),
         (&format!("{{{set}, port: 8080}}"), 0, 1, Holds::True),
@@ -264,7 +264,7 @@ fn gateway_grants_do_not_apply_to_its_sets() {
             Holds::False(reason),
             "{kind}"
         );
-        // The Gateway's own references are all fine.
+        // The Gateway's own references are all valid.
         let gateway = resolution.gateway_conditions();
         assert_eq!(holds(gateway, ConditionType::ResolvedRefs), Holds::True);
     }
@@ -281,10 +281,10 @@ fn listeners_beyond_gateway_limit_are_refused_individually() {
         .collect();
     let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &sets));
     let ports = resolution.gateways[0].snapshot.ports.len();
-    // The Gateway's own port, and 1,023 that count twice: as a listener and as a port.
+    // The Gateway's own port, and 1,023 ports that count twice: as a listener and as a port.
     assert_eq!(ports, 1 + 1023);
     assert_eq!(says(&resolution, "s22").0, Holds::True);
-    // This one sorts last.
+    // This set sorts last.
     let last = status(&resolution, "web", "s9").listeners.last();
     let last = &last.expect("a listener").conditions;
     assert_eq!(
@@ -307,7 +307,7 @@ fn crowded_namespace_takes_no_listeners_from_small_one() {
     let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &greedy + &modest));
     let modest = &status(&resolution, "modest", "b0").conditions;
     assert_eq!(holds(modest, ConditionType::Accepted), Holds::True);
-    // The Gateway's own, three of the modest one, and half of 2,047 - 6.
+    // The Gateway's own port, three ports of the modest set, and half of 2,047 - 6.
     assert_eq!(resolution.gateways[0].snapshot.ports.len(), 1 + 3 + 1020);
     let last = &status(&resolution, "greedy", "a32").listeners[0].conditions;
     let refused = last

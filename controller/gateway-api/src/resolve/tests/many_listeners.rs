@@ -1,5 +1,5 @@
-//! Ports with too many HTTPS listeners for a virtual host per pair: 421 for the names of their
-//! certificates.
+//! Ports with too many HTTPS listeners for a virtual host per pair: the names in their certificates
+//! get 421.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::router::{GET, Request, answer};
 use super::tls::{certificate, secret};
 use super::{gateway, resolved, route};
 
-/// Listeners of a set.
+/// Number of listeners per set.
 const OF_A_SET: usize = 64;
 
 fn listener(number: usize, hostname: &str, key: &str) -> String {
@@ -16,7 +16,7 @@ fn listener(number: usize, hostname: &str, key: &str) -> String {
     )
 }
 
-/// A Gateway with these listeners, distributed over ListenerSets.
+/// Returns a Gateway with these listeners, distributed over ListenerSets.
 fn in_sets(listeners: &[String]) -> String {
     let mut text = gateway("").replace(
         "  listeners:\n\n",
@@ -86,7 +86,7 @@ fn listener_among_many_answers_421_for_certificate_names() {
         let said = answer(snapshot, &request);
         assert_eq!(said, expected, "SNI {sni}, host {host}");
     }
-    // Only the table of the wildcard lists the others one by one.
+    // Only the wildcard's route table lists the other hostnames one by one.
     let hosts = snapshot.route_tables.iter();
     let hosts: usize = hosts.map(|table| table.virtual_hosts.len()).sum();
     assert!(hosts < 4 * count, "{hosts} virtual hosts");

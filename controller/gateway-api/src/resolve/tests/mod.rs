@@ -1,4 +1,4 @@
-//! Resolution as a whole: objects as YAML in, answers to requests and statuses out.
+//! End-to-end resolution: objects as YAML in, responses to requests and statuses out.
 
 mod access_policies;
 mod any_routes;
@@ -48,7 +48,7 @@ use super::{Options, Resolution, resolve};
 use crate::status::{Condition, ConditionStatus, ConditionType, Reason};
 use crate::world::{AnyObject, Kind, ObjectKey, World};
 
-/// A class, and Services `a`, `b` and `c` in namespace `web` with an endpoint each.
+/// A class, and Services `a`, `b` and `c` in namespace `web` with one endpoint each.
 const BASE: &str = r"
 kind: GatewayClass
 metadata: {name: sesame}
@@ -127,7 +127,7 @@ fn resolved(yaml: &str) -> Resolution {
     resolve(&world(yaml), &Options::default())
 }
 
-/// A Gateway `web/gw` with these listeners.
+/// Returns Gateway `web/gw` with these listeners.
 fn gateway(listeners: &str) -> String {
     format!(
         "---\nkind: Gateway\nmetadata: {{name: gw, namespace: web, generation: 7}}\nspec:\n  gatewayClassName: \
@@ -136,7 +136,7 @@ fn gateway(listeners: &str) -> String {
     )
 }
 
-/// An HTTPRoute with this specification in namespace `web`, next to its parent `gw`.
+/// Returns an HTTPRoute with this specification in namespace `web`; its parent is `gw` by default.
 fn route(name: &str, spec: &str) -> String {
     let parents = if spec.contains("parentRefs") {
         ""

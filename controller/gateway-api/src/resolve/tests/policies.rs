@@ -1,4 +1,4 @@
-//! BackendTLSPolicies: which one applies, its effect on a backend, and its status.
+//! BackendTLSPolicies: which policy applies, its effect on a backend, and its status.
 
 use sesame_proto::schema::{BackendTls, Snapshot};
 
@@ -91,7 +91,7 @@ fn invalid_policy_refuses_backend_and_reports_why() {
         assert_eq!(says(&resolution, "p"), *expected, "{validation}");
         let snapshot = &resolution.gateways[0].snapshot;
         assert!(snapshot.backends.is_empty(), "{validation}");
-        // The reference itself is fine.
+        // The reference itself is valid.
         let conditions = resolution.route_conditions("r");
         assert_eq!(holds(conditions, ConditionType::ResolvedRefs), Holds::True);
         assert!(!resolution.problems.is_empty());
@@ -152,7 +152,7 @@ fn missing_policy_target_is_reported_when_route_refers() {
             Holds::False(Reason::TargetNotFound),
             "{target}"
         );
-        // The policy is not for this port, which stays unaffected.
+        // The policy is not for this port, so the port is not affected.
         let plain = resolution.gateways[0].snapshot.backends.first();
         assert!(plain.is_none_or(|backend| backend.tls.is_none()));
     }
@@ -224,7 +224,7 @@ fn policy_lists_sixteen_gateways_and_applies_to_more() {
         parents.join(", ")
     );
     let resolution = resolved(&(gateways + &route("r", &spec) + &policy("p", "name: a", SYSTEM)));
-    // The writer of the status knows which of them are already in it.
+    // All ancestors are kept: the code that writes the status knows which are already in it.
     assert_eq!(ancestors(&resolution, "p").len(), 17);
     assert_eq!(resolution.problems.len(), 1);
     assert_eq!(resolution.problems[0].object.name.name, "p");
@@ -237,7 +237,7 @@ fn policy_lists_sixteen_gateways_and_applies_to_more() {
     );
 }
 
-/// Returns a ConfigMap of one certificate of about 480 KiB.
+/// Returns a ConfigMap with one certificate of about 480 KiB.
 fn large_authority(name: &str) -> String {
     let padding = "x".repeat(50);
     let names: Vec<String> = (0..5_800).map(|i| format!("{padding}{i}.test")).collect();
@@ -285,7 +285,7 @@ fn combinations_of_authorities_have_a_share_per_namespace() {
                 "{{hostname: good.test, caCertificateRefs: [{{group: '', kind: ConfigMap, name: ca-{i:02}}}]}}"
             );
             let target = format!("name: a, sectionName: p{i}");
-            // The second policy of each bundle takes nothing more.
+            // The second policy of each bundle uses no additional share.
             let first = policy(&format!("p-{i:02}"), &target, &validation);
             first + &policy(&format!("q-{i:02}"), &target, &validation)
         })

@@ -1,4 +1,4 @@
-//! For any objects: no panic, valid output, and no dependence on order or cache.
+//! Properties for any objects: no panic, valid output, and no dependence on order or cache.
 
 use std::collections::HashSet;
 
@@ -135,7 +135,7 @@ prop_compose! {
     }
 }
 
-/// A route of a kind other than HTTPRoute.
+/// Generates a route of a kind other than HTTPRoute.
 fn other_route() -> impl Strategy<Value = String> {
     let l4 = prop_oneof![Just("TLSRoute"), Just("TCPRoute"), Just("UDPRoute")];
     let rules = prop_oneof![
@@ -210,7 +210,7 @@ prop_compose! {
     }
 }
 
-/// Checks the guarantees on which every reader of a snapshot may rely.
+/// Asserts the guarantees that every reader of a snapshot may rely on.
 fn check(snapshot: &Snapshot) {
     let tables: HashSet<&str> = snapshot
         .route_tables
@@ -301,7 +301,7 @@ proptest! {
             (Just(objects.clone()), Just(objects).prop_shuffle())
         }),
     ) {
-        // If several have the same name, the last one wins, so both orders must have the same one.
+        // If several objects have the same name, the last one wins, so keep one per name.
         let mut seen = HashSet::new();
         let unique: Vec<AnyObject> = objects.into_iter().filter(|object| seen.insert(object.key())).collect();
         let first = world_of(unique.clone());

@@ -1,4 +1,5 @@
-//! Answers of a proxy that follows a snapshot to the letter. The tests speak in requests and answers.
+//! Responses of a proxy that follows a snapshot to the letter, so that tests compare requests and
+//! responses.
 
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::text_match::Operator;
@@ -10,7 +11,7 @@ use sesame_proto::schema::{
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request<'a> {
     pub(super) port: u32,
-    /// For HTTPS.
+    /// Server name, for HTTPS.
     pub(super) sni: &'a str,
     pub(super) host: &'a str,
     pub(super) path: &'a str,
@@ -29,7 +30,7 @@ pub(super) const GET: Request<'static> = Request {
     query: &[],
 };
 
-/// The backends with their weights, or the status.
+/// Returns the backends with their weights, or the status.
 pub(super) fn answer(snapshot: &Snapshot, request: &Request<'_>) -> String {
     match find(snapshot, request) {
         None => "404".to_owned(),
@@ -37,13 +38,13 @@ pub(super) fn answer(snapshot: &Snapshot, request: &Request<'_>) -> String {
     }
 }
 
-/// The route that takes the request.
+/// Returns the route that handles the request.
 pub(super) fn find<'s>(snapshot: &'s Snapshot, request: &Request<'_>) -> Option<&'s Route> {
     let port = snapshot
         .ports
         .iter()
         .find(|port| port.port == request.port)?;
-    // Listeners are sorted from the most specific hostname.
+    // Listeners are sorted by hostname, most specific first.
     let listener: &Listener = match port.listeners.first()?.protocol() {
         Protocol::Http => port.listeners.first()?,
         _ => port.listeners.iter().find(|listener| {
@@ -63,7 +64,8 @@ pub(super) fn find<'s>(snapshot: &'s Snapshot, request: &Request<'_>) -> Option<
     host.routes.iter().find(|route| matches(route, request))
 }
 
-/// Envoy's lookup: exact, then the longest wildcard, then `*`, regardless of the order of the list.
+/// Looks up a virtual host like Envoy: exact, then the longest wildcard, then `*`, regardless of
+/// order.
 fn virtual_host<'t>(table: &'t RouteTable, host: &str) -> Option<&'t VirtualHost> {
     let covering = table
         .virtual_hosts

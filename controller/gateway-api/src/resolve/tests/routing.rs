@@ -1,4 +1,4 @@
-//! The route of a request.
+//! Routing of requests.
 
 use super::router::{GET, Request, answer, find};
 use super::{HTTP, gateway, resolved, route};
@@ -54,7 +54,7 @@ fn listeners_are_isolated() {
         );
         yaml += &route(name, &spec);
     }
-    // Attached to the catch-all, but its hosts belong to another listener.
+    // This route attaches to the catch-all, but its hosts belong to another listener.
     yaml += &route(
         "stray",
         "parentRefs: [{name: gw, sectionName: any}]\nhostnames: [abc.foo.example.com, x.example.com]\nrules: \
@@ -110,7 +110,7 @@ fn hostnames_intersect_and_most_specific_comes_first() {
     let resolution = resolved(&yaml);
     let snapshot = &resolution.gateways[0].snapshot;
     for (host, path, expected) in [
-        // *.specific.com is more specific than no hostname, and takes every path.
+        // *.specific.com is more specific than no hostname, and matches every path.
         ("very.specific.com", "/all", "web/b/80"),
         ("other.com", "/", "404"),
         ("not.specific.com", "/", "404"),
@@ -356,7 +356,7 @@ fn only_matches_hidden_everywhere_are_reported() {
         message.contains("attached; rules[0].matches[0] is never"),
         "{message}"
     );
-    // In the same route, and with more than one hidden match.
+    // The matches are in the same route, and more than one is hidden.
     let rule = "{matches: [{path: {value: /x}}, {path: {value: /x/}}, {path: {value: /x}}]}";
     let told = problems(route("a", &format!("rules: [{rule}]")));
     assert_eq!(told.len(), 1, "{told:?}");

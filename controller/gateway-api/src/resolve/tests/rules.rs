@@ -94,7 +94,7 @@ fn unsupported_backend_filter_answers_500_for_its_weight() {
         "{}",
         partial.message
     );
-    // If nothing else is served, the route is refused.
+    // If nothing else is served, the route is not accepted.
     let resolution = with_rules(&format!("- backendRefs: [{bad}]"));
     let conditions = resolution.route_conditions("r");
     assert_eq!(
@@ -240,7 +240,7 @@ fn unsupported_filter_is_never_skipped() {
         let alone = with_rules(&rule);
         let accepted = holds(alone.route_conditions("r"), ConditionType::Accepted);
         assert_eq!(accepted, Holds::False(Reason::UnsupportedValue), "{filter}");
-        // A wider route, which may lack authorization, must not get them.
+        // A wider route, which may lack authorization, must not get these requests.
         assert_eq!(answer_to(&alone, "/"), "500", "{filter}");
         assert_eq!(alone.attached("http"), 0, "{filter}");
     }
@@ -395,7 +395,8 @@ fn endpoints_prefer_ready_over_serving_terminating() {
     assert_eq!(addresses(&ending), ["10.0.0.3"]);
 }
 
-/// 128 matches whose states RE2 cannot cache: a header of 59 KB kept a worker busy for 41 seconds.
+/// RE2 cannot cache the states of these 128 matches: a header of 59 KB kept a worker busy for 41
+/// seconds.
 #[test]
 fn expressions_that_would_stall_a_worker_are_refused() {
     use std::fmt::Write as _;
@@ -422,7 +423,7 @@ fn expressions_that_would_stall_a_worker_are_refused() {
     assert_eq!(answer_to(&resolution, "/"), "404");
 }
 
-/// Even the largest number of routes on one hostname stays within the budget of a virtual host.
+/// Even the maximum number of routes on one hostname is kept within the budget of a virtual host.
 #[test]
 fn expression_cost_of_largest_route_set_is_bounded() {
     let routes: String = (0..50)
@@ -450,7 +451,7 @@ fn expression_cost_of_largest_route_set_is_bounded() {
             host.domain
         );
     }
-    // The oldest routes fit, and the others get a condition.
+    // The oldest routes fit, and all other routes get a condition.
     let told = |name: &str| holds(resolution.route_conditions(name), ConditionType::Displaced);
     assert_eq!((told("r00"), told("r01")), (Holds::Absent, Holds::Absent));
     assert_eq!((told("r02"), told("r49")), (Holds::True, Holds::True));

@@ -1,4 +1,4 @@
-//! A merged Gateway whose settings are refused stays as it was served, and only then.
+//! A merged Gateway with invalid settings is served as before, if it was served before.
 
 use super::gateways_of_a_class::{
     accepted, answer_of, conditions, created, http, message, name, two,
@@ -9,8 +9,8 @@ use crate::resolve::{Options, resolve};
 use crate::status::{ConditionType, Reason};
 use crate::world::{ServedPorts, ServedTogether, World};
 
-/// The world after replacing the younger Gateway's own settings, which had been `served` with a
-/// separate TCP port.
+/// Returns a world in which the younger Gateway, served as in `before`, has changed settings and an
+/// additional TCP port.
 fn refused(from: &str, to: &str, before: &ServedTogether) -> World {
     let listeners = http("new.example.com") + "\n- {name: own, port: 9000, protocol: TCP}";
     let new = created("new", 2, &http("new.example.com"));
@@ -38,7 +38,7 @@ fn refused_merged_gateway_keeps_serving_as_before() {
         ),
     ] {
         let mut before = before.clone();
-        // The second time, it exists only in the memory.
+        // In the second round, the previous state comes only from `served_together`.
         for _ in 0..2 {
             let resolution = resolve(&refused(from, to, &before), &Options::default());
             assert_eq!(accepted(&resolution, "new"), Holds::False(reason));
@@ -69,7 +69,7 @@ fn served_gateways_are_remembered_by_published_name() {
     let [published] = both.gateways.as_slice() else {
         panic!("one snapshot");
     };
-    // As the controller and agents read it after a restart.
+    // The controller and agents read the ports like this after a restart.
     assert_eq!(
         ServedTogether::of([&published.snapshot]),
         both.served_together
@@ -81,7 +81,7 @@ fn served_gateways_are_remembered_by_published_name() {
     wrong.served_together = both.served_together.clone();
     let resolution = resolve(&wrong, &Options::default());
     assert_eq!(resolution.served_together, both.served_together);
-    // A Gateway that was served with another class is not served with these.
+    // A Gateway that was published under another name is not served here.
     let name = NamespacedName::new("sesame-system", "other");
     let other = [(name, ServedPorts::of(&published.snapshot))]
         .into_iter()

@@ -1,4 +1,4 @@
-//! Requests of Gateways for their Services.
+//! Services that Gateways request.
 
 use std::sync::Arc;
 

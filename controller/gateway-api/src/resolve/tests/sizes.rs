@@ -24,7 +24,7 @@ fn matches(count: usize) -> String {
     format!("[{}]", all.join(", "))
 }
 
-/// Sixteen hostnames.
+/// Returns sixteen hostnames.
 fn hostnames(prefix: &str) -> String {
     let all: Vec<String> = (0..16).map(|i| format!("{prefix}{i}.test")).collect();
     format!("[{}]", all.join(", "))
@@ -47,7 +47,7 @@ fn filter(count: usize) -> String {
     )
 }
 
-/// Filters of 64 headers of 4 KiB.
+/// Returns filters with 64 headers of 4 KiB.
 fn large_filters() -> String {
     let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| headers(name, 16));
     format!(
@@ -174,7 +174,8 @@ fn sessions_for_many_matches_are_within_bounds() {
     assert!(total <= MOST_OF_ROUTE, "{total}");
 }
 
-/// A route of about 4 MiB for one hostname. The first character of its name makes it older or younger.
+/// Returns a route of about 4 MiB for one hostname. The first character of its name determines its
+/// age.
 fn large_route(name: &str, filters: &str) -> String {
     let spec = format!(
         "hostnames: [a.test]\nrules:\n{}",
@@ -231,7 +232,7 @@ fn youngest_routes_of_a_full_hostname_are_displaced() {
     );
 }
 
-/// A Gateway whose namespaces request too much, one of them far too much.
+/// Returns a Gateway whose namespaces request too much, and one of them far too much.
 fn crowded(routes: usize) -> String {
     let mut yaml = gateway(
         "- {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}",
@@ -317,7 +318,7 @@ fn gateways_share_limit_of_controller() {
     for part in ["namespace greedy", "40960 KiB", "--memory-mib"] {
         assert!(message.contains(part), "{message}");
     }
-    // Without that limit, everything has room.
+    // Without that limit, everything fits.
     assert_eq!(greedy(&resolve(&world, &Options::default()), "r07"), None);
 }
 
@@ -363,7 +364,7 @@ fn wide_route_is_charged_to_hostname_owners() {
     let mut yaml = gateway(
         "- {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}",
     );
-    // About 512 KiB, for every hostname of the listener.
+    // About 512 KiB for every hostname of the listener.
     let wide = rule(&matches(8), &format!("[{}]", filter(15)), BACKEND);
     yaml += &route("wide", &format!("rules:\n{wide}"));
     for i in 0..16 {

@@ -1,4 +1,4 @@
-//! HTTPS listeners: certificates, misdirected requests, overlaps, and the validation of clients.
+//! HTTPS listeners: certificates, misdirected requests, overlaps, and client validation.
 
 use std::fmt::Write as _;
 
@@ -133,7 +133,7 @@ fn misdirected_requests_get_421_and_unknown_hosts_404() {
             "SNI {sni}, host {host}"
         );
     }
-    // In the table of `second`, one virtual host covers everything that belongs to others.
+    // In the route table of `second`, one virtual host covers all hostnames of other listeners.
     let table = snapshot
         .route_tables
         .iter()
@@ -296,7 +296,7 @@ fn why_a_certificate_is_not_used() {
         );
         assert!(resolution.gateways[0].snapshot.ports.is_empty(), "{why}");
     }
-    // A good certificate is served although another one is bad.
+    // A valid certificate is served even if another one is invalid.
     let yaml = gateway(&https("x", "", "{name: none}, {name: s}")) + &good_secret("s");
     let resolution = resolved(&yaml);
     let conditions = resolution.listener_conditions("x");
@@ -368,7 +368,7 @@ fn shared_certificate_is_an_overlap_on_both_sides() {
         );
     }
     assert!(condition("one").is_none() && condition("two").is_none());
-    // A wildcard in a certificate covers one label only.
+    // A wildcard in a certificate covers only one label.
     let deep = condition("deep").expect("a condition");
     assert_eq!(deep.reason, Reason::OverlappingHostnames, "{deep:?}");
 }

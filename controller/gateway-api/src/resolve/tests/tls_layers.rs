@@ -1,6 +1,6 @@
-//! Which layer has the TLS of a host, and whose requests its listener gets: listeners of the Gateway
-//! before HTTPProxies before Ingresses. Requests of an Ingress go to `b`, of an HTTPProxy to `a`, and
-//! of an HTTPRoute to `c`.
+//! Which layer determines the TLS of a host and the routes of its listener: the Gateway's
+//! listeners, then HTTPProxies, then Ingresses. Ingresses send requests to `b`, HTTPProxies to `a`,
+//! and HTTPRoutes to `c`.
 
 use super::http_proxies::proxy;
 use super::ingresses::{CLASS, ingress, path, rule};
@@ -8,7 +8,7 @@ use super::router::{GET, Request, answer};
 use super::tls::{certificate, https, secret};
 use super::{HTTP, gateway, resolved, route};
 
-/// An Ingress for a host, with this Secret if any.
+/// Returns an Ingress for a host, with this Secret if any.
 fn of_ingress(host: &str, pair: &str, prefix: &str) -> String {
     let rules = rule(host, &[path(prefix, "Prefix", "b")]);
     let tls = match pair {
@@ -18,7 +18,7 @@ fn of_ingress(host: &str, pair: &str, prefix: &str) -> String {
     ingress("i", &format!("{tls}{rules}"))
 }
 
-/// An HTTPProxy for a host with this Secret, whose only route has this prefix.
+/// Returns an HTTPProxy for a host with this Secret, whose only route has this prefix.
 fn of_proxy(host: &str, pair: &str, prefix: &str) -> String {
     proxy(
         "p",
@@ -29,8 +29,8 @@ fn of_proxy(host: &str, pair: &str, prefix: &str) -> String {
     )
 }
 
-/// Listeners of the Gateway, objects, name of the Secret for `a.test` if there is one, and answers
-/// by port, host and path.
+/// Listeners of the Gateway, objects, the name of the Secret for `a.test` if there is one, and
+/// responses by port, host and path.
 type Row<'a> = (
     &'a str,
     String,

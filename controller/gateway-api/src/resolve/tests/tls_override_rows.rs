@@ -1,8 +1,8 @@
-//! Rows of the table of overrides, for the tests of resolution and for real handshakes.
+//! Rows of the override table, for the resolution tests and for real handshakes.
 
 use serde::Deserialize;
 
-/// A row of the table.
+/// A row of the override table.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Override {
@@ -14,7 +14,6 @@ pub(super) struct Override {
     pub(super) shown: Option<String>,
 }
 
-/// Returns all rows.
 pub(super) fn rows() -> Vec<Override> {
     serde_saphyr::from_str(include_str!("tls_overrides.yaml")).expect("a table")
 }

@@ -1,4 +1,5 @@
-//! Filters of TrafficPolicies: the smallest limits hold, and faults refuse or are left out.
+//! Filters of TrafficPolicies: the smallest limits apply, and invalid filters reject requests or
+//! are omitted.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! TrafficPolicies: limits add up, the nearest defaults apply, and faults refuse or are left out.
+//! TrafficPolicies: all limits apply, the nearest defaults apply, and invalid sections reject
+//! requests or are omitted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +29,7 @@ pub(super) fn policy(name: &str, target: &str, spec: &str) -> String {
     )
 }
 
-/// Resolves a route whose rule is named `first` with these policies.
+/// Resolves these policies with a route whose rule is named `first`.
 pub(super) fn served(policies: &str) -> Resolution {
     let route = route(
         "r",
@@ -149,7 +150,7 @@ fn limit_of_a_gateway_covers_its_proxies() {
         .iter()
         .map(|it| it.name.as_str())
         .collect();
-    // Envoy has one answer for all limits of a route.
+    // Envoy has a single response for all limits of a route.
     let plain = "HTTPProxy/web/r/routes/0/rateLimit/plain";
     let of_gateway = "TrafficPolicy/web/p/all/Gateway/gw";
     assert_eq!(names, [plain, of_gateway]);
@@ -285,7 +286,7 @@ proptest! {
                 limits.insert(format!("TrafficPolicy/web/{name}/all"));
             }
             if let Some(seconds) = timeout {
-                // Of half of the policies, another field of the section.
+                // Half of the policies set another field of the section.
                 let field = if seconds % 2 == 0 { "request" } else { "streamIdle" };
                 spec.push(format!("timeouts: {{{field}: {seconds}s}}"));
                 timeouts.entry((*scope, age)).or_insert((field, seconds * 1_000));
@@ -302,7 +303,7 @@ proptest! {
             name.split('/').take(4).collect::<Vec<_>>().join("/")
         }).collect();
         prop_assert_eq!(counted, limits);
-        // The nearest scope comes first, and in it the oldest policy.
+        // The nearest scope comes first, and within a scope the oldest policy.
         let nearest = timeouts.values().next().copied();
         let of = |name| nearest.filter(|(field, _)| *field == name).map(|(_, time)| time);
         let forward = forward(&resolution);

@@ -1,4 +1,4 @@
-//! CA certificates of one or several objects: read and checked, and united into trust bundles.
+//! CA certificates from one or more objects: parsed, validated, and combined into trust bundles.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use super::pem;
 use super::revocation_lists::RevocationList;
 use crate::certificate_facts::distinguished;
 
-/// The content of an object.
+/// The content of one object.
 #[derive(Debug)]
 pub(super) struct Authorities {
     pub(super) certificates: Vec<Authority>,
@@ -30,21 +30,21 @@ pub(super) struct Authority {
     serial: String,
     /// Bytes of the public key.
     public_key: Vec<u8>,
-    /// True if it has a revocation list.
+    /// True if a revocation list of this authority is present.
     has_crl: bool,
 }
 
-/// All certificates and revocation lists of several objects.
+/// The combined certificates and revocation lists of several objects.
 #[derive(Debug)]
 pub(super) struct Union {
-    /// The error is the size if it exceeds the limit.
+    /// The bundle, or its size if that exceeds the limit.
     pub(super) bundle: Result<Arc<TrustBundle>, usize>,
     pub(super) advice: Option<String>,
 }
 
 impl Union {
-    /// Unites objects in their order, each certificate once. The bundle is named after their sources, so that the same
-    /// references make the same bundle.
+    /// Combines objects in order and removes duplicate certificates. The bundle is named after the
+    /// sources, so the same references produce the same bundle.
     pub(super) fn new(name: &str, sources: &[(String, Arc<Authorities>)]) -> Self {
         let mut authorities: Vec<Authority> = Vec::new();
         let mut crls: Vec<&str> = Vec::new();
@@ -63,7 +63,7 @@ impl Union {
         }
         let certificates = authorities.iter().map(|authority| authority.pem.len());
         let size: usize = certificates.chain(crls.iter().map(|crl| crl.len())).sum();
-        // Leaving out only a part could leave out the list that revokes a certificate.
+        // Do not omit a part: it could contain the list that revokes a certificate.
         if size > MOST_OF_TRUST_BUNDLE {
             return Self {
                 bundle: Err(size),
@@ -83,7 +83,7 @@ impl Union {
     }
 }
 
-/// Returns advice on authorities without a revocation list, if others have one.
+/// Returns a warning about authorities without a revocation list, if others have one.
 fn unlisted(authorities: &[Authority], any_list: bool) -> Option<String> {
     let unlisted = authorities.iter().filter(|it| !it.has_crl && any_list);
     let unlisted: Vec<&str> = unlisted.map(|it| it.subject.as_str()).collect();
@@ -96,7 +96,7 @@ fn unlisted(authorities: &[Authority], any_list: bool) -> Option<String> {
     })
 }
 
-/// Returns advice on each subject that several authorities with different keys share.
+/// Returns a warning for each subject that several authorities with different keys share.
 fn namesakes(authorities: &[Authority]) -> impl Iterator<Item = String> {
     let mut by_subject: BTreeMap<&str, Vec<&Authority>> = BTreeMap::new();
     for authority in authorities {
@@ -121,7 +121,7 @@ fn namesakes(authorities: &[Authority]) -> impl Iterator<Item = String> {
     })
 }
 
-/// Returns a bundle of certificates and lists.
+/// Creates a bundle of certificates and lists.
 pub(super) fn bundle(
     name: String,
     certificates: &[Authority],
@@ -135,7 +135,7 @@ pub(super) fn bundle(
     }
 }
 
-/// Reads and checks the certificates of the field, with the revocation lists of their authorities.
+/// Reads and validates the CA certificates of a field, with the revocation lists that they issued.
 pub(super) fn authorities(
     field: &str,
     text: &str,
@@ -150,8 +150,8 @@ pub(super) fn authorities(
     Ok(Arc::new(authorities))
 }
 
-/// Reads and checks the certificates of the field. Returns also the index of a revocation list that
-/// is from none of these authorities.
+/// Reads and validates the CA certificates of a field. Also returns the index of a revocation list
+/// that none of these authorities issued, if any.
 pub(super) fn read(
     field: &str,
     text: &str,

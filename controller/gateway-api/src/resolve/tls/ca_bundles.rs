@@ -1,5 +1,6 @@
 //! CA certificates and revocation lists from ConfigMaps, and CA certificates from
-//! ClusterTrustBundles. They are looked up, permitted, read and checked, each object once.
+//! ClusterTrustBundles. Each object is looked up, checked against ReferenceGrants, and parsed only
+//! once.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::resolve::context::references::Expected;
 use crate::status::{Grounds, Reason};
 use crate::world::Kind;
 
-/// The usual target of references to CA certificates.
+/// The default target of CA certificate references.
 const CONFIG_MAPS: Expected = Expected {
     group: "",
     kind: "ConfigMap",
@@ -28,37 +29,37 @@ const CONFIG_MAPS: Expected = Expected {
 /// Default key of a referenced ConfigMap or Secret.
 pub(super) const DEFAULT_KEY: &str = "ca.crt";
 
-/// The content of the object, or its error.
+/// The content of an object, or its error.
 type ParsedObject = Result<Arc<Authorities>, String>;
 
 /// The combined bundle of several references.
 #[derive(Debug, Default)]
 pub(crate) struct Combined {
-    /// `None` if no reference is valid, or if they are too large together.
+    /// `None` if no reference is valid, or if the combined bundle is too large.
     pub(crate) bundle: Option<Arc<TrustBundle>>,
-    /// Faults of the references that are not valid; each message starts with the reference, as `caCertificateRefs[0]: `.
+    /// Errors of invalid references. Messages start with the reference: `caCertificateRefs[0]: `.
     pub(crate) faults: Vec<Grounds>,
-    /// Message for the owner of the references, although the bundle is usable.
+    /// Warning for the owner of the references. The bundle is usable nevertheless.
     pub(crate) advice: Option<String>,
 }
 
-/// The namespaces that references may reach.
+/// The namespaces that references may target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// All namespaces from which a ReferenceGrant permits it.
+    /// The referrer's namespace, and all namespaces with a ReferenceGrant for it.
     Granted,
-    /// The referrer's namespace only.
+    /// Only the referrer's namespace.
     OwnNamespace,
 }
 
-/// The bundles read so far. Objects with the same references share a bundle, so a corporate bundle exists once in memory.
+/// The bundles read so far. Objects with the same references share one bundle in memory.
 #[derive(Default)]
 pub(crate) struct CaBundles<'w> {
-    /// By kind, namespace, name and key.
+    /// Keyed by kind, namespace, name and key.
     objects: HashMap<(Kind, &'w str, &'w str, &'w str), ParsedObject>,
-    /// Unions by name.
+    /// Combined bundles by name.
     pub(super) unions: HashMap<String, Arc<Union>>,
-    /// Unions of the policies of each namespace, and their bytes. Eight of a few objects can be combined in thousands of ways.
+    /// Usage of each namespace, limited because a few objects have thousands of combinations.
     shares: HashMap<&'w str, NamespaceShare>,
 }
 
@@ -69,7 +70,7 @@ struct NamespaceShare {
 }
 
 impl<'w> CaBundles<'w> {
-    /// Returns the certificates of all references, each once, in their order.
+    /// Returns the certificates of all references, deduplicated, in the order of the references.
     pub(crate) fn combine(
         &mut self,
         referrer: Referrer<'w>,
@@ -120,7 +121,7 @@ impl<'w> CaBundles<'w> {
         combined
     }
 
-    /// Returns the bundle of all sources and advice on it, charged to a namespace if one is given.
+    /// Returns the combined bundle and a warning, if any. Charges the bundle to `charged`.
     fn unite(
         &mut self,
         sources: &[(String, Arc<Authorities>)],
@@ -143,7 +144,7 @@ impl<'w> CaBundles<'w> {
         Ok((bundle.clone(), union.advice.clone()))
     }
 
-    /// Charges a bundle to the policies of a namespace, once. The error is a sentence.
+    /// Charges a bundle to the policies of a namespace, only once. The error is a full sentence.
     pub(super) fn charge(
         &mut self,
         namespace: &'w str,
@@ -166,8 +167,8 @@ impl<'w> CaBundles<'w> {
         Ok(())
     }
 
-    /// Returns the certificates of a ClusterTrustBundle, and its name. A reference may name any of
-    /// them.
+    /// Returns the certificates of a ClusterTrustBundle, and its name. Any namespace may reference
+    /// any ClusterTrustBundle.
     fn cluster_trust_bundle(
         &mut self,
         reference: &'w ObjectRef,
@@ -198,7 +199,8 @@ impl<'w> CaBundles<'w> {
         Ok((format!("ClusterTrustBundle/{name}"), certificates))
     }
 
-    /// Returns the certificates that `reference` of `referrer` names, and the name of their source.
+    /// Returns the certificates that `reference` of `referrer` refers to, and the name of their
+    /// source.
     fn get(
         &mut self,
         referrer: Referrer<'w>,
@@ -216,7 +218,7 @@ impl<'w> CaBundles<'w> {
         Ok((format!("ConfigMap/{namespace}/{name}"), certificates))
     }
 
-    /// Returns the bundle in a key of a ConfigMap, in any namespace. The error is a sentence.
+    /// Returns the bundle in a key of a ConfigMap in any namespace. The error is a full sentence.
     pub(crate) fn in_key(
         &mut self,
         namespace: &'w str,
@@ -255,7 +257,7 @@ fn is_cluster_trust_bundle(reference: &ObjectRef) -> bool {
         && reference.kind.as_deref() == Some(Kind::ClusterTrustBundle.as_str())
 }
 
-/// Reads and checks one ConfigMap. The error completes the sentence "ConfigMap x ...".
+/// Reads and validates a ConfigMap. The error message continues "ConfigMap x ...".
 fn parse(map: &ConfigMap, key: &str) -> ParsedObject {
     let ConfigMap { metadata: _, data } = map;
     let text = data.get(key).ok_or(format!("has no key {key}"))?;
@@ -264,7 +266,7 @@ fn parse(map: &ConfigMap, key: &str) -> ParsedObject {
     authorities(key, text, lists.unwrap_or_default())
 }
 
-/// Checks CA certificates and revocation lists that replace a ConfigMap's. Errors call them
+/// Validates CA certificates and revocation lists that replace a ConfigMap. Errors refer to them as
 /// `ca.crt` and `ca.crl`.
 pub fn checked_bundle(name: &str, text: &str, lists: &str) -> Result<TrustBundle, String> {
     let lists = match lists {

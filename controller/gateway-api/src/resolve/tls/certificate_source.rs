@@ -1,24 +1,25 @@
-//! Locations of certificates: Secrets, or files of the serving hosts, which alone have the keys.
+//! Where certificates come from: Secrets, or files on the hosts that serve them and alone have the
+//! keys.
 
 use crate::api::{ListenerTls, Metadata};
 
-/// Option of a listener for the location of its certificates.
+/// Listener option that selects the source of the certificates.
 pub(crate) const LISTENER_OPTION: &str = "projectsesame.io/certificate-source";
-/// Annotation of a Gateway for the location of its client certificate for backends.
+/// Gateway annotation that selects the source of the client certificate for backends.
 pub(crate) const GATEWAY_ANNOTATION: &str = "projectsesame.io/client-certificate-source";
 
-/// Location of referenced certificates.
+/// Source of referenced certificates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CertificateSource {
-    /// The Secrets.
+    /// The referenced Secrets.
     #[default]
     Secret,
-    /// Files of each host; the Secrets need not exist and are not looked up.
+    /// Files on each host. The Secrets need not exist and are not looked up.
     Host,
 }
 
 impl CertificateSource {
-    /// All its values.
+    /// All valid values.
     pub(crate) const WORDS: [&'static str; 2] = ["secret", "host"];
 
     /// Parses the source.
@@ -36,14 +37,14 @@ impl CertificateSource {
         word.and_then(|word| Self::named(word)).unwrap_or_default()
     }
 
-    /// Returns the source of a Gateway's certificate for backends. An invalid annotation means the
-    /// Secret.
+    /// Returns the source of a Gateway's client certificate for backends. An invalid annotation
+    /// means the Secret.
     pub fn of_gateway(gateway: &Metadata) -> Self {
         let word = gateway.annotations.get(GATEWAY_ANNOTATION);
         word.and_then(Self::named).unwrap_or_default()
     }
 
-    /// Returns the error of a Gateway's annotation, if any.
+    /// Returns an error if the annotation of the Gateway is invalid.
     pub(crate) fn fault(gateway: &Metadata) -> Option<String> {
         let word = gateway.annotations.get(GATEWAY_ANNOTATION)?;
         let told: String = word.chars().take(100).collect();

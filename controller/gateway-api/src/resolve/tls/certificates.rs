@@ -1,4 +1,5 @@
-//! Key pairs from Secrets: looked up, permitted, and cached from one resolution to the next.
+//! Key pairs from Secrets: looked up, checked against ReferenceGrants, and cached between
+//! resolutions.
 //!
 //! Errors never contain any part of a private key.
 
@@ -19,7 +20,7 @@ use crate::resolve::syntax::names::check_object;
 use crate::status::{Grounds, Reason};
 use crate::world::{Kind, LastGoodKeys, ObjectKey};
 
-/// The target of references to key pairs.
+/// The default target of key pair references.
 pub(super) const SECRETS: Expected = Expected {
     group: "",
     kind: "Secret",
@@ -30,29 +31,29 @@ pub(super) const SECRETS: Expected = Expected {
 /// A usable key pair.
 pub(crate) struct Usable {
     pub(crate) certificate: Arc<Certificate>,
-    /// The Secret's error, if this is its last good key pair.
+    /// The Secret's error, if `certificate` is its last good key pair.
     pub(crate) fault: Option<Grounds>,
 }
 
 type ParsedSecret = Result<Arc<Certificate>, String>;
 
-/// Cache of parsed key pairs, for a reused Resolver. It never changes a result. Pairs that a
+/// Cache of parsed key pairs, kept by a Resolver. It never affects the result. Pairs that a
 /// resolution does not use are evicted.
 #[derive(Debug, Default)]
 pub(crate) struct CertificateCache {
     entries: HashMap<NamespacedName, (Arc<Secret>, ParsedSecret)>,
 }
 
-/// The key pairs of one resolution.
+/// The key pairs used by one resolution.
 pub(crate) struct Certificates<'w, 'c> {
     cache: &'c mut CertificateCache,
     seen: HashMap<(&'w str, &'w str), ParsedSecret>,
-    /// The last good pairs of broken Secrets, or `None` if no pair is valid any more.
+    /// The last good pairs of broken Secrets, or `None` if a pair is no longer valid.
     kept: BTreeMap<NamespacedName, Option<Arc<Certificate>>>,
     by_name: BTreeMap<String, Arc<Certificate>>,
-    /// Keys of session tickets, by the name of their `KeyRef`.
+    /// Session ticket keys, by the name of the `KeyRef`.
     of_tickets: BTreeMap<String, (KeyRef, KeyPair)>,
-    /// Names of pairs in files of hosts.
+    /// Names of key pairs in files on the hosts.
     on_hosts: BTreeSet<String>,
 }
 
@@ -68,8 +69,8 @@ impl<'w, 'c> Certificates<'w, 'c> {
         }
     }
 
-    /// Returns the name of the key pair that hosts have in files for the referenced Secret, which
-    /// need not exist.
+    /// Returns the name of the key pair that hosts read from files instead of the referenced
+    /// Secret. The Secret need not exist.
     pub(crate) fn on_hosts(
         &mut self,
         referrer: Referrer<'w>,
@@ -84,8 +85,9 @@ impl<'w, 'c> Certificates<'w, 'c> {
         Ok(name)
     }
 
-    /// Returns the reference and pair of a name from [`Self::get`] or [`Self::on_hosts`], without a
-    /// pair if hosts have it. A Secret that was read for another reference serves both.
+    /// Returns the reference and pair for a name from [`Self::get`] or [`Self::on_hosts`], without
+    /// the pair if it is only on hosts. If the Secret was read for another reference, its pair
+    /// serves both.
     pub(crate) fn published(&self, name: &str) -> Option<(KeyRef, Option<&KeyPair>)> {
         match self.by_name.get(name) {
             Some(certificate) => Some((certificate.key.clone(), Some(&*certificate.pair))),
@@ -104,8 +106,8 @@ impl<'w, 'c> Certificates<'w, 'c> {
         }
     }
 
-    /// Returns the key pair that `reference` of `referrer` names. A broken Secret gives its last
-    /// good one, as long as the Secret exists and the reference is permitted.
+    /// Returns the key pair that `reference` of `referrer` refers to. For a broken Secret, returns
+    /// the last good pair as long as the Secret exists and the reference is permitted.
     pub(crate) fn get(
         &mut self,
         referrer: Referrer<'w>,
@@ -191,8 +193,8 @@ impl<'w, 'c> Certificates<'w, 'c> {
         self.by_name.extend(named);
     }
 
-    /// Looks up the session ticket keys in a Secret. A broken Secret gives its last good ones, as
-    /// long as it exists.
+    /// Looks up the session ticket keys in a Secret. For a broken Secret, the last good keys are
+    /// used as long as it exists.
     pub(crate) fn session_ticket_keys(
         &mut self,
         namespace: &str,
@@ -226,12 +228,12 @@ impl<'w, 'c> Certificates<'w, 'c> {
         }
     }
 
-    /// Returns a key pair that [`Self::get`] returned, by the name of its `KeyRef`.
+    /// Returns a key pair that [`Self::get`] has returned, by the name of its `KeyRef`.
     pub(crate) fn named(&self, name: &str) -> Option<&Certificate> {
         self.by_name.get(name).map(AsRef::as_ref)
     }
 
-    /// Evicts the pairs that this resolution did not use, and returns the good ones.
+    /// Evicts the pairs that this resolution did not use, and returns the good pairs.
     pub(crate) fn finish(self) -> LastGoodKeys {
         let Self {
             cache,

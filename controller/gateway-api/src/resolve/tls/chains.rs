@@ -1,21 +1,21 @@
-//! Chains of certificates: the order in which they are presented, and objections that Envoy or
-//! clients will have.
+//! Certificate chains: the order in which they are presented, and flaws to which Envoy or clients
+//! will object.
 //!
-//! Nothing here refuses a chain: that is for Envoy, which accepts some that other implementations
-//! do not. Messages are such that the author can act on them. They number certificates by their
-//! position in `tls.crt`, from 0.
+//! This module never rejects a chain. Envoy decides, and accepts some chains that other
+//! implementations reject. Messages tell the author what to fix. They identify certificates by
+//! their position in `tls.crt`, starting at 0.
 
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::X509Certificate;
 
 use super::private_keys;
 
-/// Size at which clients refuse a chain: the limit of a message in rustls; the limits of others are
-/// less than twice as high.
+/// Chain size at which clients reject it: the message size limit of rustls. The limits of other
+/// implementations are less than twice as high.
 const MOST_BYTES: usize = 64 * 1024;
 /// Maximum number of certificates that a message lists.
 const MOST_TOLD: usize = 8;
-/// Forgeable signatures, by the identifiers of their algorithms.
+/// Forgeable signature algorithms, by object identifier.
 const WEAK_SIGNATURES: [(&str, &str); 5] = [
     ("1.2.840.113549.1.1.2", "MD2"),
     ("1.2.840.113549.1.1.4", "MD5"),
@@ -24,9 +24,9 @@ const WEAK_SIGNATURES: [(&str, &str); 5] = [
     ("1.2.840.10040.4.3", "SHA-1"),
 ];
 
-/// Returns the indices of the certificates in the order in which they are presented: the leaf, each
-/// issuer after the certificate that it signed, then the unrelated ones. A chain in which no
-/// certificate comes before one that it certifies stays as it is.
+/// Returns the certificate indices in the order of presentation: the leaf, then each issuer after
+/// the certificate that it signed, then unrelated certificates. If no issuer precedes a certificate
+/// that it signed, the order is kept.
 pub(super) fn order(certificates: &[X509Certificate<'_>], leaf: usize) -> Vec<usize> {
     let mut left: Vec<usize> = (0..certificates.len())
         .filter(|place| *place != leaf)
@@ -51,8 +51,8 @@ pub(super) fn order(certificates: &[X509Certificate<'_>], leaf: usize) -> Vec<us
     shown
 }
 
-/// Returns sentences on the flaws of a Secret's chain that is presented in this order, and takes
-/// `bytes`.
+/// Returns warnings about the flaws of a Secret's chain in this order of presentation. `bytes` is
+/// its size.
 pub(super) fn advice(
     name: &str,
     certificates: &[X509Certificate<'_>],
@@ -108,7 +108,7 @@ pub(super) fn advice(
     advice
 }
 
-/// Returns sentences on the flaws of a leaf, of a server or a client.
+/// Returns warnings about the flaws of a server or client leaf.
 fn of_leaf(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
     let mut advice = Vec::new();
     if let Some(kind) = private_keys::refused_kind(leaf.public_key()) {
@@ -127,7 +127,7 @@ fn of_leaf(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
     advice
 }
 
-/// Returns sentences on the flaws of a leaf as a server certificate.
+/// Returns warnings about the flaws of a leaf as a server certificate.
 pub(super) fn server_advice(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
     let mut advice = Vec::new();
     if let Ok(Some(usage)) = leaf.extended_key_usage()
@@ -149,8 +149,8 @@ pub(super) fn server_advice(name: &str, leaf: &X509Certificate<'_>) -> Vec<Strin
     advice
 }
 
-/// Returns true if a leaf is made for clients: it is not valid for servers, or like SPIFFE
-/// certificates it has an identity and no host.
+/// Returns true for client certificates: the leaf is not valid for servers, or like SPIFFE
+/// certificates it has an identity but no hostname.
 pub(super) fn is_for_clients(leaf: &X509Certificate<'_>) -> bool {
     let only_client = match leaf.extended_key_usage() {
         Ok(Some(usage)) => usage.value.client_auth && !usage.value.server_auth && !usage.value.any,
@@ -164,14 +164,14 @@ fn is_self_issued(certificate: &X509Certificate<'_>) -> bool {
     certificate.subject().as_raw() == certificate.issuer().as_raw()
 }
 
-/// Returns true if it has a name that clients verify, or if its names are malformed.
+/// Returns true if the leaf has a name that clients verify, or if its names are malformed.
 fn names_a_host(leaf: &X509Certificate<'_>) -> bool {
     has_name(leaf, |name| {
         matches!(name, GeneralName::DNSName(_) | GeneralName::IPAddress(_))
     })
 }
 
-/// Returns true if it has a subject alternative name of this kind, or if its names are malformed.
+/// Returns true if the leaf has such a subject alternative name, or if its names are malformed.
 fn has_name(leaf: &X509Certificate<'_>, is_one: fn(&GeneralName<'_>) -> bool) -> bool {
     match leaf.subject_alternative_name() {
         Ok(Some(names)) => names.value.general_names.iter().any(is_one),
@@ -204,7 +204,7 @@ mod tests {
         params
     }
 
-    /// A root, two chained authorities, a leaf, and an unrelated certificate.
+    /// A root, two intermediate authorities, a leaf, and an unrelated certificate.
     fn made() -> Vec<Vec<u8>> {
         let mut made = Vec::new();
         let key = KeyPair::generate().expect("a key");
@@ -236,7 +236,7 @@ mod tests {
             (&[leaf, one, two], &[leaf, two, one]),
             (&[root, one, two, leaf], &[leaf, two, one, root]),
             (&[other, leaf, two], &[leaf, two, other]),
-            // No certificate here comes before one that it certifies.
+            // No issuer precedes a certificate that it signed.
             (&[leaf, other, two, one], &[leaf, other, two, one]),
             (&[leaf, two, two, one], &[leaf, two, two, one]),
             (&[leaf, one, one, two], &[leaf, two, one, one]),

@@ -1,7 +1,7 @@
-//! Validation of the clients of HTTPS listeners (`Gateway.spec.tls.frontend`).
+//! Validation of client certificates on HTTPS listeners (`Gateway.spec.tls.frontend`).
 //!
-//! The default is for every HTTPS listener; a configuration for a port replaces it there. An
-//! invalid reference affects only the listeners that it applies to.
+//! The default applies to every HTTPS listener, unless there is a configuration for its port. An
+//! invalid reference affects only the listeners that use it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use crate::resolve::context::grants::Referrer;
 use crate::resolve::syntax::limits;
 use crate::status::{Grounds, Reason, Verdict};
 
-/// The validation on each port.
+/// The client validation on each port.
 #[derive(Debug, Default)]
 pub(crate) struct FrontendValidation {
     default: PortValidation,
     ports: HashMap<u16, PortValidation>,
-    /// True if some port admits clients without a valid certificate.
+    /// True if any port admits clients without a valid certificate.
     pub(crate) insecure: bool,
 }
 
-/// One validation, with its references looked up.
+/// One client validation, with its references resolved.
 #[derive(Debug, Default)]
 struct PortValidation {
     unsupported: Option<String>,
     faults: Vec<Grounds>,
     advice: Option<String>,
-    /// None if clients are not validated, or if no reference is valid.
+    /// `None` if clients are not validated, or if no reference is valid.
     bundle: Option<Arc<TrustBundle>>,
     wanted: bool,
     insecure_fallback: bool,
@@ -54,7 +54,7 @@ impl FrontendValidation {
         let mut ports: HashMap<u16, PortValidation> = HashMap::new();
         for (i, FrontendTlsPort { port, tls }) in per_port.iter().enumerate() {
             let at = format!("spec.tls.frontend.perPort[{i}]");
-            // No listener has a port that is out of range.
+            // Listener ports are always in range, so this entry applies to none of them.
             let Ok(port) = u16::try_from(*port) else {
                 continue;
             };
@@ -75,8 +75,8 @@ impl FrontendValidation {
         }
     }
 
-    /// Adds the validation on the port to the termination and verdicts of an HTTPS listener.
-    /// Returns a note about it, if any.
+    /// Applies the validation on the port to the termination and the verdicts of an HTTPS listener.
+    /// Returns a warning, if any.
     pub(crate) fn apply(
         &self,
         port: u16,
@@ -120,7 +120,7 @@ impl FrontendValidation {
         advice.as_deref()
     }
 
-    /// Returns all trust bundles by name.
+    /// Returns all trust bundles, keyed by name.
     pub(crate) fn bundles(&self) -> BTreeMap<&str, &TrustBundle> {
         std::iter::once(&self.default)
             .chain(self.ports.values())

@@ -1,8 +1,8 @@
-//! A key pair that was read and checked: its certificates in order, the key that belongs to them,
-//! and advice on it.
+//! A key pair after reading and validation: its certificates in order, the matching key, and
+//! warnings.
 //!
-//! A private key leaves only as a [`KeyPair`]. Neither errors nor `Debug` output contain any part
-//! of one.
+//! A private key leaves this module only as a [`KeyPair`]. Neither errors nor `Debug` output
+//! contain any part of it.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use crate::api::{NamespacedName, Secret};
 use crate::ocsp_response::{self, OcspResponse};
 use crate::resolve::syntax::hostnames::Hostname;
 
-/// The type of a Secret with a key pair.
+/// The type of a Secret that contains a key pair.
 const TLS_SECRET: &str = "kubernetes.io/tls";
-/// Entry of a Secret with the OCSP response for its leaf. Others use the same name.
+/// Secret entry with the OCSP response for the leaf. Other projects use the same entry name.
 const STAPLE: &str = "tls.ocsp-staple";
 
 /// A checked key pair.
@@ -29,19 +29,19 @@ pub(crate) struct Certificate {
     pub(crate) key: KeyRef,
     pub(crate) pair: Arc<KeyPair>,
     pub(crate) kind: KeyKind,
-    /// Sentences on flaws that Envoy or clients will object to.
+    /// Warnings about flaws to which Envoy or clients will object.
     pub(crate) advice: Vec<String>,
-    /// Sentences on flaws that clients will object to in a server certificate.
+    /// Warnings about flaws to which clients will object in a server certificate.
     pub(crate) server_advice: Vec<String>,
-    /// True if the leaf is made for clients.
+    /// True if the leaf is a client certificate.
     for_clients: bool,
-    /// DNS names of the leaf, lower case.
+    /// DNS names of the leaf, in lower case.
     dns_names: Vec<String>,
 }
 
 impl Certificate {
-    /// Returns true if the leaf covers the hostname. A wildcard in a certificate stands for one
-    /// label.
+    /// Returns true if the leaf covers the hostname. A wildcard in a certificate matches exactly
+    /// one label.
     pub(crate) fn covers(&self, hostname: &Hostname) -> bool {
         let name = hostname.as_str();
         let parent = name.split_once('.').map(|(_, parent)| parent);
@@ -54,12 +54,12 @@ impl Certificate {
             })
     }
 
-    /// Returns the DNS names of the leaf, lower case.
+    /// Returns the DNS names of the leaf, in lower case.
     pub(crate) fn dns_names(&self) -> impl Iterator<Item = &str> {
         self.dns_names.iter().map(String::as_str)
     }
 
-    /// Returns true if clients never get the other one while both are present.
+    /// Returns true if clients never receive `other` while both certificates are present.
     pub(crate) fn stands_for(&self, other: &Self) -> bool {
         self.kind == other.kind
             && !other.dns_names.is_empty()
@@ -70,7 +70,7 @@ impl Certificate {
     }
 }
 
-/// Reads and checks one Secret. The error completes the sentence "Secret x ...".
+/// Reads and validates a Secret. The error message continues "Secret x ...".
 pub(super) fn parse(key: &NamespacedName, secret: &Secret) -> Result<Certificate, String> {
     if secret.type_ != TLS_SECRET {
         return Err(format!(
@@ -88,23 +88,23 @@ pub(super) fn parse(key: &NamespacedName, secret: &Secret) -> Result<Certificate
     check(key, part("tls.crt")?, part("tls.key")?, staple)
 }
 
-/// A pair of files that replaces a Secret, checked in the same way.
+/// A key pair from files that replaces a Secret, validated in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedPair {
-    /// The reference to it.
+    /// The reference to the pair.
     pub key: KeyRef,
     /// The pair.
     pub pair: KeyPair,
-    /// Sentences on flaws that Envoy or clients will object to.
+    /// Warnings about flaws to which Envoy or clients will object.
     pub advice: Vec<String>,
-    /// Sentences on flaws that clients will object to in a server certificate.
+    /// Warnings about flaws to which clients will object in a server certificate.
     pub server_advice: Vec<String>,
-    /// True if the leaf is made for clients.
+    /// True if the leaf is a client certificate.
     pub for_clients: bool,
 }
 
-/// Checks a pair that replaces a Secret. The error calls the two parts `tls.crt` and `tls.key`, and
-/// quotes neither.
+/// Validates a pair that replaces a Secret. Errors refer to the two parts as `tls.crt` and
+/// `tls.key`, and quote neither.
 pub fn checked_pair(
     secret: &NamespacedName,
     chain: &[u8],
@@ -127,9 +127,9 @@ pub fn checked_pair(
     })
 }
 
-/// Checks that both parts can be read, and that the key belongs to a certificate, which is the
-/// leaf. The rest is for Envoy to judge: it accepts and rejects other pairs than other
-/// implementations. A useless staple is dropped.
+/// Checks that both parts can be parsed, and that the key matches a certificate, which becomes the
+/// leaf. All other checks are left to Envoy, because TLS implementations accept different pairs. An
+/// unusable staple is dropped.
 pub(super) fn check(
     key: &NamespacedName,
     chain: &[u8],
@@ -143,7 +143,7 @@ pub(super) fn check(
     for (i, der) in chain.iter().enumerate() {
         let (rest, certificate) = X509Certificate::from_der(der)
             .map_err(|_| format!("tls.crt certificate {i} is malformed"))?;
-        // Old tools append data that does not belong to the certificate.
+        // Old tools append data after the certificate.
         encoded.push(der.get(..der.len() - rest.len()).unwrap_or_default());
         certificates.push(certificate);
     }
@@ -190,9 +190,9 @@ pub(super) fn check(
     })
 }
 
-/// Returns the staple of a Secret if Envoy may present it with this leaf, or a sentence on why it
-/// is omitted. Fails if Envoy rejects the leaf without a staple. Envoy has a clock and judges
-/// whether a staple is still valid.
+/// Returns the staple of a Secret if Envoy may present it with this leaf, or a message if it is
+/// omitted. Fails if Envoy would reject the leaf without a staple. Whether a staple has expired is
+/// left to Envoy, which has a clock.
 fn usable_staple(
     name: &str,
     staple: &[u8],

@@ -1,5 +1,5 @@
-//! Key pairs and CA certificates: found by reference, read and checked; and the validation of a
-//! Gateway's clients.
+//! Key pairs and CA certificates: looked up by reference, parsed and validated. Also the validation
+//! of client certificates on a Gateway's listeners.
 
 mod authorities;
 pub(crate) mod ca_bundles;

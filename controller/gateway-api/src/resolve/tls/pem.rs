@@ -1,7 +1,8 @@
-//! PEM: reading the text of a Secret or ConfigMap, and writing the canonical form.
+//! PEM: reads the text of a Secret or ConfigMap, and writes the canonical form.
 //!
-//! Only certificates and the one private key leave here, re-encoded. So nothing else in the text
-//! reaches a proxy, and equal keys are equal bytes. Errors never quote the text.
+//! Only certificates, revocation lists and a single private key leave this module, and they are
+//! re-encoded. So nothing else in the text reaches a proxy, and the same key always produces the
+//! same bytes. Errors never quote the text.
 
 use std::borrow::Cow;
 
@@ -12,10 +13,10 @@ use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyD
 
 use crate::resolve::syntax::limits::{MAX_PEM_BYTES, MAX_PEM_CERTIFICATES, MAX_PEM_LISTS};
 
-/// Old labels of certificates. The second has additional data, which is cut off on reading.
+/// Obsolete labels of certificates. The second has additional data, which is ignored.
 const OLD_LABELS: [&str; 2] = [" X509 CERTIFICATE-----", " TRUSTED CERTIFICATE-----"];
 
-/// Labels of other contents than certificates, and the remark of a message about them.
+/// Labels of contents other than certificates, with the end of the error message for each.
 const NO_CERTIFICATES: [(&str, &str); 3] = [
     ("CERTIFICATE REQUEST-----", ", but a certificate request"),
     (
@@ -24,9 +25,9 @@ const NO_CERTIFICATES: [(&str, &str); 3] = [
     ),
     ("PRIVATE KEY-----", ", but a private key"),
 ];
-/// The same for revocation lists.
+/// Like `NO_CERTIFICATES`, for revocation lists.
 const NO_LISTS: [(&str, &str); 1] = [("-----BEGIN CERTIFICATE-----", ", but a certificate")];
-/// The same for keys.
+/// Like `NO_CERTIFICATES`, for private keys.
 const NO_KEYS: [(&str, &str); 3] = [
     (
         "-----BEGIN OPENSSH PRIVATE KEY-----",
@@ -39,7 +40,7 @@ const NO_KEYS: [(&str, &str); 3] = [
     ("-----BEGIN CERTIFICATE-----", ", but a certificate"),
 ];
 
-/// Returns all certificates of a PEM text, in order; at least one.
+/// Returns all certificates in PEM text, in order; at least one.
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let pem = text(pem)?;
     let mut found = Vec::new();
@@ -61,7 +62,7 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, S
     Ok(found)
 }
 
-/// Returns all revocation lists of a PEM text, in order; at least one.
+/// Returns all revocation lists in PEM text, in order; at least one.
 pub(crate) fn revocation_lists(
     pem: &[u8],
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
@@ -83,7 +84,7 @@ pub(crate) fn revocation_lists(
     Ok(found)
 }
 
-/// Returns the first private key of a PEM text.
+/// Returns the first private key in PEM text.
 pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     let pem = text(pem)?;
     let has = |marker: &[u8]| pem.windows(marker.len()).any(|part| part == marker);
@@ -109,7 +110,7 @@ fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
         ));
     }
     let pem = pem.strip_prefix(b"\xef\xbb\xbf").unwrap_or(pem);
-    // Invalid UTF-8 is either outside of the sections, or breaks them.
+    // Invalid UTF-8 is either outside of the PEM sections or makes them invalid.
     let text = String::from_utf8_lossy(pem);
     if !OLD_LABELS.iter().any(|label| text.contains(label)) {
         return Ok(Cow::Borrowed(pem));
@@ -120,8 +121,8 @@ fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     Ok(Cow::Owned(renamed.into_bytes()))
 }
 
-/// Guesses the actual contents of a text without the expected section, as the end of a sentence.
-/// Empty if that is unclear. `others` has endings for labels of other sections.
+/// Guesses what text without the expected section contains, and returns the end of a sentence about
+/// it. Empty if unclear. `others` has sentence ends for labels of other sections.
 fn instead(text: &[u8], others: &[(&str, &'static str)]) -> &'static str {
     let has = |marker: &str| {
         let marker = marker.as_bytes();
@@ -141,7 +142,7 @@ fn instead(text: &[u8], others: &[(&str, &'static str)]) -> &'static str {
     found.map_or("", |(_, ending)| ending)
 }
 
-/// Returns a message about a PEM text without quoting it.
+/// Returns a message about invalid PEM text without quoting it.
 fn broken(why: &Error) -> String {
     match why {
         Error::MissingSectionEnd { .. } => {
@@ -152,7 +153,7 @@ fn broken(why: &Error) -> String {
     }
 }
 
-/// Returns the certificates as PEM.
+/// Encodes certificates as PEM.
 pub(crate) fn encode_certificates(certificates: &[CertificateDer<'_>]) -> String {
     let mut text = String::new();
     for certificate in certificates {
@@ -161,14 +162,14 @@ pub(crate) fn encode_certificates(certificates: &[CertificateDer<'_>]) -> String
     text
 }
 
-/// Returns a revocation list as PEM.
+/// Encodes a revocation list as PEM.
 pub(crate) fn encode_revocation_list(list: &CertificateRevocationListDer<'_>) -> String {
     let mut text = String::new();
     encode("X509 CRL", list, &mut text);
     text
 }
 
-/// Returns a private key as PEM, under the label of its encoding.
+/// Encodes a private key as PEM, with the label for its encoding.
 pub(crate) fn encode_private_key(key: &PrivateKeyDer<'_>) -> String {
     let label = match key {
         PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
@@ -180,7 +181,7 @@ pub(crate) fn encode_private_key(key: &PrivateKeyDer<'_>) -> String {
     text
 }
 
-/// Appends a section in the format of RFC 7468, with lines of 64 characters.
+/// Appends a section as in RFC 7468, with lines of 64 characters.
 fn encode(label: &str, der: &[u8], text: &mut String) {
     text.push_str("-----BEGIN ");
     text.push_str(label);

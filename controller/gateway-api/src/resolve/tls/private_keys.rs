@@ -1,7 +1,7 @@
-//! Private keys, and the check that one belongs to a certificate, by comparing public keys.
+//! Private keys, and the check that a key matches a certificate by comparing public keys.
 //!
-//! Nothing else is judged here: kinds and sizes of keys are for the proxy to judge, so a key of an
-//! unknown kind is accepted. Errors never contain any part of a key.
+//! Nothing else is validated here. The proxy decides about key types and sizes, so a key of an
+//! unknown type is accepted. Errors never contain any part of a key.
 
 use std::fmt;
 
@@ -21,16 +21,16 @@ const P256: &str = "1.2.840.10045.3.1.7";
 const P384: &str = "1.3.132.0.34";
 const P521: &str = "1.3.132.0.35";
 
-/// Kinds of keys that matter to a client: it may support one and not another.
+/// Key types that matter to clients: a client may support one but not the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum KeyKind {
     Rsa,
-    /// ECDSA or Ed25519, which use the same cipher suites.
+    /// ECDSA or Ed25519. Both use the same cipher suites.
     EllipticCurve,
 }
 
 impl KeyKind {
-    /// Returns the kind of a public key.
+    /// Returns the type of a public key.
     pub(crate) fn of(certificate: &SubjectPublicKeyInfo<'_>) -> Self {
         let algorithm = certificate.algorithm.algorithm.to_id_string();
         match ObjectIdentifier::new(&algorithm) {
@@ -39,7 +39,7 @@ impl KeyKind {
         }
     }
 
-    /// Returns the part of the names of cipher suites that identifies this kind of key.
+    /// Returns the part of cipher suite names that identifies this key type.
     pub(crate) fn in_suites(self) -> &'static str {
         match self {
             Self::Rsa => "-RSA-",
@@ -57,7 +57,7 @@ impl fmt::Display for KeyKind {
     }
 }
 
-/// The parts of a private key that determine its public key.
+/// The parts of a private key that determine the public key.
 pub(crate) enum PrivateKey<'k> {
     Rsa {
         modulus: &'k [u8],
@@ -65,18 +65,18 @@ pub(crate) enum PrivateKey<'k> {
     },
     Ec {
         scalar: &'k [u8],
-        /// The point, which some keys omit.
+        /// The public point. Some keys omit it.
         public: Option<&'k [u8]>,
     },
     Ed25519 {
         seed: &'k [u8],
     },
-    /// A key of an unknown kind.
+    /// A key of an unknown type.
     Other,
 }
 
 impl<'k> PrivateKey<'k> {
-    /// Reads a key. The error completes the sentence "tls.key …".
+    /// Parses a key. The error message continues "tls.key …".
     pub(crate) fn read(key: &'k PrivateKeyDer<'_>) -> Result<Self, String> {
         match key {
             PrivateKeyDer::Pkcs1(key) => Self::rsa(key.secret_pkcs1_der()),
@@ -88,7 +88,7 @@ impl<'k> PrivateKey<'k> {
                 match info.algorithm.oid {
                     RSA => Self::rsa(inner),
                     EC => Self::ec(inner),
-                    // A nested octet string.
+                    // The seed is in a nested octet string.
                     ED25519 => match inner {
                         [4, 32, seed @ ..] if seed.len() == 32 => Ok(Self::Ed25519 { seed }),
                         _ => Err(malformed("Ed25519")),
@@ -116,8 +116,8 @@ impl<'k> PrivateKey<'k> {
         })
     }
 
-    /// Returns true if this is the key of a certificate with this public key. If the public key is
-    /// missing and cannot be computed here, the key is accepted, and the proxy refuses a mismatch.
+    /// Returns true if this key matches a certificate with this public key. If the public key is
+    /// missing and cannot be computed here, the key is accepted, and the proxy rejects a mismatch.
     pub(crate) fn belongs_to(&self, certificate: &SubjectPublicKeyInfo<'_>) -> bool {
         let Ok(public) = certificate.parsed() else {
             return true;
@@ -147,8 +147,8 @@ impl<'k> PrivateKey<'k> {
     }
 }
 
-/// Returns the kind of a public key that Envoy is known to refuse, because its own message says
-/// little. `None` for others.
+/// Returns the key type if Envoy is known to reject it, or `None` otherwise. Envoy's own error
+/// message says little.
 pub(crate) fn refused_kind(certificate: &SubjectPublicKeyInfo<'_>) -> Option<String> {
     let algorithm = certificate.algorithm.algorithm.to_id_string();
     let Ok(oid) = ObjectIdentifier::new(&algorithm) else {
@@ -169,7 +169,7 @@ pub(crate) fn refused_kind(certificate: &SubjectPublicKeyInfo<'_>) -> Option<Str
     }
 }
 
-/// Returns the size in bits of an RSA key if it is below 2048.
+/// Returns the size of an RSA key in bits if it is less than 2048.
 pub(super) fn short_rsa(certificate: &SubjectPublicKeyInfo<'_>) -> Option<usize> {
     let Ok(PublicKey::RSA(public)) = certificate.parsed() else {
         return None;
@@ -180,7 +180,7 @@ pub(super) fn short_rsa(certificate: &SubjectPublicKeyInfo<'_>) -> Option<usize>
     (bits < 2048).then_some(bits)
 }
 
-/// Returns the object identifier of the curve of an ECDSA key, or `None` for explicit parameters.
+/// Returns the object identifier of an ECDSA curve, or `None` for explicit parameters.
 fn curve(certificate: &SubjectPublicKeyInfo<'_>) -> Option<String> {
     let parameters = certificate.algorithm.parameters.as_ref()?;
     Some(parameters.as_oid().ok()?.to_id_string())
@@ -190,13 +190,13 @@ fn malformed(kind: &str) -> String {
     format!("holds a malformed {kind} private key; it may be truncated")
 }
 
-/// Returns a number without leading zeros.
+/// Strips leading zeros from a big-endian number.
 fn number(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     bytes.get(zeros..).unwrap_or_default()
 }
 
-/// Returns true if two points of one curve are equal; each may be compressed.
+/// Returns true if two points on the same curve are equal; either may be compressed.
 fn same_point(a: &[u8], b: &[u8]) -> bool {
     let halves = |point: &[u8]| -> Option<(Vec<u8>, u8)> {
         let (form, rest) = point.split_first()?;
@@ -215,8 +215,8 @@ fn same_point(a: &[u8], b: &[u8]) -> bool {
     halves(a).is_some_and(|a| Some(a) == halves(b))
 }
 
-/// Returns true if the private number gives the point, on the two curves for which that can be
-/// computed here. Also true on other curves, and for compressed points.
+/// Returns true if the point belongs to the private scalar, for the two curves on which that can be
+/// computed here. Also returns true for other curves and for compressed points.
 fn computes(curve: &str, scalar: &[u8], point: &[u8]) -> bool {
     let algorithm = match (curve, point.len()) {
         (P256, 65) => &ECDSA_P256_SHA256_ASN1_SIGNING,

@@ -1,7 +1,7 @@
-//! Revocation lists (CRLs) in the same ConfigMap as the CA certificates, read and checked.
+//! Revocation lists (CRLs) in the same ConfigMap as the CA certificates: read and validated.
 //!
-//! A list that is not understood must never be skipped, because revoked certificates would be
-//! trusted. So its ConfigMap is refused.
+//! An unsupported list must never be skipped, because revoked certificates would then be trusted.
+//! Instead, the ConfigMap is rejected.
 
 use rustls_pki_types::CertificateRevocationListDer;
 use x509_parser::prelude::{CertificateRevocationList, FromDer as _};
@@ -10,7 +10,7 @@ use x509_parser::revocation_list::TbsCertList;
 use super::pem;
 use crate::resolve::syntax::limits::MAX_REVOKED;
 
-/// Extensions of partial lists, which Envoy does not combine with the rest.
+/// Extensions that mark partial lists, which Envoy does not combine with other lists.
 const PARTS: [(&str, &str); 2] = [
     ("2.5.29.27", "a delta of another list"),
     ("2.5.29.28", "for a part of the certificates only"),
@@ -20,11 +20,11 @@ const PARTS: [(&str, &str); 2] = [
 pub(super) struct RevocationList {
     /// Canonical PEM.
     pub(super) pem: String,
-    /// Issuer, in its encoded form.
+    /// Issuer name, DER-encoded.
     pub(super) issuer: Vec<u8>,
 }
 
-/// Reads all lists of a text. The error completes the sentence "ConfigMap x ca.crl ...".
+/// Reads all lists in PEM text. The error message continues "ConfigMap x ca.crl ...".
 pub(super) fn read(text: &str) -> Result<Vec<RevocationList>, String> {
     let lists = pem::revocation_lists(text.as_bytes())?;
     let mut revoked = 0;

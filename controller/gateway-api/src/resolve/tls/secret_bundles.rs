@@ -1,4 +1,4 @@
-//! CA certificates and revocation lists from Secrets, as HTTPProxies have them.
+//! CA certificates and revocation lists from Secrets, as HTTPProxies use them.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::resolve::context::references::CoreReference;
 use crate::status::{Grounds, Reason};
 
 impl<'w> CaBundles<'w> {
-    /// Returns the CA certificates of a Secret, with the revocation lists of another one: all of
-    /// them, or those for the leaf only. An intermediate authority may come from the client, so a
-    /// list need not be from one of these authorities.
+    /// Returns the CA certificates in a Secret, with the revocation lists in another Secret. The
+    /// lists apply to the whole chain, or only to the leaf. A list need not be issued by one of
+    /// these authorities, because the client may send an intermediate authority.
     pub(crate) fn of_secrets(
         &mut self,
         referrer: Referrer<'w>,
@@ -76,7 +76,7 @@ struct SecretEntry<'w> {
     text: &'w str,
 }
 
-/// Returns an entry of the Secret that `reference` of `referrer` names.
+/// Returns an entry of the Secret that `reference` of `referrer` refers to.
 fn secret<'w>(
     referrer: Referrer<'w>,
     reference: CoreReference<'w>,

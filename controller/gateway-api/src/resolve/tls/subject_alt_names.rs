@@ -1,30 +1,30 @@
-//! Subject alternative names, one of which the peer's certificate must have: a backend
-//! (`BackendTLSPolicyValidation`), a peer of a mesh, or a client.
+//! Subject alternative names. The certificate of the peer must have at least one of them. The peer
+//! is a backend (`BackendTLSPolicyValidation`), a mesh peer, or a client.
 //!
-//! With `subjectAltNames`, or patterns in `options`, the hostname of a policy is the server name
-//! only, and proves nothing.
+//! If a policy has `subjectAltNames`, or patterns in `options`, its hostname is only the server
+//! name and is not verified.
 
 use crate::api::{SubjectAltName, SubjectAltNameType};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::{limits, names};
 
-/// The names, in the object's order.
+/// The names, in the order of the object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AltNames {
     pub(crate) dns_names: Vec<String>,
     pub(crate) uris: Vec<String>,
-    /// Suffixes of DNS names, from their dot.
+    /// Suffixes of DNS names, starting with the dot.
     pub(crate) dns_suffixes: Vec<String>,
-    /// Prefixes of URIs, with their slash.
+    /// Prefixes of URIs, ending with the slash.
     pub(crate) uri_prefixes: Vec<String>,
 }
 
-/// The option of a policy that holds patterns of names.
+/// The policy option that contains name patterns.
 pub(crate) const PATTERNS: &str = "projectsesame.io/subject-alt-name-patterns";
 
 /// Parses patterns: `*.svc.example.com` for DNS names below that domain,
-/// `spiffe://example.com/ns/*` for URIs with that prefix. The error completes the sentence
-/// "spec.options x …".
+/// `spiffe://example.com/ns/*` for URIs with that prefix. The error message continues "spec.options
+/// x …".
 pub(crate) fn read_patterns(value: &str) -> Result<AltNames, String> {
     let mut found = AltNames::default();
     for pattern in entries(value)? {
@@ -33,8 +33,8 @@ pub(crate) fn read_patterns(value: &str) -> Result<AltNames, String> {
     Ok(found)
 }
 
-/// Reads a list of names and patterns, as `spiffe://example.com/gateway, *.example.com`. The error completes the sentence
-/// "… x: …".
+/// Reads a list of names and patterns, for example `spiffe://example.com/gateway, *.example.com`.
+/// The error message continues "… x: …".
 pub(crate) fn read_names(value: &str) -> Result<AltNames, String> {
     let mut found = AltNames::default();
     for name in entries(value)? {
@@ -44,7 +44,7 @@ pub(crate) fn read_names(value: &str) -> Result<AltNames, String> {
             check_uri(name).map_err(|why| format!("holds an invalid URI: {}", &why[1..]))?;
             found.uris.push(name.to_owned());
         } else if name.is_empty() {
-            // As a hostname, an empty name would match any.
+            // As a hostname, an empty name would match every host.
             return Err("holds an empty name; remove the extra comma".to_owned());
         } else {
             Hostname::parse(name).map_err(|why| format!("holds {:?}: {why}", quoted(name)))?;
@@ -54,7 +54,7 @@ pub(crate) fn read_names(value: &str) -> Result<AltNames, String> {
     Ok(found)
 }
 
-/// Returns the parts of a comma-separated list.
+/// Splits a comma-separated list.
 fn entries(value: &str) -> Result<Vec<&str>, String> {
     let entries: Vec<&str> = value.split(',').map(str::trim).collect();
     limits::entries("", entries.len(), 1..=limits::MAX_SUBJECT_ALT_NAMES)
@@ -62,13 +62,13 @@ fn entries(value: &str) -> Result<Vec<&str>, String> {
     Ok(entries)
 }
 
-/// Returns a name, truncated for a message.
+/// Truncates a name for a message.
 fn quoted(name: &str) -> String {
     name.chars().take(limits::MAX_URI).collect()
 }
 
 impl AltNames {
-    /// Adds a pattern. The error completes the sentence "x …".
+    /// Adds a pattern. The error message continues "x …".
     pub(crate) fn add_pattern(&mut self, pattern: &str) -> Result<(), String> {
         let quoted = quoted(pattern);
         if let Some(suffix) = pattern.strip_prefix('*').filter(|it| it.starts_with('.')) {
@@ -85,14 +85,14 @@ impl AltNames {
         Ok(())
     }
 
-    /// Returns true if there is none.
+    /// Returns true if there are no names and no patterns.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Returns true for a URI with an authority and a path that ends with a slash. Anything less could
-/// be a prefix of another authority's name.
+/// Returns true for a URI with an authority and a path that ends with a slash. Without the slash,
+/// the prefix could match other authorities.
 fn is_uri_prefix(prefix: &str) -> bool {
     let rest = prefix.split_once("://").map(|(_, rest)| rest);
     let authority = rest.and_then(|rest| rest.split_once('/'));
@@ -102,8 +102,8 @@ fn is_uri_prefix(prefix: &str) -> bool {
         && check_uri(prefix).is_ok()
 }
 
-/// Reads the names; the error starts with the field below `validation`. With `patterns`, the hostname need not be in a
-/// certificate.
+/// Reads the names; errors start with the field path relative to `validation`. If `patterns` are
+/// given, the certificate need not contain the hostname.
 pub(crate) fn read(
     hostname: &str,
     alt_names: &[SubjectAltName],
@@ -151,7 +151,7 @@ pub(crate) fn read(
     Ok(found)
 }
 
-/// Checks for an absolute URI with an authority, as the API's pattern requires.
+/// Requires an absolute URI with an authority, as the pattern in the API does.
 fn check_uri(uri: &str) -> Result<(), String> {
     limits::characters(".uri", uri, limits::MAX_URI)?;
     let scheme = uri.split_once("://").map(|(scheme, _)| scheme);

@@ -1,4 +1,4 @@
-//! Session ticket keys from a Secret, so that several hosts share them.
+//! Session ticket keys from a Secret, shared by several hosts.
 //!
 //! Errors never contain any part of a key.
 
@@ -9,24 +9,25 @@ use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 use crate::api::{NamespacedName, Secret};
 use crate::status::Grounds;
 
-/// The entry of the Secret: keys one after another, the first of which encrypts, and all of which decrypt.
+/// The Secret entry with the concatenated keys. The first key encrypts, and all keys decrypt.
 const ENTRY: &str = "session-ticket-keys";
-/// Maximum number of keys: more than any real rotation keeps. Envoy tries all of them on each
-/// foreign ticket.
+/// Maximum number of keys, more than any real rotation keeps. For an unknown ticket, Envoy tries
+/// all of them.
 const MOST_KEYS: usize = 16;
-/// Type of a Secret with a key pair. Such a Secret could clash with a certificate's name.
+/// Type of a Secret with a key pair. Ticket keys in such a Secret could clash with a certificate's
+/// name.
 const TLS_SECRET: &str = "kubernetes.io/tls";
 
 /// Session ticket keys that a listener refers to.
 pub(crate) struct NamedTicketKeys {
-    /// Name of their `KeyRef`. Listeners have it even without keys, so that no listener changes
+    /// Name of the `KeyRef`. Set even if there are no keys, so that the listener does not change
     /// when keys are added or removed.
     pub(crate) name: String,
-    /// Reason and message if the Secret's current keys are not in use.
+    /// Reason and message if the current keys of the Secret are not in use.
     pub(crate) fault: Option<Grounds>,
 }
 
-/// Reads the keys of a Secret. The error completes the sentence "Secret x ...".
+/// Reads the keys in a Secret. The error message continues "Secret x ...".
 pub(super) fn read(key: &NamespacedName, secret: &Secret) -> Result<(KeyRef, KeyPair), String> {
     if secret.type_ == TLS_SECRET {
         return Err(format!(
@@ -61,8 +62,7 @@ pub(super) fn read(key: &NamespacedName, secret: &Secret) -> Result<(KeyRef, Key
     Ok(referred(pair))
 }
 
-/// Returns keys that were good before, with their reference, or `None` if the pair is a
-/// certificate's.
+/// Returns the last good keys with their reference, or `None` if the pair has a certificate.
 pub(super) fn kept(pair: &KeyPair) -> Option<(KeyRef, KeyPair)> {
     pair.certificate_chain
         .is_empty()

@@ -1,7 +1,7 @@
-//! Paths of signatures from a certificate to an authority that the peer trusts.
+//! Signature paths from a certificate to an authority that the peer trusts.
 //!
-//! Nothing is refused here: the peer decides whom it admits. So an algorithm that cannot be
-//! computed here counts as trusted, because a false warning is worse than none.
+//! This module rejects nothing: the peer decides which certificates it accepts. Signatures that
+//! cannot be verified here count as valid, because a false warning is worse than none.
 
 use x509_parser::error::X509Error;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -12,8 +12,8 @@ use crate::status::PathValidity;
 /// Maximum number of signatures to verify per call.
 const MAX_SIGNATURES: usize = 128;
 
-/// Returns the validity of each path of signatures from the first certificate of the chain to one
-/// of the bundle, both as PEM. Without a path, the certificate is not trusted.
+/// Returns the validity period of each signature path from the first certificate of the chain to a
+/// certificate of the bundle, both as PEM. Without a path, the certificate is not trusted.
 pub(crate) fn paths_to(chain: &[u8], bundle: &str) -> Vec<PathValidity> {
     let (Ok(chain), Ok(bundle)) = (
         pem::certificates(chain),
@@ -23,8 +23,8 @@ pub(crate) fn paths_to(chain: &[u8], bundle: &str) -> Vec<PathValidity> {
     };
     let (shown, trusted) = (read(&chain), read(&bundle));
     let mut left = MAX_SIGNATURES;
-    // Indices in the chain, with the certificates that lead there and the time for which all of
-    // them are valid.
+    // Indices of the chain certificates on the path so far, and the period in which all of them are
+    // valid.
     let mut reached = vec![(vec![0], PathValidity::ALWAYS)];
     let mut paths = Vec::new();
     while let Some((places, so_far)) = reached.pop() {
@@ -51,7 +51,7 @@ pub(crate) fn paths_to(chain: &[u8], bundle: &str) -> Vec<PathValidity> {
         }
     }
     if left == 0 {
-        // The rest was not checked.
+        // The remaining paths were not checked, so assume that they are valid.
         paths.push(PathValidity::ALWAYS);
     }
     paths
@@ -72,7 +72,7 @@ fn read(ders: &[impl AsRef<[u8]>]) -> Vec<X509Certificate<'_>> {
     read.map(|(_, certificate)| certificate).collect()
 }
 
-/// Returns true if `issuer` has signed the certificate, as far as that can be computed.
+/// Returns true if `issuer` signed the certificate, or if the algorithm is not supported here.
 fn issued(
     certificate: &X509Certificate<'_>,
     issuer: &X509Certificate<'_>,
@@ -130,7 +130,7 @@ mod tests {
     fn signatures_count_and_names_do_not() {
         let key = || KeyPair::generate().expect("a key");
         let (own, other) = (root("root", key()), root("other", key()));
-        // The same name with another key.
+        // A root with the same name and a different key.
         let namesake = root("root", key());
         let middle = below("middle", &own);
         let leaf = below("leaf", &middle);

@@ -1,4 +1,5 @@
-//! BackendPolicies: the settings of each Service port and XBackend. A policy with an error has no effect.
+//! BackendPolicies: the settings for each Service port and XBackend. A policy with an error has no
+//! effect.
 
 mod read;
 
@@ -15,7 +16,7 @@ use crate::world::Kind;
 pub(crate) struct CheckedBackendPolicy<'w> {
     pub(crate) object: &'w BackendPolicy,
     pub(crate) accepted: Verdict,
-    /// Without effect if the policy is not accepted.
+    /// No effect unless the policy is accepted.
     settings: BackendSettings,
 }
 
@@ -53,7 +54,7 @@ impl<'w> BackendPolicies<'w> {
         }
     }
 
-    /// Returns the place and settings of the policy that applies to a port, by its name.
+    /// Returns the index and the settings of the policy that applies to the named port.
     pub(super) fn applied(
         &self,
         kind: Kind,

@@ -18,16 +18,16 @@ use crate::api::{
 use crate::resolve::backends::settings::{self, BackendSettings};
 use crate::resolve::syntax::{durations, limits, names};
 
-/// Share of a new endpoint in percent.
+/// Minimum weight of a new endpoint, in percent.
 const MIN_WEIGHT_PERCENT: i32 = 10;
 
-/// Milliseconds between active checks, and for one; numbers that change the state.
+/// Default interval and timeout of active checks in milliseconds, and counts that change the state.
 const CHECK_INTERVAL: u64 = 5_000;
 const CHECK_TIMEOUT: u64 = 1_000;
 const HEALTHY: i32 = 2;
 const UNHEALTHY: i32 = 3;
 
-/// Failures, milliseconds and percent of passive checks.
+/// Defaults for passive checks: failures, milliseconds, and percent of endpoints.
 const SERVER_ERRORS: i32 = 5;
 const EJECTION_INTERVAL: u64 = 10_000;
 const EJECTION_TIME: u64 = 30_000;
@@ -73,7 +73,7 @@ pub(super) fn settings(spec: &BackendPolicySpec) -> Result<BackendSettings, Stri
     Ok(settings)
 }
 
-/// Returns a number that must be in a range.
+/// Returns a number, or an error if it is out of range.
 fn bounded(field: &str, value: i32, range: std::ops::RangeInclusive<u32>) -> Result<u32, String> {
     let read = u32::try_from(value).ok().filter(|it| range.contains(it));
     read.ok_or_else(|| {
@@ -82,7 +82,7 @@ fn bounded(field: &str, value: i32, range: std::ops::RangeInclusive<u32>) -> Res
     })
 }
 
-/// Returns a time in milliseconds, or the default if it is not set.
+/// Returns a duration in milliseconds, or the default if it is unset.
 fn time(
     field: &str,
     text: Option<&String>,
@@ -319,7 +319,8 @@ fn breaker(spec: &BreakerSettings) -> Result<CircuitBreaker, String> {
     })
 }
 
-/// Returns the settings and the idle timeout in milliseconds; 0 for none, `None` for the default.
+/// Returns the settings, and the idle timeout in milliseconds: 0 for no timeout, `None` for the
+/// default.
 fn connections(spec: &ConnectionSettings) -> Result<(BackendConnections, Option<u64>), String> {
     let ConnectionSettings {
         timeout,

@@ -1,4 +1,4 @@
-//! Errors in the Service's settings.
+//! Errors in the Service settings.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::api::{
 };
 use crate::resolve::syntax::names;
 
-/// Types with an address of a load balancer.
+/// Types for which a load balancer provides addresses.
 const BALANCED: &[PublishingType] = &[PublishingType::LoadBalancer];
 const ON_NODES: &[PublishingType] = PublishingType::ON_NODES;
 /// Types with a cluster IP.
@@ -87,7 +87,7 @@ impl Faults<'_> {
         }
     }
 
-    /// Refuses the fields that are invalid for this type of Service.
+    /// Rejects fields that are invalid for this type of Service.
     fn fields_of_type(&mut self, type_: &PublishingType, publishing: &Publishing) {
         let Publishing {
             // Valid for every type.
