@@ -26,7 +26,13 @@ pub(crate) fn all() -> Vec<Page> {
     let mut paths = Vec::new();
     collect(&workspace().join("docs"), &mut paths);
     paths.extend(
-        ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"].map(|name| workspace().join(name)),
+        [
+            "README.md",
+            "CONTRIBUTING.md",
+            "ARCHITECTURE.md",
+            "DECISIONS.md",
+        ]
+        .map(|name| workspace().join(name)),
     );
     paths.sort();
     paths.iter().map(|path| read(path)).collect()
