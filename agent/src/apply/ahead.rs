@@ -377,7 +377,7 @@ mod tests {
         assert!(!warms(&[kept(), ("n", at_once.encode_to_vec())]));
         assert!(
             !warms(&[("c", at_once.encode_to_vec())]),
-            "it needs its file no more"
+            "it no longer needs its file"
         );
         assert!(
             warms(&[("c", cluster("c", "e", "other"))]),

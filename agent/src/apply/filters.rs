@@ -1,7 +1,8 @@
-//! Files of filters whose entries route tables name. Pure.
+//! Filter files with entries that route tables reference by name. Pure.
 //!
-//! Envoy reads such a file and the route tables independently. An entry that is removed while a
-//! route still names it would leave requests unfiltered, or reject requests that should pass.
+//! Envoy reads such a file and the route tables independently. If an entry were removed while a
+//! route still references it, requests would pass unfiltered, or would be rejected although they
+//! should pass.
 
 use std::collections::HashMap;
 
@@ -13,7 +14,7 @@ use prost::{Message as _, Name as _};
 use sesame_render::Resource;
 
 /// Returns the new file plus the entries that only the old file has, or `None` if no entry is
-/// removed. Concatenated messages are merged, and entries of the later one win.
+/// removed. Protobuf merges concatenated messages, and the entries of the later message win.
 pub(super) fn union(before: &Resource, after: &Resource) -> Option<Resource> {
     let (old, new) = (config(before)?, config(after)?);
     let (names, kept) = (names(&old)?, names(&new)?);
@@ -38,7 +39,7 @@ fn config(resource: &Resource) -> Option<Any> {
     config.typed_config
 }
 
-/// Returns the names of the entries, or `None` for other filters.
+/// Returns the names of the entries, or `None` if the filter has no named entries.
 fn names(config: &Any) -> Option<Vec<String>> {
     fn keys<V>(map: HashMap<String, V>) -> Vec<String> {
         map.into_keys().collect()

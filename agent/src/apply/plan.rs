@@ -1,17 +1,17 @@
-//! Order in which files are written, so that no request meets a half-made change.
+//! Plans the order in which files are written, so that no request sees a partial change.
 //!
-//! Pure: the files on disk and the wanted resources in, ordered steps out. Every subscription of
-//! Envoy is independent, so only the order protects requests:
+//! Pure: the input is the files on disk and the desired resources, and the output is ordered steps.
+//! Envoy's subscriptions are independent of each other, so only this order protects requests:
 //!
 //! keys, endpoints, filters (old ∪ new), new route tables → clusters (old ∪ new) → listeners
 //! (old ∪ new) → changed route tables → filters (new) → listeners (new) → clusters (new) → delete
 //! orphans
 //!
-//! The last two steps may be left for later ([`Removal`]), so that the next change does not wait
-//! for them.
+//! The last two steps can be postponed ([`Removal`]), so that the next change need not wait for
+//! them.
 //!
-//! Unchanged files are not written: a route change is one RDS write, an endpoint change is one EDS
-//! write, and unions are written only if something is removed.
+//! Unchanged files are not written: a route change is one RDS write, and an endpoint change is one
+//! EDS write. A file is written twice only if something is removed from it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,13 +28,13 @@ use sesame_render::{Rendered, Resource};
 /// Place of a step in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Keys, endpoints, filters (old ∪ new) and route tables that are new.
+    /// Keys, endpoints, filters (old ∪ new), and new route tables.
     Leaves,
     /// Clusters, old ∪ new.
     ClustersUnion,
     /// Listeners, old ∪ new.
     ListenersUnion,
-    /// Route tables that change.
+    /// Changed route tables.
     RouteTables,
     /// Filters without the removed ones.
     Filters,
@@ -42,7 +42,7 @@ pub enum Phase {
     Listeners,
     /// Clusters without the removed ones.
     Clusters,
-    /// Files that nothing refers to any more.
+    /// Files that are no longer referenced.
     Orphans,
 }
 
@@ -74,21 +74,21 @@ impl Phase {
     }
 }
 
-/// File to be written.
+/// File to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// Subscription of the file.
     pub subscription: Subscription,
-    /// Resources in the file by name; one except for LDS and CDS.
+    /// Resources in the file, by name. Only LDS and CDS files can contain several.
     pub resources: Vec<Resource>,
-    /// True if the file is new, so that Envoy may not be subscribed to it yet.
+    /// True if the file is new. Envoy may not be subscribed to it yet.
     pub new: bool,
 }
 
-/// Writes that may happen together; Envoy must have taken them all before the next step.
+/// Writes that can happen together. Envoy must accept all of them before the next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanStep {
-    /// Place in the order.
+    /// Phase to which the step belongs.
     pub phase: Phase,
     /// Files to write.
     pub writes: Vec<Write>,
@@ -96,7 +96,7 @@ pub struct PlanStep {
     pub removals: Vec<Subscription>,
 }
 
-/// Ordered steps; empty if nothing changes.
+/// Ordered steps. Empty if nothing changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Steps in the order of their phases.
@@ -111,12 +111,12 @@ impl Plan {
         self.steps.is_empty()
     }
 
-    /// Returns the files on disk once Envoy has accepted `new`, which this plan was made for.
+    /// Returns the files on disk once Envoy has accepted `new`, for which this plan was made.
     pub(crate) fn outcome(&self, new: &Rendered) -> OnDisk {
         self.left_over.beside(new)
     }
 
-    /// Returns the number of files that Envoy will watch in addition.
+    /// Returns the number of additional files that Envoy will watch.
     pub(crate) fn new_leaves(&self) -> usize {
         let writes = self.steps.iter().flat_map(|step| &step.writes);
         writes
@@ -125,76 +125,37 @@ impl Plan {
     }
 }
 
-/// Fault in the desired resources themselves.
+/// Error in the desired resources.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// Name shared by two resources, so that Envoy would refuse the file.
+    /// Two resources share a name, so Envoy would reject the file.
     #[error("{0}: rendered twice; a name must be unique among the resources of its kind")]
     Duplicate(String),
 }
 
-/// Plans the way from `old` to `new`.
+/// Plans the steps from `old` to `new`.
 pub fn plan(old: &OnDisk, new: &Rendered, removal: Removal) -> Result<Plan, PlanError> {
     let ClusterWrites {
         union,
         last,
         mut left_over,
     } = clusters(old, new, removal)?;
-    let mut leaves = Vec::new();
-    let mut flips = Vec::new();
-    let mut last_filters = Vec::new();
-    let mut orphans = Vec::new();
-    for kind in XdsKind::LEAVES {
-        let wanted = resources(new, kind);
-        // Avoids comparing thousands of resources that a change leaves alone.
-        if Arc::ptr_eq(wanted, resources(&old.content, kind)) && old.unconfirmed.is_empty() {
-            continue;
-        }
-        for pair in merge(old.of(kind), sorted(kind, wanted)?) {
-            let write = |resource: &Resource, new| Write {
-                subscription: Subscription::new(kind, &resource.name),
-                resources: vec![resource.clone()],
-                new,
-            };
-            match pair {
-                EitherOrBoth::Right(resource) => leaves.push(write(resource, true)),
-                EitherOrBoth::Left(resource) if left_over.keeps(kind, resource) => {}
-                EitherOrBoth::Left(resource) => {
-                    orphans.push(Subscription::new(kind, &resource.name));
-                }
-                EitherOrBoth::Both(before, after) => {
-                    if before.bytes == after.bytes && !old.is_unconfirmed(kind, &after.name) {
-                        continue;
-                    }
-                    if kind == XdsKind::RouteTable {
-                        flips.push(write(after, false));
-                    } else if kind == XdsKind::Filter
-                        && let Some(union) = filters::union(before, after)
-                    {
-                        leaves.push(write(&union, false));
-                        last_filters.push(write(after, false));
-                    } else {
-                        leaves.push(write(after, false));
-                    }
-                }
-            }
-        }
-    }
+    let leaves = leaves(old, new, &mut left_over)?;
     let listeners = listeners(old, new)?;
     let is_new = !old.has_clusters;
     let steps = [
-        (Phase::Leaves, leaves, Vec::new()),
+        (Phase::Leaves, leaves.first, Vec::new()),
         (
             Phase::ClustersUnion,
             removal::write(union, is_new),
             Vec::new(),
         ),
         (Phase::ListenersUnion, listeners.union, Vec::new()),
-        (Phase::RouteTables, flips, Vec::new()),
-        (Phase::Filters, last_filters, Vec::new()),
+        (Phase::RouteTables, leaves.route_tables, Vec::new()),
+        (Phase::Filters, leaves.filters, Vec::new()),
         (Phase::Listeners, listeners.last, Vec::new()),
         (Phase::Clusters, removal::write(last, is_new), Vec::new()),
-        (Phase::Orphans, Vec::new(), orphans),
+        (Phase::Orphans, Vec::new(), leaves.orphans),
     ];
     Ok(Plan {
         steps: steps
@@ -208,6 +169,56 @@ pub fn plan(old: &OnDisk, new: &Rendered, removal: Removal) -> Result<Plan, Plan
             .collect(),
         left_over,
     })
+}
+
+/// Writes and removals of all files except LDS and CDS, by phase.
+#[derive(Default)]
+struct LeafWrites {
+    first: Vec<Write>,
+    route_tables: Vec<Write>,
+    filters: Vec<Write>,
+    orphans: Vec<Subscription>,
+}
+
+fn leaves(old: &OnDisk, new: &Rendered, left_over: &mut LeftOver) -> Result<LeafWrites, PlanError> {
+    let mut writes = LeafWrites::default();
+    for kind in XdsKind::LEAVES {
+        let wanted = resources(new, kind);
+        // Avoid comparing thousands of unchanged resources.
+        if Arc::ptr_eq(wanted, resources(&old.content, kind)) && old.unconfirmed.is_empty() {
+            continue;
+        }
+        for pair in merge(old.of(kind), sorted(kind, wanted)?) {
+            let write = |resource: &Resource, new| Write {
+                subscription: Subscription::new(kind, &resource.name),
+                resources: vec![resource.clone()],
+                new,
+            };
+            match pair {
+                EitherOrBoth::Right(resource) => writes.first.push(write(resource, true)),
+                EitherOrBoth::Left(resource) if left_over.keeps(kind, resource) => {}
+                EitherOrBoth::Left(resource) => {
+                    writes.orphans.push(Subscription::new(kind, &resource.name));
+                }
+                EitherOrBoth::Both(before, after) => {
+                    if before.bytes == after.bytes && !old.is_unconfirmed(kind, &after.name) {
+                        continue;
+                    }
+                    if kind == XdsKind::RouteTable {
+                        writes.route_tables.push(write(after, false));
+                    } else if kind == XdsKind::Filter
+                        && let Some(union) = filters::union(before, after)
+                    {
+                        writes.first.push(write(&union, false));
+                        writes.filters.push(write(after, false));
+                    } else {
+                        writes.first.push(write(after, false));
+                    }
+                }
+            }
+        }
+    }
+    Ok(writes)
 }
 
 fn clusters(old: &OnDisk, new: &Rendered, removal: Removal) -> Result<ClusterWrites, PlanError> {
@@ -241,7 +252,7 @@ fn sorted(kind: XdsKind, resources: &[Resource]) -> Result<Vec<&Resource>, PlanE
     Ok(all)
 }
 
-/// Writes of the listeners: at most one before and one after the route tables switch.
+/// Listener writes: at most one before and one after the route tables change.
 #[derive(Default)]
 struct ListenerWrites {
     union: Vec<Write>,
@@ -293,16 +304,16 @@ fn addresses(wanted: &[&Resource]) -> BTreeSet<bytes::Bytes> {
         .collect()
 }
 
-/// Returns true if a removed listener holds an address that a desired one of another name binds.
-/// Both in one file would be rejected ("duplicate address"), while the removal and the addition in
-/// one file work.
+/// Returns true if a removed listener has an address that a desired listener with another name
+/// binds. Envoy rejects a file that contains both ("duplicate address"), but accepts a file in
+/// which one replaces the other.
 fn clashes(gone: &Resource, taken: &BTreeSet<bytes::Bytes>) -> bool {
     response::listener_addresses(&gone.bytes)
         .iter()
         .any(|address| taken.contains(address))
 }
 
-/// Walks two lists that are sorted by name.
+/// Merges two lists that are sorted by name.
 pub(super) fn merge<'a>(
     old: &'a [Resource],
     new: impl IntoIterator<Item = &'a Resource>,

@@ -49,7 +49,7 @@ impl Scrape {
         let started = seconds(agent.started.as_second());
         let help = "Start time of the agent, in seconds since 1970";
         families.single("agent_start_time_seconds", help, started)?;
-        let help = "1 if the host, its source and its Gateways have no problems, apart from single objects";
+        let help = "1 if the host, its source and its Gateways have no problems, apart from problems with individual objects";
         families.single("agent_healthy", help, flag(self.report.healthy))?;
         let help = "1 if the host serves, as reported by /readyz";
         let ready = health::unready(&self.report).is_empty();

@@ -48,7 +48,7 @@ fn refused() -> RefusedReport {
 }
 
 /// Returns a scrape of this many Gateways in which every family has a series.
-// This function is long because its value names each field.
+// Long: one value, which names each field.
 fn scrape(gateways: usize) -> Scrape {
     let names = (0..gateways).map(|number| format!("shop/edge-{number}"));
     let mut counts = ApplyCounts::default();
