@@ -209,8 +209,7 @@ fn objects_without_own_gateway_are_deleted_once_known() {
     assert_eq!(deletes(&gone), 0);
     gone.gone.insert("u".to_owned());
     assert_eq!(deletes(&gone), 3);
-    // The Gateway is ours, but the Gateway watch has not delivered it yet, or no longer contains
-    // it.
+    // The Gateway is ours, but its watch has not delivered it yet, or no longer has it.
     let ours = [mine[0].gateway.clone()];
     let planned = plan(&gone, ours.iter(), &BTreeMap::new());
     assert_eq!(planned, OwnedPlan::default());

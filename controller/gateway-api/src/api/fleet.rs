@@ -57,6 +57,11 @@ pub struct FleetSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
     pub drain_seconds: Option<i32>,
+    /// Number of proxies in front of Envoy whose `X-Forwarded-For` is trusted, `0` by default. A
+    /// client that can bypass them can forge its address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 16))]
+    pub trusted_hops: Option<i32>,
 }
 
 /// Images of a managed fleet.

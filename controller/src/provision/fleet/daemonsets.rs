@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::pods::{HostDirectories, SHARED_MEMORY, container, giver, pod, volumes};
+use super::pods::{HostDirectories, SHARED_MEMORY, container, giver, optional_args, pod, volumes};
 use crate::provision::Basis;
 use crate::provision::owned::labels;
 use sesame_gateway_api::api::{FleetResources, FleetSettings};
@@ -71,8 +71,7 @@ pub(super) fn agent(
         gateway,
         "--launcher".to_owned(),
     ];
-    let drain = fleet.drain_seconds;
-    args.extend(drain.map(|seconds| format!("--drain-seconds={seconds}")));
+    args.extend(optional_args(fleet));
     agent["args"] = json!(args);
     let field = |path: &str| json!({"fieldRef": {"fieldPath": path}});
     agent["env"] = json!([
@@ -188,6 +187,7 @@ mod tests {
             "tolerations": [{"key": "edge", "operator": "Exists"}],
             "resources": {"envoy": {"limits": {"cpu": 2, "memory": "1Gi"}}},
             "drainSeconds": 5,
+            "trustedHops": 1,
         }))
         .unwrap();
         let mut basis = basis();
@@ -219,7 +219,9 @@ mod tests {
         let agent = agent(&basis, &fleet, "agent:1", "account", "there");
         let pod = &agent["spec"]["template"]["spec"];
         assert_eq!(pod["containers"][0]["resources"], Value::Null);
-        assert_eq!(pod["containers"][0]["args"][4], "--drain-seconds=5");
+        let args = &pod["containers"][0]["args"];
+        assert_eq!(args[4], "--drain-seconds=5");
+        assert_eq!(args[5], "--trusted-hops=1");
         assert_eq!(pod["serviceAccountName"], "account");
     }
 }

@@ -8,7 +8,7 @@
 use serde_json::{Value, json};
 
 use super::daemonsets::{DRAIN_SECONDS, GRACE_SECONDS, HANDOVER_SECONDS};
-use super::pods::{USER, container};
+use super::pods::{USER, container, optional_args};
 use super::{Images, POD_LABEL_VALUE};
 use crate::provision::Basis;
 use crate::provision::kinds::OwnedKind;
@@ -157,8 +157,7 @@ fn agent(basis: &Basis, fleet: &FleetSettings, image: &str, namespace: &str) -> 
         "--launcher".to_owned(),
         format!("--lame-duck-seconds={LAME_DUCK_SECONDS}"),
     ];
-    let drain = fleet.drain_seconds;
-    args.extend(drain.map(|seconds| format!("--drain-seconds={seconds}")));
+    args.extend(optional_args(fleet));
     agent["args"] = json!(args);
     let field = |path: &str| json!({"fieldRef": {"fieldPath": path}});
     let host = format!("$(SESAME_POD).{}{POD_HOST_END}", basis.gateway.namespace);

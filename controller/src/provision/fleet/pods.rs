@@ -73,6 +73,15 @@ pub(super) fn giver(image: &str, fleet: &FleetSettings, directories: &[(&str, &s
     with_policy(container, fleet.image_pull_policy.as_ref())
 }
 
+/// Returns the arguments of the agent that settings of the fleet add.
+pub(super) fn optional_args(fleet: &FleetSettings) -> impl Iterator<Item = String> {
+    let drain = fleet.drain_seconds;
+    let drain = drain.map(|seconds| format!("--drain-seconds={seconds}"));
+    let hops = fleet.trusted_hops.filter(|hops| *hops > 0);
+    let hops = hops.map(|hops| format!("--trusted-hops={hops}"));
+    drain.into_iter().chain(hops)
+}
+
 /// Returns the main container, without its command.
 pub(super) fn container(
     name: &str,

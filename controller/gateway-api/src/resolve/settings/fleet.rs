@@ -20,6 +20,7 @@ const MAX_LABEL: usize = 63;
 /// Maximum length of quoted text in messages.
 const MOST_TOLD: usize = 64;
 const DRAIN_SECONDS: std::ops::RangeInclusive<i32> = 1..=3600;
+const TRUSTED_HOPS: std::ops::RangeInclusive<i32> = 0..=16;
 const REPLICAS: std::ops::RangeInclusive<i32> = 1..=1000;
 
 /// Returns the errors, each with its field path relative to `spec.fleet`.
@@ -35,6 +36,7 @@ pub(super) fn faults(fleet: &FleetSettings) -> Vec<String> {
         tolerations,
         resources,
         drain_seconds,
+        trusted_hops,
     } = fleet;
     let mut found = Vec::new();
     let management = management.as_ref().map(FleetManagement::as_str);
@@ -79,6 +81,9 @@ pub(super) fn faults(fleet: &FleetSettings) -> Vec<String> {
     }
     if let Some(seconds) = drain_seconds.filter(|seconds| !DRAIN_SECONDS.contains(seconds)) {
         found.push(format!("drainSeconds: {seconds}: expected 1 to 3600"));
+    }
+    if let Some(hops) = trusted_hops.filter(|hops| !TRUSTED_HOPS.contains(hops)) {
+        found.push(format!("trustedHops: {hops}: expected 0 to 16"));
     }
     found
 }
@@ -272,6 +277,7 @@ mod tests {
                 }),
             }),
             drain_seconds: Some(0),
+            trusted_hops: Some(17),
         };
         let found = faults(&bad).join("\n");
         for words in [
@@ -290,6 +296,7 @@ mod tests {
             "resources.agent.limits[cpu]: \"1 core\" is not a quantity",
             "resources.envoy.requests[memory]: \"1025Mi\" is more than the limit \"1Gi\"",
             "drainSeconds: 0: expected 1 to 3600",
+            "trustedHops: 17: expected 0 to 16",
         ] {
             assert!(found.contains(words), "{words}: {found}");
         }

@@ -188,6 +188,7 @@ impl Merged {
             node_selector as "spec.fleet.nodeSelector",
             tolerations as "spec.fleet.tolerations",
             drain_seconds as "spec.fleet.drainSeconds",
+            trusted_hops as "spec.fleet.trustedHops",
         }
         if let Some(images) = images {
             let under = self.fleet.images.get_or_insert_default();
