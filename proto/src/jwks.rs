@@ -1,36 +1,42 @@
 //! Public keys of token issuers: JSON Web Key Sets (RFC 7517).
 //!
-//! A set is reduced to the members that verify signatures, in a fixed order. Keys that are secret
-//! make it invalid, because the snapshot is not. Other keys that Envoy cannot use are left out.
+//! A set is reduced to the members that are needed to verify signatures, in a fixed order. A secret
+//! key makes the set invalid, because snapshots are not secret. Other keys that Envoy cannot use
+//! are left out.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
-/// Largest set in bytes, as written.
+/// Maximum size of a set in bytes, before it is reduced.
 pub const MAX_BYTES: usize = 64 * 1024;
-/// Largest number of keys, used or not.
+/// Maximum size of a reduced set in bytes, which every snapshot with the policy contains.
+pub const MAX_USED_BYTES: usize = 16 * 1024;
+/// Maximum number of keys, usable or not.
 pub const MAX_KEYS: usize = 64;
-/// Largest key identifier in bytes.
+/// Maximum length of a key identifier in bytes.
 const MAX_KID: usize = 256;
 
-/// An Ed25519 key that is no point of the curve, so that no signature fits it. Envoy refuses a set
-/// if it can use none of the keys, and with it the keys of all other policies.
+/// An Ed25519 key that is not a point on the curve, so no signature is valid for it. If Envoy could
+/// not use any key of a set, it would reject the set, and with it the keys of all other policies.
 const UNUSABLE: &str = r#"{"alg":"EdDSA","crv":"Ed25519","kid":"","kty":"OKP","x":"AgAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}"#;
 
-/// Fault of a set. No message has a value of a key.
+/// Error in a key set. Messages never contain a value of a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JwksError {
     /// Too many bytes.
     #[error("has {0} bytes; at most {MAX_BYTES} are allowed")]
     TooLarge(usize),
-    /// Not such a document.
+    /// Too many bytes of usable keys.
+    #[error("has {0} bytes of usable keys; at most {MAX_USED_BYTES} are allowed")]
+    TooLargeUsed(usize),
+    /// Not a JSON Web Key Set.
     #[error("is not a JSON Web Key Set: line {0}, column {1}")]
     Syntax(usize, usize),
     /// Too many keys.
     #[error("has {0} keys; at most {MAX_KEYS} are allowed")]
     TooMany(usize),
-    /// Key that must not be published.
+    /// Secret key, which must not be published.
     #[error("keys[{0}] is secret; expected public keys only")]
     Secret(usize),
     /// No key that verifies signatures.
@@ -45,7 +51,7 @@ struct Set {
     keys: Vec<Key>,
 }
 
-/// A key as written. Members with other types make a set invalid.
+/// A key before it is reduced. A member of another type makes the set invalid.
 #[derive(Deserialize)]
 struct Key {
     kty: String,
@@ -58,7 +64,7 @@ struct Key {
     e: Option<String>,
     x: Option<String>,
     y: Option<String>,
-    /// The private part of RSA and EC keys, and a symmetric key.
+    /// Private part of a key. The next field, `k`, is a symmetric key.
     d: Option<serde::de::IgnoredAny>,
     k: Option<serde::de::IgnoredAny>,
 }
@@ -88,7 +94,7 @@ struct UsableSet<'k> {
     keys: Vec<Usable<'k>>,
 }
 
-/// Returns the usable keys of a set, in their order and without other members.
+/// Returns the usable keys of a set, in their original order and without other members.
 pub fn canonical(text: &str) -> Result<String, JwksError> {
     if text.len() > MAX_BYTES {
         return Err(JwksError::TooLarge(text.len()));
@@ -107,10 +113,16 @@ pub fn canonical(text: &str) -> Result<String, JwksError> {
         return Err(JwksError::None);
     }
     let set = UsableSet { keys };
-    serde_json::to_string(&set).map_err(|error| JwksError::Syntax(error.line(), error.column()))
+    let set = serde_json::to_string(&set);
+    let set = set.map_err(|error| JwksError::Syntax(error.line(), error.column()))?;
+    if set.len() > MAX_USED_BYTES {
+        return Err(JwksError::TooLargeUsed(set.len()));
+    }
+    Ok(set)
 }
 
-/// Returns a canonical set as Envoy accepts it, whatever it makes of the keys.
+/// Returns a canonical set plus `UNUSABLE`, so that Envoy accepts it even if it can use no other
+/// key.
 pub fn acceptable(canonical: &str) -> Result<String, JwksError> {
     let keys = canonical.strip_suffix("]}");
     let keys = keys.ok_or(JwksError::Syntax(1, canonical.len()))?;
@@ -173,12 +185,14 @@ fn usable(key: &Key) -> Option<Usable<'_>> {
                 _ => return None,
             };
             let is_of = alg.is_none_or(|it| it == expected);
-            (used.crv, used.x, used.y) = (crv, x, y);
+            (used.alg, used.crv) = (Some(expected), crv);
+            (used.x, used.y) = (x, y);
             (is_of && is_long(x, length) && is_long(y, length)).then_some(used)
         }
         ("OKP", Some("Ed25519")) => {
             let is_of = alg.is_none_or(|it| it == "EdDSA");
-            (used.crv, used.x) = (crv, x);
+            // Envoy ignores the algorithm of a token if the key has no algorithm.
+            (used.alg, used.crv, used.x) = (Some("EdDSA"), crv, x);
             (is_of && is_long(x, 32)).then_some(used)
         }
         _ => None,
@@ -216,7 +230,7 @@ mod tests {
         );
         let n = encoded(256);
         let expected = format!(
-            r#"{{"keys":[{{"crv":"Ed25519","kid":"a","kty":"OKP","x":"{x}"}},{{"alg":"RS256","e":"AQAB","kty":"RSA","n":"{n}"}}]}}"#
+            r#"{{"keys":[{{"alg":"EdDSA","crv":"Ed25519","kid":"a","kty":"OKP","x":"{x}"}},{{"alg":"RS256","e":"AQAB","kty":"RSA","n":"{n}"}}]}}"#
         );
         assert_eq!(canonical(&set), Ok(expected.clone()));
         assert_eq!(canonical(&expected), Ok(expected));
@@ -234,6 +248,10 @@ mod tests {
             ),
             (r#"{"kty":"oct"}"#.to_owned(), JwksError::Secret(0)),
             (vec![rsa(256, ""); 65].join(","), JwksError::TooMany(65)),
+            (
+                vec![rsa(1024, ""); 12].join(","),
+                JwksError::TooLargeUsed(16_786),
+            ),
             (" ".repeat(MAX_BYTES), JwksError::TooLarge(MAX_BYTES + 11)),
         ] {
             let set = format!(r#"{{"keys":[{keys}]}}"#);

@@ -13,14 +13,15 @@ use tls_termination::ClientMode;
 include!(concat!(env!("OUT_DIR"), "/sesame.snapshot.v1alpha1.rs"));
 
 impl Retry {
-    /// Largest number of retries of a request. Unlimited retries would flood a backend.
+    /// Maximum number of retries per request. Unlimited retries would flood a backend.
     pub const MOST_ATTEMPTS: u32 = 15;
-    /// Shortest backoff in milliseconds, which is Envoy's default.
+    /// Minimum backoff in milliseconds, which is Envoy's default.
     pub const LEAST_BACKOFF_MS: u64 = 25;
 }
 
 impl Cors {
-    /// Returns true if the match of a route, whose policy this is, also takes its preflights.
+    /// Returns true if the match of `route`, to which this policy belongs, also covers its
+    /// preflights.
     pub fn takes_preflights(&self, route: &Route) -> bool {
         let of_method = route.method.is_empty() || route.method == "OPTIONS";
         let mut headers = route.headers.iter();
@@ -34,7 +35,7 @@ impl TlsTermination {
         !self.client_trust_bundle.is_empty() || self.client_mode() == ClientMode::OptionalUnverified
     }
 
-    /// Returns true if clients without a certificate are refused.
+    /// Returns true if clients without a certificate are rejected.
     pub fn requires_certificate(&self) -> bool {
         let requires = [ClientMode::Required, ClientMode::RequiredUnverified];
         self.asks_for_certificate() && requires.contains(&self.client_mode())
@@ -42,7 +43,7 @@ impl TlsTermination {
 }
 
 impl DirectResponse {
-    /// Largest body in bytes, which is also Envoy's default limit.
+    /// Maximum body size in bytes, which is also Envoy's default limit.
     pub const MOST_BODY: usize = 4096;
 
     /// Returns a response without a body.
@@ -56,47 +57,47 @@ impl DirectResponse {
 }
 
 impl InternalRedirect {
-    /// Largest number of redirects that a proxy follows for a request.
+    /// Maximum number of redirects that the proxy follows per request.
     pub const MOST: u32 = 16;
-    /// Statuses of redirects.
+    /// Redirect statuses.
     pub const STATUSES: [u32; 5] = [301, 302, 303, 307, 308];
 }
 
 impl HashPolicy {
-    /// The most policies of a backend.
+    /// Maximum number of hash policies per backend.
     pub const MOST: usize = 16;
 }
 
 impl SlowStart {
-    /// Largest exponent, in thousandths.
+    /// Maximum exponent, in thousandths.
     pub const MOST_AGGRESSION: u32 = 100_000;
 }
 
 impl HealthCheck {
-    /// Longest timeout in milliseconds. Envoy serves a new backend after its first check, for which
-    /// a change of configuration waits.
+    /// Maximum timeout in milliseconds. Envoy uses a new backend only after its first check, and a
+    /// configuration change waits for that check.
     pub const MOST_TIMEOUT_MS: u64 = 10_000;
-    /// Largest number of checks that change the state of an endpoint.
+    /// Maximum number of checks that are needed to change the state of an endpoint.
     pub const MOST_THRESHOLD: u32 = 1_000;
-    /// The most ranges of statuses.
+    /// Maximum number of status ranges.
     pub const MOST_STATUSES: usize = 16;
 }
 
 impl RetryBudget {
-    /// Largest number of concurrent retries that are always allowed.
+    /// Maximum number of concurrent retries that are always allowed.
     pub const MOST: u32 = 1_024;
 }
 
 impl Keepalive {
-    /// Largest value of each field, in Linux.
+    /// Maximum value of each field on Linux.
     pub const MOST: u32 = 32_767;
 }
 
-/// Longest interval or window of a backend's settings in milliseconds: a day.
+/// Maximum interval or time window in a backend's settings: one day, in milliseconds.
 pub const MOST_BACKEND_MS: u64 = 86_400_000;
 
 impl retry::Condition {
-    /// Returns the condition that Envoy and Contour call by this name.
+    /// Returns the condition that has this name in Envoy and Contour.
     pub fn named(name: &str) -> Option<Self> {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if name == "5xx" {
@@ -118,7 +119,7 @@ impl retry::Condition {
 }
 
 impl Port {
-    /// Returns the port that hosts open, unless their own settings map it.
+    /// Returns the port that hosts open, unless a host's own settings map it to another port.
     pub fn opened(&self) -> u32 {
         if self.inside == 0 {
             self.port
@@ -129,40 +130,40 @@ impl Port {
 }
 
 impl VirtualHost {
-    /// Largest number of authorizations. A proxy reserves a slot for each of them, used or
-    /// not, because a change of their number would close the connections of all hostnames on the
+    /// Maximum number of external authorizations. The proxy reserves a slot for each, used or not,
+    /// because changing the number of slots would close the connections of all hostnames on the
     /// port.
     pub const MAX_EXTERNAL_AUTHS: usize = 4;
 }
 
-// Without floating-point numbers.
+// These messages contain no floating-point numbers.
 impl Eq for RateLimit {}
 impl Eq for SharedFilter {}
 impl Eq for RequestFilters {}
 
 impl RateLimit {
-    /// Largest number of limits of a Gateway.
+    /// Maximum number of limits per Gateway.
     pub const MAX: usize = 1024;
-    /// Largest number of limits of a route.
+    /// Maximum number of limits per route.
     pub const MAX_OF_ROUTE: usize = 16;
-    /// Largest number of keys.
+    /// Maximum number of keys per limit.
     pub const MAX_KEYS: usize = 4;
-    /// Largest number of response headers.
+    /// Maximum number of response headers per limit.
     pub const MAX_HEADERS: usize = 10;
 
-    /// Returns the limits that are in the order of their names and not too many. Envoy refuses two
-    /// limits with one name.
+    /// Returns the leading limits that are sorted by name, at most `MAX`. Envoy rejects two limits
+    /// with the same name.
     pub fn usable(limits: &[Self]) -> &[Self] {
         usable(limits, Self::MAX, |limit| &limit.name)
     }
 
-    /// Returns whether refused requests can have this status. The proxy has a list of statuses.
+    /// Returns true if rejected requests can have this status. The proxy supports a fixed list.
     pub fn is_status(status: u32) -> bool {
         matches!(status, 400..=417 | 421..=424 | 426 | 428 | 429 | 431 | 500..=508 | 510 | 511)
     }
 }
 
-/// Returns the entries that are in the order of their names, at most this many.
+/// Returns the leading entries that are sorted by name, at most `most`.
 fn usable<T>(entries: &[T], most: usize, name: impl Fn(&T) -> &str) -> &[T] {
     let entries = entries.get(..most).unwrap_or(entries);
     let mut pairs = entries.windows(2);
@@ -172,21 +173,21 @@ fn usable<T>(entries: &[T], most: usize, name: impl Fn(&T) -> &str) -> &[T] {
 }
 
 impl SharedFilter {
-    /// Largest number of filters of a Gateway.
+    /// Maximum number of shared filters per Gateway.
     pub const MAX: usize = 256;
-    /// Largest number of error pages of a filter.
+    /// Maximum number of error pages per filter.
     pub const MAX_PAGES: usize = 8;
-    /// Largest error page in bytes.
+    /// Maximum size of an error page in bytes.
     pub const MAX_PAGE_BYTES: usize = 16 * 1024;
 
-    /// Returns the filters that are in the order of their names and not too many.
+    /// Returns the leading filters that are sorted by name, at most `MAX`.
     pub fn usable(filters: &[Self]) -> &[Self] {
         usable(filters, Self::MAX, |filter| &filter.name)
     }
 }
 
 impl Route {
-    /// Returns the names of the shared filters that it uses itself.
+    /// Returns the names of the shared filters that the route itself references.
     pub fn shared_filters(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let filters = self.filters.as_deref();
         filters.into_iter().flat_map(RequestFilters::shared)
@@ -194,7 +195,7 @@ impl Route {
 }
 
 impl RequestFilters {
-    /// Returns the names of the shared filters.
+    /// Returns the names of the shared filters that these filters reference.
     pub fn shared(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let names = [&self.response, &self.bandwidth].into_iter();
         let names = names.chain(&self.tokens).map(|name| name.as_str().into());
@@ -203,7 +204,7 @@ impl RequestFilters {
             .filter(|name: &Cow<'_, str>| !name.is_empty())
     }
 
-    /// Returns the name of the filter that requires all of its tokens, or `None` without tokens.
+    /// Returns the name of the filter that requires all tokens, or `None` if no token is required.
     pub fn token_set(&self) -> Option<Cow<'_, str>> {
         match self.tokens.as_slice() {
             [] => None,
@@ -221,33 +222,33 @@ impl TokenSet {
 }
 
 impl TokenPolicy {
-    /// Largest number of providers of a policy.
+    /// Maximum number of providers per policy.
     pub const MAX_PROVIDERS: usize = 4;
-    /// Largest number of audiences, sources and headers of a provider.
+    /// Maximum number of audiences, sources and headers per provider.
     pub const MAX_ENTRIES: usize = 16;
 }
 
 impl ClaimHeader {
-    /// Returns true for the name of a claim that Envoy can write into a header.
+    /// Returns true if Envoy can write a claim with this name to a header.
     pub fn is_name(name: &str) -> bool {
         !name.is_empty() && name.bytes().all(Self::is_name_character)
     }
 
-    /// Returns true for a letter, a digit, `_` and `-`.
+    /// Returns true for ASCII letters, ASCII digits, `_` and `-`.
     pub fn is_name_character(c: u8) -> bool {
         c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-')
     }
 }
 
 impl Authorization {
-    /// Largest number of rules, which nest in Envoy's configuration.
+    /// Maximum number of rules. Rules are nested in Envoy's configuration.
     pub const MAX_RULES: usize = 16;
-    /// Largest number of entries of each list of a rule.
+    /// Maximum number of entries in each list of a rule.
     pub const MAX_ENTRIES: usize = 16;
 }
 
 /// Encoded descriptors of the schema, for printing snapshots as JSON and for `bounds`.
 pub static DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/snapshot.bin"));
 
-/// Size of a value of each message in bytes, without heap allocations.
+/// Size of each message type in bytes, without heap allocations.
 pub(crate) static SIZES: &[(&str, usize)] = include!(concat!(env!("OUT_DIR"), "/sizes.rs"));

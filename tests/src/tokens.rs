@@ -1,7 +1,8 @@
-//! An issuer of JSON Web Tokens (RFC 7519), with ECDSA on P-256.
+//! Issuer of JSON Web Tokens (RFC 7519), which are signed with ECDSA on P-256.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::hmac;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ pub struct Issuer {
 }
 
 impl Issuer {
-    /// Returns an issuer with a new key of this identifier.
+    /// Creates an issuer with a new key. `kid` is the identifier of the key.
     pub fn new(name: &'static str, kid: &str) -> Self {
         let random = SystemRandom::new();
         let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
@@ -41,13 +42,22 @@ impl Issuer {
         json!({"keys": keys}).to_string()
     }
 
-    /// Returns a valid token with these claims besides `iss`, `aud` and `exp`.
+    /// Returns a valid token with these claims in addition to `iss`, `aud` and `exp`.
     pub fn token(&self, claims: &Value) -> String {
         let mut all = json!({"iss": self.name, "aud": "shop", "exp": 4_000_000_000_u64});
         for (name, value) in claims.as_object().expect("an object") {
             all[name] = value.clone();
         }
         self.signed(&json!({"alg": "ES256", "kid": self.kid}), &all)
+    }
+
+    /// Returns a token that uses the public key as an HMAC secret.
+    pub fn confused(&self, claims: &Value) -> String {
+        let text = unsigned(&json!({"alg": "HS256", "kid": self.kid}), claims);
+        let key = hmac::Key::new(hmac::HMAC_SHA256, self.key.public_key().as_ref());
+        let signed = text.trim_end_matches('.');
+        let signature = hmac::sign(&key, signed.as_bytes());
+        format!("{text}{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
     /// Returns a token with this header and exactly these claims. Null claims are left out.
@@ -63,7 +73,7 @@ impl Issuer {
     }
 }
 
-/// Returns a token with a valid form and no signature.
+/// Returns a well-formed token without a signature.
 pub fn unsigned(header: &Value, claims: &Value) -> String {
     let encoded = [header, claims].map(|it| URL_SAFE_NO_PAD.encode(it.to_string()));
     format!("{}.", encoded.join("."))

@@ -25,7 +25,7 @@ use prost::Message as _;
 use sesame_kit::generated::is_requested;
 
 /// The messages that are rendered, directly or inside another one.
-const ROOTS: [&str; 60] = [
+const ROOTS: [&str; 62] = [
     ".envoy.config.bootstrap.v3.Bootstrap",
     ".envoy.config.cluster.v3.Cluster",
     ".envoy.config.core.v3.TypedExtensionConfig",
@@ -54,6 +54,8 @@ const ROOTS: [&str; 60] = [
     ".envoy.extensions.filters.http.grpc_web.v3.GrpcWeb",
     ".envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
     ".envoy.extensions.filters.http.header_to_metadata.v3.Config",
+    ".envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication",
+    ".envoy.extensions.filters.http.jwt_authn.v3.PerRouteConfig",
     ".envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit",
     ".envoy.extensions.filters.http.rbac.v3.RBAC",
     ".envoy.extensions.filters.http.router.v3.Router",

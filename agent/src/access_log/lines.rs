@@ -115,7 +115,7 @@ impl OpenLog {
         Ok(Some(String::from_utf8_lossy(&line).trim_end().to_owned()))
     }
 
-    /// Returns true if the file was rotated so long ago that Envoy no longer writes to it.
+    /// Returns true if the file was rotated at least `LATE` ago. Envoy no longer writes to it.
     fn is_over(&mut self, current: &Path) -> bool {
         let same = fs::symlink_metadata(current).is_ok_and(|now| (now.dev(), now.ino()) == self.id);
         if same {

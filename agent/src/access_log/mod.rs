@@ -35,7 +35,7 @@ pub enum AccessLogTo {
     /// A file for each Gateway.
     #[default]
     File,
-    /// The standard output of the agent, or of the launcher where there is one.
+    /// The standard output of the agent, or of the launcher if there is one.
     Stdout,
     /// Nowhere.
     Off,

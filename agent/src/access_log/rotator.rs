@@ -39,7 +39,7 @@ pub(crate) struct LogRotator {
     written: Option<WrittenFile>,
     /// File that another program deleted while Envoy had it open.
     deleted: Option<WrittenFile>,
-    /// Why nothing is logged, as last reported.
+    /// Last reported reason for not logging.
     told: Option<String>,
 }
 
@@ -59,7 +59,7 @@ impl LogRotator {
             launcher,
             unwritable: None,
             asked: false,
-            // A killed agent may have rotated the file without telling Envoy to reopen it.
+            // A killed agent may have rotated the file, but not yet have made Envoy reopen it.
             untold: true,
             written: None,
             deleted: None,
@@ -77,7 +77,7 @@ impl LogRotator {
         self.look_and_say();
     }
 
-    /// Keeps the log within its bounds forever. Calls `tell` whenever the reason for not logging
+    /// Keeps the log within its bounds forever. Reports the reason for not logging whenever it
     /// changes.
     pub(crate) async fn run(mut self, admin: Admin, tell: impl Fn(Option<String>)) -> Infallible {
         let admin = admin.with_timeout(ANSWER);
@@ -172,7 +172,7 @@ impl LogRotator {
             remove,
             write,
         } = plan(&facts, self.bounds);
-        // Rotate first, so that the new number follows those of the removed files.
+        // Rotate first, so that the new number is higher than the numbers of the removed files.
         if rotate {
             self.log.rotate()?;
         }

@@ -69,17 +69,15 @@ fn parse(text: &str) -> Result<HeaderMap, String> {
         let (name, value) = line
             .split_once(':')
             .ok_or_else(|| fault("expected `name: value`"))?;
-        let name: HeaderName = name
-            .trim()
-            .parse()
-            .map_err(|_| fault("the name has characters that no header may have"))?;
+        let name: HeaderName = name.trim().parse().map_err(|_| {
+            fault("the name contains characters that are not allowed in a header name")
+        })?;
         if OURS.contains(&name.as_str()) {
             return Err(fault("this header is set by Sesame itself; leave it out"));
         }
-        let mut value: HeaderValue = value
-            .trim()
-            .parse()
-            .map_err(|_| fault("the value has characters that no header may have"))?;
+        let mut value: HeaderValue = value.trim().parse().map_err(|_| {
+            fault("the value contains characters that are not allowed in a header value")
+        })?;
         value.set_sensitive(true);
         headers.append(name, value);
         if headers.len() > MAX_HEADERS {

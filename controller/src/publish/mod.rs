@@ -5,10 +5,10 @@
 //! state is the cluster itself, so a restart, a new leader or a `kubectl delete` needs no special
 //! handling.
 //!
-//! Order: keys, shards and endpoints are written (together with those of the previous revision),
-//! then the manifest; then leftovers are deleted. Shards of the previous revision are kept until
-//! the next revision, because an agent may be reading them. Nothing is withdrawn unless the Gateway
-//! is known to be deleted or no longer ours.
+//! Order: keys, shards and endpoints are written, then the manifest; then leftovers are deleted.
+//! Until the manifest is written, endpoint shards also contain the previous endpoints. Shards of
+//! the previous revision are kept until the next revision, because an agent may be reading them.
+//! Nothing is withdrawn unless the Gateway is known to be deleted or no longer ours.
 
 mod desired;
 mod objects;

@@ -104,7 +104,7 @@ impl PublishedObjects {
 }
 
 impl PublishedObject {
-    /// Returns true if the content is that of `object` and the signature is valid.
+    /// Returns true if the content matches `object`, and the signature is valid or not needed.
     pub(super) fn is(&self, object: &DesiredObject) -> bool {
         self.digest == object.digest && self.seal != Seal::Bad
     }

@@ -144,8 +144,8 @@ impl Publication {
         })
     }
 
-    /// Returns a copy of the publication in which these endpoint shards replace those of the same
-    /// name.
+    /// Returns a copy of the publication in which these endpoint shards replace the shards with the
+    /// same names.
     pub(crate) fn with_endpoints(&self, shards: Vec<Shard>) -> Self {
         let mut publication = self.clone();
         for Shard { name, bytes } in shards {

@@ -129,7 +129,7 @@ impl SnapshotPublisher {
         let request = request.map_err(kube::Error::BuildRequest)?;
         let metrics = &self.replica.metrics;
         metrics.published(object.part.as_str(), verb);
-        // Only the metadata is needed, because the rest of the object is what was sent.
+        // Only the metadata is needed, because the rest of the object is known from the request.
         let stored: PartialObjectMeta = self.replica.client.request(request).await?;
         let version = stored.metadata.resource_version.unwrap_or_default();
         let version = version.parse().unwrap_or(0);

@@ -40,6 +40,7 @@ pub(super) fn of_filters(filters: &RequestFilters) -> u64 {
         reserved_headers,
         authorizations,
         claim_headers,
+        token_headers,
     } = filters;
     let addresses = address_filters.iter().map(|filter| {
         let AddressFilter { name, allow, deny } = filter;
@@ -66,6 +67,7 @@ pub(super) fn of_filters(filters: &RequestFilters) -> u64 {
         REQUEST_FILTERS,
         texts(tokens),
         texts(reserved_headers),
+        texts(token_headers),
         request_headers.as_ref().map_or(0, of_headers),
         response_headers.as_ref().map_or(0, of_headers),
         text(response),

@@ -9,12 +9,22 @@ use sesame_tests::manifests::{
     access_policy, backend_policy, edge, http_listener, plain_route, served, traffic_policy,
 };
 use sesame_tests::network;
+use sesame_tests::tokens::Issuer;
 
 const POLICIES: &str = "/apis/projectsesame.io/v1alpha1/namespaces/default";
 const ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/app";
 
 fn of_route(spec: &Value) -> Value {
     traffic_policy("app", json!({"kind": "HTTPRoute", "name": "app"}), spec)
+}
+
+fn of_access(spec: &Value) -> Value {
+    access_policy("app", json!({"kind": "HTTPRoute", "name": "app"}), spec)
+}
+
+fn tokens(jwks: &Value) -> Value {
+    let provider = json!({"name": "a", "issuer": "i", "jwks": jwks});
+    json!({"jwt": {"providers": [provider]}})
 }
 
 fn limit(requests: usize) -> Value {
@@ -43,11 +53,7 @@ async fn policies_are_programmed_when_hosts_serve_them() {
         &json!({"connection": {"timeout": "2s"}}),
     ));
     cluster.apply_all(&objects).await;
-    let admitted = access_policy(
-        "app",
-        json!({"kind": "HTTPRoute", "name": "app"}),
-        &json!({"ipFilter": {"deny": ["192.0.2.0/24"]}}),
-    );
+    let admitted = of_access(&json!({"ipFilter": {"deny": ["192.0.2.0/24"]}}));
     cluster.apply_all(&[admitted]).await;
     for path in [
         "trafficpolicies/app",
@@ -84,13 +90,16 @@ async fn policies_are_programmed_when_hosts_serve_them() {
         ),
         (of_route(&json!({"fault": {}})), "spec.fault"),
         (
-            access_policy(
-                "app",
-                json!({"kind": "HTTPRoute", "name": "app"}),
-                &json!({"ipFilter": {"deny": ["192.0.2.0/24"]},
-                    "exemptions": [{"kind": "HTTPRoute", "name": "a"}]}),
-            ),
+            of_access(&json!({"ipFilter": {"deny": ["192.0.2.0/24"]},
+                "exemptions": [{"kind": "HTTPRoute", "name": "a"}]})),
             "exemptions",
+        ),
+        (of_access(&json!({})), "spec"),
+        (of_access(&tokens(&json!({}))), "spec.jwt.providers[0].jwks"),
+        (
+            of_access(&json!({"authorization": {"rules": [{"action": "Allow",
+                "claims": [{"name": "a", "values": ["b"]}]}]}})),
+            "claims",
         ),
         (
             backend_policy("app", &json!({"loadBalancer": {"type": "Maglev"}})),
@@ -122,5 +131,24 @@ async fn policies_are_programmed_when_hosts_serve_them() {
     agent.wait_ok(&request).await;
     cluster
         .until("a free route", ROUTE, |route| !affected(route))
+        .await;
+
+    // Requests are rejected until the ConfigMap with the keys exists, and then need a token.
+    let policy = of_access(&tokens(&json!({"configMapRef": {"name": "issuer"}})));
+    cluster.apply_all(&[policy]).await;
+    agent
+        .wait_served(&request, |reply| reply.status == 500)
+        .await;
+    let issuer = Issuer::new("i", "a");
+    let keys = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "issuer", "namespace": "default"},
+        "data": {"jwks": Issuer::jwks(&[&issuer])}});
+    cluster.apply_all(&[keys]).await;
+    agent
+        .wait_served(&request, |reply| reply.status == 401)
+        .await;
+    let token = format!("Bearer {}", issuer.token(&json!({})));
+    agent
+        .wait_ok(&request.header("authorization", &token))
         .await;
 }

@@ -16,10 +16,11 @@ use sesame_proto::schema::{AddressFilter, AddressRange};
 use super::composite;
 use crate::wrappers;
 
-/// The name of the placeholder filter, and the key of a route's configuration.
+/// Name of the placeholder filter, which is also the key of a route's configuration.
 pub(crate) const FILTER: &str = "addresses";
 
-/// Returns the configuration for filters, all of which a request must pass, or `None` without any.
+/// Returns the configuration for these filters, or `None` if there are none. A request must pass
+/// all of them.
 pub(crate) fn render(filters: &[AddressFilter]) -> Result<Option<Any>, String> {
     let refused = filters.iter().map(|filter| {
         let AddressFilter { name, allow, deny } = filter;
@@ -30,8 +31,8 @@ pub(crate) fn render(filters: &[AddressFilter]) -> Result<Option<Any>, String> {
     Ok(rejecting(refused))
 }
 
-/// Returns the configuration that answers 403 to requests with any of these properties. They are
-/// listed with the name of their policy. Returns `None` without policies.
+/// Returns the configuration that responds with 403 to requests that match any of these principals.
+/// Each policy has a name and its principals. Returns `None` if `policies` is empty.
 pub(crate) fn rejecting(policies: Vec<(String, Vec<Principal>)>) -> Option<Any> {
     if policies.is_empty() {
         return None;
@@ -48,8 +49,8 @@ pub(crate) fn rejecting(policies: Vec<(String, Vec<Principal>)>) -> Option<Any> 
             principals,
             ..Default::default()
         };
-        // One entry at a time, because prost writes the entries of a map in random order. Envoy
-        // merges them.
+        // Encode one entry at a time, because prost writes map entries in random order. Envoy
+        // merges the entries.
         value.extend(rules(Rules {
             action: Action::Deny.into(),
             policies: HashMap::from([(name, policy)]),
@@ -71,7 +72,7 @@ fn rules(rules: Rules) -> Vec<u8> {
     filter.encode_to_vec()
 }
 
-/// Returns the clients that a filter rejects.
+/// Returns principals that match the clients that a filter rejects.
 fn refused(allow: &[AddressRange], deny: &[AddressRange]) -> Result<Vec<Principal>, String> {
     let (allowed, mut refused) = (networks(allow)?, networks(deny)?);
     if !allowed.is_empty() {
@@ -86,7 +87,7 @@ fn refused(allow: &[AddressRange], deny: &[AddressRange]) -> Result<Vec<Principa
     Ok(refused)
 }
 
-/// Returns the clients in these networks.
+/// Returns a principal for the clients in each of these networks.
 pub(crate) fn networks(ranges: &[AddressRange]) -> Result<Vec<Principal>, String> {
     let ids = ranges.iter().map(|AddressRange { network, peer }| {
         let network = range(network)?;

@@ -49,26 +49,21 @@ pub(crate) fn render(auths: &[ExternalAuth]) -> Option<Any> {
             .map(|name| name.to_ascii_lowercase());
         removed.extend(set.filter(|name| !shown.contains(name)));
     }
-    removed.retain(|name| headers::check_writable(name).is_ok());
-    (!removed.is_empty()).then(|| removing(&removed))
-}
-
-/// Returns a route's configuration that removes these headers from requests.
-pub(crate) fn removing<'n>(names: impl IntoIterator<Item = &'n String>) -> Any {
-    let names = names.into_iter().cloned();
-    mutating(names.map(Action::Remove).collect())
-}
-
-/// Returns a route's configuration that changes headers of requests.
-pub(crate) fn mutating(actions: Vec<Action>) -> Any {
-    let mutations = actions.into_iter().map(|action| HeaderMutation {
-        action: Some(action),
-    });
-    pack_any(HeaderMutationPerRoute {
-        mutations: Some(Mutations {
-            request_mutations: mutations.collect(),
-            ..Default::default()
-        }),
+    let mutation = |name: String| {
+        headers::check_writable(&name)
+            .ok()
+            .map(|()| HeaderMutation {
+                action: Some(Action::Remove(name)),
+            })
+    };
+    let request_mutations: Vec<_> = removed.into_iter().filter_map(mutation).collect();
+    (!request_mutations.is_empty()).then(|| {
+        pack_any(HeaderMutationPerRoute {
+            mutations: Some(Mutations {
+                request_mutations,
+                ..Default::default()
+            }),
+        })
     })
 }
 

@@ -1,5 +1,5 @@
-//! Rules about requests that have passed the other checks. The access log names the policy that
-//! rejects a request.
+//! Authorization rules for requests that have passed the other checks. The access log contains the
+//! name of the policy that rejects a request.
 
 use envoy_types::pb::envoy::config::rbac::v3::{
     MetadataSource, Principal, SourcedMetadata, principal,
@@ -18,11 +18,11 @@ use sesame_proto::schema::{Authorization, AuthorizationRule, ClaimValues, Header
 use super::{address_filters, headers, matches, tokens};
 use crate::wrappers;
 
-/// The name of the place, and the key of a route's configuration.
+/// Name of the placeholder filter, which is also the key of a route's configuration.
 pub(crate) const FILTER: &str = "authorization";
 
-/// Returns the configuration for authorizations, all of which must allow a request, or `None`
-/// without any.
+/// Returns the configuration for these authorizations, or `None` if there are none. All of them
+/// must allow a request.
 pub(crate) fn render(all: &[Authorization]) -> Result<Option<Any>, String> {
     let rejected = all.iter().map(|authorization| {
         let name = &authorization.name;
@@ -33,8 +33,8 @@ pub(crate) fn render(all: &[Authorization]) -> Result<Option<Any>, String> {
     Ok(address_filters::rejecting(rejected))
 }
 
-/// Returns the requests that an authorization rejects. From the last rule to the first, a rule that
-/// denies adds requests, and a rule that allows takes some away.
+/// Returns a principal that matches the requests that an authorization rejects. From last to first,
+/// each deny rule adds its requests, and each allow rule removes them.
 fn rejected(authorization: &Authorization) -> Result<Principal, String> {
     let Authorization {
         name: _,
@@ -56,7 +56,7 @@ fn rejected(authorization: &Authorization) -> Result<Principal, String> {
     })
 }
 
-/// Returns the requests that a rule matches.
+/// Returns a principal that matches the same requests as a rule.
 fn matched(rule: &AuthorizationRule) -> Result<Principal, String> {
     let AuthorizationRule {
         allow: _,
@@ -126,7 +126,7 @@ fn of_claim(claim: &ClaimValues) -> Result<Principal, String> {
         match_pattern: Some(value_matcher::MatchPattern::StringMatch(exact(value))),
     };
     let value = one_of(values.iter().map(text).collect());
-    // A claim is a text or a list of texts.
+    // A claim is a string or a list of strings.
     let value = one_of(vec![
         value.clone(),
         ValueMatcher {
@@ -193,7 +193,7 @@ fn of_path(rule: &PathRule) -> Result<Vec<Principal>, String> {
     ])
 }
 
-/// Returns the requests with one of these values of a header.
+/// Returns a principal that matches requests whose header has one of these values.
 fn of_header(name: &str, values: &[String]) -> Principal {
     let one = |value: &String| {
         let matcher = matches::header(name, exact(value));

@@ -309,6 +309,7 @@ fn malformed_authorities() -> HttpFault {
 /// | gRPC-Web | policies | services and backends get gRPC |
 /// | header mutation | routes with external authorization | only the service may set its headers |
 /// | external authorization | routes with external authorization | later filters do no work for rejected requests |
+/// | header mutation | policies | removes tokens, which backends must not see |
 /// | faults, then request bodies and header mutation | policies | run only for requests that may pass |
 /// | bandwidth | policies | after request bodies, which do not count the delayed data |
 /// | header to metadata | routes with session persistence | reads the session, which the router uses for load balancing |
@@ -348,13 +349,14 @@ fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
         in_file(shared_filters::RESPONSE),
         off(cors::FILTER, pack_any(Cors::default())),
         in_file(rate_limits::FILTER),
-        headers(request_filters::RESERVED_HEADERS),
+        place(request_filters::RESERVED_HEADERS),
         composite::in_file(tokens::FILTER, tokens::type_url(), layout),
         place(authorization::FILTER),
-        headers(request_filters::CLAIM_HEADERS),
+        place(request_filters::CLAIM_HEADERS),
         place(request_filters::GRPC_WEB),
         headers(auth_headers::FILTER),
         place(external_auth::FILTER),
+        place(request_filters::TOKEN_HEADERS),
         place(request_filters::FAULT),
         place(request_filters::BODY),
         place(request_filters::HEADERS),

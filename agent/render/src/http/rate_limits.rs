@@ -65,7 +65,7 @@ pub(crate) fn render(
     let mut by_answer: BTreeMap<String, LocalRateLimit> = BTreeMap::new();
     let keyed = usable.iter().filter(|limit| !limit.keys.is_empty()).count();
     for limit in usable {
-        let filter = filter(limit, keyed).map_err(|why| format!("limit of requests: {why}"));
+        let filter = filter(limit, keyed).map_err(|why| format!("request limit: {why}"));
         let filter = problems.value(&limit.name, filter, without_requests);
         if let Some(filter) = filter {
             let of_answer = by_answer.entry(answer(limit)).or_insert(filter);
@@ -212,16 +212,15 @@ pub(crate) fn of_route(names: &[String], all: &[RateLimit]) -> Result<CountedReq
     for name in names {
         let place = all.binary_search_by(|limit| limit.name.cmp(name));
         let limit = place.ok().and_then(|place| all.get(place));
-        let limit =
-            limit.ok_or_else(|| format!("the limit of requests `{name}` does not exist"))?;
-        filter(limit, 0).map_err(|why| format!("limit of requests `{name}`: {why}"))?;
+        let limit = limit.ok_or_else(|| format!("the request limit `{name}` does not exist"))?;
+        filter(limit, 0).map_err(|why| format!("request limit `{name}`: {why}"))?;
         answers.push(answer(limit));
         limits.push(of_request(limit));
     }
     answers.dedup();
     let [answer] = answers.as_slice() else {
         return Err(format!(
-            "limit of requests `{first}` and another one of the route have different answers"
+            "request limit `{first}` and another limit of the route have different responses"
         ));
     };
     Ok(CountedRequests {

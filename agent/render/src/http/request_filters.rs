@@ -1,7 +1,7 @@
-//! Filters of requests and responses. Each has a place in the connection manager.
+//! Request and response filters. Each has a placeholder filter in the connection manager.
 //!
-//! A virtual host's filters apply to its routes without filters. A filter that protects and cannot
-//! be rendered is an error, so that its requests are refused.
+//! A route without filters uses the filters of its virtual host. If a filter cannot be rendered, an
+//! error is returned and requests are rejected, because the filter may be protective.
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::{
     HeaderMutation, header_mutation::Action,
@@ -25,24 +25,24 @@ use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use sesame_proto::schema::{Fault, HeaderModifier, RequestFilters, SharedFilter};
 
-use super::{
-    address_filters, auth_headers, authorization, composite, headers, shared_filters, tokens,
-};
+use super::{address_filters, authorization, composite, headers, shared_filters, tokens};
 use crate::context::{SharedPlaces, SnapshotFilters};
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// The names of the places, and the keys of a route's configuration.
+/// Names of the placeholder filters, which are also the keys of a route's configuration.
 pub(crate) const GRPC_WEB: &str = "grpc_web";
 pub(crate) const FAULT: &str = "fault";
 pub(crate) const BODY: &str = "request_body";
 pub(crate) const HEADERS: &str = "headers";
 pub(crate) const RESERVED_HEADERS: &str = "reserved_headers";
 pub(crate) const CLAIM_HEADERS: &str = "claim_headers";
+pub(crate) const TOKEN_HEADERS: &str = "token_headers";
 
-/// All places, in any order.
-pub(crate) const ALL: [&str; 11] = [
+/// All placeholder filters, in no particular order.
+pub(crate) const ALL: [&str; 12] = [
     address_filters::FILTER,
+    TOKEN_HEADERS,
     RESERVED_HEADERS,
     CLAIM_HEADERS,
     tokens::FILTER,
@@ -55,16 +55,15 @@ pub(crate) const ALL: [&str; 11] = [
     HEADERS,
 ];
 
-/// Returns a route's configuration of a place that runs no filter.
+/// Returns a route's configuration for this place that runs no filter.
 pub(crate) fn idle(place: &str) -> Any {
     match place {
         tokens::FILTER => tokens::idle(),
-        RESERVED_HEADERS | CLAIM_HEADERS => auth_headers::idle(),
         _ => composite::idle(),
     }
 }
 
-/// Returns the filters of a snapshot, checked and rendered once.
+/// Checks and renders the filters of a snapshot once.
 pub(crate) fn of_snapshot<'a>(
     default: Option<&'a RequestFilters>,
     shared: &'a [SharedFilter],
@@ -77,7 +76,7 @@ pub(crate) fn of_snapshot<'a>(
     }
 }
 
-/// Returns the configurations of the filters by their places.
+/// Returns a route's configuration for the place of each filter.
 pub(crate) fn render(
     filters: &RequestFilters,
     shared: &SharedPlaces<'_>,
@@ -96,15 +95,22 @@ pub(crate) fn render(
         reserved_headers,
         authorizations,
         claim_headers,
+        token_headers,
     } = filters;
     let mut rendered = shared_filters::named(filters, shared)?;
     let addresses = address_filters::render(address_filters)?;
     rendered.extend(addresses.map(|filter| (address_filters::FILTER, filter)));
-    if !reserved_headers.is_empty() {
-        for name in reserved_headers {
-            headers::check_writable(name)?;
+    for (place, names) in [
+        (RESERVED_HEADERS, reserved_headers),
+        (TOKEN_HEADERS, token_headers),
+    ] {
+        if !names.is_empty() {
+            for name in names {
+                headers::check_writable(name)?;
+            }
+            let removed = names.iter().cloned().map(Action::Remove);
+            rendered.push((place, mutating(removed.collect())));
         }
-        rendered.push((RESERVED_HEADERS, auth_headers::removing(reserved_headers)));
     }
     if !claim_headers.is_empty() {
         rendered.push((CLAIM_HEADERS, tokens::claim_headers(claim_headers)?));
@@ -127,8 +133,8 @@ pub(crate) fn render(
     Ok(rendered)
 }
 
-/// Returns the filter that holds requests until they are complete, and refuses larger bodies. Envoy
-/// does not count the last frame of a body over HTTP/2, so lengths in headers are refused before.
+/// Returns the filter that buffers each request completely, and rejects bodies that are too large.
+/// Envoy does not count the last frame of an HTTP/2 body, so `content-length` is checked first.
 fn limited(max_bytes: u64) -> Result<Any, String> {
     let most = u32::try_from(max_bytes)
         .map_err(|_| format!("request bodies of {max_bytes} bytes; at most 4 GiB are allowed"))?;
@@ -150,14 +156,14 @@ fn limited(max_bytes: u64) -> Result<Any, String> {
     ]))
 }
 
-/// Returns the filter that answers requests with such a header with this status.
+/// Returns a filter that responds with `status` to requests that match `header`.
 pub(crate) fn abort(header: HeaderMatcher, status: u32) -> HttpFault {
     HttpFault {
         headers: vec![header],
         abort: Some(FaultAbort {
             error_type: Some(fault_abort::ErrorType::HttpStatus(status)),
             percentage: wrappers::percent(100),
-            // Not with `response_body`, which Envoy 1.39 refuses.
+            // Do not set `response_body`: Envoy 1.39 rejects it.
             ..Default::default()
         }),
         ..Default::default()
@@ -203,30 +209,39 @@ fn injected(fault: &Fault) -> Result<HttpFault, String> {
     })
 }
 
-/// Returns the filter that changes headers, or `None` if none change. Fails for a change that Envoy
-/// would refuse, because a removed header may protect something.
+/// Returns the filter that changes headers, or `None` if there are no changes. Returns an error if
+/// Envoy would reject a change, because removing a header might be security-relevant.
 fn changes(
     request: Option<&HeaderModifier>,
     response: Option<&HeaderModifier>,
 ) -> Result<Option<Any>, String> {
     let mut problems = RenderProblems::default();
-    let mutations = [request, response].map(|modifier| {
+    let actions = [request, response].map(|modifier| {
         let headers::HeaderChanges { add, remove } = headers::changes("", modifier, &mut problems);
         let removed = remove.into_iter().map(Action::Remove);
         let written = add.into_iter().map(Action::Append);
-        let actions = removed.chain(written);
-        let mutation = |action| HeaderMutation {
-            action: Some(action),
-        };
-        actions.map(mutation).collect::<Vec<_>>()
+        removed.chain(written).collect::<Vec<_>>()
     });
     if let Some(problem) = problems.distinct().first() {
         return Err(problem.message.clone());
     }
-    let [request_mutations, response_mutations] = mutations;
-    if request_mutations.is_empty() && response_mutations.is_empty() {
-        return Ok(None);
-    }
+    let changes_any = actions.iter().any(|it| !it.is_empty());
+    Ok(changes_any.then(|| mutations(actions)))
+}
+
+/// Returns a filter that changes request headers.
+pub(crate) fn mutating(request: Vec<Action>) -> Any {
+    mutations([request, Vec::new()])
+}
+
+/// Returns a filter that changes request and response headers.
+fn mutations(actions: [Vec<Action>; 2]) -> Any {
+    let [request_mutations, response_mutations] = actions.map(|actions| {
+        let mutations = actions.into_iter().map(|action| HeaderMutation {
+            action: Some(action),
+        });
+        mutations.collect()
+    });
     let filter = HeaderMutationFilter {
         mutations: Some(Mutations {
             request_mutations,
@@ -236,5 +251,5 @@ fn changes(
         ..Default::default()
     };
     let name = "envoy.filters.http.header_mutation";
-    Ok(Some(composite::inline(name, pack_any(filter))))
+    composite::inline(name, pack_any(filter))
 }

@@ -207,7 +207,7 @@ pub(crate) fn head(name: &str, context: &RenderContext<'_>) -> Vec<u8> {
 }
 
 /// Appends a rendered virtual host of a table to `host`. The domain must have been checked.
-// Long, because it writes the parts of a virtual host in byte order.
+// Long: it writes the parts of a virtual host in byte order.
 pub(crate) fn render_host(
     virtual_host: &VirtualHost,
     table: &str,

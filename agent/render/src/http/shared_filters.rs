@@ -1,7 +1,8 @@
-//! Filters that virtual hosts and routes name, in files: changes of responses, and bandwidth.
+//! Files of filters that virtual hosts and routes reference by name: response changes, bandwidth
+//! limits and tokens.
 //!
-//! Their content is in a file for each kind, and not in routes: error pages are long, and Envoy
-//! counts bandwidth for all routes that name a filter.
+//! Each kind has one file. Routes do not contain these filters, because error pages are long, and
+//! because Envoy counts bandwidth across all routes that reference a filter.
 
 use std::collections::BTreeMap;
 
@@ -46,14 +47,14 @@ use crate::header_checks::check_value;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
-/// The names of the places, and the keys of a route's configuration.
+/// Names of the placeholder filters, which are also the keys of a route's configuration.
 pub(crate) const BANDWIDTH: &str = "bandwidth";
 pub(crate) const RESPONSE: &str = "response";
 
-/// The statistics of all bandwidth limits.
+/// Prefix of the statistics that all bandwidth limits share.
 const STATISTICS: &str = "bandwidth";
 
-/// Renders all files. A filter that Envoy would refuse is left out and reported.
+/// Renders all files. A filter that Envoy would reject is left out and reported.
 pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec<Resource> {
     let usable = SharedFilter::usable(all);
     let without = "requests that need it are answered with 500";
@@ -72,7 +73,7 @@ pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec
         let name = &filter.name;
         let added = match &filter.kind {
             Some(Kind::Tokens(policy)) => tokens.add(name, policy),
-            // After the policies.
+            // Added below, because sets refer to policies.
             Some(Kind::TokenSet(_)) => Ok(()),
             Some(Kind::Response(_) | Kind::Bandwidth(_)) | None => {
                 render_one(filter).map(|(place, filters)| {
@@ -99,7 +100,7 @@ pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec
     files.chain([tokens.into_resource()]).collect()
 }
 
-/// Returns the places of the usable filters.
+/// Returns the place of each usable filter, or why Envoy would reject the filter.
 pub(crate) fn places(all: &[SharedFilter]) -> SharedPlaces<'_> {
     let usable = SharedFilter::usable(all).iter();
     let places = usable.map(|filter| {
@@ -116,7 +117,7 @@ pub(crate) fn places(all: &[SharedFilter]) -> SharedPlaces<'_> {
     places.collect()
 }
 
-/// Returns the configurations of the shared filters that these filters name.
+/// Returns a route's configurations for the shared filters that `filters` references.
 pub(crate) fn named(
     filters: &RequestFilters,
     shared: &SharedPlaces<'_>,
@@ -155,8 +156,8 @@ fn render_one(filter: &SharedFilter) -> Result<(&'static str, Vec<TypedExtension
     }
 }
 
-/// Returns the filters in the order of requests. Responses pass them in the other direction, so
-/// they get their page last.
+/// Returns the filters in request order. Responses pass them in reverse order, so the error page is
+/// set last.
 fn of_responses(response: &ResponseFilter) -> Result<Vec<TypedExtensionConfig>, String> {
     let ResponseFilter {
         compression,
@@ -252,7 +253,7 @@ fn page(page: &ErrorPage) -> Result<FieldMatcher, String> {
     })
 }
 
-/// Returns a predicate that holds if one of these does. Envoy requires two for its own.
+/// Returns a predicate that holds if any of these holds. Envoy's `OrMatcher` requires at least two.
 fn any_of(mut predicates: Vec<Predicate>) -> Result<Predicate, String> {
     match predicates.len() {
         0 => Err("an error page without statuses".to_owned()),
@@ -288,7 +289,7 @@ fn compressors(compression: &Compression) -> Result<Vec<TypedExtensionConfig>, S
     }
     for (i, algorithm) in algorithms.iter().enumerate() {
         if algorithms.iter().take(i).any(|it| it == algorithm) {
-            return Err("an algorithm of compression is listed twice".to_owned());
+            return Err("a compression algorithm is listed twice".to_owned());
         }
     }
     let libraries = algorithms.iter().enumerate().map(|(i, algorithm)| {
@@ -320,7 +321,8 @@ fn compressors(compression: &Compression) -> Result<Vec<TypedExtensionConfig>, S
     libraries.collect()
 }
 
-/// Returns the filters of both directions, each last in its own, because it waits.
+/// Returns one filter for each limited direction. Each must be last in its direction, because Envoy
+/// calls no filter of the same place after one that waits.
 fn of_bandwidth(bandwidth: Bandwidth) -> Result<Vec<TypedExtensionConfig>, String> {
     let Bandwidth {
         request_bytes,

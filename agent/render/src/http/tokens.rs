@@ -1,7 +1,7 @@
-//! Tokens that requests need, in a file of their own: public keys would otherwise be in every route.
+//! Token requirements, in a separate file so that routes need not repeat the public keys.
 //!
-//! A route names what it requires. Envoy answers 403 if the file lacks that name, and 500 if it has
-//! no file, so that no request passes unchecked.
+//! A route references a requirement by name. No request passes unchecked: Envoy responds with 403
+//! if the file lacks that name, and with 500 if it has no file.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -25,22 +25,22 @@ use sesame_proto::schema::{
     ClaimHeader, TokenHeader, TokenPolicy, TokenProvider, TokenSet, TokenSource, token_source,
 };
 
-use super::{auth_headers, headers};
+use super::{headers, request_filters};
 use crate::rendered::Resource;
 use crate::wrappers;
 
-/// The name of the filter, and the key of a route's configuration.
+/// Name of the filter, which is also the key of a route's configuration.
 pub(crate) const FILTER: &str = "tokens";
 
-/// The name of the filter under which Envoy has the claims of a request.
+/// Filter name under which Envoy stores the claims of a request as metadata.
 pub(crate) const CLAIMS: &str = "envoy.filters.http.jwt_authn";
 
-/// The type of the filter.
+/// Returns the type URL of the filter.
 pub(crate) fn type_url() -> String {
     JwtAuthentication::type_url()
 }
 
-/// Returns a route's configuration that requires a token of this policy, or of each of this set.
+/// Returns a route's configuration that requires the tokens of this policy or set.
 pub(crate) fn required(name: &str) -> Any {
     of_route(RequirementSpecifier::RequirementName(name.to_owned()))
 }
@@ -56,7 +56,7 @@ fn of_route(requirement: RequirementSpecifier) -> Any {
     })
 }
 
-/// The contents of the file: providers and requirements by name.
+/// Contents of the file: providers and requirements by name.
 #[derive(Default)]
 pub(crate) struct Tokens {
     providers: BTreeMap<String, JwtProvider>,
@@ -64,8 +64,9 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// Adds a policy that [`check`] accepts.
+    /// Adds a policy, or returns an error if Envoy would reject it.
     pub(crate) fn add(&mut self, name: &str, policy: &TokenPolicy) -> Result<(), String> {
+        check(policy)?;
         let mut any = Vec::with_capacity(policy.providers.len());
         for spec in &policy.providers {
             let key = provider_key(name, &spec.name);
@@ -95,14 +96,14 @@ impl Tokens {
         Ok(())
     }
 
-    /// Returns the file.
+    /// Encodes the file.
     pub(crate) fn into_resource(self) -> Resource {
         let Self {
             providers,
             requirements,
         } = self;
         let mut value = Vec::new();
-        // One entry at a time, because prost writes the entries of a map in random order.
+        // Encode one entry at a time, because prost writes map entries in random order.
         for provider in providers {
             let one = JwtAuthentication {
                 providers: HashMap::from([provider]),
@@ -131,16 +132,17 @@ impl Tokens {
     }
 }
 
-/// Returns the name of a provider in Envoy, under which Envoy also puts the claims of its tokens.
+/// Returns Envoy's name for a provider. Envoy stores the claims of the provider's tokens under it.
 pub(crate) fn provider_key(policy: &str, provider: &str) -> String {
     format!("{policy}/{provider}")
 }
 
-/// Returns a route's configuration that sets headers from claims. A claim that the token lacks sets
-/// nothing. Envoy answers 503 if a claim has characters that no header may have.
+/// Returns a route's configuration that sets headers from claims. If the token lacks a claim, its
+/// header is not set. Envoy responds with 503 if a claim contains characters that are not allowed
+/// in a header.
 ///
-/// Not with the filter's own `claim_to_headers`: Envoy 1.40 removes those headers from the requests
-/// of all routes with tokens, and so a tenant could remove headers of others.
+/// Does not use the filter's own `claim_to_headers`: Envoy 1.40 removes those headers from the
+/// requests of all routes with tokens. A tenant could thus remove another tenant's headers.
 pub(crate) fn claim_headers(headers: &[ClaimHeader]) -> Result<Any, String> {
     let set = headers.iter().map(|claim| {
         let ClaimHeader {
@@ -162,10 +164,10 @@ pub(crate) fn claim_headers(headers: &[ClaimHeader]) -> Result<Any, String> {
         let written = HeaderAppendAction::OverwriteIfExistsOrAdd;
         Ok(Action::Append(wrappers::header(header, value, written)))
     });
-    Ok(auth_headers::mutating(set.collect::<Result<_, _>>()?))
+    Ok(request_filters::mutating(set.collect::<Result<_, _>>()?))
 }
 
-/// Returns an error if Envoy would refuse the policy.
+/// Returns an error if Envoy would reject the policy.
 pub(crate) fn check(policy: &TokenPolicy) -> Result<(), String> {
     let (count, most) = (policy.providers.len(), TokenPolicy::MAX_PROVIDERS);
     if !(1..=most).contains(&count) {
@@ -186,7 +188,7 @@ pub(crate) fn check(policy: &TokenPolicy) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns an error if Envoy would not find the set by its policies.
+/// Returns an error unless the set has the name by which routes reference it.
 pub(crate) fn check_set(name: &str, set: &TokenSet) -> Result<(), String> {
     if set.policies.len() < 2 || TokenSet::name(&set.policies) != name {
         return Err("its name does not join the names of several policies".to_owned());
@@ -201,7 +203,6 @@ fn provider(spec: &TokenProvider, key: &str) -> Result<JwtProvider, String> {
         audiences,
         jwks,
         sources,
-        forward,
     } = spec;
     let most = TokenPolicy::MAX_ENTRIES;
     if audiences.len() > most || sources.len() > most {
@@ -221,7 +222,8 @@ fn provider(spec: &TokenProvider, key: &str) -> Result<JwtProvider, String> {
             specifier: Some(Specifier::InlineString(keys)),
             ..Default::default()
         })),
-        forward: *forward,
+        // Another policy may need the same token. A later filter removes it.
+        forward: true,
         payload_in_metadata: key.to_owned(),
         require_expiration: true,
         ..Default::default()
@@ -246,7 +248,7 @@ fn provider(spec: &TokenProvider, key: &str) -> Result<JwtProvider, String> {
         }
     }
     if sources.is_empty() {
-        // Envoy's default also accepts a query parameter, which ends up in logs.
+        // By default, Envoy also accepts a query parameter, which would end up in logs.
         provider.from_headers.push(JwtHeader {
             name: "authorization".to_owned(),
             value_prefix: "Bearer ".to_owned(),

@@ -154,7 +154,7 @@ fn replaced_backend_leaves_other_clusters_unchanged() {
     };
     let (before, now) = (with(1), with(2));
     // With all endpoints in files, and with none.
-    for budget in [100, 7] {
+    for budget in [100, 8] {
         let options = RenderOptions {
             subscription_budget: budget,
             ..options()

@@ -165,6 +165,7 @@ pub(super) fn every_route() -> Vec<Route> {
                     provider: "a".into(),
                     path: vec!["realm".into(), "user".into()],
                 }],
+                token_headers: vec!["authorization".into()],
             })),
         },
         Route {

@@ -58,6 +58,7 @@ pub(super) fn filters() -> BoxedStrategy<RequestFilters> {
                     policies: Vec::new(),
                     address_filters,
                     tokens,
+                    token_headers: reserved_headers.clone(),
                     reserved_headers,
                     authorizations,
                     claim_headers,
@@ -132,16 +133,15 @@ fn token_provider() -> impl Strategy<Value = TokenProvider> {
     ];
     let source = prop::option::of(source).prop_map(|kind| TokenSource { kind });
     let sources = prop::collection::vec(source, 0..3);
-    (name(), name(), name(), jwks, sources, any::<bool>()).prop_map(
-        |(name, issuer, audience, jwks, sources, forward)| TokenProvider {
+    (name(), name(), name(), jwks, sources).prop_map(|(name, issuer, audience, jwks, sources)| {
+        TokenProvider {
             name,
             issuer,
             audiences: vec![audience],
             jwks,
             sources,
-            forward,
-        },
-    )
+        }
+    })
 }
 
 fn address_filter() -> impl Strategy<Value = AddressFilter> {

@@ -55,7 +55,7 @@ pub(crate) fn every_shared_filter() -> Vec<SharedFilter> {
 }
 
 /// A set with one key.
-pub(crate) const KEYS: &str = r#"{"keys":[{"crv":"Ed25519","kid":"a","kty":"OKP","x":"BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc"}]}"#;
+pub(crate) const KEYS: &str = r#"{"keys":[{"alg":"EdDSA","crv":"Ed25519","kid":"a","kty":"OKP","x":"BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc"}]}"#;
 
 fn token_policy(providers: &[&str]) -> TokenPolicy {
     let header = |name: &str, prefix: &str| {
@@ -79,7 +79,6 @@ fn token_policy(providers: &[&str]) -> TokenPolicy {
             .clone()
             .map(|kind| TokenSource { kind: Some(kind) })
             .into(),
-        forward: true,
     });
     TokenPolicy {
         providers: providers.collect(),

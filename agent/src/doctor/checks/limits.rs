@@ -94,7 +94,7 @@ fn memory(facts: &HostFacts) -> HostFinding {
     let finding = |weight| HostFinding::new("memory", weight, found.clone());
     if heap > memory {
         finding(Weight::Error)
-            .expected("a heap limit below that of the control group, which ends Envoy before it sheds load")
+            .expected("a heap limit below the control group's memory limit; otherwise Envoy is OOM-killed before it sheds load")
             .remedy(format!("`envoy-heap-mib: {}` in the settings, or a larger MemoryMax= of the unit", heap_of(memory) >> 20))
     } else if memory < USUAL_MEMORY {
         finding(Weight::Warning)

@@ -26,7 +26,7 @@ pub(super) fn hint(report: &GatewayReport) -> Option<String> {
     } = report;
     (*inline_backends > 0).then(|| {
         format!(
-            "Gateway {gateway}: {inline_backends} backends have no file for their endpoints, so a change of them costs Envoy more and opens new connections; those that change most have files, {MOST_ENDPOINT_FILES} at most, or fewer where fs.inotify.max_user_instances is low (`sesame-agent doctor` says to what to raise it; start the agent again then)"
+            "Gateway {gateway}: {inline_backends} backends have no file for their endpoints, so a change to them costs Envoy more and opens new connections; those that change most have files, {MOST_ENDPOINT_FILES} at most, or fewer where fs.inotify.max_user_instances is low (`sesame-agent doctor` shows the value to set; then restart the agent)"
         )
     })
 }

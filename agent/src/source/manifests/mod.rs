@@ -81,7 +81,7 @@ impl Manifests {
     pub fn with_limits(root: impl Into<PathBuf>, store: LastGood, limits: ReadLimits) -> Self {
         let root = root.into();
         Self {
-            // Use an absolute path, like events, even if the working directory changes.
+            // Events carry absolute paths. The working directory may also change.
             root: std::path::absolute(&root).unwrap_or(root),
             limits,
             store,

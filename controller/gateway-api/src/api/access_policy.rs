@@ -102,7 +102,7 @@ pub struct JwtProvider {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub claim_headers: Vec<ClaimHeader>,
-    /// True to leave the header with the token for the backend.
+    /// True to leave headers with tokens for the backend, unless another policy removes them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward_token: Option<bool>,
 }

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use sesame_proto::expressions::is_of_origins;
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{
-    AddressFilter, AddressRange, Authorization, ClaimHeader, Cors, CorsOrigin, ExternalAuth, Fault,
-    HeaderModifier, Mirror, RequestFilters, Route, SessionPersistence, UrlRewrite, cors_origin,
-    session_persistence,
+    Cors, CorsOrigin, ExternalAuth, Fault, HeaderModifier, Mirror, RequestFilters, Route,
+    SessionPersistence, UrlRewrite, cors_origin, session_persistence,
 };
 
+use super::access;
 use super::compared::{Compared, HeaderValue};
 use super::describe;
 use super::expressions::Expressions;
@@ -81,52 +81,14 @@ pub(super) fn of_policies(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         response,
         bandwidth,
         policies,
-        address_filters,
-        tokens,
-        reserved_headers,
-        authorizations,
-        claim_headers,
+        // They name their policies.
+        address_filters: _,
+        tokens: _,
+        reserved_headers: _,
+        authorizations: _,
+        claim_headers: _,
+        token_headers: _,
     } = filters;
-    // Address filters already name their policies.
-    let addresses = address_filters.iter();
-    let addresses = addresses.map(|it| filter("IPFilter", refused(it)));
-    let removed = (!reserved_headers.is_empty()).then(|| {
-        let names = reserved_headers.join(", ");
-        filter(
-            "ReservedHeaders",
-            format!("the client's {names} are removed"),
-        )
-    });
-    let claimed = claim_headers.iter().map(|it| {
-        let ClaimHeader {
-            header,
-            tokens: _,
-            provider,
-            path,
-        } = it;
-        let claim = path.join(".");
-        let effect = format!("{header} is set from the claim {claim} of {provider}");
-        filter("ClaimHeader", effect)
-    });
-    let tokens = tokens.iter().map(|name| {
-        let policy = name.strip_suffix("/jwt").unwrap_or(name);
-        let effect = format!("{policy} rejects requests without a valid token with 401");
-        filter("JWT", effect)
-    });
-    let authorizations = authorizations.iter().map(|it| {
-        let Authorization {
-            name,
-            rules,
-            allow_others,
-        } = it;
-        let others = if *allow_others { "allowed" } else { "rejected" };
-        let count = rules.len();
-        let effect = format!(
-            "{name} rejects requests with 403 if the first of its {count} rules that matches \
-             denies; requests that match none are {others}"
-        );
-        filter("Authorization", effect)
-    });
     let mut effects = Vec::new();
     if !bandwidth.is_empty() {
         effects.push(("Bandwidth", format!("{bandwidth} limits bytes per second")));
@@ -158,24 +120,7 @@ pub(super) fn of_policies(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         effect: format!("{} (by {by})", it.effect),
         ..it
     });
-    let access = addresses.chain(removed).chain(tokens);
-    let access = access.chain(authorizations).chain(claimed);
-    access.chain(decided).collect()
-}
-
-fn refused(filter: &AddressFilter) -> String {
-    let AddressFilter { name, allow, deny } = filter;
-    let networks = |ranges: &[AddressRange]| {
-        let ranges = ranges.iter().map(|AddressRange { network, peer }| {
-            let end = if *peer { " (peer)" } else { "" };
-            format!("{network}{end}")
-        });
-        ranges.collect::<Vec<_>>().join(", ")
-    };
-    let outside = (!allow.is_empty()).then(|| format!("outside of {}", networks(allow)));
-    let inside = (!deny.is_empty()).then(|| format!("in {}", networks(deny)));
-    let places: Vec<String> = outside.into_iter().chain(inside).collect();
-    format!("{name} refuses clients {} with 403", places.join(" or "))
+    access::of(filters).into_iter().chain(decided).collect()
 }
 
 fn injected(fault: Fault) -> String {
@@ -300,7 +245,7 @@ fn mirror_effect(mirror: &Mirror) -> String {
     }
 }
 
-fn filter(name: &str, effect: String) -> ExplainedFilter {
+pub(super) fn filter(name: &str, effect: String) -> ExplainedFilter {
     ExplainedFilter {
         filter: name.to_owned(),
         effect,

@@ -4,7 +4,7 @@
 //! `tests/tests/routes/explain` compares the two. They never contain secrets that clients must not
 //! know (`session_key`), and never decide what is served.
 
-mod addresses;
+mod access;
 mod answer;
 mod backends;
 mod bounds;
@@ -145,7 +145,7 @@ impl<'s> Explainer<'s> {
 
 /// Changes the outcome to 403 if an address filter rejects the client.
 fn refuse(filters: Option<&RequestFilters>, compared: &Compared, explanation: &mut Explanation) {
-    let by = filters.and_then(|filters| addresses::refusing(filters, compared.client));
+    let by = filters.and_then(|filters| access::refusing(filters, compared.client));
     if let Some(name) = by {
         let reason = format!("{name} refuses the address of the client");
         explanation.outcome = compared.answered(403, reason);

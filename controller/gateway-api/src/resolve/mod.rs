@@ -195,7 +195,7 @@ impl Resolver {
         self.run(world, options, Shadowed::by_host())
     }
 
-    // Long because it is the whole flow that the module header describes.
+    // Long: it is the whole flow that the module header describes.
     fn run(
         &mut self,
         world: &World,

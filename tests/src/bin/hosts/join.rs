@@ -153,7 +153,7 @@ fn leaves(site: &Site, inside: &Inside, shipped: &str) {
     assert_eq!(
         site.row("edge-1"),
         json!(null),
-        "the cluster knows it no more"
+        "the cluster no longer knows it"
     );
     assert_eq!(inside.read(SETTINGS), shipped, "the settings are as before");
     assert!(!inside.path("/var/lib/sesame/cluster").exists());

@@ -69,7 +69,9 @@ async fn damaged_forged_replayed_or_foreign_bundle_is_rejected() {
     for Case { name, reason, .. } in &all {
         let (state, found) = &files[*name];
         if !found.contains(reason) {
-            wrong.push(format!("{name} is {state}: {found:?} has not {reason:?}"));
+            wrong.push(format!(
+                "{name} is {state}: {found:?} does not contain {reason:?}"
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -280,7 +280,7 @@ fn classes_decide_who_serves_an_ingress() {
 }
 
 #[test]
-fn class_opens_only_listeners_without_hostname_to_other_namespaces() {
+fn class_opens_only_listeners_without_hostname_to_others() {
     let spec = rule("h.test", &[path("/", "Prefix", "a")]);
     let elsewhere = ingress("i", &spec).replace("namespace: web", "namespace: apps");
     let accepted = |listeners: &str| {

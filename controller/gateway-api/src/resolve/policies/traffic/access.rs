@@ -1,5 +1,7 @@
-//! Reads an AccessPolicy. It refuses requests if any part is invalid, because all of them protect.
+//! Reads an AccessPolicy. Every part is protective, so requests are rejected if any part is
+//! invalid.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sesame_proto::network::Network;
@@ -7,7 +9,7 @@ use sesame_proto::schema::shared_filter::Kind as SharedKind;
 use sesame_proto::schema::{AddressFilter, AddressRange, Authorization, ClaimHeader, SharedFilter};
 
 use super::authorization;
-use super::jwt;
+use super::jwt::{self, ReadTokens};
 use super::of_kind::CheckedPolicy;
 use crate::api::{AccessExemption, AccessPolicy, AccessPolicySpec, AddressSource, IpFilter};
 use crate::resolve::context::ResolveContext;
@@ -15,17 +17,19 @@ use crate::resolve::policies::targets::PolicyTargets;
 use crate::resolve::syntax::limits;
 use crate::world::Kind;
 
-/// Largest number of exempted objects.
+/// Maximum number of exempted objects.
 const MOST_EXEMPTIONS: usize = 16;
 
-/// The parts of a policy, and the objects whose requests need not pass it.
+/// The parts of a policy, and the objects that are exempt from it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AccessCheck {
     pub(super) addresses: Option<AddressFilter>,
     pub(super) tokens: Option<SharedFilter>,
     pub(super) claim_headers: Vec<ClaimHeader>,
+    /// Headers that contain tokens and are removed before requests reach a backend.
+    pub(super) token_headers: BTreeSet<String>,
     pub(super) authorization: Option<Authorization>,
-    /// As `HTTPRoute/namespace/name`.
+    /// Exempt objects, as `HTTPRoute/namespace/name`.
     pub(super) exempt: Vec<String>,
 }
 
@@ -50,7 +54,7 @@ pub(super) fn check<'w>(
     checked
 }
 
-/// Kinds of objects that a policy may exempt.
+/// Kinds of objects that a policy can exempt.
 const EXEMPTED: [Kind; 4] = [
     Kind::HttpRoute,
     Kind::GrpcRoute,
@@ -58,8 +62,8 @@ const EXEMPTED: [Kind; 4] = [
     Kind::Ingress,
 ];
 
-/// Reads the parts of a policy, whose exemptions must be valid. The error names the field below
-/// `spec`.
+/// Reads the parts of a policy, and validates its exemptions. Errors start with the path of the
+/// field below `spec`.
 fn read(
     policy: &str,
     namespace: &str,
@@ -81,20 +85,29 @@ fn read(
     let addresses = ip_filter.as_ref().map(|it| read_addresses(policy, it));
     let name = format!("{policy}/jwt");
     let tokens = jwt.as_ref().map(|it| jwt::read(&name, it, namespace, cx));
-    let (tokens, claim_headers) = tokens.transpose()?.unzip();
-    let own = tokens.as_ref().map(|it| (name.as_str(), it));
+    let tokens = tokens.transpose()?;
+    let own = tokens.as_ref().map(|it| (name.as_str(), &it.policy));
     let rules = authorization.as_ref();
     let rules = rules.map(|it| authorization::read(policy, it, own));
-    Ok(AccessCheck {
+    let mut check = AccessCheck {
         addresses: addresses.transpose()?,
         authorization: rules.transpose()?,
-        tokens: tokens.map(|tokens| SharedFilter {
+        ..AccessCheck::default()
+    };
+    if let Some(ReadTokens {
+        policy,
+        claim_headers,
+        token_headers,
+    }) = tokens
+    {
+        check.tokens = Some(SharedFilter {
             name,
-            kind: Some(SharedKind::Tokens(tokens)),
-        }),
-        claim_headers: claim_headers.unwrap_or_default(),
-        exempt: Vec::new(),
-    })
+            kind: Some(SharedKind::Tokens(policy)),
+        });
+        check.claim_headers = claim_headers;
+        check.token_headers = token_headers;
+    }
+    Ok(check)
 }
 
 fn check_exemptions<'s>(
@@ -118,7 +131,7 @@ fn check_exemptions<'s>(
     Ok(())
 }
 
-/// Returns an exempted object as `Kind/namespace/name`, by default in this namespace.
+/// Returns an exempted object as `Kind/namespace/name`. The namespace defaults to `own`.
 fn exempted(exemption: &AccessExemption, own: &str) -> String {
     let AccessExemption {
         kind,
@@ -129,7 +142,7 @@ fn exempted(exemption: &AccessExemption, own: &str) -> String {
     format!("{kind}/{namespace}/{name}")
 }
 
-/// Reads the filter of a policy with this name. The error names the field below `spec`.
+/// Reads the address filter of a policy. Errors start with the path of the field below `spec`.
 fn read_addresses(policy: &str, spec: &IpFilter) -> Result<AddressFilter, String> {
     let IpFilter {
         allow,

@@ -1,4 +1,5 @@
-//! Reads the rules of an AccessPolicy. Errors name the field below `spec`.
+//! Reads the authorization rules of an AccessPolicy. Errors start with the path of the field below
+//! `spec`.
 
 use std::fmt::Display;
 
@@ -13,7 +14,7 @@ use crate::api::{
 };
 use crate::resolve::syntax::{limits, names};
 
-/// The tokens that the policy itself asks for, by the name of their filter.
+/// Filter name and token policy of the AccessPolicy itself, or `None` if it has no `jwt` section.
 type OwnTokens<'t> = Option<(&'t str, &'t TokenPolicy)>;
 
 pub(super) fn read(

@@ -1,4 +1,5 @@
-//! Reads a TrafficPolicy: what protects refuses requests if it is invalid, what tunes is left out.
+//! Reads a TrafficPolicy. If a protective part is invalid, requests are rejected. An invalid tuning
+//! part is left out.
 
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ pub(super) fn check<'w>(
 }
 
 impl CheckedPolicy<'_> {
-    /// Reads the parts that protect.
+    /// Reads the protective parts.
     fn protect(&mut self, spec: &TrafficPolicySpec, policy: &Arc<str>) {
         let TrafficPolicySpec {
             target_refs: _,
@@ -36,7 +37,7 @@ impl CheckedPolicy<'_> {
             request_body,
             bandwidth,
             headers,
-            // They tune.
+            // Tuning parts.
             timeouts: _,
             retry: _,
             compression: _,
@@ -61,7 +62,7 @@ impl CheckedPolicy<'_> {
         filters.headers = OfPolicy::new(policy, headers);
     }
 
-    /// Reads the parts that tune.
+    /// Reads the tuning parts.
     fn tune(&mut self, spec: &TrafficPolicySpec, policy: &Arc<str>) {
         let TrafficPolicySpec {
             target_refs: _,
@@ -71,7 +72,7 @@ impl CheckedPolicy<'_> {
             error_pages,
             grpc_web,
             fault,
-            // They protect.
+            // Protective parts.
             rate_limits: _,
             request_body: _,
             bandwidth: _,

@@ -1,4 +1,4 @@
-//! The filters of requests and responses that TrafficPolicies decide.
+//! Request and response filters set by TrafficPolicies and AccessPolicies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,28 +11,28 @@ use sesame_proto::schema::{
 
 use super::access::AccessCheck;
 
-/// The filters of one or several scopes. `None` leaves a section to wider scopes.
+/// Filters of one or more scopes. If a section is `None`, wider scopes decide it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct FilterSettings {
-    /// Largest request body in bytes.
+    /// Maximum request body in bytes.
     pub(super) max_body_bytes: Option<OfPolicy<u64>>,
     pub(super) headers: Option<OfPolicy<ChangedHeaders>>,
     pub(super) grpc_web: Option<OfPolicy<bool>>,
     pub(super) fault: Option<OfPolicy<Fault>>,
-    /// `None` inside to disable it.
+    /// An inner `None` disables compression.
     pub(super) compression: Option<OfPolicy<Option<Compression>>>,
     pub(super) error_pages: Option<OfPolicy<Vec<ErrorPage>>>,
-    /// Bytes of requests in each second.
+    /// Limit for requests in bytes per second.
     pub(super) request_bandwidth: Option<OfPolicy<u64>>,
-    /// Bytes of responses in each second.
+    /// Limit for responses in bytes per second.
     pub(super) response_bandwidth: Option<OfPolicy<u64>>,
-    /// Requests must pass all. By name.
+    /// Checks by name. Requests must pass all of them.
     pub(super) access: BTreeMap<Arc<str>, Arc<AccessCheck>>,
-    /// Headers that policies set from claims, and that clients therefore must not set.
+    /// Headers that policies set from claims. They are removed from client requests.
     pub(super) reserved_headers: BTreeSet<Arc<str>>,
 }
 
-/// A value with the policy that has it, as `TrafficPolicy/namespace/name`.
+/// A value, and the policy that sets it, as `TrafficPolicy/namespace/name`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OfPolicy<T> {
     pub(super) policy: Arc<str>,
@@ -40,7 +40,7 @@ pub(crate) struct OfPolicy<T> {
 }
 
 impl<T> OfPolicy<T> {
-    /// Returns the value, if set, of a policy.
+    /// Returns the value with its policy, or `None` if the policy sets no value.
     pub(super) fn new(policy: &Arc<str>, value: Option<T>) -> Option<Self> {
         Some(Self {
             value: Arc::new(value?),
@@ -49,7 +49,7 @@ impl<T> OfPolicy<T> {
     }
 }
 
-/// Changes of the headers of requests and responses.
+/// Changes to request and response headers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ChangedHeaders {
     pub(super) request: Option<HeaderModifier>,
@@ -57,7 +57,7 @@ pub(crate) struct ChangedHeaders {
 }
 
 impl FilterSettings {
-    /// Returns the settings of a filter of addresses alone.
+    /// Returns settings that contain only an address filter.
     pub(crate) fn of_addresses(filter: AddressFilter) -> Self {
         let name = filter.name.as_str().into();
         let check = AccessCheck {
@@ -70,23 +70,23 @@ impl FilterSettings {
         }
     }
 
-    /// Returns the objects whose requests need not pass some filter.
+    /// Returns the objects that are exempt from at least one access check.
     pub(super) fn exempt(&self) -> impl Iterator<Item = &str> {
         let checks = self.access.values();
         checks.flat_map(|it| &it.exempt).map(String::as_str)
     }
 
-    /// Returns true if a section protects, so that requests must not reach another route.
+    /// Returns true if a section is protective. Requests must then not reach another route.
     pub(crate) fn protects(&self) -> bool {
         !self.access.is_empty() || self.max_body_bytes.is_some() || self.headers.is_some()
     }
 
-    /// Returns true if no section is decided.
+    /// Returns true if no section is set.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Adds the settings of a wider scope. Of limits, the smaller one holds.
+    /// Adds the settings of a wider scope. The smaller of two limits applies.
     pub(crate) fn add(&mut self, wider: &Self) {
         let Self {
             max_body_bytes,
@@ -120,7 +120,7 @@ impl FilterSettings {
         }
     }
 
-    /// Returns the sections that only one policy of a scope decides.
+    /// Returns the sections set here that only one policy per scope can decide.
     pub(super) fn tunes(&self) -> impl Iterator<Item = &'static str> {
         let Self {
             max_body_bytes: _,
@@ -145,9 +145,10 @@ impl FilterSettings {
         decided.map(|(section, _)| section)
     }
 
-    /// Returns the filters of a route, or `None` if its listener's, `self`, apply. `own` are those
-    /// of policies of its rule, and `changed` are the rule's changes of responses. `route` is the
-    /// route as `HTTPRoute/namespace/name`, and `reserved_headers` are those of its namespace.
+    /// Returns the filters of a route, or `None` if the filters of its listener (`self`) apply.
+    /// `own` contains the filters from the rule's policies, and `changed` the rule's changes to
+    /// response headers. `route` has the form `HTTPRoute/namespace/name`. `reserved_headers` belong
+    /// to its namespace.
     pub(crate) fn of_route(
         &self,
         own: Option<&Self>,
@@ -171,14 +172,14 @@ impl FilterSettings {
             .extend(reserved_headers.into_iter().flatten().cloned());
         let filters = settings.to_schema(changed).unwrap_or_default();
         Some(Box::new(RequestFilters {
-            // Streams may be endless.
+            // gRPC streams may never end, so they are not buffered.
             max_body_bytes: if grpc { 0 } else { filters.max_body_bytes },
             ..filters
         }))
     }
 
-    /// Returns the filters of a snapshot, or `None` if nothing is filtered. The rule's own changes
-    /// of responses, `rule`, take precedence.
+    /// Returns the filters for the snapshot, or `None` if there are none. `rule` contains the
+    /// rule's own changes to response headers, which take precedence.
     pub(crate) fn to_schema(&self, rule: Option<&HeaderModifier>) -> Option<RequestFilters> {
         let headers = self.headers.as_ref().map(|it| &*it.value);
         let [request_headers, mut response_headers] = match headers {
@@ -206,6 +207,12 @@ impl FilterSettings {
             claim_headers: (self.access.values())
                 .flat_map(|check| check.claim_headers.clone())
                 .collect(),
+            token_headers: (self.access.values())
+                .flat_map(|check| &check.token_headers)
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .cloned()
+                .collect(),
         };
         (filters != RequestFilters::default()).then(|| RequestFilters {
             policies: self.policies(),
@@ -213,7 +220,7 @@ impl FilterSettings {
         })
     }
 
-    /// Returns true if the policies change a header of responses that this rule changes, too.
+    /// Returns true if the policies and the rule change the same response header.
     fn changes_same(&self, rule: Option<&HeaderModifier>) -> bool {
         let headers = self.headers.as_ref();
         let changes = headers.and_then(|it| it.value.response.as_ref());
@@ -225,7 +232,7 @@ impl FilterSettings {
         left != *changes
     }
 
-    /// Returns the filters that routes name, without known ones.
+    /// Returns the shared filters that routes will reference, except those already known.
     pub(crate) fn shared(&self, is_known: impl Fn(&str) -> bool) -> Vec<SharedFilter> {
         let unknown = |name: Option<String>| name.filter(|name| !is_known(name));
         let response = unknown(self.response_name()).map(|name| SharedFilter {
@@ -249,14 +256,14 @@ impl FilterSettings {
         filters.chain(tokens).chain(set).collect()
     }
 
-    /// Returns the names of the filters with tokens, in their order.
+    /// Returns the names of the token filters, in the order of their policies.
     fn tokens(&self) -> Vec<String> {
         parts(&self.access, |check| {
             check.tokens.as_ref().map(|it| it.name.clone())
         })
     }
 
-    /// Returns the names of the policies that decide a section, in their order.
+    /// Returns the sorted names of the policies that set a section.
     fn policies(&self) -> Vec<String> {
         let Self {
             max_body_bytes,
@@ -267,7 +274,7 @@ impl FilterSettings {
             error_pages,
             request_bandwidth,
             response_bandwidth,
-            // Access checks have their names.
+            // Access checks contain the names of their policies.
             access: _,
             reserved_headers: _,
         } = self;
@@ -320,7 +327,7 @@ impl FilterSettings {
     }
 }
 
-/// Returns a part of the checks that have it, in the order of their policies.
+/// Returns this part of each check that has it, in the order of their policies.
 fn parts<T>(
     checks: &BTreeMap<Arc<str>, Arc<AccessCheck>>,
     part: impl Fn(&AccessCheck) -> Option<T>,
@@ -328,8 +335,8 @@ fn parts<T>(
     checks.values().filter_map(|check| part(check)).collect()
 }
 
-/// Returns the name of a filter with these parts, `TrafficPolicy/namespace/name/part` each, or
-/// `None` without parts.
+/// Returns the name of a filter with these parts, or `None` if there are no parts. Each part is
+/// named `TrafficPolicy/namespace/name/part`.
 fn name(parts: [Option<(&str, &'static str)>; 2]) -> Option<String> {
     let parts = parts.into_iter().flatten();
     let parts: Vec<String> = parts
@@ -338,7 +345,7 @@ fn name(parts: [Option<(&str, &'static str)>; 2]) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(","))
 }
 
-/// Removes the changes of headers that a rule changes.
+/// Removes the changes to headers that the rule also changes.
 fn leave_to_rule(changes: &mut HeaderModifier, rule: &HeaderModifier) {
     let HeaderModifier { set, add, remove } = rule;
     let named = set.iter().chain(add).map(|it| &it.name).chain(remove);

@@ -1,4 +1,5 @@
-//! Reads the tokens that an AccessPolicy asks for. Errors name the field below `spec`.
+//! Reads the token requirements of an AccessPolicy. Errors start with the path of the field below
+//! `spec`.
 
 use std::collections::BTreeSet;
 
@@ -14,20 +15,27 @@ use crate::resolve::context::ResolveContext;
 use crate::resolve::syntax::header_names::check_name;
 use crate::resolve::syntax::{limits, names};
 
-/// Key of a ConfigMap with public keys.
+/// Default ConfigMap entry that contains the public keys.
 const DEFAULT_KEY: &str = "jwks";
-/// Largest number of places of a provider's tokens.
+/// Maximum number of token sources per provider.
 const MOST_SOURCES: usize = 4;
-/// Largest number of characters of an issuer, audience or claim.
+/// Maximum number of characters in an issuer, audience or claim.
 const MOST_CHARACTERS: usize = 253;
 
-/// Headers that proxies and services in front of backends set, and that no policy may take away.
+/// Prefixes of headers that proxies and services in front of backends set. Policies must not set
+/// these headers from claims.
 const TAKEN: [&str; 4] = ["x-envoy-", "x-forwarded-", "x-request-id", "x-real-ip"];
 
-/// The tokens of a policy, and the headers that it sets from their claims.
-pub(super) type ReadTokens = (TokenPolicy, Vec<schema::ClaimHeader>);
+/// Token requirements of a policy.
+pub(super) struct ReadTokens {
+    pub(super) policy: TokenPolicy,
+    /// Headers set from claims.
+    pub(super) claim_headers: Vec<schema::ClaimHeader>,
+    /// Headers that contain tokens and are removed before requests reach a backend.
+    pub(super) token_headers: BTreeSet<String>,
+}
 
-/// Reads the tokens of a policy. `filter` is the name of their filter.
+/// Reads the token requirements of a policy. `filter` is the name of the token filter.
 pub(super) fn read(
     filter: &str,
     spec: &JwtPolicy,
@@ -38,7 +46,7 @@ pub(super) fn read(
     let field = ".jwt.providers";
     limits::entries(field, specs.len(), 1..=TokenPolicy::MAX_PROVIDERS)?;
     let mut providers: Vec<TokenProvider> = Vec::with_capacity(specs.len());
-    let mut headers = Vec::new();
+    let (mut headers, mut token_headers) = (Vec::new(), BTreeSet::new());
     for (i, spec) in specs.iter().enumerate() {
         let at = format!("{field}[{i}]");
         let name = &spec.name;
@@ -47,7 +55,11 @@ pub(super) fn read(
                 "{at}.name {name:?} is taken; expected a unique name"
             ));
         }
-        providers.push(read_provider(&at, spec, namespace, cx)?);
+        let provider = read_provider(&at, spec, namespace, cx)?;
+        if !spec.forward_token.unwrap_or_default() {
+            token_headers.extend(headers_of(&provider));
+        }
+        providers.push(provider);
         let of_claims = read_claims(&format!("{at}.claimHeaders"), &spec.claim_headers)?;
         headers.extend(
             of_claims
@@ -62,7 +74,23 @@ pub(super) fn read(
     }
     providers.sort_by(|a, b| a.name.cmp(&b.name));
     headers.sort_by(|a, b| (&a.provider, &a.header).cmp(&(&b.provider, &b.header)));
-    Ok((TokenPolicy { providers }, headers))
+    Ok(ReadTokens {
+        policy: TokenPolicy { providers },
+        claim_headers: headers,
+        token_headers,
+    })
+}
+
+/// Returns the names of headers that may contain a token of the provider.
+fn headers_of(provider: &TokenProvider) -> Vec<String> {
+    let sources = provider.sources.iter();
+    let headers = sources.filter_map(|TokenSource { kind }| match kind {
+        Some(token_source::Kind::Header(header)) => Some(header.name.clone()),
+        _ => None,
+    });
+    let default = provider.sources.is_empty();
+    let default = default.then(|| "authorization".to_owned());
+    headers.chain(default).collect()
 }
 
 fn read_provider(
@@ -78,7 +106,7 @@ fn read_provider(
         jwks,
         sources,
         claim_headers: _,
-        forward_token,
+        forward_token: _,
     } = spec;
     if !sesame_proto::dns_name::is_dns_label(name) {
         return Err(format!(
@@ -100,11 +128,10 @@ fn read_provider(
         audiences: audiences.clone(),
         jwks: read_keys(&format!("{at}.jwks"), jwks, namespace, cx)?,
         sources: read_sources(&format!("{at}.sources"), sources)?,
-        forward: forward_token.unwrap_or_default(),
     })
 }
 
-/// Fails unless the text has a length that is allowed, and no control characters.
+/// Returns an error if the text is empty or too long, or contains control characters.
 pub(super) fn check_text(field: &str, text: &str) -> Result<(), String> {
     if text.is_empty() || text.chars().any(char::is_control) {
         return Err(format!(
@@ -114,7 +141,7 @@ pub(super) fn check_text(field: &str, text: &str) -> Result<(), String> {
     limits::characters(field, text, MOST_CHARACTERS)
 }
 
-/// Returns a claim's path, outermost first.
+/// Returns the names in a claim's path, outermost first.
 pub(super) fn read_claim(field: &str, claim: &str) -> Result<Vec<String>, String> {
     check_text(field, claim)?;
     let path: Vec<String> = claim.split('.').map(ToOwned::to_owned).collect();
@@ -206,7 +233,7 @@ fn read_sources(field: &str, specs: &[JwtSource]) -> Result<Vec<TokenSource>, St
     sources.collect()
 }
 
-/// Returns the headers, in lower case, with the paths of their claims.
+/// Returns the lower-case header names with the paths of their claims.
 fn read_claims(field: &str, specs: &[ClaimHeader]) -> Result<Vec<(String, Vec<String>)>, String> {
     limits::entries(field, specs.len(), 0..=TokenPolicy::MAX_ENTRIES)?;
     let mut seen = BTreeSet::new();

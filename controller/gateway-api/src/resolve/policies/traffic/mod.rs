@@ -1,9 +1,9 @@
 //! TrafficPolicies and AccessPolicies: conditions, limits and defaults for the requests of each
 //! listener and rule.
 //!
-//! What protects adds up, from the rule to the Gateway. What tunes is decided by the policy nearest
-//! to the rule, section by section. If a part that protects is invalid, the requests of the
-//! policy's targets are refused. An invalid part that tunes is left out.
+//! Protective settings accumulate, from the rule to the Gateway. Tuning settings are taken from the
+//! policy nearest to the rule, section by section. If a protective part is invalid, requests to the
+//! policy's targets are rejected. An invalid tuning part is left out.
 
 mod access;
 mod authorization;
@@ -26,23 +26,23 @@ use crate::resolve::context::ResolveContext;
 use crate::status::{Condition, ConditionType};
 use crate::world::Kind;
 
-/// The limits and defaults of one or several scopes.
+/// Limits and defaults of one or more scopes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TrafficSettings {
     pub(crate) rate_limits: Vec<Arc<RateLimit>>,
     timeouts: Option<Timeouts>,
     retry: Option<Retry>,
     pub(crate) filters: FilterSettings,
-    /// Headers that policies of each namespace set from claims. Only for listeners.
+    /// Headers that policies set from claims, by namespace. Set only for listeners.
     pub(crate) reserved_headers: Arc<ReservedHeaders>,
-    /// True if all requests are refused, because a part that protects is not understood.
+    /// True if all requests are rejected, because a protective part is invalid or unknown.
     pub(crate) refuses: bool,
 }
 
-/// Headers that policies set from claims, by the namespace of the policies.
+/// Headers that policies set from claims, by the policies' namespace.
 pub(crate) type ReservedHeaders = BTreeMap<String, BTreeSet<Arc<str>>>;
 
-/// Timeouts in milliseconds; 0 for none, `None` for the proxy's default.
+/// Timeouts in milliseconds. 0 means no timeout, and `None` means the proxy's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Timeouts {
     request: Option<u64>,
@@ -51,7 +51,7 @@ struct Timeouts {
 }
 
 impl TrafficSettings {
-    /// Adds the settings of a wider scope, or of a younger policy of the same one.
+    /// Adds the settings of a wider scope, or of a newer policy in the same scope.
     fn add(&mut self, wider: &Self) {
         let Self {
             rate_limits,
@@ -68,18 +68,18 @@ impl TrafficSettings {
         self.refuses |= refuses;
     }
 
-    /// Returns true if a policy protects, so that requests must not reach another route.
+    /// Returns true if a policy is protective. Requests must then not reach another route.
     pub(crate) fn protects(&self) -> bool {
         self.refuses || !self.rate_limits.is_empty() || self.filters.protects()
     }
 
-    /// Returns true if a policy decides on timeouts.
+    /// Returns true if a policy sets timeouts.
     pub(crate) fn decides_timeouts(&self) -> bool {
         self.timeouts.is_some()
     }
 
-    /// Sets the fields that a rule left open. `decided` is true if a nearer policy decides on
-    /// timeouts.
+    /// Sets the fields that a rule leaves unset. `decided` is true if a policy nearer to the rule
+    /// sets timeouts.
     pub(crate) fn tune(&self, forward: &mut Forward, decided: bool) {
         if let Some(Timeouts {
             request,
@@ -102,7 +102,7 @@ impl TrafficSettings {
     }
 }
 
-/// All policies for requests.
+/// All TrafficPolicies and AccessPolicies.
 pub(crate) struct TrafficPolicies<'w> {
     pub(crate) traffic: PoliciesOfKind<'w>,
     pub(crate) access: PoliciesOfKind<'w>,
@@ -138,7 +138,8 @@ impl<'w> TrafficPolicies<'w> {
         }
     }
 
-    /// Returns the settings for a part of an object, by its name, and for the object.
+    /// Returns the settings for the named part of an object, combined with the settings for the
+    /// object. If `part` is empty, returns only the settings for the object.
     pub(crate) fn of(&self, kind: Kind, name: (&str, &str), part: &str) -> TrafficSettings {
         let mut settings = TrafficSettings::default();
         let part = Some(part).filter(|part| !part.is_empty());
@@ -150,7 +151,8 @@ impl<'w> TrafficPolicies<'w> {
         settings
     }
 
-    /// Returns the settings for a listener of a Gateway, which this object defines.
+    /// Returns the settings for a listener of a Gateway. `owner` is the object that defines the
+    /// listener.
     pub(crate) fn of_listener(
         &self,
         gateway: (&str, &str),
@@ -170,8 +172,8 @@ impl<'w> TrafficPolicies<'w> {
         settings
     }
 
-    /// Returns the filters that all listeners of a Gateway have in common, or `None` if policies
-    /// narrow some of them. Policies of any ListenerSet count, whatever its Gateway.
+    /// Returns the filters shared by all listeners of a Gateway, or `None` if a policy targets a
+    /// single listener or any ListenerSet, even a ListenerSet of another Gateway.
     pub(crate) fn of_all_listeners(&self, gateway: (&str, &str)) -> Option<RequestFilters> {
         let mut kinds = [&self.traffic, &self.access].into_iter();
         if kinds.any(|it| it.narrows_listeners(gateway)) {
@@ -181,7 +183,7 @@ impl<'w> TrafficPolicies<'w> {
         settings.filters.to_schema(None)
     }
 
-    /// Returns the conditions of an object whose requests policies affect.
+    /// Returns the conditions for an object whose requests are affected by policies.
     pub(crate) fn affect(
         &self,
         kind: Kind,

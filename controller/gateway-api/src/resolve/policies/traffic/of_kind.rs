@@ -1,4 +1,4 @@
-//! The policies of one kind for requests: their effect on a part of an object, and their verdicts.
+//! All TrafficPolicies or all AccessPolicies: their effect on objects, and their verdicts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::world::{Kind, World};
 pub(crate) struct CheckedPolicy<'w> {
     pub(crate) metadata: &'w Metadata,
     pub(crate) accepted: Verdict,
-    /// Without the limits, whose names depend on the target.
+    /// All settings except `limits`, because a limit's name depends on the target.
     pub(super) settings: TrafficSettings,
     pub(super) limits: Vec<RateLimit>,
 }
 
 impl<'w> CheckedPolicy<'w> {
-    /// Returns a policy of its targets, still without settings. Unknown fields refuse requests,
-    /// because they may protect.
+    /// Creates a policy without settings, and registers its targets. If a field is unknown,
+    /// requests are rejected, because the field might be security-relevant.
     pub(super) fn new(
         metadata: &'w Metadata,
         target_refs: &'w [PolicyTargetRef],
@@ -45,7 +45,7 @@ impl<'w> CheckedPolicy<'w> {
         checked
     }
 
-    /// Returns a part that protects. Requests are refused if the part is invalid.
+    /// Returns a protective part. If it is invalid, requests to the targets are rejected.
     pub(super) fn protecting<T>(&mut self, part: Result<T, String>) -> Option<T> {
         part.map_err(|why| {
             let status = refusal::HTTP;
@@ -56,7 +56,7 @@ impl<'w> CheckedPolicy<'w> {
         .ok()
     }
 
-    /// Returns its name with the objects that it exempts.
+    /// Returns the name of the policy, followed by the objects that it exempts.
     fn told(&self) -> String {
         let exempt: Vec<&str> = self.settings.filters.exempt().collect();
         let name = self.metadata.key();
@@ -66,7 +66,7 @@ impl<'w> CheckedPolicy<'w> {
         format!("{name} (exempts {})", exempt.join(", "))
     }
 
-    /// Returns the sections that only one policy of a scope decides.
+    /// Returns the sections set here that only one policy per scope can decide.
     fn tunes(&self) -> impl Iterator<Item = &'static str> {
         let TrafficSettings {
             rate_limits: _,
@@ -85,7 +85,7 @@ impl<'w> CheckedPolicy<'w> {
 /// All policies of a kind, oldest first.
 pub(crate) struct PoliciesOfKind<'w> {
     kind: Kind,
-    /// The condition of their targets.
+    /// Type of the condition on the policies' targets.
     affected: ConditionType,
     pub(super) all: Vec<CheckedPolicy<'w>>,
     pub(super) targets: PolicyTargets<'w>,
@@ -108,14 +108,14 @@ impl<'w> PoliciesOfKind<'w> {
         }
     }
 
-    /// Returns true if a policy applies to a listener of the Gateway, or to a ListenerSet.
+    /// Returns true if a policy targets a single listener of the Gateway, or any ListenerSet.
     pub(super) fn narrows_listeners(&self, gateway: (&str, &str)) -> bool {
         let of_gateway = self.targets.places(Kind::Gateway, gateway).iter();
         let mut sections = of_gateway.map(|(_, section)| section);
         sections.any(Option::is_some) || self.targets.has_kind(Kind::ListenerSet)
     }
 
-    /// Adds the settings for a part of an object, by its name, or for the object.
+    /// Adds the settings for the named part of an object, or for the object if `section` is `None`.
     pub(super) fn add_to(
         &self,
         settings: &mut TrafficSettings,
@@ -143,7 +143,7 @@ impl<'w> PoliciesOfKind<'w> {
         }
     }
 
-    /// Returns the condition of an object, or `None` if no policy affects its requests.
+    /// Returns the condition for an object, or `None` if no policy affects its requests.
     pub(super) fn affect(
         &self,
         kind: Kind,
@@ -176,7 +176,8 @@ impl<'w> PoliciesOfKind<'w> {
         ))
     }
 
-    /// Returns the places of the policies for a target and its parts, each with its error there.
+    /// Returns the index of each policy that targets this object or a part of it, with the policy's
+    /// error there, if any.
     pub(crate) fn judge(
         &self,
         kind: Kind,

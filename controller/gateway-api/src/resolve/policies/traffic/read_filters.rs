@@ -1,4 +1,4 @@
-//! Fields of TrafficPolicies about requests and responses as they pass.
+//! Reads the fields of TrafficPolicies that filter requests and responses.
 
 use std::collections::HashMap;
 
@@ -17,11 +17,11 @@ use crate::api::{
 use crate::resolve::syntax::header_names::{check_name, claim};
 use crate::resolve::syntax::{durations, limits, sizes};
 
-/// Largest request body that the gateway holds.
+/// Maximum configurable request body in bytes.
 const MOST_BODY_BYTES: u64 = 1 << 30;
-/// Largest bandwidth in bytes per second.
+/// Maximum configurable bandwidth in bytes per second.
 const MOST_BANDWIDTH: u64 = 1 << 40;
-/// Largest number of media types to compress.
+/// Maximum number of media types to compress.
 const MOST_TYPES: usize = 32;
 
 pub(super) fn read_body(spec: &RequestBody) -> Result<u64, String> {
@@ -29,7 +29,7 @@ pub(super) fn read_body(spec: &RequestBody) -> Result<u64, String> {
     sizes::read("requestBody.maxSize", max_size, 1..=MOST_BODY_BYTES)
 }
 
-/// Returns the bytes of requests and of responses per second.
+/// Returns the limits for requests and responses in bytes per second.
 pub(super) fn read_bandwidth(spec: &BandwidthLimit) -> Result<[Option<u64>; 2], String> {
     let BandwidthLimit { request, response } = spec;
     if request.is_none() && response.is_none() {

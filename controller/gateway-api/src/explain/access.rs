@@ -1,0 +1,105 @@
+//! Requirements of AccessPolicies and HTTPProxies for requests.
+
+use std::net::IpAddr;
+
+use sesame_proto::schema::{
+    AddressFilter, AddressRange, Authorization, ClaimHeader, RequestFilters,
+};
+
+use sesame_proto::network::Network;
+
+use super::effects::filter;
+use super::outcome::ExplainedFilter;
+
+/// Returns the name of the first address filter that rejects a client, if any. The client address
+/// is also used as the peer address of the connection.
+pub(super) fn refusing(filters: &RequestFilters, client: Option<IpAddr>) -> Option<&str> {
+    let client = client?;
+    let holds = |ranges: &[AddressRange]| {
+        ranges.iter().any(|range| {
+            let network = range.network.parse::<Network>();
+            network.is_ok_and(|network| network.holds(client))
+        })
+    };
+    let mut filters = filters.address_filters.iter();
+    let refused = |AddressFilter { allow, deny, .. }: &&AddressFilter| {
+        holds(deny) || !(allow.is_empty() || holds(allow))
+    };
+    filters.find(refused).map(|filter| filter.name.as_str())
+}
+
+/// Returns the effects of all requirements, in the order in which they apply.
+pub(super) fn of(filters: &RequestFilters) -> Vec<ExplainedFilter> {
+    let RequestFilters {
+        address_filters,
+        tokens,
+        reserved_headers,
+        authorizations,
+        claim_headers,
+        token_headers,
+        ..
+    } = filters;
+    let addresses = address_filters.iter();
+    let addresses = addresses.map(|it| filter("IPFilter", refused(it)));
+    let removed = (!reserved_headers.is_empty()).then(|| {
+        let names = reserved_headers.join(", ");
+        filter(
+            "ReservedHeaders",
+            format!("the client's {names} are removed"),
+        )
+    });
+    let claimed = claim_headers.iter().map(|it| {
+        let ClaimHeader {
+            header,
+            tokens: _,
+            provider,
+            path,
+        } = it;
+        let claim = path.join(".");
+        let effect = format!("{header} is set from the claim {claim} of {provider}");
+        filter("ClaimHeader", effect)
+    });
+    let tokens = tokens.iter().map(|name| {
+        let policy = name.strip_suffix("/jwt").unwrap_or(name);
+        let effect = format!("{policy} rejects requests without a valid token with 401");
+        filter("JWT", effect)
+    });
+    let authorizations = authorizations.iter().map(|it| {
+        let Authorization {
+            name,
+            rules,
+            allow_others,
+        } = it;
+        let others = if *allow_others { "allowed" } else { "rejected" };
+        let count = rules.len();
+        let effect = format!(
+            "{name} rejects requests with 403 if the first of its {count} rules that matches \
+             denies; requests that match none are {others}"
+        );
+        filter("Authorization", effect)
+    });
+    let kept = (!token_headers.is_empty()).then(|| {
+        let names = token_headers.join(", ");
+        filter("TokenHeaders", format!("the backend does not get {names}"))
+    });
+    let all = addresses.chain(removed).chain(tokens);
+    all.chain(authorizations)
+        .chain(claimed)
+        .chain(kept)
+        .collect()
+}
+
+fn refused(filter: &AddressFilter) -> String {
+    let AddressFilter { name, allow, deny } = filter;
+    let networks = |ranges: &[AddressRange]| {
+        let ranges = ranges.iter().map(|AddressRange { network, peer }| {
+            let end = if *peer { " (peer)" } else { "" };
+            format!("{network}{end}")
+        });
+        ranges.collect::<Vec<_>>().join(", ")
+    };
+    let outside = (!allow.is_empty()).then(|| format!("outside of {}", networks(allow)));
+    let inside = (!deny.is_empty()).then(|| format!("in {}", networks(deny)));
+    let places: Vec<String> = outside.into_iter().chain(inside).collect();
+    format!("{name} refuses clients {} with 403", places.join(" or "))
+}
