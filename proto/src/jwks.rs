@@ -121,11 +121,11 @@ pub fn canonical(text: &str) -> Result<String, JwksError> {
     Ok(set)
 }
 
-/// Returns a canonical set plus `UNUSABLE`, so that Envoy accepts it even if it can use no other
-/// key.
-pub fn acceptable(canonical: &str) -> Result<String, JwksError> {
-    let keys = canonical.strip_suffix("]}");
-    let keys = keys.ok_or(JwksError::Syntax(1, canonical.len()))?;
+/// Returns the usable keys of a set plus `UNUSABLE`, so that Envoy accepts the set even if it can
+/// use no other key.
+pub fn acceptable(text: &str) -> Result<String, JwksError> {
+    let canonical = canonical(text)?;
+    let keys = canonical.trim_end_matches("]}");
     Ok(format!("{keys},{UNUSABLE}]}}"))
 }
 

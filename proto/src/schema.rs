@@ -222,6 +222,19 @@ impl TokenSet {
 }
 
 impl TokenPolicy {
+    /// Part of an AccessPolicy that the name of its filter ends with.
+    const PART: &str = "/jwt";
+
+    /// Returns the name of the filter of an AccessPolicy, which is `AccessPolicy/namespace/name`.
+    pub fn name(policy: &str) -> String {
+        format!("{policy}{}", Self::PART)
+    }
+
+    /// Returns the AccessPolicy of a filter with this name.
+    pub fn policy(name: &str) -> &str {
+        name.strip_suffix(Self::PART).unwrap_or(name)
+    }
+
     /// Maximum number of providers per policy.
     pub const MAX_PROVIDERS: usize = 4;
     /// Maximum number of audiences, sources and headers per provider.

@@ -68,7 +68,7 @@ pub(crate) struct Granted<'a> {
 }
 
 impl<'a> Granted<'a> {
-    /// Returns true if a resource must be inlined where it is used.
+    /// Returns true if a resource must be inlined.
     pub(crate) fn is_inline(&self, name: &str) -> bool {
         self.inline.contains(name)
     }

@@ -3,6 +3,7 @@
 //!
 //! Never translate anything here.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +12,9 @@ use std::sync::Arc;
 
 use envoy_types::pb::google::protobuf::Any;
 use sesame_proto::provenance::Provenance;
-use sesame_proto::schema::{Edge, LogOutput, Port, RateLimit, RequestFilters, Snapshot, Tracing};
+use sesame_proto::schema::{
+    Edge, LogOutput, Port, RateLimit, RequestFilters, SharedFilter, Snapshot, Tracing,
+};
 
 use crate::budget::{self, SubscriptionBudget, Subscriptions};
 use crate::layout::XdsLayout;
@@ -47,7 +50,7 @@ pub struct RenderOptions {
     pub stand_in_tickets: Option<StandInTickets>,
     /// The destination of access logs, or `None` to disable them.
     pub access_log: Option<AccessLogSink>,
-    /// Authorities trusted in addition to those of the snapshot, by the name of the trust bundle.
+    /// Additional trusted authorities, by the name of the trust bundle.
     pub retained: BTreeMap<String, RetainedAuthorities>,
 }
 
@@ -113,8 +116,15 @@ pub(crate) struct SnapshotFilters<'a> {
     pub(crate) shared: SharedPlaces<'a>,
 }
 
-/// The places of shared filters by name, or why Envoy would reject the filter.
-pub(crate) type SharedPlaces<'a> = BTreeMap<&'a str, Result<&'static str, String>>;
+/// The shared filters by name.
+pub(crate) type SharedPlaces<'a> = BTreeMap<&'a str, SharedPlace<'a>>;
+
+/// A shared filter.
+pub(crate) struct SharedPlace<'a> {
+    pub(crate) filter: &'a SharedFilter,
+    /// Its place, or the reason why Envoy would reject it. Empty until a route needs it.
+    pub(crate) place: OnceCell<Result<&'static str, String>>,
+}
 
 /// The parts of the snapshot that any translator may use; resources are already rendered. Lists are
 /// sorted by name.

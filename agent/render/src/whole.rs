@@ -125,7 +125,7 @@ pub(crate) fn render_around<E>(
     })
 }
 
-/// Returns the resources that are in files rather than inlined where they are used.
+/// Returns the resources that are in files rather than inlined.
 fn in_files(resources: &[Resource], granted: &Granted<'_>) -> Arc<[Resource]> {
     let in_files = resources.iter().filter(|it| !granted.is_inline(&it.name));
     in_files.cloned().collect()

@@ -19,7 +19,7 @@ pub(crate) fn open_files() -> u64 {
 }
 
 /// Returns the memory available to this process in bytes: the limit of its control group (version 1
-/// or 2), or the host's memory if there is no limit.
+/// or 2), or the host's memory without a limit.
 pub(crate) fn memory() -> u64 {
     memory_of("self")
 }

@@ -35,7 +35,7 @@ pub(super) struct WrittenReports {
 pub(super) struct WriteFailure {
     /// Which report failed, and why.
     pub(super) message: String,
-    /// Tells whether the API server rejected the report or was unreachable.
+    /// Distinguishes whether the API server rejected the report or was unreachable.
     pub(super) fault: ServerFault,
 }
 

@@ -152,7 +152,7 @@ fn decode<M: Message + Name + Default>(name: &str, bytes: &[u8]) -> Result<M, Du
     })
 }
 
-/// Removes private keys, which may also be inline where they are used.
+/// Removes private keys, including inlined ones.
 fn without_keys(mut value: Value, redact: Redact) -> Value {
     fn walk(value: &mut Value) {
         match value {

@@ -100,7 +100,7 @@ pub(crate) fn networks(ranges: &[AddressRange]) -> Result<Vec<Principal>, String
     ids.collect()
 }
 
-fn of(identifier: principal::Identifier) -> Principal {
+pub(crate) fn of(identifier: principal::Identifier) -> Principal {
     Principal {
         identifier: Some(identifier),
     }

@@ -15,7 +15,8 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{
 use envoy_types::pb::google::protobuf::Any;
 use sesame_proto::schema::{Authorization, AuthorizationRule, ClaimValues, HeaderValues, PathRule};
 
-use super::{address_filters, headers, matches, tokens};
+use super::address_filters::{self, of};
+use super::{headers, matches, tokens};
 use crate::wrappers;
 
 /// Name of the placeholder filter, which is also the key of a route's configuration.
@@ -123,7 +124,9 @@ fn of_claim(claim: &ClaimValues) -> Result<Principal, String> {
         ));
     }
     let text = |value: &String| ValueMatcher {
-        match_pattern: Some(value_matcher::MatchPattern::StringMatch(exact(value))),
+        match_pattern: Some(value_matcher::MatchPattern::StringMatch(wrappers::exact(
+            value,
+        ))),
     };
     let value = one_of(values.iter().map(text).collect());
     // A claim is a string or a list of strings.
@@ -196,14 +199,10 @@ fn of_path(rule: &PathRule) -> Result<Vec<Principal>, String> {
 /// Returns a principal that matches requests whose header has one of these values.
 fn of_header(name: &str, values: &[String]) -> Principal {
     let one = |value: &String| {
-        let matcher = matches::header(name, exact(value));
+        let matcher = matches::header(name, wrappers::exact(value));
         of(principal::Identifier::Header(matcher))
     };
     any_of(values.iter().map(one).collect())
-}
-
-fn exact(value: &str) -> StringMatcher {
-    wrappers::exact(value)
 }
 
 fn any() -> Principal {
@@ -214,22 +213,20 @@ fn not(principal: Principal) -> Principal {
     of(principal::Identifier::NotId(Box::new(principal)))
 }
 
-fn any_of(mut ids: Vec<Principal>) -> Principal {
+fn any_of(ids: Vec<Principal>) -> Principal {
+    joined(ids, principal::Identifier::OrIds)
+}
+
+fn all_of(ids: Vec<Principal>) -> Principal {
+    joined(ids, principal::Identifier::AndIds)
+}
+
+fn joined(
+    mut ids: Vec<Principal>,
+    join: impl Fn(principal::Set) -> principal::Identifier,
+) -> Principal {
     if ids.len() == 1 {
         return ids.swap_remove(0);
     }
-    of(principal::Identifier::OrIds(principal::Set { ids }))
-}
-
-fn all_of(mut ids: Vec<Principal>) -> Principal {
-    if ids.len() == 1 {
-        return ids.swap_remove(0);
-    }
-    of(principal::Identifier::AndIds(principal::Set { ids }))
-}
-
-fn of(identifier: principal::Identifier) -> Principal {
-    Principal {
-        identifier: Some(identifier),
-    }
+    of(join(principal::Set { ids }))
 }

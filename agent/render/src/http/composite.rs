@@ -2,7 +2,7 @@
 //!
 //! For each place, the connection manager has a composite filter, which does nothing on its own. A
 //! route, or its virtual host, supplies the filter or refers to one in a file. A route's
-//! configuration replaces that of its virtual host. After a filter that waits, Envoy never calls
+//! configuration replaces its virtual host's. After a filter that waits, Envoy never calls
 //! another filter of the same place. So only the last filter of a place may wait.
 
 use std::collections::HashMap;

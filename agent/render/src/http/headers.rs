@@ -120,7 +120,7 @@ fn without_value(set: &[Header]) -> impl Iterator<Item = String> {
 }
 
 impl HeaderChanges {
-    /// Returns true if there are no changes.
+    /// Returns true if nothing changes.
     pub(crate) fn is_empty(&self) -> bool {
         self.add.is_empty() && self.remove.is_empty()
     }

@@ -209,7 +209,7 @@ fn injected(fault: &Fault) -> Result<HttpFault, String> {
     })
 }
 
-/// Returns the filter that changes headers, or `None` if there are no changes. Returns an error if
+/// Returns the filter that changes headers, or `None` if nothing changes. Returns an error if
 /// Envoy would reject a change, because removing a header might be security-relevant.
 fn changes(
     request: Option<&HeaderModifier>,

@@ -47,7 +47,7 @@ impl HostOfRoutes<'_> {
         MatchedProtocol::new(grpc, translates)
     }
 
-    /// Returns the filters of a route that replace those of its virtual host.
+    /// Returns the filters of a route that replace its virtual host's.
     fn filters_instead(
         &self,
         own: Option<&RequestFilters>,

@@ -4,6 +4,7 @@
 //! Each kind has one file. Routes do not contain these filters, because error pages are long, and
 //! because Envoy counts bandwidth across all routes that reference a filter.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use envoy_types::pb::envoy::config::core::v3::{
@@ -42,7 +43,7 @@ use sesame_proto::schema::{
 
 use super::composite::{self, filter};
 use super::tokens::{self, Tokens};
-use crate::context::SharedPlaces;
+use crate::context::{SharedPlace, SharedPlaces};
 use crate::header_checks::check_value;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
@@ -71,18 +72,19 @@ pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec
     let mut tokens = Tokens::default();
     for filter in usable {
         let name = &filter.name;
+        let mut add = |place, filters| {
+            places
+                .entry(place)
+                .or_default()
+                .push((name.clone(), filters));
+        };
         let added = match &filter.kind {
+            Some(Kind::Response(it)) => of_responses(it).map(|filters| add(RESPONSE, filters)),
+            Some(Kind::Bandwidth(it)) => of_bandwidth(*it).map(|filters| add(BANDWIDTH, filters)),
             Some(Kind::Tokens(policy)) => tokens.add(name, policy),
             // Added below, because sets refer to policies.
             Some(Kind::TokenSet(_)) => Ok(()),
-            Some(Kind::Response(_) | Kind::Bandwidth(_)) | None => {
-                render_one(filter).map(|(place, filters)| {
-                    places
-                        .entry(place)
-                        .or_default()
-                        .push((name.clone(), filters));
-                })
-            }
+            None => Err("its kind is unknown".to_owned()),
         };
         let added = added.map_err(|why| format!("shared filter: {why}"));
         problems.value(name, added, without);
@@ -100,21 +102,29 @@ pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec
     files.chain([tokens.into_resource()]).collect()
 }
 
-/// Returns the place of each usable filter, or why Envoy would reject the filter.
+/// Returns the usable filters. Each is checked once it is needed, because a change of a route needs
+/// few of them.
 pub(crate) fn places(all: &[SharedFilter]) -> SharedPlaces<'_> {
     let usable = SharedFilter::usable(all).iter();
     let places = usable.map(|filter| {
-        let name = filter.name.as_str();
-        let place = match &filter.kind {
-            Some(Kind::Tokens(policy)) => tokens::check(policy).map(|()| tokens::FILTER),
-            Some(Kind::TokenSet(set)) => tokens::check_set(name, set).map(|()| tokens::FILTER),
-            Some(Kind::Response(_) | Kind::Bandwidth(_)) | None => {
-                render_one(filter).map(|(place, _)| place)
-            }
+        let place = SharedPlace {
+            filter,
+            place: OnceCell::new(),
         };
-        (name, place)
+        (filter.name.as_str(), place)
     });
     places.collect()
+}
+
+/// Returns the place of a filter, or why Envoy would reject it.
+fn place(filter: &SharedFilter) -> Result<&'static str, String> {
+    match &filter.kind {
+        Some(Kind::Response(response)) => of_responses(response).map(|_| RESPONSE),
+        Some(Kind::Bandwidth(bandwidth)) => of_bandwidth(*bandwidth).map(|_| BANDWIDTH),
+        Some(Kind::Tokens(policy)) => tokens::check(policy).map(|()| tokens::FILTER),
+        Some(Kind::TokenSet(set)) => tokens::check_set(&filter.name, set).map(|()| tokens::FILTER),
+        None => Err("its kind is unknown".to_owned()),
+    }
 }
 
 /// Returns a route's configurations for the shared filters that `filters` references.
@@ -122,11 +132,14 @@ pub(crate) fn named(
     filters: &RequestFilters,
     shared: &SharedPlaces<'_>,
 ) -> Result<Vec<(&'static str, Any)>, String> {
-    let check = |place: &str, name: &str| match shared.get(name) {
-        Some(Ok(found)) if *found == place => Ok(()),
-        Some(Ok(_)) => Err(format!("the shared filter `{name}` is not for {place}")),
-        Some(Err(why)) => Err(format!("shared filter `{name}`: {why}")),
-        None => Err(format!("the shared filter `{name}` does not exist")),
+    let check = |expected: &str, name: &str| {
+        let known = shared.get(name);
+        let known = known.ok_or_else(|| format!("the shared filter `{name}` does not exist"))?;
+        match known.place.get_or_init(|| place(known.filter)) {
+            Ok(found) if *found == expected => Ok(()),
+            Ok(_) => Err(format!("the shared filter `{name}` is not for {expected}")),
+            Err(why) => Err(format!("shared filter `{name}`: {why}")),
+        }
     };
     let mut named = Vec::new();
     for (place, name) in [
@@ -146,14 +159,6 @@ pub(crate) fn named(
         named.push((tokens::FILTER, tokens::required(&set)));
     }
     Ok(named)
-}
-
-fn render_one(filter: &SharedFilter) -> Result<(&'static str, Vec<TypedExtensionConfig>), String> {
-    match &filter.kind {
-        Some(Kind::Response(response)) => Ok((RESPONSE, of_responses(response)?)),
-        Some(Kind::Bandwidth(bandwidth)) => Ok((BANDWIDTH, of_bandwidth(*bandwidth)?)),
-        Some(Kind::Tokens(_) | Kind::TokenSet(_)) | None => Err("its kind is unknown".to_owned()),
-    }
 }
 
 /// Returns the filters in request order. Responses pass them in reverse order, so the error page is

@@ -66,14 +66,11 @@ pub(crate) struct Tokens {
 impl Tokens {
     /// Adds a policy, or returns an error if Envoy would reject it.
     pub(crate) fn add(&mut self, name: &str, policy: &TokenPolicy) -> Result<(), String> {
-        check(policy)?;
-        let mut any = Vec::with_capacity(policy.providers.len());
-        for spec in &policy.providers {
-            let key = provider_key(name, &spec.name);
-            let provider = provider(spec, &key)?;
-            any.push(requirement(RequiresType::ProviderName(key.clone())));
-            self.providers.insert(key, provider);
-        }
+        let providers = providers(name, policy)?;
+        let required =
+            |(key, _): &(String, JwtProvider)| requirement(RequiresType::ProviderName(key.clone()));
+        let mut any: Vec<_> = providers.iter().map(required).collect();
+        self.providers.extend(providers);
         let required = match any.len() {
             1 => any.swap_remove(0),
             _ => requirement(RequiresType::RequiresAny(JwtRequirementOrList {
@@ -169,23 +166,26 @@ pub(crate) fn claim_headers(headers: &[ClaimHeader]) -> Result<Any, String> {
 
 /// Returns an error if Envoy would reject the policy.
 pub(crate) fn check(policy: &TokenPolicy) -> Result<(), String> {
-    let (count, most) = (policy.providers.len(), TokenPolicy::MAX_PROVIDERS);
+    providers("", policy).map(drop)
+}
+
+/// Returns the providers of the policy with this name, or an error if Envoy would reject one.
+fn providers(name: &str, policy: &TokenPolicy) -> Result<Vec<(String, JwtProvider)>, String> {
+    let TokenPolicy { providers } = policy;
+    let (count, most) = (providers.len(), TokenPolicy::MAX_PROVIDERS);
     if !(1..=most).contains(&count) {
         return Err(format!(
             "{count} providers of tokens; 1 to {most} are allowed"
         ));
     }
-    let sorted = policy.providers.windows(2);
-    if !sorted
-        .into_iter()
-        .all(|pair| matches!(pair, [a, b] if a.name < b.name))
-    {
+    if !providers.is_sorted_by(|a, b| a.name < b.name) {
         return Err("providers of tokens are not in the order of their names".to_owned());
     }
-    for spec in &policy.providers {
-        provider(spec, "")?;
-    }
-    Ok(())
+    let providers = providers.iter().map(|spec| {
+        let key = provider_key(name, &spec.name);
+        provider(spec, &key).map(|provider| (key, provider))
+    });
+    providers.collect()
 }
 
 /// Returns an error unless the set has the name by which routes reference it.
@@ -213,7 +213,7 @@ fn provider(spec: &TokenProvider, key: &str) -> Result<JwtProvider, String> {
     if issuer.is_empty() {
         return Err(format!("provider `{name}` has no issuer"));
     }
-    let keys = jwks::canonical(jwks).and_then(|keys| jwks::acceptable(&keys));
+    let keys = jwks::acceptable(jwks);
     let keys = keys.map_err(|why| format!("provider `{name}`: key set {why}"))?;
     let mut provider = JwtProvider {
         issuer: issuer.clone(),

@@ -16,7 +16,7 @@ use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 
-/// Sends connections to the route's backends; closes them if there is no route.
+/// Sends connections to the route's backends; closes them without a route.
 pub(crate) fn tcp_proxy(
     place: LoggedPlace<'_>,
     route: Option<&L4Route>,

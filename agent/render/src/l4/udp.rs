@@ -42,7 +42,7 @@ const LONGEST_DATAGRAM: u64 = 65_535;
 /// Idle timeout of a session in milliseconds, because each session holds a socket.
 const SESSION_MS: u64 = 30_000;
 
-/// Sends datagrams to the backends of the first route; drops them if there is no route.
+/// Sends datagrams to the backends of the first route; drops them without a route.
 pub(crate) fn proxy(
     port: &Port,
     context: &RenderContext<'_>,

@@ -12,7 +12,7 @@ use crate::changes::backend_patch;
 use crate::{RenderOptions, Rendered, backends_after, render};
 
 /// A backend: the number of its endpoint set, and whether it serves routes with sessions. `None` if
-/// there is no such backend.
+/// the backend does not exist.
 type AnyBackend = Option<(usize, bool)>;
 /// The last bytes of the addresses in an endpoint set.
 type AnySet = Vec<u8>;

@@ -34,7 +34,7 @@ pub struct Executable {
     pub device: u64,
     /// Inode of the file.
     pub inode: u64,
-    /// Modification time in nanoseconds; tells apart files that reuse an inode.
+    /// Modification time in nanoseconds; distinguishes files that reuse an inode.
     #[serde(default)]
     pub modified: i128,
 }
@@ -73,7 +73,7 @@ pub struct Identity {
     /// Place in a lineage; absent if Envoy cannot be hot-restarted.
     #[serde(default)]
     pub lineage: Option<Lineage>,
-    /// True if Envoy was told to drain. A drain cannot be undone, so such an Envoy is not adopted.
+    /// True if Envoy was asked to drain. A drain cannot be undone, so such an Envoy is not adopted.
     #[serde(default)]
     pub stopping: bool,
 }

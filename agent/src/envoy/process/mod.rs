@@ -278,7 +278,7 @@ impl Process {
         )?)
     }
 
-    /// Tells the process to exit now, without waiting for requests in progress.
+    /// Asks the process to exit now, without waiting for requests in progress.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }

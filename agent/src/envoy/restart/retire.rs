@@ -84,7 +84,7 @@ impl Retiring {
     }
 }
 
-/// Waits until the successor tells the process to exit. An earlier signal would also take down the
+/// Waits until the successor asks the process to exit. An earlier signal would also take down the
 /// successor, unless it has already exited.
 async fn ends_by_itself(process: &Process, successor: &Process, drain_time: Duration) {
     let start = Instant::now();

@@ -31,7 +31,7 @@ impl Actor {
         pause
     }
 
-    /// Pauses briefly because Envoy lacks instances. Meanwhile, the files may be reduced.
+    /// Pauses briefly because Envoy lacks instances. The files may be reduced while it waits.
     pub(super) async fn wait_for_instances(
         &mut self,
         lacking: LackingInstances,

@@ -53,8 +53,8 @@ impl OwnAddresses {
         }
     }
 
-    /// Returns the known addresses, except addresses that are never allowed for endpoints. Those
-    /// come and go with every Pod.
+    /// Returns the known addresses, except addresses that are never allowed for endpoints. They
+    /// change with every Pod.
     pub(in crate::run) fn known(&self) -> &BTreeSet<IpAddr> {
         &self.known
     }

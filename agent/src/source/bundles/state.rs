@@ -208,7 +208,7 @@ impl BundleState {
         durable::replace_file(&path, &sealed).map_err(at(&path))
     }
 
-    /// Returns the public key of a sealed identity, or `None` if there is no sealed identity. Does
+    /// Returns the public key of a sealed identity, or `None` if none is sealed. Does
     /// not need the sealing key.
     pub fn sealed_identity(&self) -> Result<Option<String>, BundleStateError> {
         let sealed = open::read(&self.root.join(IDENTITY), Rule::Own, MAX_FILE_BYTES);

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use sesame_proto::schema::{
-    AddressFilter, AddressRange, Authorization, ClaimHeader, RequestFilters,
+    AddressFilter, AddressRange, Authorization, ClaimHeader, RequestFilters, TokenPolicy,
 };
 
 use sesame_proto::network::Network;
@@ -60,7 +60,7 @@ pub(super) fn of(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         filter("ClaimHeader", effect)
     });
     let tokens = tokens.iter().map(|name| {
-        let policy = name.strip_suffix("/jwt").unwrap_or(name);
+        let policy = TokenPolicy::policy(name);
         let effect = format!("{policy} rejects requests without a valid token with 401");
         filter("JWT", effect)
     });

@@ -35,6 +35,7 @@ mod tables;
 mod tls;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 pub use self::backends::endpoints::endpoint_sets;
 pub use self::context::{Options, Problem, ResolvedFor};
@@ -66,6 +67,7 @@ use self::ingresses::lookup::LayeredLookup;
 use self::policies::traffic::TrafficPolicies;
 use self::proxies::FoundProxies;
 use self::settings::GatewaySettings;
+use self::syntax::parsed::Parsed;
 use self::syntax::regexes::Regexes;
 use self::tables::Findings;
 use self::tables::shadowed::{Hidden, Shadowed};
@@ -177,6 +179,7 @@ impl Resolution {
 pub struct Resolver {
     certificates: CertificateCache,
     regexes: Regexes,
+    key_sets: Parsed<Arc<str>>,
     /// Total size in bytes of the routes of each published Gateway if none were excluded.
     sizes: BTreeMap<NamespacedName, u64>,
     /// Separate resolver for changed routes and their neighbors: resolving a whole world would
@@ -209,7 +212,7 @@ impl Resolver {
         let mut certificates = Certificates::new(&mut self.certificates);
         let mut ca_bundles = CaBundles::default();
 
-        let traffic_policies = TrafficPolicies::check_all(&mut cx);
+        let traffic_policies = TrafficPolicies::check_all(&mut cx, &mut self.key_sets);
         let classes = Classes::check(world, options);
         let unserved = gateways::single::unserved(&classes, world);
         let checked = CheckedBackends {
@@ -345,6 +348,7 @@ impl Resolver {
             ocg_bundles: mesh_trust.bundles,
         };
         self.regexes.finish();
+        self.key_sets.finish();
         (resolution, hidden)
     }
 }

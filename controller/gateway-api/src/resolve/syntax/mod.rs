@@ -7,6 +7,7 @@ pub(crate) mod header_names;
 pub(crate) mod hostnames;
 pub(crate) mod limits;
 pub(crate) mod names;
+pub(crate) mod parsed;
 pub(crate) mod re2;
 pub(crate) mod regexes;
 pub(crate) mod sizes;

@@ -4,41 +4,28 @@
 //! would stall the proxy. `routes::rules` limits the total cost of the expressions of a route, and
 //! `tables::candidates` the total cost for a virtual host.
 
-use std::collections::HashMap;
-
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{HirKind, Literal};
 use sesame_proto::canonical_path::never_escaped;
 use sesame_proto::expressions::{self, MOST_INSTRUCTIONS};
 
+use super::parsed::Parsed;
 use super::re2;
 
-/// Cached results, kept by a Resolver. They never affect the result of a resolution.
+/// Numbers of instructions by expression.
 #[derive(Debug, Default)]
-pub(crate) struct Regexes {
-    known: HashMap<String, (Result<u64, String>, u64)>,
-    round: u64,
-}
+pub(crate) struct Regexes(Parsed<u64>);
 
 impl Regexes {
     /// Checks an expression and returns its number of instructions. The error message continues
     /// "value x ...".
     pub(crate) fn check(&mut self, pattern: &str) -> Result<u64, String> {
-        if let Some((verdict, round)) = self.known.get_mut(pattern) {
-            *round = self.round;
-            return verdict.clone();
-        }
-        let verdict = check(pattern);
-        self.known
-            .insert(pattern.to_owned(), (verdict.clone(), self.round));
-        verdict
+        self.0.get(pattern, check)
     }
 
     /// Ends a resolution and evicts the expressions that it did not use.
     pub(crate) fn finish(&mut self) {
-        let round = self.round;
-        self.known.retain(|_, (_, used)| *used == round);
-        self.round += 1;
+        self.0.finish();
     }
 }
 
@@ -143,15 +130,5 @@ mod tests {
         ] {
             assert_eq!(impossible_escape(pattern).as_deref(), escape, "{pattern}");
         }
-    }
-
-    #[test]
-    fn only_what_was_used_is_remembered() {
-        let mut regexes = Regexes::default();
-        let _ = regexes.check("a");
-        regexes.finish();
-        let _ = regexes.check("b");
-        regexes.finish();
-        assert_eq!(regexes.known.keys().collect::<Vec<_>>(), ["b"]);
     }
 }

@@ -1,20 +1,19 @@
 //! Reads an AccessPolicy. Every part is protective, so requests are rejected if any part is
 //! invalid.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sesame_proto::network::Network;
-use sesame_proto::schema::shared_filter::Kind as SharedKind;
-use sesame_proto::schema::{AddressFilter, AddressRange, Authorization, ClaimHeader, SharedFilter};
+use sesame_proto::schema::{AddressFilter, AddressRange, Authorization};
 
 use super::authorization;
-use super::jwt::{self, ReadTokens};
+use super::jwt::{self, TokenCheck};
 use super::of_kind::CheckedPolicy;
 use crate::api::{AccessExemption, AccessPolicy, AccessPolicySpec, AddressSource, IpFilter};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::policies::targets::PolicyTargets;
 use crate::resolve::syntax::limits;
+use crate::resolve::syntax::parsed::Parsed;
 use crate::world::Kind;
 
 /// Maximum number of exempted objects.
@@ -24,10 +23,7 @@ const MOST_EXEMPTIONS: usize = 16;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AccessCheck {
     pub(super) addresses: Option<AddressFilter>,
-    pub(super) tokens: Option<SharedFilter>,
-    pub(super) claim_headers: Vec<ClaimHeader>,
-    /// Headers that contain tokens and are removed before requests reach a backend.
-    pub(super) token_headers: BTreeSet<String>,
+    pub(super) tokens: Option<TokenCheck>,
     pub(super) authorization: Option<Authorization>,
     /// Exempt objects, as `HTTPRoute/namespace/name`.
     pub(super) exempt: Vec<String>,
@@ -37,20 +33,17 @@ pub(super) fn check<'w>(
     object: &'w AccessPolicy,
     targets: &mut PolicyTargets<'w>,
     cx: &mut ResolveContext<'w, '_>,
+    key_sets: &mut Parsed<Arc<str>>,
 ) -> CheckedPolicy<'w> {
     let (metadata, spec) = (&object.metadata, &object.spec);
     let mut checked = CheckedPolicy::new(metadata, &spec.target_refs, targets, cx);
     let policy = Kind::AccessPolicy.named(metadata.key()).to_string();
-    let read = read(&policy, &metadata.namespace, spec, cx).map_err(|why| format!("spec{why}"));
-    let Some(mut check) = checked.protecting(read) else {
-        return checked;
-    };
-    let exempt = spec.exemptions.iter();
-    check.exempt = exempt.map(|it| exempted(it, &metadata.namespace)).collect();
-    let filters = &mut checked.settings.filters;
-    let headers = check.claim_headers.iter();
-    filters.reserved_headers = headers.map(|it| it.header.as_str().into()).collect();
-    filters.access.insert(policy.into(), Arc::new(check));
+    let read = read(&policy, &metadata.namespace, spec, cx, key_sets);
+    let read = read.map_err(|why| format!("spec{why}"));
+    if let Some(check) = checked.protecting(read) {
+        let access = &mut checked.settings.filters.access;
+        access.insert(policy.into(), Arc::new(check));
+    }
     checked
 }
 
@@ -69,6 +62,7 @@ fn read(
     namespace: &str,
     spec: &AccessPolicySpec,
     cx: &ResolveContext<'_, '_>,
+    key_sets: &mut Parsed<Arc<str>>,
 ) -> Result<AccessCheck, String> {
     let AccessPolicySpec {
         target_refs,
@@ -83,31 +77,18 @@ fn read(
         return Err(": expected ipFilter, jwt or authorization".to_owned());
     }
     let addresses = ip_filter.as_ref().map(|it| read_addresses(policy, it));
-    let name = format!("{policy}/jwt");
-    let tokens = jwt.as_ref().map(|it| jwt::read(&name, it, namespace, cx));
+    let tokens = jwt.as_ref();
+    let tokens = tokens.map(|it| jwt::read(policy, it, namespace, cx, key_sets));
     let tokens = tokens.transpose()?;
-    let own = tokens.as_ref().map(|it| (name.as_str(), &it.policy));
     let rules = authorization.as_ref();
-    let rules = rules.map(|it| authorization::read(policy, it, own));
-    let mut check = AccessCheck {
+    let rules = rules.map(|it| authorization::read(policy, it, tokens.as_ref()));
+    let exempt = exemptions.iter();
+    Ok(AccessCheck {
         addresses: addresses.transpose()?,
         authorization: rules.transpose()?,
-        ..AccessCheck::default()
-    };
-    if let Some(ReadTokens {
-        policy,
-        claim_headers,
-        token_headers,
-    }) = tokens
-    {
-        check.tokens = Some(SharedFilter {
-            name,
-            kind: Some(SharedKind::Tokens(policy)),
-        });
-        check.claim_headers = claim_headers;
-        check.token_headers = token_headers;
-    }
-    Ok(check)
+        tokens,
+        exempt: exempt.map(|it| exempted(it, namespace)).collect(),
+    })
 }
 
 fn check_exemptions<'s>(

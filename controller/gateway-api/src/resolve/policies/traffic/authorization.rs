@@ -3,24 +3,20 @@
 
 use std::fmt::Display;
 
-use sesame_proto::schema::{
-    self, Authorization, AuthorizationRule, HeaderValues, PathRule, TokenPolicy,
-};
+use sesame_proto::schema::{self, Authorization, AuthorizationRule, HeaderValues, PathRule};
 
 use super::access::read_networks;
-use super::jwt::{check_text, read_claim};
+use super::jwt::{TokenCheck, check_text, read_claim};
 use crate::api::{
     AccessAction, AccessHeader, AccessPath, AccessRule, AccessRules, ClaimValues, PathMatchType,
 };
 use crate::resolve::syntax::{limits, names};
 
-/// Filter name and token policy of the AccessPolicy itself, or `None` if it has no `jwt` section.
-type OwnTokens<'t> = Option<(&'t str, &'t TokenPolicy)>;
-
+/// Reads the rules of a policy. `own` is the policy's own token requirement, if any.
 pub(super) fn read(
     policy: &str,
     spec: &AccessRules,
-    own: OwnTokens<'_>,
+    own: Option<&TokenCheck>,
 ) -> Result<Authorization, String> {
     let AccessRules {
         rules,
@@ -39,7 +35,11 @@ pub(super) fn read(
     })
 }
 
-fn read_rule(at: &str, spec: &AccessRule, own: OwnTokens<'_>) -> Result<AuthorizationRule, String> {
+fn read_rule(
+    at: &str,
+    spec: &AccessRule,
+    own: Option<&TokenCheck>,
+) -> Result<AuthorizationRule, String> {
     let AccessRule {
         action,
         claims,
@@ -96,16 +96,21 @@ fn allows(field: impl Display, action: &AccessAction) -> Result<bool, String> {
 fn read_claims(
     at: &str,
     spec: &ClaimValues,
-    own: OwnTokens<'_>,
+    own: Option<&TokenCheck>,
 ) -> Result<schema::ClaimValues, String> {
     let ClaimValues { name, values } = spec;
-    let Some((tokens, TokenPolicy { providers })) = own else {
+    let Some(own) = own else {
         return Err(format!("{at}: expected only with jwt in the same policy"));
     };
     check_values(at, values)?;
     Ok(schema::ClaimValues {
-        tokens: tokens.to_owned(),
-        providers: providers.iter().map(|it| it.name.clone()).collect(),
+        tokens: own.name.clone(),
+        providers: own
+            .policy
+            .providers
+            .iter()
+            .map(|it| it.name.clone())
+            .collect(),
         path: read_claim(&format!("{at}.name"), name)?,
         values: values.clone(),
     })

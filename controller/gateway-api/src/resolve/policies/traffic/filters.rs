@@ -10,6 +10,7 @@ use sesame_proto::schema::{
 };
 
 use super::access::AccessCheck;
+use super::jwt::TokenCheck;
 
 /// Filters of one or more scopes. If a section is `None`, wider scopes decide it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,8 +29,6 @@ pub(crate) struct FilterSettings {
     pub(super) response_bandwidth: Option<OfPolicy<u64>>,
     /// Checks by name. Requests must pass all of them.
     pub(super) access: BTreeMap<Arc<str>, Arc<AccessCheck>>,
-    /// Headers that policies set from claims. They are removed from client requests.
-    pub(super) reserved_headers: BTreeSet<Arc<str>>,
 }
 
 /// A value, and the policy that sets it, as `TrafficPolicy/namespace/name`.
@@ -98,13 +97,10 @@ impl FilterSettings {
             request_bandwidth,
             response_bandwidth,
             access,
-            reserved_headers,
         } = wider;
         let known = access.iter();
         let known = known.map(|(name, check)| (Arc::clone(name), Arc::clone(check)));
         self.access.extend(known);
-        self.reserved_headers
-            .extend(reserved_headers.iter().cloned());
         self.headers = self.headers.take().or_else(|| headers.clone());
         self.grpc_web = self.grpc_web.take().or_else(|| grpc_web.clone());
         self.fault = self.fault.take().or_else(|| fault.clone());
@@ -132,7 +128,6 @@ impl FilterSettings {
             request_bandwidth: _,
             response_bandwidth: _,
             access: _,
-            reserved_headers: _,
         } = self;
         let sections = [
             ("headers", headers.is_some()),
@@ -155,7 +150,7 @@ impl FilterSettings {
         changed: Option<&HeaderModifier>,
         grpc: bool,
         route: &str,
-        reserved_headers: Option<&BTreeSet<Arc<str>>>,
+        reserved_headers: Option<&BTreeSet<String>>,
     ) -> Option<Box<RequestFilters>> {
         let is_exempt = |check: &AccessCheck| check.exempt.iter().any(|it| it == route);
         let exempted = self.access.values().any(|it| is_exempt(it));
@@ -166,12 +161,14 @@ impl FilterSettings {
         }
         let mut settings = own.cloned().unwrap_or_default();
         settings.add(self);
+        // Also those of policies from which the route is exempt.
+        let reserved = settings.reserved_headers();
+        let reserved = reserved.chain(reserved_headers.into_iter().flatten().map(String::as_str));
+        let reserved = sorted(reserved);
         settings.access.retain(|_, check| !is_exempt(check));
-        settings
-            .reserved_headers
-            .extend(reserved_headers.into_iter().flatten().cloned());
         let filters = settings.to_schema(changed).unwrap_or_default();
         Some(Box::new(RequestFilters {
+            reserved_headers: reserved,
             // gRPC streams may never end, so they are not buffered.
             max_body_bytes: if grpc { 0 } else { filters.max_body_bytes },
             ..filters
@@ -200,19 +197,16 @@ impl FilterSettings {
             policies: Vec::new(),
             address_filters: parts(&self.access, |check| check.addresses.clone()),
             tokens: self.tokens(),
-            reserved_headers: (self.reserved_headers.iter())
-                .map(ToString::to_string)
-                .collect(),
+            reserved_headers: sorted(self.reserved_headers()),
             authorizations: parts(&self.access, |check| check.authorization.clone()),
-            claim_headers: (self.access.values())
+            claim_headers: (self.token_checks())
                 .flat_map(|check| check.claim_headers.clone())
                 .collect(),
-            token_headers: (self.access.values())
-                .flat_map(|check| &check.token_headers)
-                .collect::<BTreeSet<_>>()
-                .into_iter()
-                .cloned()
-                .collect(),
+            token_headers: sorted(
+                (self.token_checks())
+                    .flat_map(|check| &check.token_headers)
+                    .map(String::as_str),
+            ),
         };
         (filters != RequestFilters::default()).then(|| RequestFilters {
             policies: self.policies(),
@@ -243,8 +237,11 @@ impl FilterSettings {
             name,
             kind: Some(Kind::Bandwidth(self.bandwidth())),
         });
-        let tokens = self.access.values().filter_map(|it| it.tokens.clone());
-        let tokens = tokens.filter(|filter| !is_known(&filter.name));
+        let tokens = self.token_checks().filter(|it| !is_known(&it.name));
+        let tokens = tokens.map(|it| SharedFilter {
+            name: it.name.clone(),
+            kind: Some(Kind::Tokens(it.policy.clone())),
+        });
         let policies = self.tokens();
         let set = (policies.len() > 1).then(|| TokenSet::name(&policies));
         let set = unknown(set);
@@ -258,9 +255,17 @@ impl FilterSettings {
 
     /// Returns the names of the token filters, in the order of their policies.
     fn tokens(&self) -> Vec<String> {
-        parts(&self.access, |check| {
-            check.tokens.as_ref().map(|it| it.name.clone())
-        })
+        self.token_checks().map(|it| it.name.clone()).collect()
+    }
+
+    fn token_checks(&self) -> impl Iterator<Item = &TokenCheck> {
+        self.access.values().filter_map(|it| it.tokens.as_ref())
+    }
+
+    /// Returns the headers that policies set from claims, which are removed from client requests.
+    pub(super) fn reserved_headers(&self) -> impl Iterator<Item = &str> {
+        let headers = self.token_checks().flat_map(|it| &it.claim_headers);
+        headers.map(|it| it.header.as_str())
     }
 
     /// Returns the sorted names of the policies that set a section.
@@ -276,7 +281,6 @@ impl FilterSettings {
             response_bandwidth,
             // Access checks contain the names of their policies.
             access: _,
-            reserved_headers: _,
         } = self;
         let numbers = [max_body_bytes, request_bandwidth, response_bandwidth];
         let numbers = numbers.into_iter().flatten().map(|it| &it.policy);
@@ -333,6 +337,11 @@ fn parts<T>(
     part: impl Fn(&AccessCheck) -> Option<T>,
 ) -> Vec<T> {
     checks.values().filter_map(|check| part(check)).collect()
+}
+
+fn sorted<'n>(names: impl Iterator<Item = &'n str>) -> Vec<String> {
+    let names: BTreeSet<&str> = names.collect();
+    names.into_iter().map(ToOwned::to_owned).collect()
 }
 
 /// Returns the name of a filter with these parts, or `None` if there are no parts. Each part is

@@ -2,6 +2,7 @@
 //! `spec`.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use sesame_proto::jwks;
 use sesame_proto::schema::{
@@ -13,6 +14,7 @@ use crate::api::{
 };
 use crate::resolve::context::ResolveContext;
 use crate::resolve::syntax::header_names::check_name;
+use crate::resolve::syntax::parsed::Parsed;
 use crate::resolve::syntax::{limits, names};
 
 /// Default ConfigMap entry that contains the public keys.
@@ -27,7 +29,10 @@ const MOST_CHARACTERS: usize = 253;
 const TAKEN: [&str; 4] = ["x-envoy-", "x-forwarded-", "x-request-id", "x-real-ip"];
 
 /// Token requirements of a policy.
-pub(super) struct ReadTokens {
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TokenCheck {
+    /// Name of the token filter.
+    pub(super) name: String,
     pub(super) policy: TokenPolicy,
     /// Headers set from claims.
     pub(super) claim_headers: Vec<schema::ClaimHeader>,
@@ -35,14 +40,16 @@ pub(super) struct ReadTokens {
     pub(super) token_headers: BTreeSet<String>,
 }
 
-/// Reads the token requirements of a policy. `filter` is the name of the token filter.
+/// Reads the token requirements of an AccessPolicy with this name.
 pub(super) fn read(
-    filter: &str,
+    policy: &str,
     spec: &JwtPolicy,
     namespace: &str,
     cx: &ResolveContext<'_, '_>,
-) -> Result<ReadTokens, String> {
+    key_sets: &mut Parsed<Arc<str>>,
+) -> Result<TokenCheck, String> {
     let JwtPolicy { providers: specs } = spec;
+    let filter = TokenPolicy::name(policy);
     let field = ".jwt.providers";
     limits::entries(field, specs.len(), 1..=TokenPolicy::MAX_PROVIDERS)?;
     let mut providers: Vec<TokenProvider> = Vec::with_capacity(specs.len());
@@ -55,7 +62,7 @@ pub(super) fn read(
                 "{at}.name {name:?} is taken; expected a unique name"
             ));
         }
-        let provider = read_provider(&at, spec, namespace, cx)?;
+        let provider = read_provider(&at, spec, namespace, cx, key_sets)?;
         if !spec.forward_token.unwrap_or_default() {
             token_headers.extend(headers_of(&provider));
         }
@@ -66,7 +73,7 @@ pub(super) fn read(
                 .into_iter()
                 .map(|(header, path)| schema::ClaimHeader {
                     header,
-                    tokens: filter.to_owned(),
+                    tokens: filter.clone(),
                     provider: name.clone(),
                     path,
                 }),
@@ -74,7 +81,8 @@ pub(super) fn read(
     }
     providers.sort_by(|a, b| a.name.cmp(&b.name));
     headers.sort_by(|a, b| (&a.provider, &a.header).cmp(&(&b.provider, &b.header)));
-    Ok(ReadTokens {
+    Ok(TokenCheck {
+        name: filter,
         policy: TokenPolicy { providers },
         claim_headers: headers,
         token_headers,
@@ -98,6 +106,7 @@ fn read_provider(
     spec: &JwtProvider,
     namespace: &str,
     cx: &ResolveContext<'_, '_>,
+    key_sets: &mut Parsed<Arc<str>>,
 ) -> Result<TokenProvider, String> {
     let JwtProvider {
         name,
@@ -126,7 +135,7 @@ fn read_provider(
         name: name.clone(),
         issuer: issuer.clone(),
         audiences: audiences.clone(),
-        jwks: read_keys(&format!("{at}.jwks"), jwks, namespace, cx)?,
+        jwks: read_keys(&format!("{at}.jwks"), jwks, namespace, cx, key_sets)?.to_string(),
         sources: read_sources(&format!("{at}.sources"), sources)?,
     })
 }
@@ -158,12 +167,19 @@ fn read_keys(
     spec: &JwksSource,
     namespace: &str,
     cx: &ResolveContext<'_, '_>,
-) -> Result<String, String> {
+    key_sets: &mut Parsed<Arc<str>>,
+) -> Result<Arc<str>, String> {
+    let mut canonical = |text: &str| {
+        key_sets.get(text, |text| {
+            let set = jwks::canonical(text).map(Arc::from);
+            set.map_err(|why| why.to_string())
+        })
+    };
     match spec {
         JwksSource {
             inline: Some(text),
             config_map_ref: None,
-        } => jwks::canonical(text).map_err(|why| format!("{at}.inline {why}")),
+        } => canonical(text).map_err(|why| format!("{at}.inline {why}")),
         JwksSource {
             inline: None,
             config_map_ref: Some(JwksConfigMap { name, key }),
@@ -174,7 +190,7 @@ fn read_keys(
             let key = key.as_deref().unwrap_or(DEFAULT_KEY);
             let text = map.data.get(key);
             let text = text.ok_or_else(|| format!("{at} has no key {key:?}"))?;
-            jwks::canonical(text).map_err(|why| format!("{at}: {key:?} {why}"))
+            canonical(text).map_err(|why| format!("{at}: {key:?} {why}"))
         }
         JwksSource {
             inline: _,

@@ -23,6 +23,7 @@ use self::filters::FilterSettings;
 use self::of_kind::PoliciesOfKind;
 use super::targets;
 use crate::resolve::context::ResolveContext;
+use crate::resolve::syntax::parsed::Parsed;
 use crate::status::{Condition, ConditionType};
 use crate::world::Kind;
 
@@ -40,7 +41,7 @@ pub(crate) struct TrafficSettings {
 }
 
 /// Headers that policies set from claims, by the policies' namespace.
-pub(crate) type ReservedHeaders = BTreeMap<String, BTreeSet<Arc<str>>>;
+pub(crate) type ReservedHeaders = BTreeMap<String, BTreeSet<String>>;
 
 /// Timeouts in milliseconds. 0 means no timeout, and `None` means the proxy's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,7 +111,10 @@ pub(crate) struct TrafficPolicies<'w> {
 }
 
 impl<'w> TrafficPolicies<'w> {
-    pub(crate) fn check_all(cx: &mut ResolveContext<'w, '_>) -> Self {
+    pub(crate) fn check_all(
+        cx: &mut ResolveContext<'w, '_>,
+        key_sets: &mut Parsed<Arc<str>>,
+    ) -> Self {
         let of_traffic = ConditionType::TrafficPolicyAffected;
         let mut traffic = PoliciesOfKind::new(Kind::TrafficPolicy, of_traffic);
         for object in targets::by_age(&cx.world.traffic_policies) {
@@ -120,15 +124,14 @@ impl<'w> TrafficPolicies<'w> {
         let of_access = ConditionType::AccessPolicyAffected;
         let mut access = PoliciesOfKind::new(Kind::AccessPolicy, of_access);
         for object in targets::by_age(&cx.world.access_policies) {
-            let checked = access::check(object, &mut access.targets, cx);
+            let checked = access::check(object, &mut access.targets, cx, key_sets);
             access.all.push(checked);
         }
         let mut reserved_headers = ReservedHeaders::new();
         for policy in &access.all {
-            let headers = &policy.settings.filters.reserved_headers;
-            if !headers.is_empty() {
+            for header in policy.settings.filters.reserved_headers() {
                 let of_namespace = reserved_headers.entry(policy.metadata.namespace.clone());
-                of_namespace.or_default().extend(headers.iter().cloned());
+                of_namespace.or_default().insert(header.to_owned());
             }
         }
         Self {

@@ -1,0 +1,60 @@
+//! Values parsed from text, kept from one resolution to the next.
+
+use std::collections::HashMap;
+
+/// Values by their text, kept by a Resolver. They never affect the result of a resolution.
+#[derive(Debug)]
+pub(crate) struct Parsed<T> {
+    known: HashMap<String, (Result<T, String>, u64)>,
+    round: u64,
+}
+
+impl<T> Default for Parsed<T> {
+    fn default() -> Self {
+        Self {
+            known: HashMap::new(),
+            round: 0,
+        }
+    }
+}
+
+impl<T: Clone> Parsed<T> {
+    /// Returns the value of a text, which `parse` must derive from nothing else.
+    pub(crate) fn get(
+        &mut self,
+        text: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, String> {
+        if let Some((value, round)) = self.known.get_mut(text) {
+            *round = self.round;
+            return value.clone();
+        }
+        let value = parse(text);
+        self.known
+            .insert(text.to_owned(), (value.clone(), self.round));
+        value
+    }
+
+    /// Ends a resolution and evicts the values that it did not use.
+    pub(crate) fn finish(&mut self) {
+        let round = self.round;
+        self.known.retain(|_, (_, used)| *used == round);
+        self.round += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_used_is_remembered() {
+        let mut parsed = Parsed::default();
+        let parse = |text: &str| Ok(text.len());
+        assert_eq!(parsed.get("a", parse), Ok(1));
+        parsed.finish();
+        assert_eq!(parsed.get("b", parse), Ok(1));
+        parsed.finish();
+        assert_eq!(parsed.known.keys().collect::<Vec<_>>(), ["b"]);
+    }
+}
