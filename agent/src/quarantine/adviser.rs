@@ -16,7 +16,7 @@ use super::accepted_keys::AcceptedKeys;
 use super::envoy_log::{RefusedResource, named};
 use super::exclude::exclude;
 use super::judge::{EnvoyJudge, NoVerdict};
-use super::memory::{Culprit, Culprits, still_there};
+use super::memory::{Culprit, Culprits, MatchVerdict, still_there};
 use super::piece::{Digest, Piece, Pieces};
 use super::search::{Search, SearchEnd, SearchLimits};
 use super::target::{Configuration, Reduced};
@@ -144,7 +144,7 @@ impl Quarantine {
         self.last_good_keys = Some(Arc::clone(served));
     }
 
-    /// Returns the target without the culprits, or `None` if there are no culprits.
+    /// Returns the target without the culprits, or `None` without culprits.
     pub async fn reduce(&self, target: Configuration<'_>) -> Option<Reduced> {
         if self.culprits.is_empty() {
             self.unbound.iter().next()?;
@@ -254,7 +254,7 @@ impl Quarantine {
             digest: content.digest(),
             envoy_words,
             since: Timestamp::now(),
-            dropped: false,
+            match_verdict: MatchVerdict::Accepted,
             put_back: accepted.before(&piece),
         };
         self.culprits.insert(piece, culprit);

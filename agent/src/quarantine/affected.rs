@@ -246,8 +246,8 @@ fn effect(piece: &Piece, culprit: &Culprit) -> String {
         };
     }
     let effect = match piece {
-        Piece::Route(_) if culprit.dropped => "its requests go to the routes after it",
-        Piece::VirtualHost { .. } if culprit.dropped => {
+        Piece::Route(_) if culprit.is_dropped() => "its requests go to the routes after it",
+        Piece::VirtualHost { .. } if culprit.is_dropped() => {
             "Envoy does not know the domain, and its requests go to wider ones"
         }
         Piece::Route(_) | Piece::VirtualHost { .. } => "its requests are answered with 500",

@@ -274,7 +274,7 @@ fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option
         domain: domain.clone(),
     };
     match gone.culprits.get(&piece) {
-        Some(culprit) if culprit.dropped => None,
+        Some(culprit) if culprit.is_dropped() => None,
         // Its requests must not fall through to a less specific virtual host, which may require no
         // authorization.
         Some(_) => Some(refusing_all(host)),
@@ -311,7 +311,7 @@ pub(super) fn refusing_all(host: &VirtualHost) -> VirtualHost {
 
 fn without_culprit(route: &Route, gone: &Gone<'_>) -> Option<Route> {
     match gone.culprits.get(&Piece::Route(route.name.clone())) {
-        Some(culprit) if culprit.dropped => None,
+        Some(culprit) if culprit.is_dropped() => None,
         Some(_) => Some(answering_500(route)),
         None => {
             // If its authorization service is missing, answer every request with 500.

@@ -19,11 +19,29 @@ pub struct Culprit {
     pub envoy_words: String,
     /// When the culprit was found.
     pub since: Timestamp,
-    /// True if even the match of a route or the domain of a virtual host is rejected, so that it
-    /// cannot answer 500.
-    pub dropped: bool,
+    /// Whether Envoy accepts the match of a route, or the domain of a virtual host, together with
+    /// everything else.
+    pub match_verdict: MatchVerdict,
     /// Previously accepted version of a key, served instead of the rejected one.
     pub put_back: Option<KeyRef>,
+}
+
+impl Culprit {
+    /// Returns true if the culprit cannot answer 500, so that nothing of it is left.
+    pub fn is_dropped(&self) -> bool {
+        self.match_verdict != MatchVerdict::Accepted
+    }
+}
+
+/// Verdict on the match of a route, or on the domain of a virtual host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MatchVerdict {
+    /// The search was interrupted before.
+    Unjudged,
+    /// It can answer 500.
+    Accepted,
+    /// It is invalid, or conflicts with another piece.
+    Rejected,
 }
 
 /// Returns the entries of `known` whose rejected version is still in `snapshot`.

@@ -36,7 +36,7 @@ pub use affected::{Affected, AffectedRoute, Refused, affected};
 pub(crate) use envoy_log::let_down_by_host;
 pub use exclude::exclude;
 pub use judge::{EnvoyJudge, Judge, NoVerdict, Trial};
-pub use memory::{Culprit, Culprits};
+pub use memory::{Culprit, Culprits, MatchVerdict};
 pub use piece::{Digest, Piece, digests};
 pub use search::{Search, SearchEnd, SearchLimits};
 pub use target::{Configuration, Reduced};

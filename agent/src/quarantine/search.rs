@@ -15,7 +15,7 @@ use super::accepted_keys::AcceptedKeys;
 use super::exclude::exclude;
 use super::isolate::{Depth, isolate};
 use super::judge::{Judge, NoVerdict, Trial};
-use super::memory::{Culprit, Culprits};
+use super::memory::{Culprit, Culprits, MatchVerdict};
 use super::piece::{Digest, Level, Piece, PieceContent, Pieces};
 
 /// Maximum number of remembered digests, many times the number of pieces in a large snapshot.
@@ -161,10 +161,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                 .collect();
             self.bad_ones(&pieces, suspects, Depth::All, start).await?;
         }
-        let dropped = self.culprits.iter().filter(|(_, culprit)| culprit.dropped);
-        let dropped = dropped.map(|(piece, _)| piece.clone()).collect();
-        self.judge_matches(&Pieces::new(wanted), dropped, start)
-            .await?;
+        self.judge_matches(&Pieces::new(wanted), start).await?;
         self.search_whole(wanted, &known, start).await
     }
 
@@ -200,7 +197,11 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                     continue;
                 };
                 if let Some(piece) = single {
-                    self.blame(&piece, words);
+                    let match_verdict = match depth {
+                        Depth::All => MatchVerdict::Unjudged,
+                        Depth::MatchOnly => MatchVerdict::Rejected,
+                    };
+                    self.blame(&piece, words, match_verdict);
                     continue;
                 }
             }
@@ -217,19 +218,16 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         Ok(())
     }
 
-    /// Finds culprits whose match or domain is valid, among routes and virtual hosts. Such culprits
-    /// can answer 500.
-    async fn judge_matches(
-        &mut self,
-        pieces: &Pieces<'_>,
-        culprits: Vec<Piece>,
-        start: Instant,
-    ) -> Result<(), Halt> {
-        let matching = culprits
-            .into_iter()
-            .filter(|piece| matches!(piece, Piece::Route(_) | Piece::VirtualHost { .. }))
+    /// Judges the matches of routes, and the domains of virtual hosts, that are culprits on their
+    /// own.
+    async fn judge_matches(&mut self, pieces: &Pieces<'_>, start: Instant) -> Result<(), Halt> {
+        let unjudged = (self.culprits.iter())
+            .filter(|(piece, culprit)| {
+                can_answer(piece) && culprit.match_verdict == MatchVerdict::Unjudged
+            })
+            .map(|(piece, _)| piece.clone())
             .collect();
-        self.bad_ones(pieces, matching, Depth::MatchOnly, start)
+        self.bad_ones(pieces, unjudged, Depth::MatchOnly, start)
             .await
     }
 
@@ -241,7 +239,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         start: Instant,
     ) -> Result<SearchEnd, Halt> {
         let pieces = Pieces::new(wanted);
-        let Some(mut words) = self.ask_without(wanted, &[], start).await? else {
+        let Some(mut words) = self.ask_whole(wanted, &[], None, start).await? else {
             return Ok(SearchEnd::Clean);
         };
         // Served pieces come first, so that new pieces are blamed.
@@ -269,29 +267,26 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             while refused - good > 1 {
                 let middle = good.midpoint(refused);
                 let without = order.get(middle..).unwrap_or_default();
-                match self.ask_without(wanted, without, start).await? {
+                match self.ask_whole(wanted, without, None, start).await? {
                     None => good = middle,
                     Some(said) => (refused, words) = (middle, said),
                 }
             }
             let piece = order.remove(good);
-            self.blame(&piece, words);
-            self.judge_matches(&pieces, vec![piece.clone()], start)
-                .await?;
-            match self.ask_without(wanted, &[], start).await? {
+            // Its match or domain may conflict as well. This is judged before the piece is blamed,
+            // because a later search would judge the match on its own.
+            let mut match_verdict = MatchVerdict::Rejected;
+            if can_answer(&piece) {
+                let without = order.get(good..).unwrap_or_default();
+                let refused = self.ask_whole(wanted, without, Some(&piece), start).await?;
+                if refused.is_none() {
+                    match_verdict = MatchVerdict::Accepted;
+                }
+            }
+            self.blame(&piece, words, match_verdict);
+            match self.ask_whole(wanted, &[], None, start).await? {
                 None => return Ok(SearchEnd::Clean),
                 Some(said) => words = said,
-            }
-            // The domain may be valid on its own, but conflict with another one.
-            if let Piece::VirtualHost { .. } = piece
-                && let Some(culprit) = self.culprits.get_mut(&piece)
-                && !culprit.dropped
-            {
-                culprit.dropped = true;
-                match self.ask_without(wanted, &[], start).await? {
-                    None => return Ok(SearchEnd::Clean),
-                    Some(said) => words = said,
-                }
             }
         }
         Ok(SearchEnd::Unexplained { envoy_words: words })
@@ -306,25 +301,29 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         start: Instant,
     ) -> Result<bool, Halt> {
         let without = order.get(count..).unwrap_or_default();
-        let refused = self.ask_without(wanted, without, start).await?;
+        let refused = self.ask_whole(wanted, without, None, start).await?;
         Ok(refused.is_none())
     }
 
-    async fn ask_without(
+    /// Judges everything except the culprits and the pieces `without`. `answering` answers 500.
+    async fn ask_whole(
         &mut self,
         wanted: &Snapshot,
         without: &[Piece],
+        answering: Option<&Piece>,
         start: Instant,
     ) -> Result<Option<String>, Halt> {
         let mut excluded = self.culprits.clone();
-        for piece in without {
+        let without = without.iter().map(|piece| (piece, MatchVerdict::Rejected));
+        let answering = answering.map(|piece| (piece, MatchVerdict::Accepted));
+        for (piece, match_verdict) in without.chain(answering) {
             excluded.insert(
                 piece.clone(),
                 Culprit {
                     digest: Digest::default(),
                     envoy_words: String::new(),
                     since: self.now,
-                    dropped: true,
+                    match_verdict,
                     put_back: None,
                 },
             );
@@ -358,27 +357,31 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                 }
                 Depth::MatchOnly => {
                     if let Some(culprit) = self.culprits.get_mut(piece) {
-                        self.learned |= culprit.dropped;
-                        culprit.dropped = false;
+                        self.learned = true;
+                        culprit.match_verdict = MatchVerdict::Accepted;
                     }
                 }
             }
         }
     }
 
-    fn blame(&mut self, piece: &Piece, envoy_words: String) {
-        // A route that is blamed again because of its match is not a new finding.
-        self.learned |= !self.culprits.contains_key(piece);
-        self.culprits.entry(piece.clone()).or_insert(Culprit {
+    fn blame(&mut self, piece: &Piece, envoy_words: String, match_verdict: MatchVerdict) {
+        self.learned = true;
+        let culprit = self.culprits.entry(piece.clone()).or_insert(Culprit {
             // Computed at the end of the search, from the complete wanted configuration.
             digest: Digest::default(),
             envoy_words,
             since: self.now,
-            // Reset if the match turns out to be valid.
-            dropped: true,
+            match_verdict,
             put_back: self.accepted_keys.before(piece),
         });
+        culprit.match_verdict = match_verdict;
     }
+}
+
+/// Returns true if Envoy can answer 500 to the requests of such a piece.
+fn can_answer(piece: &Piece) -> bool {
+    matches!(piece, Piece::Route(_) | Piece::VirtualHost { .. })
 }
 
 /// Group of suspects.

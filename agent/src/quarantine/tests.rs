@@ -87,6 +87,8 @@ fn snapshot(count: usize) -> Snapshot {
 struct KnowsAll {
     bad: BTreeSet<Piece>,
     enemies: Vec<(Piece, Piece)>,
+    /// Pairs that conflict even if one of them answers 500.
+    equal: Vec<[Piece; 2]>,
     /// Routes whose match is also invalid.
     bad_matches: BTreeSet<Piece>,
     judged: Mutex<usize>,
@@ -108,7 +110,10 @@ impl Judge for KnowsAll {
         let bad = self.bad.iter().find(|piece| has(piece));
         let bad_match = self.bad_matches.iter().find(|p| pieces.of.contains_key(p));
         let enemies = self.enemies.iter().find(|(a, b)| has(a) && has(b));
+        let is_there = |piece: &Piece| pieces.of.contains_key(piece);
+        let equal = self.equal.iter().find(|pair| pair.iter().all(is_there));
         let found = bad.or(bad_match).or(enemies.map(|(_, b)| b));
+        let found = found.or(equal.map(|[_, b]| b));
         Ok(found.map(|piece| format!("{piece} is bad")))
     }
 }
@@ -203,21 +208,13 @@ async fn bad_match_drops_route_and_others_answer_500() {
     assert_eq!(*routes, [route(0), answering_500(&route(1)), route(3)]);
 }
 
-#[tokio::test]
-async fn interrupted_search_makes_progress_and_finishes() {
-    let judge = KnowsAll {
-        bad: [route_piece(1), Piece::Backend(backend(17)), route_piece(30)].into(),
-        bad_matches: [route_piece(30)].into(),
-        ..KnowsAll::default()
-    };
-    let wanted = snapshot(40);
+/// Searches until the search is complete. Each search is interrupted as soon as it may be.
+async fn search_in_parts(judge: &KnowsAll, wanted: &Snapshot) -> Culprits {
     let (mut culprits, mut good) = (Culprits::new(), HashSet::new());
-    for attempt in 0.. {
-        assert!(attempt < 200, "no progress: {culprits:?}");
-        let limits = SearchLimits::default();
+    for _ in 0..200 {
         let mut search = Search {
-            judge: &judge,
-            limits,
+            judge,
+            limits: SearchLimits::default(),
             stop: || true,
             now: Timestamp::UNIX_EPOCH,
             accepted_keys: &AcceptedKeys::default(),
@@ -226,13 +223,47 @@ async fn interrupted_search_makes_progress_and_finishes() {
             runs: 0,
             learned: false,
         };
-        if let SearchEnd::Clean = search.run(&wanted, None).await.unwrap() {
-            break;
+        if let SearchEnd::Clean = search.run(wanted, None).await.unwrap() {
+            return culprits;
         }
     }
+    panic!("no progress: {culprits:?}");
+}
+
+#[tokio::test]
+async fn interrupted_search_makes_progress_and_finishes() {
+    let judge = KnowsAll {
+        bad: [route_piece(1), Piece::Backend(backend(17)), route_piece(30)].into(),
+        bad_matches: [route_piece(30)].into(),
+        ..KnowsAll::default()
+    };
+    let culprits = search_in_parts(&judge, &snapshot(40)).await;
     assert_eq!(culprits.len(), 3);
-    let dropped: Vec<bool> = culprits.values().map(|culprit| culprit.dropped).collect();
-    assert!(dropped.iter().filter(|dropped| **dropped).count() >= 1);
+    let dropped = |piece| culprits[&piece].is_dropped();
+    assert_eq!([1, 30].map(|n| dropped(route_piece(n))), [false, true]);
+}
+
+#[tokio::test]
+async fn interrupted_search_blames_one_of_two_equal_domains() {
+    let mut wanted = snapshot(1);
+    let pairs = [0, 1, 2].map(|number| {
+        ["BAD", "bad"].map(|name| {
+            let domain = format!("{name}{number}.com");
+            wanted.route_tables[0].virtual_hosts.push(VirtualHost {
+                domain: domain.clone(),
+                ..VirtualHost::default()
+            });
+            let table = TABLE.to_owned();
+            Piece::VirtualHost { table, domain }
+        })
+    });
+    let judge = KnowsAll {
+        equal: pairs.clone().into(),
+        ..KnowsAll::default()
+    };
+    let culprits = search_in_parts(&judge, &wanted).await;
+    let later = pairs.map(|[_, later]| later);
+    assert_eq!(culprits.keys().cloned().collect::<Vec<_>>(), later);
 }
 
 #[test]
@@ -244,7 +275,7 @@ fn culprit_is_forgotten_only_when_it_changes() {
             digest: Pieces::new(&wanted).of[&route_piece(1)].digest(),
             envoy_words: "no".to_owned(),
             since: Timestamp::UNIX_EPOCH,
-            dropped: false,
+            match_verdict: MatchVerdict::Accepted,
             put_back: None,
         },
     )]
@@ -265,7 +296,7 @@ fn culprit_backend_loses_weight_and_route_reports_it() {
             digest: Digest::default(),
             envoy_words: "no such SNI".to_owned(),
             since: Timestamp::UNIX_EPOCH,
-            dropped: false,
+            match_verdict: MatchVerdict::Accepted,
             put_back: None,
         },
     )]
@@ -334,7 +365,7 @@ fn accepted_key_replaces_refused_key() {
                 digest: Digest::default(),
                 envoy_words: "too short".to_owned(),
                 since: Timestamp::UNIX_EPOCH,
-                dropped: true,
+                match_verdict: MatchVerdict::Rejected,
                 put_back,
             },
         )]

@@ -10,7 +10,7 @@ use sesame_agent::apply::{Applier, Outcome, Patience};
 use sesame_agent::envoy::{Admin, Supervisor};
 use sesame_agent::publish::{Published, publish};
 use sesame_agent::quarantine::{
-    Configuration, Culprit, Culprits, Digest, Piece, Quarantine, affected, exclude,
+    Configuration, Culprit, Culprits, Digest, MatchVerdict, Piece, Quarantine, affected, exclude,
 };
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
@@ -486,7 +486,7 @@ async fn quarantined_virtual_host_answers_500_not_wider_host() {
         digest: Digest::default(),
         envoy_words: "no".to_owned(),
         since: Timestamp::UNIX_EPOCH,
-        dropped: false,
+        match_verdict: MatchVerdict::Accepted,
         put_back: None,
     };
     let culprits = Culprits::from([(piece, culprit)]);
