@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::provision::{AdoptionPreview, Fate, ObjectFate};
+use crate::provision::{AdoptionAction, AdoptionPreview, ObjectAction};
 use crate::watch::{Received, api_resource};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
@@ -106,7 +106,7 @@ pub(crate) enum FleetLook {
 
 /// Comparison of an existing fleet with the fleet that the controller would write.
 pub(crate) struct FleetComparison {
-    pub(crate) objects: Vec<ObjectFate>,
+    pub(crate) objects: Vec<ObjectAction>,
     /// Value of the consent annotation for the whole adoption; `None` if an object has another
     /// owner.
     pub(crate) consent: Option<String>,
@@ -118,7 +118,7 @@ impl FleetComparison {
     /// Returns true if the adoption would recreate Pods.
     pub(crate) fn restarts_pods(&self) -> bool {
         let mut fates = self.objects.iter().map(|object| &object.fate);
-        fates.any(Fate::restarts_pods)
+        fates.any(AdoptionAction::restarts_pods)
     }
 }
 

@@ -23,7 +23,7 @@ use sesame_published::names::FLEET_LABEL;
 
 /// Polling interval of the Roles. A new Role has no rules, so its hosts cannot read their keys
 /// before the next poll.
-const LOOK: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum number of Gateways in the annotation of a Role, as in a join token.
 const MAX_GATEWAYS: usize = 256;
 
@@ -64,7 +64,7 @@ impl FleetRoles {
 
     /// Waits until there is something to do. Returns false if the senders were dropped.
     async fn changed(&mut self, before: &Fleets) -> bool {
-        let look = tokio::time::sleep(LOOK);
+        let look = tokio::time::sleep(POLL_INTERVAL);
         tokio::pin!(look);
         loop {
             tokio::select! {

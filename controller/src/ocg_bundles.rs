@@ -19,7 +19,7 @@ use sesame_gateway_api::resolve::{OcgBundle, OcgBundles};
 use sesame_gateway_api::world::Kind;
 
 /// Polling interval, for ConfigMaps that were edited and write permissions that were granted.
-const LOOK: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// Timeout for one response of the API server.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Annotation with the name of the controller that manages an object. Other controllers ignore the
@@ -52,7 +52,7 @@ impl OcgBundleWriter {
             tokio::select! {
                 changed = self.desired.changed() => if changed.is_err() { return },
                 changed = self.replica.leading.changed() => if changed.is_err() { return },
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
         }
     }

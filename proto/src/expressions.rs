@@ -19,16 +19,16 @@ use crate::schema::{
 };
 
 /// Maximum number of instructions of one expression.
-pub const MOST_INSTRUCTIONS: u64 = 1_500;
+pub const MAX_INSTRUCTIONS: u64 = 1_500;
 /// Maximum number of instructions of all expressions of one route, including all its rules and
 /// matches.
-pub const MOST_OF_ROUTE: u64 = 3_000;
+pub const MAX_PER_ROUTE: u64 = 3_000;
 /// Maximum number of instructions of all expressions that a request to one virtual host may reach.
-pub const MOST_OF_VIRTUAL_HOST: u64 = 6_000;
+pub const MAX_PER_VIRTUAL_HOST: u64 = 6_000;
 
 /// Maximum number of instructions of all origins of a route, which may become a single expression:
 /// 64 origins of 253 characters.
-pub const MOST_OF_ORIGINS: u64 = 17_500;
+pub const MAX_PER_ORIGINS: u64 = 17_500;
 
 /// Number of instructions that RE2 adds to every program.
 const ALWAYS: u64 = 5;
@@ -38,12 +38,12 @@ const UNICODE_CLASS: u64 = 20;
 /// Maximum number of byte ranges of `\w`, `\s`, `[:punct:]` and similar classes.
 const NAMED_CLASS: u64 = 4;
 /// Maximum length of an expression in bytes.
-const MOST_BYTES: usize = 16 * 1024;
+const MAX_BYTES: usize = 16 * 1024;
 
 /// Returns the size of an expression's program, which is never below RE2's count. Returns `None` if
 /// the expression is invalid or too long.
 pub fn instructions(pattern: &str) -> Option<u64> {
-    if pattern.len() > MOST_BYTES {
+    if pattern.len() > MAX_BYTES {
         return None;
     }
     let ast = Parser::new().parse(pattern).ok()?;
@@ -315,7 +315,7 @@ mod tests {
         }
         assert!(instructions("(((a{1000}){1000}){1000}){1000}").is_some_and(|n| n > 1 << 39));
         assert_eq!(instructions("("), None);
-        assert_eq!(instructions(&"a".repeat(MOST_BYTES + 1)), None);
+        assert_eq!(instructions(&"a".repeat(MAX_BYTES + 1)), None);
     }
 
     #[test]

@@ -14,7 +14,7 @@ include!(concat!(env!("OUT_DIR"), "/sesame.snapshot.v1alpha1.rs"));
 
 impl Retry {
     /// Maximum number of retries per request. Unlimited retries would flood a backend.
-    pub const MOST_ATTEMPTS: u32 = 15;
+    pub const MAX_ATTEMPTS: u32 = 15;
     /// Minimum backoff in milliseconds, which is Envoy's default.
     pub const LEAST_BACKOFF_MS: u64 = 25;
 }
@@ -44,7 +44,7 @@ impl TlsTermination {
 
 impl DirectResponse {
     /// Maximum body size in bytes, which is also Envoy's default limit.
-    pub const MOST_BODY: usize = 4096;
+    pub const MAX_BODY: usize = 4096;
 
     /// Returns a response without a body.
     pub fn new(status: u32) -> Self {
@@ -58,43 +58,43 @@ impl DirectResponse {
 
 impl InternalRedirect {
     /// Maximum number of redirects that the proxy follows per request.
-    pub const MOST: u32 = 16;
+    pub const MAX: u32 = 16;
     /// Redirect statuses.
     pub const STATUSES: [u32; 5] = [301, 302, 303, 307, 308];
 }
 
 impl HashPolicy {
     /// Maximum number of hash policies per backend.
-    pub const MOST: usize = 16;
+    pub const MAX: usize = 16;
 }
 
 impl SlowStart {
     /// Maximum exponent, in thousandths.
-    pub const MOST_AGGRESSION: u32 = 100_000;
+    pub const MAX_AGGRESSION: u32 = 100_000;
 }
 
 impl HealthCheck {
     /// Maximum timeout in milliseconds. Envoy uses a new backend only after its first check, and a
     /// configuration change waits for that check.
-    pub const MOST_TIMEOUT_MS: u64 = 10_000;
+    pub const MAX_TIMEOUT_MS: u64 = 10_000;
     /// Maximum number of checks that are needed to change the state of an endpoint.
-    pub const MOST_THRESHOLD: u32 = 1_000;
+    pub const MAX_THRESHOLD: u32 = 1_000;
     /// Maximum number of status ranges.
-    pub const MOST_STATUSES: usize = 16;
+    pub const MAX_STATUSES: usize = 16;
 }
 
 impl RetryBudget {
     /// Maximum number of concurrent retries that are always allowed.
-    pub const MOST: u32 = 1_024;
+    pub const MAX: u32 = 1_024;
 }
 
 impl Keepalive {
     /// Maximum value of each field on Linux.
-    pub const MOST: u32 = 32_767;
+    pub const MAX: u32 = 32_767;
 }
 
 /// Maximum interval or time window in a backend's settings: one day, in milliseconds.
-pub const MOST_BACKEND_MS: u64 = 86_400_000;
+pub const MAX_BACKEND_MS: u64 = 86_400_000;
 
 impl retry::Condition {
     /// Returns the condition that has this name in Envoy and Contour.

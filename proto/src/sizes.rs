@@ -23,20 +23,20 @@ use crate::schema::{
 
 /// Maximum size of one match for one hostname in bytes. A smaller route fits into a shard even if
 /// it does not compress.
-pub const MOST_OF_MATCH: u64 = 768 * 1024;
+pub const MAX_PER_MATCH: u64 = 768 * 1024;
 /// Maximum size of all matches of a route for all its hostnames, in bytes.
-pub const MOST_OF_ROUTE: u64 = 8 * 1024 * 1024;
+pub const MAX_PER_ROUTE: u64 = 8 * 1024 * 1024;
 /// Maximum size of all routes of a virtual host, in bytes.
-pub const MOST_OF_VIRTUAL_HOST: u64 = 16 * 1024 * 1024;
+pub const MAX_PER_VIRTUAL_HOST: u64 = 16 * 1024 * 1024;
 /// Maximum size of all virtual hosts of a Gateway, in bytes.
-pub const MOST_OF_GATEWAY: u64 = 96 * 1024 * 1024;
+pub const MAX_PER_GATEWAY: u64 = 96 * 1024 * 1024;
 
 /// Maximum size of a trust bundle with its revocation lists as PEM, in bytes. It fits into a shard,
 /// since Base64 compresses to three quarters.
-pub const MOST_OF_TRUST_BUNDLE: usize = 1024 * 1024;
+pub const MAX_TRUST_BUNDLE_BYTES: usize = 1024 * 1024;
 /// Maximum total size of the different trust bundles that the policies of one namespace use, in
 /// bytes.
-pub const MOST_OF_NAMESPACE_BUNDLES: usize = 8 * 1024 * 1024;
+pub const MAX_BUNDLE_BYTES_PER_NAMESPACE: usize = 8 * 1024 * 1024;
 
 /// Size of a proxy route without its parts, in bytes.
 const ROUTE: u64 = 512;

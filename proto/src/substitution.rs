@@ -4,12 +4,12 @@
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Capture, Hir, HirKind, Look};
 
-use crate::expressions::{self, MOST_INSTRUCTIONS};
+use crate::expressions::{self, MAX_INSTRUCTIONS};
 use crate::schema::RegexSubstitution;
 
 impl RegexSubstitution {
     /// Maximum length in bytes of the pattern, and of the substitution.
-    pub const MOST_BYTES: usize = 1024;
+    pub const MAX_BYTES: usize = 1024;
 
     /// Checks both parts, and returns the substitution without its group references. The error
     /// starts with the name of the invalid part.
@@ -21,7 +21,7 @@ impl RegexSubstitution {
             pattern,
             substitution,
         } = self;
-        let most = Self::MOST_BYTES;
+        let most = Self::MAX_BYTES;
         for (part, text) in [("pattern", pattern), ("substitution", substitution)] {
             if text.len() > most {
                 let length = text.len();
@@ -30,9 +30,9 @@ impl RegexSubstitution {
                 ));
             }
         }
-        if expressions::instructions(pattern).is_none_or(|size| size > MOST_INSTRUCTIONS) {
+        if expressions::instructions(pattern).is_none_or(|size| size > MAX_INSTRUCTIONS) {
             return Err(format!(
-                "pattern {pattern:?} is invalid or has more than {MOST_INSTRUCTIONS} instructions"
+                "pattern {pattern:?} is invalid or has more than {MAX_INSTRUCTIONS} instructions"
             ));
         }
         let invalid = || format!("pattern {pattern:?} is not a regular expression");

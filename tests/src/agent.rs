@@ -36,7 +36,7 @@ pub use setup::Setup;
 const ROOT: &str = "/tmp";
 
 /// Timeout for any expected event, even on a busy machine.
-pub const SOON: Duration = Duration::from_secs(120);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Returns the agent's binary.
 pub fn agent_binary() -> PathBuf {

@@ -10,7 +10,7 @@ use crate::cluster::{Client, Failure, TestCluster, User};
 
 const SERVICES: &str = "/api/v1/services";
 /// Pause between two polls of the Services.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A fake cloud, which stops when dropped.
 pub struct StandInCloud {
@@ -33,7 +33,7 @@ impl StandInCloud {
                 if let Err(error) = give(&client, &wanted).await {
                     eprintln!("the cloud tries again: {error}");
                 }
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(RECHECK_INTERVAL).await;
             }
         });
         Self { ingresses, task }

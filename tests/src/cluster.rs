@@ -24,7 +24,7 @@ pub use self::client::{Client, Failure};
 pub use self::guard::Guard;
 use self::identity::{Credentials, Identity};
 use self::servers::Servers;
-use crate::agent::SOON;
+use crate::agent::TEST_TIMEOUT;
 use crate::wait::{eventually, holds};
 
 /// Lifetime of a `ServiceAccount` token. It must outlast every test and the conformance suite.
@@ -229,7 +229,7 @@ impl TestCluster {
 
     /// Waits until `good` accepts the object at a path, and returns it.
     pub async fn until(&self, what: &str, path: &str, good: impl Fn(&Value) -> bool) -> Value {
-        eventually(what, SOON, async || {
+        eventually(what, TEST_TIMEOUT, async || {
             let object = self.admin.get(path).await.map_err(|e| e.to_string())?;
             holds(good(&object), || format!("{object:#}"))?;
             Ok(object)
@@ -326,7 +326,7 @@ impl TestCluster {
     async fn wait_ready(&mut self) {
         let admin = &self.admin;
         let servers = &mut self.servers;
-        eventually("the API server is ready", SOON, async || {
+        eventually("the API server is ready", TEST_TIMEOUT, async || {
             servers.assert_alive();
             let ready = admin.get_text("/readyz?verbose").await;
             ready.map_err(|error| format!("{error}\n{}", servers.log_tail()))
@@ -359,10 +359,12 @@ impl TestCluster {
     }
 
     async fn wait_served(&self, path: &str, good: impl Fn(&Value) -> bool) {
-        eventually(path, SOON, async || match self.admin.get(path).await {
-            Ok(value) if good(&value) => Ok(()),
-            Ok(value) => Err(value["status"].to_string()),
-            Err(error) => Err(format!("{error}\n{}", self.servers.log_tail())),
+        eventually(path, TEST_TIMEOUT, async || {
+            match self.admin.get(path).await {
+                Ok(value) if good(&value) => Ok(()),
+                Ok(value) => Err(value["status"].to_string()),
+                Err(error) => Err(format!("{error}\n{}", self.servers.log_tail())),
+            }
         })
         .await;
     }

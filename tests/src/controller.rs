@@ -22,7 +22,7 @@ use sesame_published::names::{
 };
 use tempfile::TempDir;
 
-pub use crate::agent::SOON;
+pub use crate::agent::TEST_TIMEOUT;
 use crate::agent::beside_test;
 use crate::client::Request;
 use crate::cluster::{Channel, Client, TestCluster, User};
@@ -50,9 +50,11 @@ pub async fn deploy(cluster: &TestCluster) {
     }
     let path = format!("/apis/projectsesame.io/v1alpha1/namespaces/{NAMESPACE}/gatewayagents");
     let user = cluster.client(&controller_user()).await;
-    eventually("the controller may read GatewayAgents", SOON, async || {
-        user.get(&path).await.map_err(|error| error.to_string())
-    })
+    eventually(
+        "the controller may read GatewayAgents",
+        TEST_TIMEOUT,
+        async || user.get(&path).await.map_err(|error| error.to_string()),
+    )
     .await;
     for (verb, resource, namespace) in [
         ("list", "namespaces", ""),
@@ -172,7 +174,7 @@ impl ControllerUnderTest {
         let mut child = self.child.take().expect("the controller runs");
         let pid = i32::try_from(child.id()).expect("a process id");
         kill(Pid::from_raw(pid), Signal::SIGTERM).expect("the controller is our child");
-        eventually("the controller stops", SOON, async || {
+        eventually("the controller stops", TEST_TIMEOUT, async || {
             let ended = child.try_wait().expect("the controller is our child");
             ended.ok_or_else(|| self.log_tail())
         })
@@ -182,12 +184,14 @@ impl ControllerUnderTest {
     /// Waits until the controller has resolved all objects once, and returns how long that took.
     pub async fn wait_ready(&self) -> Duration {
         let start = Instant::now();
-        eventually("the controller is ready", SOON, async || {
-            match self.get("/readyz").await {
+        eventually(
+            "the controller is ready",
+            TEST_TIMEOUT,
+            async || match self.get("/readyz").await {
                 Ok((200, _)) => Ok(()),
                 other => Err(format!("{other:?}\n{}", self.log_tail())),
-            }
-        })
+            },
+        )
         .await;
         start.elapsed()
     }
@@ -221,7 +225,7 @@ impl ControllerUnderTest {
 
     /// Waits until the controller is the leader.
     pub async fn wait_leads(&self) {
-        eventually("the controller leads", SOON, async || {
+        eventually("the controller leads", TEST_TIMEOUT, async || {
             holds(self.metric("leader", "").await > 0.5, || self.log_tail())
         })
         .await;

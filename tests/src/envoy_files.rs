@@ -21,7 +21,7 @@ pub use self::resources::{
     static_cluster_without_eds,
 };
 
-use crate::agent::SOON;
+use crate::agent::TEST_TIMEOUT;
 use crate::backend::Backend;
 use crate::client::Request;
 use crate::envoy::envoy_binary;
@@ -118,7 +118,7 @@ pub async fn apply(
 /// Waits until `wanted` accepts the supervisor's state, and returns it.
 pub async fn until_state(supervisor: &Supervisor, wanted: impl FnMut(&State) -> bool) -> State {
     let mut state = supervisor.state();
-    let seen = tokio::time::timeout(SOON, state.wait_for(wanted)).await;
+    let seen = tokio::time::timeout(TEST_TIMEOUT, state.wait_for(wanted)).await;
     seen.expect("the state was not reached in time")
         .unwrap()
         .clone()
@@ -176,9 +176,11 @@ pub async fn until_status(address: SocketAddr, path: &str, expected: u16) {
 }
 
 async fn until_answer(address: SocketAddr, path: &str, good: impl Fn(u16, &str) -> bool) {
-    eventually(path, SOON, async || match get(address, path).await {
-        Ok((status, body)) if good(status, &body) => Ok(()),
-        answer => Err(format!("{answer:?}")),
+    eventually(path, TEST_TIMEOUT, async || {
+        match get(address, path).await {
+            Ok((status, body)) if good(status, &body) => Ok(()),
+            answer => Err(format!("{answer:?}")),
+        }
     })
     .await;
 }
@@ -201,7 +203,7 @@ pub fn load(address: SocketAddr, clients: usize) -> Load {
 
 /// Waits for a condition, and panics after a deadline.
 pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    eventually(what, SOON, async || {
+    eventually(what, TEST_TIMEOUT, async || {
         condition().then_some(()).ok_or_else(String::new)
     })
     .await;

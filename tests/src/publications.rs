@@ -21,7 +21,7 @@ use sesame_published::names::{
     shard_name,
 };
 
-use crate::agent::SOON;
+use crate::agent::TEST_TIMEOUT;
 use crate::cluster::{Client, TestCluster, User};
 use crate::manifests::{edge, http_listener, http_route, path, rule_to, served};
 use crate::wait::eventually;
@@ -239,7 +239,7 @@ pub async fn wait_told(
     good: impl Fn(&Value) -> bool,
 ) -> Value {
     let path = agent_path(gateway);
-    eventually(what, SOON, async || {
+    eventually(what, TEST_TIMEOUT, async || {
         match cluster.admin().get(&path).await {
             Ok(object) if good(&object["status"]) => Ok(object["status"].clone()),
             Ok(object) => Err(format!("{:#}", object["status"])),

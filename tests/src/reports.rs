@@ -5,7 +5,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::agent_name;
 
 use crate::cluster::{Client, Failure, TestCluster};
-use crate::controller::{NAMESPACE, SOON, publication};
+use crate::controller::{NAMESPACE, TEST_TIMEOUT, publication};
 use crate::wait::eventually;
 
 /// The API path of all reports.
@@ -43,7 +43,7 @@ pub async fn say(
 
 /// Reports that a host serves a Gateway's current publication on port 80 of this address.
 pub async fn say_serving(client: &Client, gateway: &NamespacedName, host: &str, address: &str) {
-    let found = eventually("it is published", SOON, async || {
+    let found = eventually("it is published", TEST_TIMEOUT, async || {
         publication(client, gateway).await
     })
     .await;

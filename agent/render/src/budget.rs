@@ -19,7 +19,7 @@ use crate::layout::file_name;
 use crate::rendered::{Resource, find};
 
 /// Maximum number of endpoint subscriptions, so that a killed Envoy is gone within 0.3 s.
-pub const MOST_ENDPOINT_FILES: usize = 24;
+pub const MAX_ENDPOINT_FILES: usize = 24;
 
 /// The number of available subscriptions, and the host's preferences.
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +118,7 @@ pub(crate) fn plan<'a>(
         }
     }
     granted.count = ALWAYS + budgeted - left;
-    left = left.min(MOST_ENDPOINT_FILES);
+    left = left.min(MAX_ENDPOINT_FILES);
     // A backend with sessions has two clusters that read its endpoint file.
     let subscriptions = |backend: &Backend| if backend.session_key.is_empty() { 1 } else { 2 };
     let all = backends.iter().map(subscriptions).sum::<usize>();
@@ -244,10 +244,10 @@ mod tests {
         let all = backends(0..300);
         let nothing = BTreeSet::new();
         let many = plan(&[], &all, &[], files(40_000, &nothing)).endpoints;
-        assert_eq!(many.len(), MOST_ENDPOINT_FILES);
-        let all = &all[..MOST_ENDPOINT_FILES];
+        assert_eq!(many.len(), MAX_ENDPOINT_FILES);
+        let all = &all[..MAX_ENDPOINT_FILES];
         let few = plan(&[], all, &[], files(40_000, &nothing)).endpoints;
-        assert_eq!(few.len(), MOST_ENDPOINT_FILES);
+        assert_eq!(few.len(), MAX_ENDPOINT_FILES);
     }
 
     #[test]

@@ -104,7 +104,7 @@ pub struct EndpointRules {
 }
 
 /// Maximum number of a Gateway's routes with separate statistics.
-pub(crate) const MOST_MEASURED: usize = 32;
+pub(crate) const MAX_MEASURED: usize = 32;
 
 /// The filters of the snapshot itself, and the shared filters that virtual hosts and routes
 /// reference.
@@ -188,7 +188,7 @@ impl<'a> RenderContext<'a> {
     /// is not trusted.
     /// trusted.
     pub(crate) fn measured_as(&self, route: &str) -> Option<String> {
-        let measured = self.measured_routes.get(..MOST_MEASURED);
+        let measured = self.measured_routes.get(..MAX_MEASURED);
         let measured = measured.unwrap_or(self.measured_routes);
         if measured.is_empty() {
             return None;

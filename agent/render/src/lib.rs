@@ -83,7 +83,7 @@ mod tests;
 
 pub use bootstrap::bootstrap;
 pub use bootstrap::static_bootstrap::static_bootstrap;
-pub use budget::MOST_ENDPOINT_FILES;
+pub use budget::MAX_ENDPOINT_FILES;
 pub use changes::{backends_after, endpoints_after, routes_after};
 pub use clusters::shares::{none as no_shares, scarcity};
 pub use context::{

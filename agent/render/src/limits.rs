@@ -13,13 +13,13 @@ pub(crate) const CONNECTION_BUFFER: u32 = 32 * 1024;
 
 /// Maximum and minimum number of bytes of a request body that Envoy keeps for a retry. At 1 Gbit/s,
 /// they take 2 ms and 1 ms.
-const MOST_BODY: u64 = 256 << 10;
+const MAX_BODY: u64 = 256 << 10;
 const LEAST_BODY: u64 = 128 << 10;
 /// Divisor for the heap: one body may use the result.
 const BODIES: u64 = 8_192;
 
 /// Maximum number of descriptors used, because a host does not serve a million connections.
-const MOST_FILES: u64 = 1 << 20;
+const MAX_FILES: u64 = 1 << 20;
 /// Minimum number of descriptors for an Envoy that can serve.
 const FEWEST_FILES: u64 = 512;
 /// Descriptors for watched files, listening sockets, logs, workers, the admin socket, and a hot
@@ -36,7 +36,7 @@ pub fn heap_of(memory: u64) -> u64 {
 /// Bytes of heap for a request that is waiting for a connection to its backend, mainly its headers.
 const HEAP_OF_A_REQUEST: u64 = 64 << 10;
 /// Maximum number of waiting requests, more than enough for every healthy backend.
-const MOST_WAITING: u32 = 100_000;
+const MAX_WAITING: u32 = 100_000;
 /// Number of connections below which a backend is hardly usable.
 pub(crate) const FEW: u32 = 16;
 
@@ -73,7 +73,7 @@ impl Limits {
         if files < FEWEST_FILES {
             return Err(TooFewFiles { files });
         }
-        let files = files.min(MOST_FILES);
+        let files = files.min(MAX_FILES);
         let reserve = LEAST_RESERVE.max(files / 8);
         let eighth = count((files - reserve) / 8);
         let fit = count(heap / HEAP_OF_A_CONNECTION).max(FEW);
@@ -102,13 +102,13 @@ impl Limits {
     /// Returns how many bytes of a request body Envoy keeps for a retry. It cannot retry a longer
     /// body once more than this has arrived. Refused connections are known earlier.
     pub fn body(&self) -> u64 {
-        (self.heap / BODIES).clamp(LEAST_BODY, MOST_BODY)
+        (self.heap / BODIES).clamp(LEAST_BODY, MAX_BODY)
     }
 
     /// Returns the number of requests that may wait for a connection to one backend. They may use
     /// an eighth of the heap.
     pub fn waiting(&self) -> u32 {
-        count(self.heap / 8 / HEAP_OF_A_REQUEST).clamp(FEW, MOST_WAITING)
+        count(self.heap / 8 / HEAP_OF_A_REQUEST).clamp(FEW, MAX_WAITING)
     }
 }
 

@@ -13,7 +13,7 @@ use sesame_proto::schema::{Backend, Snapshot};
 use crate::budget::Granted;
 use crate::clusters::{self, endpoints, shares};
 use crate::context::{RenderContext, RenderOptions};
-use crate::http::route_tables::{self, MOST_OF_TABLES, TableRoom};
+use crate::http::route_tables::{self, MAX_TABLE_BYTES, TableRoom};
 use crate::http::{rate_limits, request_filters, shared_filters};
 use crate::listeners;
 use crate::rendered::{RenderProblems, Rendered, Resource, by_name};
@@ -23,7 +23,7 @@ use crate::tls::secrets;
 pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) -> Rendered {
     let tables = |context: &RenderContext<'_>, problems: &mut RenderProblems| {
         let tables = snapshot.route_tables.iter();
-        let mut room = TableRoom::new(MOST_OF_TABLES);
+        let mut room = TableRoom::new(MAX_TABLE_BYTES);
         let tables = tables
             .map(|table| route_tables::render(table, context, &mut room, problems))
             .collect();
@@ -46,7 +46,7 @@ fn by_hosts(encoded: &EncodedSnapshot, options: &RenderOptions) -> Option<Render
     let all = encoded.route_tables()?;
     let tables = |context: &RenderContext<'_>, problems: &mut RenderProblems| {
         let tables = all.iter();
-        let mut room = TableRoom::new(MOST_OF_TABLES);
+        let mut room = TableRoom::new(MAX_TABLE_BYTES);
         let tables = tables
             .map(|table| route_tables::render_encoded(table, context, &mut room, problems))
             .collect::<Result<_, _>>()?;

@@ -13,7 +13,7 @@ use sesame_files::open::{self, Rule};
 
 use super::ACCESS_LOG;
 use super::plan::LogFacts;
-use crate::host::{create_directory, entries, remove_if_there};
+use crate::host::{create_directory, entries, remove_if_exists};
 
 /// Target of the link while nothing is logged.
 pub(super) const NOWHERE: &str = "/dev/null";
@@ -79,7 +79,7 @@ impl LogDirectory {
             return Ok(false);
         }
         let staged = self.link.with_extension("new");
-        remove_if_there(&staged)?;
+        remove_if_exists(&staged)?;
         symlink(target, &staged)?;
         fs::rename(&staged, &self.link)?;
         Ok(true)
@@ -130,7 +130,7 @@ impl LogDirectory {
 
     /// Removes an older file.
     pub(super) fn remove(&self, number: u64) -> io::Result<()> {
-        remove_if_there(&self.numbered(number))
+        remove_if_exists(&self.numbered(number))
     }
 
     fn numbered(&self, number: u64) -> PathBuf {

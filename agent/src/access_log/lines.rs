@@ -11,7 +11,7 @@ use super::ACCESS_LOG;
 use super::directory::{LogDirectory, NOWHERE, open_log};
 
 /// Maximum length of a line in bytes. Envoy limits the parts that clients choose to far less.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 /// How long Envoy may keep writing to a rotated file.
 const LATE: Duration = Duration::from_secs(3);
 
@@ -103,12 +103,12 @@ impl OpenLog {
     }
 
     fn next_line(&mut self) -> io::Result<Option<String>> {
-        let room = MOST_BYTES.saturating_sub(self.begun.len() as u64);
+        let room = MAX_BYTES.saturating_sub(self.begun.len() as u64);
         (&mut self.reader)
             .take(room)
             .read_until(b'\n', &mut self.begun)?;
         let is_whole = self.begun.last() == Some(&b'\n');
-        if !is_whole && (self.begun.len() as u64) < MOST_BYTES {
+        if !is_whole && (self.begun.len() as u64) < MAX_BYTES {
             return Ok(None);
         }
         let line = std::mem::take(&mut self.begun);

@@ -14,7 +14,7 @@ use crate::envoy::process::launch::Launcher;
 use crate::envoy::process::launcher;
 
 /// Interval between checks of the file. Envoy may exceed the size limit until the next check.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause before retrying a file that Envoy cannot write to.
 const RETRY: Duration = Duration::from_secs(5);
 /// Timeout for Envoy's answer.
@@ -83,7 +83,7 @@ impl LogRotator {
         let admin = admin.with_timeout(ANSWER);
         tell(self.told.clone());
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             if self.look_and_say() {
                 tell(self.told.clone());
             }

@@ -24,7 +24,7 @@ const LOAD_ASSIGNMENT: u32 = 33;
 
 /// Maximum number of clusters that may be added before the shares file is written. Until then, each
 /// of them may open as many connections as Envoy allows by default.
-const MOST_BEFORE_SHARES: usize = 4;
+const MAX_BEFORE_SHARES: usize = 4;
 
 /// Parts of a change that Envoy does not have yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -185,7 +185,7 @@ fn without(mut message: &[u8], left_out: u32) -> Option<Vec<&[u8]>> {
 pub(super) fn goes_ahead_of_shares(old: &OnDisk, new: &Rendered) -> bool {
     let (before, now) = (&old.content.clusters, &new.clusters);
     let come = || merge(before, &**now).filter(|pair| matches!(pair, EitherOrBoth::Right(_)));
-    let few_come = || come().take(MOST_BEFORE_SHARES + 1).count() <= MOST_BEFORE_SHARES;
+    let few_come = || come().take(MAX_BEFORE_SHARES + 1).count() <= MAX_BEFORE_SHARES;
     // Avoids comparing thousands of clusters if the list is unchanged.
     old.content.listeners == new.listeners && (Arc::ptr_eq(before, now) || few_come())
 }

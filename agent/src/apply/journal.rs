@@ -18,7 +18,8 @@ use sesame_files::open::{self, Rule};
 
 use super::on_disk::MAX_FILE;
 use crate::host::{
-    create_directory, entries, remove_directory_if_there, remove_if_there, replace_file, write_file,
+    create_directory, entries, remove_directory_if_exists, remove_if_exists, replace_file,
+    write_file,
 };
 use crate::xds::response::encode_shares;
 use crate::xds::{Subscription, XdsKind};
@@ -54,7 +55,7 @@ pub(crate) struct JournalEntry {
 impl Files {
     /// Creates the directories and finds the journal of an interrupted transaction.
     pub(crate) fn open(layout: XdsLayout) -> io::Result<Self> {
-        remove_directory_if_there(&layout.staging().join("dropped"))?;
+        remove_directory_if_exists(&layout.staging().join("dropped"))?;
         for directory in [
             "", "lds", "cds", "rds", "eds", "sds", "ecds", "rtds", "tmp", "tmp/undo",
         ] {
@@ -144,7 +145,7 @@ impl Files {
     pub(crate) fn remove(&mut self, subscription: &Subscription) -> io::Result<()> {
         let path = subscription.path(&self.layout);
         self.save(subscription, &path)?;
-        remove_if_there(&path)
+        remove_if_exists(&path)
     }
 
     /// Restores the file that was changed last. Returns `None` if the journal is empty.
@@ -158,10 +159,10 @@ impl Files {
             }
             fs::rename(&entry.saved, &entry.path)?;
         } else {
-            remove_if_there(&entry.path)?;
+            remove_if_exists(&entry.path)?;
         }
         // Saved, but the agent was killed before it changed the file.
-        remove_if_there(&entry.saved)?;
+        remove_if_exists(&entry.saved)?;
         Ok(self.entries.pop())
     }
 
@@ -173,7 +174,7 @@ impl Files {
         }
         let dropped = self.layout.staging().join("dropped");
         // Left behind by a commit on a full disk.
-        remove_directory_if_there(&dropped)?;
+        remove_directory_if_exists(&dropped)?;
         fs::rename(self.journal(), &dropped)?;
         self.entries.clear();
         create_directory(&self.journal())?;

@@ -18,7 +18,7 @@ use super::plan::{Write, merge};
 use crate::xds::{Subscription, XdsKind};
 
 /// Maximum number of unused clusters that are kept for later. Each may hold an inotify instance.
-const MOST_UNUSED: usize = 16;
+const MAX_UNUSED: usize = 16;
 
 /// When a transaction removes unused resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(super) fn clusters(
         }
     }
     let with = |unused: &[&Resource]| together(unused, wanted);
-    let is_little = unused_before.len() + unused_now.len() <= MOST_UNUSED;
+    let is_little = unused_before.len() + unused_now.len() <= MAX_UNUSED;
     let is_encrypted = |unused: &&Resource| {
         let cluster = Cluster::decode(&*unused.bytes);
         cluster.is_ok_and(|cluster| is_encrypted(&cluster))

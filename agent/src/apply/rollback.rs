@@ -12,7 +12,7 @@ use crate::xds::Subscription;
 
 /// How long Envoy may take to accept one restored file. It has accepted these bytes before, so the
 /// limit is rarely reached. After it, continuing is better than leaving newer files in place.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Undoes the whole journal and returns the number of undone changes.
 pub(crate) async fn all(files: &mut Files, envoy: Option<&Admin>) -> io::Result<usize> {
@@ -69,7 +69,7 @@ async fn taken(
     let before = before.map(|before| sum_by_subscription(&subscriptions, &before));
     let start = Instant::now();
     let mut rhythm = Rhythm::new();
-    while start.elapsed() < PATIENCE {
+    while start.elapsed() < TIMEOUT {
         let Ok(versions) = envoy.version_texts().await else {
             break;
         };

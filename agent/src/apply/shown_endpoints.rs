@@ -18,7 +18,7 @@ use super::wait::Expectation;
 use crate::envoy::admin::ClusterEndpoints;
 
 /// Number of endpoints, old and new, from which statistics are as cheap.
-const MOST_ENDPOINTS: usize = 100;
+const MAX_ENDPOINTS: usize = 100;
 
 /// The endpoints that prove a changed set, and the number of previous endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub(crate) fn filter(expected: &[Expectation]) -> Option<String> {
         Some(shown.before + shown.after.len())
     };
     let endpoints: usize = expected.iter().map(shown).sum::<Option<usize>>()?;
-    if expected.is_empty() || endpoints > MOST_ENDPOINTS {
+    if expected.is_empty() || endpoints > MAX_ENDPOINTS {
         return None;
     }
     let names = expected.iter().map(|it| it.subscription.name.as_str());
@@ -198,7 +198,7 @@ mod tests {
         let other = expectation("b", &["10.0.0.1:80"], &[]);
         assert_eq!(filter(&[other.clone(), same]), None);
         assert_eq!(filter(&[]), None);
-        let many: Vec<Expectation> = std::iter::repeat_n(other, MOST_ENDPOINTS + 1).collect();
+        let many: Vec<Expectation> = std::iter::repeat_n(other, MAX_ENDPOINTS + 1).collect();
         assert_eq!(filter(&many), None);
         assert!(filter(&many[1..]).is_some());
         assert_eq!(ShownEndpoints::of(b"\xff", &set(&[])), None);

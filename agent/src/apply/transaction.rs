@@ -22,7 +22,7 @@ use super::shown_endpoints::ShownEndpoints;
 use super::wait::{Expectation, Patience, Watcher, listener_counts};
 use crate::envoy::admin::Admin;
 use crate::envoy::log::EnvoyLog;
-use crate::host::remove_if_there;
+use crate::host::remove_if_exists;
 use crate::host::reserve::EnvoyInstances;
 use crate::xds::{Subscription, XdsKind, response};
 use sesame_render::layout::XdsLayout;
@@ -113,7 +113,7 @@ impl Applier {
         let found =
             find(self.files.layout()).map_err(|source| self.io("reading the files", source))?;
         for junk in found.junk.iter().filter(|junk| !junk.is_dir()) {
-            remove_if_there(junk).map_err(|source| self.io("removing a foreign file", source))?;
+            remove_if_exists(junk).map_err(|source| self.io("removing a foreign file", source))?;
         }
         self.on_disk = found.on_disk;
         self.files.forget_shares();

@@ -18,7 +18,7 @@ use sesame_gateway_api::api::NamespacedName;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 
-use super::EXIT_WRONG;
+use super::EXIT_FAULT;
 use super::output::Format;
 use super::render::gateway_name;
 use crate::run::commands::{CommandRequest, InstanceCommand, Reply};
@@ -242,5 +242,5 @@ pub(crate) async fn send_command(
     if !ended {
         bail!("the agent stopped before it completed the command");
     }
-    Ok(if wrong { EXIT_WRONG } else { 0 })
+    Ok(if wrong { EXIT_FAULT } else { 0 })
 }

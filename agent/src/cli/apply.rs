@@ -14,7 +14,7 @@ use sesame_proto::bundle::BundleFile;
 use sesame_proto::digest::sha256;
 
 use super::agent::{self, AgentArgs};
-use super::{EXIT_FAILED, EXIT_WRONG};
+use super::{EXIT_FAILED, EXIT_FAULT};
 use crate::run::DEFAULT_STATE_DIR;
 use crate::run::report::{GatewayReport, Report};
 use crate::source::bundles::state::BundleState;
@@ -22,9 +22,9 @@ use crate::source::bundles::{BundleFileState, BundleReport};
 use crate::source::update::gateway_of;
 
 /// Interval for polling the outcome.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a Gateway may be degraded while it applies the change.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// Prefix of the files that this command creates in the agent's directory.
 const APPLIED: &str = "applied.";
 
@@ -64,17 +64,17 @@ pub(crate) fn main(agent: &AgentArgs, args: &ApplyArgs) -> anyhow::Result<u8> {
         Ok(file) => file,
         Err(error) => {
             tracing::error!("{}: {error}", at());
-            return Ok(EXIT_WRONG);
+            return Ok(EXIT_FAULT);
         }
     };
     let (digest, sequence) = (file.digest(), file.label().sequence);
     let Some(gateway) = gateway_of(&file.label().gateway) else {
         tracing::error!("{}: {:?} is not a Gateway", at(), file.label().gateway);
-        return Ok(EXIT_WRONG);
+        return Ok(EXIT_FAULT);
     };
     if let Some(only) = agent.gateway.as_ref().filter(|only| **only != gateway) {
         tracing::error!("{}: the bundle is for Gateway {gateway}, not {only}", at());
-        return Ok(EXIT_WRONG);
+        return Ok(EXIT_FAULT);
     }
     let report = ask(agent)?;
     let Some(directory) = &report.source.bundle_dir else {
@@ -160,8 +160,8 @@ impl Outcome {
     fn answer(self) -> (String, u8) {
         match self {
             Self::Accepted => ("Envoy has accepted it".to_owned(), 0),
-            Self::Refused(why) => (format!("it {why}"), EXIT_WRONG),
-            Self::Wrong(why) => (why, EXIT_WRONG),
+            Self::Refused(why) => (format!("it {why}"), EXIT_FAULT),
+            Self::Wrong(why) => (why, EXIT_FAULT),
             Self::Late(why) => (why, EXIT_FAILED),
         }
     }
@@ -205,7 +205,7 @@ impl Waiting<'_> {
                                 "Gateway {} is {}: {}",
                                 self.gateway, one.state, one.message
                             );
-                            if degraded.is_some_and(|since| since.elapsed() > PATIENCE) {
+                            if degraded.is_some_and(|since| since.elapsed() > TIMEOUT) {
                                 return Ok(Outcome::Wrong(why));
                             }
                             why
@@ -237,7 +237,7 @@ impl Waiting<'_> {
                     "it is not served within the timeout: {told}"
                 )));
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

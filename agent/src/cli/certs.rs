@@ -8,7 +8,7 @@ use clap::Args;
 use comfy_table::{Table, presets};
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 
-use super::EXIT_WRONG;
+use super::EXIT_FAULT;
 use super::agent::{self, AgentArgs};
 use super::history::StateArgs;
 use crate::run::certificates::{
@@ -53,7 +53,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &CertsArgs) -> anyhow::Result<u8> {
         _ => table(&certificates, now),
     })?;
     let wrong = check.is_some() && !certificates.is_empty();
-    Ok(if wrong { EXIT_WRONG } else { 0 })
+    Ok(if wrong { EXIT_FAULT } else { 0 })
 }
 
 /// Queries the agent, or reads the last accepted configuration from a state directory.

@@ -13,10 +13,10 @@ use super::agent::{self, AgentArgs};
 use super::settings::LoadedSettings;
 use super::settings::arguments::in_one_line;
 use super::settings::effective::effective;
-use super::{Cli, Command, EXIT_WRONG, options, run};
+use super::{Cli, Command, EXIT_FAULT, options, run};
 use crate::doctor::facts::{AgentFacts, ClusterFacts, HostFacts};
 use crate::doctor::gather::{Inquiry, gather};
-use crate::doctor::{HostFinding, Weight, findings};
+use crate::doctor::{FindingSeverity, HostFinding, findings};
 use crate::host::processes;
 use crate::run::inspect::{self, InspectedGateway};
 use crate::run::reload::{Setting, SettingOrigin};
@@ -54,13 +54,15 @@ pub(crate) fn main(
 ) -> anyhow::Result<u8> {
     let found = findings(&examine(agent, loaded)?.facts);
     let examination = Examination {
-        healthy: found.iter().all(|finding| finding.severity < Weight::Error),
+        healthy: found
+            .iter()
+            .all(|finding| finding.severity < FindingSeverity::Error),
         findings: found,
     };
     agent
         .output
         .write(&examination, || text(&examination, args.all))?;
-    Ok(if examination.healthy { 0 } else { EXIT_WRONG })
+    Ok(if examination.healthy { 0 } else { EXIT_FAULT })
 }
 
 /// Facts about this host, and its effective settings.
@@ -303,14 +305,14 @@ fn text(examination: &Examination, all: bool) -> String {
         found.filter(|finding| finding.severity == weight).count()
     };
     for finding in &examination.findings {
-        if finding.severity == Weight::Ok && !all {
+        if finding.severity == FindingSeverity::Ok && !all {
             continue;
         }
         let weight = match finding.severity {
-            Weight::Ok => "ok",
-            Weight::Note => "note",
-            Weight::Warning => "warning",
-            Weight::Error => "error",
+            FindingSeverity::Ok => "ok",
+            FindingSeverity::Note => "note",
+            FindingSeverity::Warning => "warning",
+            FindingSeverity::Error => "error",
         };
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{weight}: {}: {}", finding.check, finding.found);
@@ -325,9 +327,9 @@ fn text(examination: &Examination, all: bool) -> String {
         text,
         "{} checks: {} errors, {} warnings, {} notes",
         examination.findings.len(),
-        count(Weight::Error),
-        count(Weight::Warning),
-        count(Weight::Note)
+        count(FindingSeverity::Error),
+        count(FindingSeverity::Warning),
+        count(FindingSeverity::Note)
     );
     text
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::agent::{self, AgentArgs};
-use super::{EXIT_USAGE, EXIT_WRONG, output};
+use super::{EXIT_FAULT, EXIT_USAGE, output};
 use crate::run::commands::{DrainLimits, InstanceCommand};
 use crate::run::shutdown::{StopRequest, end_left};
 
@@ -86,7 +86,7 @@ async fn stop(agent: &AgentArgs, drain: InstanceCommand, timeout: Duration) -> a
         Ok(left) => left,
         Err(error) => {
             say(agent, &format!("not ended: {error}"))?;
-            return Ok(EXIT_WRONG);
+            return Ok(EXIT_FAULT);
         }
     };
     let message = match (told, left) {

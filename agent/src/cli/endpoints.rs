@@ -7,7 +7,7 @@ use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use super::EXIT_WRONG;
+use super::EXIT_FAULT;
 use super::agent::{self, AgentArgs, not_running};
 use super::logs::sentence::plain;
 use crate::access_log::ObjectPattern;
@@ -148,7 +148,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &EndpointsArgs) -> anyhow::Result<u8
         found.retain(BackendEndpoints::is_failing);
     }
     agent.output.write(&found, || text(&found))?;
-    Ok(if wrong { EXIT_WRONG } else { 0 })
+    Ok(if wrong { EXIT_FAULT } else { 0 })
 }
 
 /// Returns a regular expression that matches the names of all possible clusters.

@@ -11,7 +11,7 @@ use sesame_gateway_api::explain::{
 };
 use sesame_proto::schema::Snapshot;
 
-use super::EXIT_WRONG;
+use super::EXIT_FAULT;
 use super::agent::{self, AgentArgs};
 use super::history::StateArgs;
 use super::host::HostArgs;
@@ -83,7 +83,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &ExplainArgs) -> anyhow::Result<u8> 
     Ok(if explanation.route.is_some() {
         0
     } else {
-        EXIT_WRONG
+        EXIT_FAULT
     })
 }
 

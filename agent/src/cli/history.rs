@@ -11,7 +11,7 @@ use sesame_proto::digest::short;
 
 use super::agent::{self, AgentArgs};
 use super::host::HostArgs;
-use super::{EXIT_WRONG, manifests_diff};
+use super::{EXIT_FAULT, manifests_diff};
 use crate::run::commands::InstanceCommand;
 use crate::run::history::{AcceptedGeneration, Difference, History};
 
@@ -161,7 +161,7 @@ pub(crate) fn diff(agent: &AgentArgs, args: &DiffArgs) -> anyhow::Result<u8> {
     Ok(if difference == Difference::default() {
         0
     } else {
-        EXIT_WRONG
+        EXIT_FAULT
     })
 }
 

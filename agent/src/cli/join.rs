@@ -13,7 +13,7 @@ use sesame_published::credential::Credential;
 use sesame_published::host_access::HostScope;
 use sesame_published::join_token::{JoinToken, MAX_JOIN_TOKEN_BYTES};
 
-use super::EXIT_WRONG;
+use super::EXIT_FAULT;
 use super::agent::{self, AgentArgs};
 use super::seal::SealLikeAgentArgs;
 use super::settings::LoadedSettings;
@@ -152,7 +152,7 @@ pub(crate) fn main(
     let mut answer = Joined::new(&token, config, set_aside, expires);
     if !no_service && service::is_there() {
         service::start()?;
-        answer.note_start(wait(agent, Duration::from_secs(*wait_seconds)));
+        answer.record_start(wait(agent, Duration::from_secs(*wait_seconds)));
     }
     agent
         .output
@@ -180,7 +180,7 @@ impl Joined {
     }
 
     /// Records that the service was started, and why the agent does not serve everything.
-    fn note_start(&mut self, reasons: Vec<String>) {
+    fn record_start(&mut self, reasons: Vec<String>) {
         self.started = true;
         self.serving = Some(reasons.is_empty());
         self.reasons = reasons;
@@ -188,7 +188,7 @@ impl Joined {
 
     fn exit_code(&self) -> u8 {
         if self.serving == Some(false) {
-            EXIT_WRONG
+            EXIT_FAULT
         } else {
             0
         }

@@ -11,7 +11,7 @@ use super::join::Places;
 use super::output;
 use super::seal::{SealLikeAgentArgs, options as seal_options};
 use super::settings::LoadedSettings;
-use crate::host::remove_if_there;
+use crate::host::remove_if_exists;
 use crate::join::{credentials, leave, owner, service, settings_file};
 use crate::seal::{SealSettings, SealingKeys};
 use crate::source::cluster::stored_token::StoredToken;
@@ -101,7 +101,7 @@ pub(crate) fn main(
 
 fn remove_credentials(runtime_dir: &Path, state_dir: &Path) -> anyhow::Result<()> {
     let copy = StoredToken::copy_below(runtime_dir);
-    remove_if_there(&copy).with_context(|| format!("cannot remove {}", copy.display()))?;
+    remove_if_exists(&copy).with_context(|| format!("cannot remove {}", copy.display()))?;
     credentials::remove(state_dir)
         .with_context(|| format!("cannot remove the credentials in {}", state_dir.display()))
 }

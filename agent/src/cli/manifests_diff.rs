@@ -9,7 +9,7 @@ use sesame_gateway_api::resolve::ResolvedGateway;
 
 use super::agent::AgentArgs;
 use super::history::DiffArgs;
-use super::{EXIT_WRONG, offline};
+use super::{EXIT_FAULT, offline};
 
 /// Prints the difference. Exits like `diff`: 0 if the answers are equal, 1 if they differ.
 pub(super) fn main(
@@ -44,7 +44,7 @@ pub(super) fn main(
     agent
         .output
         .write(&changed, || changes_text(&changed, str::to_owned))?;
-    Ok(if changed.is_empty() { 0 } else { EXIT_WRONG })
+    Ok(if changed.is_empty() { 0 } else { EXIT_FAULT })
 }
 
 fn by_name(gateways: Vec<ResolvedGateway>) -> BTreeMap<NamespacedName, ResolvedGateway> {

@@ -67,7 +67,7 @@ use self::version::ProgramVersion;
 use crate::run::commands::InstanceCommand;
 
 /// Exit code for problems in the examined data.
-pub const EXIT_WRONG: u8 = 1;
+pub const EXIT_FAULT: u8 = 1;
 /// Exit code for an invalid command line.
 pub const EXIT_USAGE: u8 = 2;
 /// Exit code for a command that failed to do its work.
@@ -214,7 +214,7 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
         // The settings file may be the cause: a required setting is missing, or two of them
         // conflict.
         if error.use_stderr() {
-            note_settings(&loaded);
+            record_settings(&loaded);
         }
         if !loaded.faults.is_empty() && error.kind() == ErrorKind::MissingRequiredArgument {
             std::process::exit(EXIT_USAGE.into());
@@ -311,7 +311,7 @@ pub fn understands<'a>(arguments: impl Iterator<Item = &'a str>) -> bool {
 }
 
 /// Reports that a settings file contributed to the invalid command line.
-fn note_settings(loaded: &LoadedSettings) {
+fn record_settings(loaded: &LoadedSettings) {
     if let Err(error) = loaded.check() {
         output::error(&error.into());
     } else if let Some(path) = loaded.path.as_ref().filter(|_| !loaded.accepted.is_empty()) {

@@ -14,7 +14,7 @@ use sesame_proto::signature::SigningKeys;
 
 use super::host::HostArgs;
 use super::offline::{self, render_options};
-use super::{EXIT_WRONG, output};
+use super::{EXIT_FAULT, output};
 use sesame_render::Rendered;
 use sesame_render::dump::{self, Redact};
 
@@ -83,7 +83,7 @@ pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
         let name = args.gateway.as_ref().map(|name| format!(" {name}"));
         let name = name.unwrap_or_default();
         tracing::error!("no Gateway{name} is accepted; see `sesame-agent validate`");
-        return Ok(EXIT_WRONG);
+        return Ok(EXIT_FAULT);
     }
     if let Some(dir) = &args.snapshot_dir {
         write_snapshots(dir, args, &gateways)?;

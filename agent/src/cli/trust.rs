@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use sesame_proto::signature::{MAX_KEYS, TrustedKeys};
 
-use super::EXIT_WRONG;
+use super::EXIT_FAULT;
 use super::output::Format;
 use super::source::read_trusted;
 use crate::run::DEFAULT_STATE_DIR;
@@ -90,7 +90,7 @@ pub(crate) fn main(command: &TrustCommand) -> anyhow::Result<u8> {
             if !state.distrust(id)? {
                 let names = state.trusted()?.names();
                 tracing::error!("no key {id:?} is trusted here (trusted: {names})");
-                return Ok(EXIT_WRONG);
+                return Ok(EXIT_FAULT);
             }
             print(trust, &state.trusted()?)
         }

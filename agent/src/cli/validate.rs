@@ -14,7 +14,7 @@ use sesame_gateway_api::resolve::Problem;
 use sesame_gateway_api::status::{ConditionStatus, Section, Statuses};
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-use super::EXIT_WRONG;
+use super::EXIT_FAULT;
 use super::host::HostArgs;
 use super::offline::{self, Offline, render_options};
 use super::output::Format;
@@ -140,7 +140,7 @@ fn manifests(args: &ValidateArgs, manifests: &Path) -> anyhow::Result<u8> {
         envoy: verdicts,
     };
     args.output.write(&outcome, || text(&outcome))?;
-    Ok(if outcome.valid { 0 } else { EXIT_WRONG })
+    Ok(if outcome.valid { 0 } else { EXIT_FAULT })
 }
 
 fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {

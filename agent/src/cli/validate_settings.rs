@@ -12,7 +12,7 @@ use super::output::Format;
 use super::settings::LoadedSettings;
 use super::settings::arguments::in_one_line;
 use super::settings::effective::effective;
-use super::{Cli, Command, EXIT_WRONG, options, run};
+use super::{Cli, Command, EXIT_FAULT, options, run};
 use crate::run::reload::{LIVE, Setting, SettingOrigin};
 
 /// Result of the command.
@@ -61,7 +61,7 @@ pub(crate) fn main(loaded: &LoadedSettings, output: Format) -> anyhow::Result<u8
             .collect(),
     };
     output.write(&outcome, || text(&outcome))?;
-    Ok(if outcome.valid { 0 } else { EXIT_WRONG })
+    Ok(if outcome.valid { 0 } else { EXIT_FAULT })
 }
 
 /// Checks that `run` would accept the settings.

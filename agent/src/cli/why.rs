@@ -12,7 +12,7 @@ use sesame_gateway_api::explain::{ServedPlace, served, served_text};
 use sesame_gateway_api::status::{ObjectStatus, ShownCondition, Statuses, conditions_of};
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-use super::EXIT_WRONG;
+use super::EXIT_FAULT;
 use super::agent::{self, AgentArgs};
 use super::history::StateArgs;
 use super::host::HostArgs;
@@ -67,7 +67,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &WhyArgs) -> anyhow::Result<u8> {
     agent.output.write(&answer, || text(&answer))?;
     let wrong = answer.conditions.iter().any(ShownCondition::is_fault);
     let well = !answer.served.is_empty() && !wrong && answer.problems.is_empty();
-    Ok(if well { 0 } else { EXIT_WRONG })
+    Ok(if well { 0 } else { EXIT_FAULT })
 }
 
 fn of_manifests(args: &WhyArgs, object: &ObjectKey) -> anyhow::Result<ObjectAnswer> {

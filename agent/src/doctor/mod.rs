@@ -18,7 +18,7 @@ use self::facts::HostFacts;
 /// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Weight {
+pub enum FindingSeverity {
     /// No problem.
     Ok,
     /// Unknown, or worth knowing.
@@ -36,7 +36,7 @@ pub struct HostFinding {
     /// Name of the check.
     pub check: &'static str,
     /// Severity of the finding.
-    pub severity: Weight,
+    pub severity: FindingSeverity,
     /// Actual state.
     pub found: String,
     /// Expected state.
@@ -48,7 +48,7 @@ pub struct HostFinding {
 }
 
 impl HostFinding {
-    fn new(check: &'static str, severity: Weight, found: impl Into<String>) -> Self {
+    fn new(check: &'static str, severity: FindingSeverity, found: impl Into<String>) -> Self {
         Self {
             check,
             severity,

@@ -18,7 +18,7 @@ use tokio_rustls::TlsConnector;
 use super::{CertificateProof, ShownKind, Unproven};
 
 /// Timeout of one handshake.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of concurrent handshakes.
 const AT_ONCE: usize = 8;
 
@@ -45,7 +45,7 @@ async fn fault(proof: &CertificateProof) -> Option<String> {
         leaves,
     } = proof;
     let verifier = Arc::new(RecordingVerifier::new(proof));
-    let shaken = tokio::time::timeout(PATIENCE, shake(proof, &verifier)).await;
+    let shaken = tokio::time::timeout(TIMEOUT, shake(proof, &verifier)).await;
     let with = format!("a handshake with {address} for {server_name}");
     match verifier.shown.get() {
         // Ignore later errors, because the listener may reject clients without a certificate.
@@ -60,7 +60,7 @@ async fn fault(proof: &CertificateProof) -> Option<String> {
             let why = match shaken {
                 Ok(Ok(())) => "there was none".to_owned(),
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => format!("no answer within {} s", PATIENCE.as_secs()),
+                Err(_) => format!("no answer within {} s", TIMEOUT.as_secs()),
             };
             Some(format!("{with} presents no certificate: {why}"))
         }
@@ -86,7 +86,7 @@ async fn shake(
 }
 
 fn serial_of(certificate: &CertificateDer<'_>) -> String {
-    CertificateFacts::of_der(certificate).map_or_else(|| "unknown".to_owned(), |it| it.serial)
+    CertificateFacts::from_der(certificate).map_or_else(|| "unknown".to_owned(), |it| it.serial)
 }
 
 /// Verifier that records the presented certificate, and accepts only the expected ones.

@@ -72,7 +72,7 @@ struct Leaf {
 impl Leaf {
     fn of(pair: &KeyPair) -> Option<Self> {
         let der = pem::read_first::<CertificateDer<'_>>(&pair.certificate_chain).ok()?;
-        let facts = CertificateFacts::of_pem(&pair.certificate_chain);
+        let facts = CertificateFacts::from_pem(&pair.certificate_chain);
         let CertificateFacts { names, key, .. } = facts.into_iter().next()?;
         Some(Self {
             der,

@@ -62,7 +62,7 @@ pub(crate) fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<(
 /// Writes a new file that only this user can read, after removing an old file of that name.
 /// Concurrent readers may see a partial file.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    remove_if_there(path)?;
+    remove_if_exists(path)?;
     OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -88,12 +88,12 @@ pub(crate) fn is_in_memory(directory: &Path) -> bool {
 }
 
 /// Removes a file. A missing file is not an error.
-pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
+pub(crate) fn remove_if_exists(path: &Path) -> io::Result<()> {
     gone(fs::remove_file(path))
 }
 
 /// Removes a directory with its content. A missing directory is not an error.
-pub(crate) fn remove_directory_if_there(path: &Path) -> io::Result<()> {
+pub(crate) fn remove_directory_if_exists(path: &Path) -> io::Result<()> {
     gone(fs::remove_dir_all(path))
 }
 

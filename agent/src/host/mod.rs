@@ -25,6 +25,6 @@ pub use path_error::PathError;
 
 pub(crate) use clock::until;
 pub(crate) use files::{
-    create_directory, entries, give_directory, is_in_memory, remove_directory_if_there,
-    remove_if_there, replace_file, write_file, written_by_agent,
+    create_directory, entries, give_directory, is_in_memory, remove_directory_if_exists,
+    remove_if_exists, replace_file, write_file, written_by_agent,
 };

@@ -21,7 +21,7 @@ pub(crate) const SPARE: usize = 2;
 pub(crate) const VALIDATION: usize = 1;
 /// Maximum number of instances held. Holding as many as a large Envoy watches would leave too few
 /// for other processes of the user.
-pub(crate) const MOST_HELD: usize = 64;
+pub(crate) const MAX_HELD: usize = 64;
 /// Free instances left to other processes when placeholders are taken ahead of need.
 const LEFT_FREE: usize = 8;
 /// Interval at which the agent tries to get missing placeholders.
@@ -161,7 +161,7 @@ impl EnvoyInstances {
     }
 
     /// Records that the Envoy is running and watches this many files (0: unknown). Ends its loan.
-    pub fn note_running(&self, watched: usize, loan: Option<InstanceLoan>) {
+    pub fn record_running(&self, watched: usize, loan: Option<InstanceLoan>) {
         let mut held = self.reserve.lock();
         if let Some(mut loan) = loan {
             held.lent -= std::mem::take(&mut loan.count);
@@ -175,12 +175,12 @@ impl EnvoyInstances {
     }
 
     /// Records that the Envoy has exited, and takes its instances before other processes do.
-    pub fn note_ended(&self) {
+    pub fn record_ended(&self) {
         self.change(|need| need.runs = false);
     }
 
     /// Records how many files the previous Envoy watches until it has drained.
-    pub fn note_leaving(&self, watched: usize) {
+    pub fn record_leaving(&self, watched: usize) {
         self.change(|need| need.leaving = watched);
     }
 
@@ -209,7 +209,7 @@ impl EnvoyInstances {
         let others: usize = held.envoys.values().map(|envoy| envoy.to_hold()).sum();
         let others = others - need.to_hold() + SPARE;
         let all = others + (needed - running) + needed;
-        if all > MOST_HELD {
+        if all > MAX_HELD {
             drop(held);
             return afforded(running + inotify::room(), running, needed);
         }
@@ -275,7 +275,7 @@ impl HeldInstances {
     fn wanted(&self) -> usize {
         match self.envoys.values().map(|envoy| envoy.to_hold()).sum() {
             0 => 0,
-            all => MOST_HELD.min(all + SPARE),
+            all => MAX_HELD.min(all + SPARE),
         }
     }
 
@@ -382,14 +382,14 @@ mod tests {
         let loan = envoy.borrow_for_start().unwrap();
         assert_eq!(reserve.lock().placeholders.len(), 5);
         held(8, 8);
-        envoy.note_running(4, Some(loan));
+        envoy.record_running(4, Some(loan));
         held(6, 6);
         // A change that adds a file.
         let loan = envoy.borrow(1).unwrap();
         envoy.note(5);
         drop(loan);
         held(7, 7);
-        envoy.note_ended();
+        envoy.record_ended();
         held(12, 12);
         envoy.forget();
         held(0, 0);

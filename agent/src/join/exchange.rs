@@ -21,25 +21,25 @@ use super::{JoinError, client};
 use crate::source::cluster::describe_error;
 
 /// How long to retry while the API server is unavailable or does not know recent permissions yet.
-const PATIENCE: Duration = Duration::from_secs(20);
-const AGAIN: Duration = Duration::from_millis(250);
+const TIMEOUT: Duration = Duration::from_secs(20);
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Claims the join token. Returns a client that authenticates with the join token, and the host's
 /// credential.
 pub(crate) async fn exchange(token: &JoinToken) -> Result<(Client, String), JoinError> {
     let user = json!({"token": token.bearer});
     let client = client(kubeconfig(token, &user)).await?;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let uid = loop {
         match claim(&client, token).await {
             Err(error) if again(&error) && Instant::now() < until => {
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
             Err(error) => return Err(judge("claim the join token", &error, &token.host)),
             Ok(uid) => break uid,
         }
     };
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let account = host_account(&token.host);
     loop {
         let requested = request(
@@ -51,7 +51,7 @@ pub(crate) async fn exchange(token: &JoinToken) -> Result<(Client, String), Join
         );
         match requested.await {
             Err(error) if again(&error) && Instant::now() < until => {
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
             Err(error) => {
                 let what =

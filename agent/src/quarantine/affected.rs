@@ -75,7 +75,7 @@ pub fn affected(
                 .or_insert_with(|| why(culprits, &cause));
         }
     }
-    note_routes(&mut affected.routes, snapshot, culprits, &gone);
+    record_routes(&mut affected.routes, snapshot, culprits, &gone);
     affected
         .routes
         .retain(|_, route| !(route.rules.is_empty() && route.shares.is_empty()));
@@ -93,7 +93,7 @@ fn why(culprits: &Culprits, piece: &Piece) -> String {
 }
 
 /// Records routes that lose a match or a backend, with the affected rules.
-fn note_routes(
+fn record_routes(
     routes: &mut BTreeMap<String, AffectedRoute>,
     snapshot: &Snapshot,
     culprits: &Culprits,

@@ -92,7 +92,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
     ) -> Result<SearchEnd, NoVerdict> {
         let start = Instant::now();
         let end = self.search(wanted, accepted, start).await;
-        self.note_digests(&Pieces::new(wanted));
+        self.record_digests(&Pieces::new(wanted));
         match end {
             Ok(end) => Ok(end),
             Err(Halt::Unfinished) => Ok(SearchEnd::Unfinished),
@@ -119,14 +119,14 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         let end = self
             .bad_ones(&pieces, suspects, Depth::All, Instant::now())
             .await;
-        self.note_digests(&pieces);
+        self.record_digests(&pieces);
         match end {
             Ok(()) | Err(Halt::Unfinished) => Ok(()),
             Err(Halt::NoVerdict(error)) => Err(error),
         }
     }
 
-    fn note_digests(&mut self, pieces: &Pieces<'_>) {
+    fn record_digests(&mut self, pieces: &Pieces<'_>) {
         for (piece, culprit) in &mut *self.culprits {
             if let Some(content) = pieces.of.get(piece) {
                 culprit.digest = content.digest();

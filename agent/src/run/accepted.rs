@@ -20,7 +20,7 @@ use super::kept_keys;
 use super::target::Target;
 use crate::apply::state::{Accepted, Generation, StateDir};
 use crate::host::durable::replace_file;
-use crate::host::{create_directory, remove_directory_if_there, remove_if_there};
+use crate::host::{create_directory, remove_directory_if_exists, remove_if_exists};
 use crate::seal::SealingKeys;
 
 /// File in the state of a withdrawn Gateway that contains the Gateway's name.
@@ -123,7 +123,7 @@ pub(super) fn withdraw(directories: &Directories, gateway: &NamespacedName) {
 /// Removes the withdrawal mark of a Gateway that exists again, in case [`forget`] failed.
 pub(super) fn take_back(directories: &Directories, gateway: &NamespacedName) {
     let note = directories.gateway(gateway).state.join(WITHDRAWN);
-    if let Err(error) = remove_if_there(&note) {
+    if let Err(error) = remove_if_exists(&note) {
         tracing::warn!(%gateway, %error, note = %note.display(), "cannot remove the record of the Gateway's withdrawal");
     }
 }
@@ -156,7 +156,7 @@ pub(super) fn forget(directories: &Directories, gateway: &NamespacedName) {
     // Rename first, because a half-removed directory might contain only an older generation. An
     // agent that died in between has left a renamed directory behind.
     let withdrawn = directories.withdrawn();
-    let removed = remove_directory_if_there(&withdrawn)
+    let removed = remove_directory_if_exists(&withdrawn)
         .and_then(|()| std::fs::rename(&directory, &withdrawn))
         .and_then(|()| std::fs::remove_dir_all(&withdrawn));
     if let Err(error) = removed

@@ -16,7 +16,7 @@ use crate::host::durable::replace_file;
 use crate::source::local::{Answerer, CertificateRequest, LocalFile, LocalFiles, Troubles};
 
 /// Timeout for a command.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Time to wait until an answer is accepted. Afterwards, the request is sent again.
 const LOOKED_AT: Duration = Duration::from_secs(5);
 /// Pauses between two attempts.
@@ -139,9 +139,9 @@ async fn command(words: &[String], pem: &str) -> Result<String, String> {
         }
         child.wait_with_output().await
     };
-    let output = timeout(PATIENCE, answer)
+    let output = timeout(TIMEOUT, answer)
         .await
-        .map_err(|_| format!("{program} did not finish within {PATIENCE:?}"))?
+        .map_err(|_| format!("{program} did not finish within {TIMEOUT:?}"))?
         .map_err(|error| format!("{program}: {error}"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::engine::{SourceState, note_polling};
+use super::engine::{SourceState, record_polling};
 use super::snapshot_engine::SnapshotEngine;
 use super::source::{EngineInputs, thread};
 use super::spans::EngineTimes;
@@ -69,7 +69,7 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
             // Publish targets first: a reader that sees a bundle as accepted must find its target.
             engine.take(update, seen);
             publish(&engine.known, files);
-            note_polling(&engine.known, &watch);
+            record_polling(&engine.known, &watch);
         }
     })
 }

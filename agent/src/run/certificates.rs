@@ -23,7 +23,7 @@ use crate::envoy::admin::{Admin, serial};
 /// Path on the agent's socket.
 pub(crate) const CERTIFICATES_PATH: &str = "/certificates";
 /// Timeout for an Envoy to list the certificates it serves.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// One certificate of one Gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,7 +141,7 @@ async fn serials(observed: &Observed) -> Option<Vec<String>> {
     if !observed.live {
         return None;
     }
-    let admin = Admin::new(&observed.envoy.admin).with_timeout(PATIENCE);
+    let admin = Admin::new(&observed.envoy.admin).with_timeout(TIMEOUT);
     admin.certificate_serials().await.ok()
 }
 
@@ -190,7 +190,7 @@ fn of_gateway(inputs: &ReportInputs<'_>) -> Vec<CertificateReport> {
         ocsp_staple: _,
     } in inputs.keys
     {
-        let chain = CertificateFacts::of_pem(certificate_chain);
+        let chain = CertificateFacts::from_pem(certificate_chain);
         for (place, facts) in chain.into_iter().enumerate() {
             let role = match place {
                 0 => CertificateRole::Leaf,
@@ -201,12 +201,12 @@ fn of_gateway(inputs: &ReportInputs<'_>) -> Vec<CertificateReport> {
     }
     let role = CertificateRole::Authority;
     for TrustBundle { name, pem, .. } in &inputs.snapshot.trust_bundles {
-        for facts in CertificateFacts::of_pem(pem.as_bytes()) {
+        for facts in CertificateFacts::from_pem(pem.as_bytes()) {
             found.extend(one(inputs, &used_by, name, role, facts));
         }
     }
     for RetainedCertificate { bundle, pem, until } in inputs.retained {
-        for facts in CertificateFacts::of_pem(pem.as_bytes()) {
+        for facts in CertificateFacts::from_pem(pem.as_bytes()) {
             let report = one(inputs, &used_by, bundle, role, facts);
             found.extend(report.map(|report| CertificateReport {
                 trusted_until: Some(*until),
@@ -340,7 +340,7 @@ mod tests {
             }],
             ..Snapshot::default()
         };
-        let number = CertificateFacts::of_pem(leaf.cert.pem().as_bytes());
+        let number = CertificateFacts::from_pem(leaf.cert.pem().as_bytes());
         let number = number.into_iter().next().expect("one").serial;
         let files = [("Secret/ns/a", "a.yaml"), ("ConfigMap/ns/more", "b.yaml")];
         let files = files.map(|(name, place)| (name.to_owned(), place.to_owned()));

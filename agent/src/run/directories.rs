@@ -11,7 +11,7 @@ use sesame_gateway_api::api::NamespacedName;
 use crate::access_log::ACCESS_LOG;
 use crate::envoy::admin::MAX_SOCKET_PATH;
 use crate::envoy::process::identity::{Identity, PID_FILE};
-use crate::host::{create_directory, entries, remove_directory_if_there};
+use crate::host::{create_directory, entries, remove_directory_if_exists};
 use sesame_render::layout::{XdsLayout, file_name};
 
 /// The state and the runtime directory.
@@ -144,7 +144,7 @@ impl Directories {
     /// must have exited.
     pub(super) fn forget_runtime(&self, gateway: &NamespacedName) {
         let directory = self.gateway(gateway).runtime;
-        if let Err(error) = remove_directory_if_there(&directory) {
+        if let Err(error) = remove_directory_if_exists(&directory) {
             tracing::warn!(%gateway, %error, directory = %directory.display(), "cannot remove the files of the withdrawn Gateway's Envoy");
         }
     }

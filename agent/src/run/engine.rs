@@ -119,7 +119,7 @@ impl Engine {
     pub(super) fn run(mut self, mut watch: Watch, runtime: &Runtime) {
         self.restore();
         while let Some(change) = self.next(&mut watch, runtime) {
-            note_busy(&self.known, true);
+            record_busy(&self.known, true);
             self.times.take(watch.first_seen());
             take_local(&self.known, &self.host);
             self.manifests.take_local(&self.known.borrow().local.usable);
@@ -129,11 +129,11 @@ impl Engine {
             };
             self.times.read();
             self.take(&scan, &change, Timestamp::now());
-            note_polling(&self.known, &watch);
+            record_polling(&self.known, &watch);
             if let Err(error) = self.manifests.persist_last_good() {
                 tracing::warn!(%error, "cannot store the last valid manifests for the next start");
             }
-            note_busy(&self.known, false);
+            record_busy(&self.known, false);
         }
     }
 
@@ -363,7 +363,7 @@ impl Engine {
 }
 
 /// Publishes why the source is polled, if it is.
-pub(super) fn note_polling(known: &watch::Sender<SourceState>, watch: &Watch) {
+pub(super) fn record_polling(known: &watch::Sender<SourceState>, watch: &Watch) {
     known.send_if_modified(|known| {
         let now = watch.polling();
         let other = known.polling != now;
@@ -373,7 +373,7 @@ pub(super) fn note_polling(known: &watch::Sender<SourceState>, watch: &Watch) {
 }
 
 /// Publishes since when the engine has been busy, without waking receivers.
-pub(super) fn note_busy(known: &watch::Sender<SourceState>, busy: bool) {
+pub(super) fn record_busy(known: &watch::Sender<SourceState>, busy: bool) {
     known.send_if_modified(|known| {
         known.busy_since = busy.then(Instant::now);
         false

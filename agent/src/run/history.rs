@@ -20,7 +20,7 @@ use super::accepted;
 use super::directories::Directories;
 use crate::apply::state::StateDir;
 use crate::host::durable::replace_file;
-use crate::host::remove_if_there;
+use crate::host::remove_if_exists;
 use crate::quarantine::digests;
 use crate::seal::SealingKeys;
 
@@ -37,7 +37,7 @@ pub(super) fn pin(directory: &Path, generation: Option<u64>) -> io::Result<()> {
     let path = directory.join(PINNED);
     match generation {
         Some(number) => replace_file(&path, format!("{number}\n").as_bytes()),
-        None => remove_if_there(&path),
+        None => remove_if_exists(&path),
     }
 }
 

@@ -11,7 +11,7 @@ use sesame_gateway_api::expiry::Expiry;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_proto::schema::Transport;
-use sesame_render::MOST_ENDPOINT_FILES;
+use sesame_render::MAX_ENDPOINT_FILES;
 
 use super::accepted;
 use super::directories::Directories;
@@ -47,7 +47,7 @@ impl InspectedGateway {
             files: 2
                 + counts.listeners
                 + resolved.keys.len()
-                + counts.backends.min(MOST_ENDPOINT_FILES),
+                + counts.backends.min(MAX_ENDPOINT_FILES),
             expiries: resolved.keys.iter().flat_map(Expiry::of_pair).collect(),
             accepted_at: None,
             resolved,

@@ -101,7 +101,7 @@ pub(super) fn refer_to(key: &mut KeyRef, pair: &KeyPair) {
     if key.digest == digest {
         return;
     }
-    let leaf = CertificateFacts::of_pem(&pair.certificate_chain);
+    let leaf = CertificateFacts::from_pem(&pair.certificate_chain);
     let leaf = leaf.into_iter().next();
     key.digest = digest;
     key.not_after = leaf.as_ref().map_or(0, |leaf| leaf.not_after);

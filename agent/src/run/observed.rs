@@ -152,7 +152,7 @@ impl Observed {
     }
 
     /// Records Envoy's state.
-    pub(super) fn note_state(&mut self, state: &State) {
+    pub(super) fn record_state(&mut self, state: &State) {
         self.live = state.is_live();
         self.loaded = matches!(state, State::Live { loaded: true, .. });
         self.not_hot = match state {
@@ -180,7 +180,7 @@ impl Observed {
     }
 
     /// Records that Envoy accepted `served`, which is `wanted` or its reduced form.
-    pub(super) fn note_accepted(
+    pub(super) fn record_accepted(
         &mut self,
         wanted: &Arc<Target>,
         served: &Arc<Target>,

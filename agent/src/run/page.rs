@@ -13,9 +13,9 @@ use super::events::HostEvent;
 use super::report::{GatewayReport, ObjectReport, Report, health};
 
 /// Maximum number of events shown, the newest first.
-const MOST_EVENTS: usize = 30;
+const MAX_EVENTS: usize = 30;
 /// Certificates that expire within this many seconds are highlighted.
-const SOON: i64 = 14 * 86_400;
+const TEST_TIMEOUT: i64 = 14 * 86_400;
 
 /// Everything that the page shows.
 pub(super) struct PageFacts<'a> {
@@ -74,13 +74,13 @@ pub(super) fn page(facts: &PageFacts<'_>) -> Page {
         .iter()
         .filter(|it| it.role == CertificateRole::Leaf)
     {
-        let is_due = leaf.not_after.as_second() - now.as_second() < SOON;
+        let is_due = leaf.not_after.as_second() - now.as_second() < TEST_TIMEOUT;
         rows.add(is_due, || certificate(leaf, is_due));
     }
     let headings = ["Certificate", "Gateway", "Names", "Expires", "Used by"];
     page.table("Certificates", headings, rows);
     let mut rows = Rows::default();
-    for one in events.iter().rev().take(MOST_EVENTS) {
+    for one in events.iter().rev().take(MAX_EVENTS) {
         rows.add(false, || one.cells().map(Cell::from));
     }
     page.table("Events", ["Time", "Event", "Gateway", "About"], rows);

@@ -30,13 +30,13 @@ use super::metrics::{METRICS_PATH, MetricsSource};
 use super::reload::{LiveSettings, ReloadRequest};
 use super::report::{ReportSource, health};
 use super::shutdown::StopRequest;
-use crate::host::remove_if_there;
+use crate::host::remove_if_exists;
 
 const MAX_COMMAND: usize = 64 << 10;
 
 /// Listens on `path`, replacing the socket of a dead agent.
 pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
-    remove_if_there(path)?;
+    remove_if_exists(path)?;
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
     Ok(listener)

@@ -12,7 +12,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use tokio::sync::watch;
 
-use super::engine::{SourceState, note_busy, report_changes};
+use super::engine::{SourceState, record_busy, report_changes};
 use super::spans::EngineTimes;
 use super::target::{HostSettings, Origin, Targets, keep, render_all, take_local};
 use crate::source::problem::SourceProblem;
@@ -63,7 +63,7 @@ impl SnapshotEngine {
             cause,
             receipts,
         } = update;
-        note_busy(&self.known, true);
+        record_busy(&self.known, true);
         self.times.take(seen);
         self.take_local();
         let before = self.known.borrow().gateways.clone();
@@ -85,7 +85,7 @@ impl SnapshotEngine {
             known.incomplete = Arc::new(incomplete);
             known.problems = Arc::new(problems);
         });
-        note_busy(&self.known, false);
+        record_busy(&self.known, false);
     }
 
     /// Logs new problems.

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::bundles;
 use super::cluster::{self, Clients};
-use super::engine::{Engine, SourceState, note_polling};
+use super::engine::{Engine, SourceState, record_polling};
 use super::report::SourceReport;
 use super::snapshot_engine::SnapshotEngine;
 use super::spans::EngineTimes;
@@ -156,7 +156,7 @@ fn start_snapshots(dir: &Path, trusted: Trusted, inputs: EngineInputs) -> anyhow
                 Some(true) => {
                     let seen = watch.first_seen();
                     engine.take(dirs.scan(), seen);
-                    note_polling(&engine.known, &watch);
+                    record_polling(&engine.known, &watch);
                 }
                 Some(false) => engine.take_local(),
                 None => return,

@@ -110,7 +110,7 @@ impl EngineTimes {
                 resolved: self.resolved,
                 rendered,
             };
-            target.note_times(times);
+            target.record_times(times);
         }
     }
 }

@@ -139,7 +139,7 @@ impl Target {
     }
 
     /// Records the times of its change. Later calls change nothing.
-    pub(super) fn note_times(&self, times: TargetTimes) {
+    pub(super) fn record_times(&self, times: TargetTimes) {
         let _ = self.times.set(Arc::new(times));
     }
 

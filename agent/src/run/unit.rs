@@ -22,9 +22,9 @@ use crate::host::service_manager;
 use sesame_gateway_api::status::AgentState;
 
 /// Time after which a host that is not ready counts as started.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Interval between checks: before the host is ready, and afterwards.
-const SOON: Duration = Duration::from_millis(100);
+const TEST_TIMEOUT: Duration = Duration::from_millis(100);
 const LATER: Duration = Duration::from_secs(5);
 /// Maximum time that the engine may work on one change. The largest worlds take seconds.
 const LONGEST_RESOLUTION: Duration = Duration::from_secs(300);
@@ -52,7 +52,7 @@ impl Unit {
             started: Instant::now(),
             ready: watch::Sender::new(false),
             status: String::new(),
-            looks: looks(SOON),
+            looks: looks(TEST_TIMEOUT),
             drain,
         }
     }
@@ -106,7 +106,7 @@ fn looks(period: Duration) -> Interval {
 fn is_started(report: &Report, since: Duration) -> bool {
     let applies = |gateway: &GatewayReport| gateway.state == AgentState::Applying;
     let serves = unready(report).is_empty() && !report.gateways.iter().any(applies);
-    since >= PATIENCE || serves || has_no_bundle(report)
+    since >= TIMEOUT || serves || has_no_bundle(report)
 }
 
 /// Returns true if the bundle directory was read and contains no usable bundle. The first usable
@@ -245,8 +245,8 @@ mod tests {
     fn a_host_starts_with_its_newest_configuration() {
         let mut applying = report(Some(true));
         applying.gateways[0].state = AgentState::Applying;
-        assert!(!is_started(&applying, PATIENCE / 2));
-        assert!(is_started(&applying, PATIENCE));
+        assert!(!is_started(&applying, TIMEOUT / 2));
+        assert!(is_started(&applying, TIMEOUT));
     }
 
     #[test]
@@ -263,8 +263,8 @@ mod tests {
     fn unready_host_counts_as_started_after_timeout() {
         let mut away = report(None);
         away.source.available = false;
-        assert!(!is_started(&away, PATIENCE / 2));
-        assert!(is_started(&away, PATIENCE));
+        assert!(!is_started(&away, TIMEOUT / 2));
+        assert!(is_started(&away, TIMEOUT));
         assert_eq!(status(&away), "not ready: the source has not been read yet");
     }
 
@@ -306,7 +306,7 @@ mod tests {
             stuck(&known, &observed, begun + LONGEST_RESOLUTION, drain),
             None
         );
-        let late = begun + LONGEST_RESOLUTION + SOON;
+        let late = begun + LONGEST_RESOLUTION + TEST_TIMEOUT;
         let why = stuck(&known, &observed, late, drain).unwrap();
         assert!(why.starts_with("the engine"), "{why}");
 
@@ -320,7 +320,7 @@ mod tests {
             stuck(&known, &observed, begun + LONGEST_WORK + drain, drain),
             None
         );
-        let late = begun + LONGEST_WORK + drain + SOON;
+        let late = begun + LONGEST_WORK + drain + TEST_TIMEOUT;
         let why = stuck(&known, &observed, late, drain).unwrap();
         assert!(why.contains("default/edge"), "{why}");
     }

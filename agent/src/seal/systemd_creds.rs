@@ -21,7 +21,7 @@ use crate::host::durable::{create_directory, replace_file};
 pub(super) const FILE: &str = "systemd.cred";
 const MAX_BYTES: u64 = 64 << 10;
 /// Timeout for the TPM.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 const PROGRAM: &str = "systemd-creds";
 
 /// Returns the key passed by the service manager, if any.
@@ -120,9 +120,9 @@ async fn ask(verb: &str, input: &[u8]) -> Result<Vec<u8>, String> {
         }
         child.wait_with_output().await
     };
-    let output = timeout(PATIENCE, answer)
+    let output = timeout(TIMEOUT, answer)
         .await
-        .map_err(|_| format!("{PROGRAM} {verb} did not finish within {PATIENCE:?}"))?
+        .map_err(|_| format!("{PROGRAM} {verb} did not finish within {TIMEOUT:?}"))?
         .map_err(|error| format!("{PROGRAM} {verb}: {error}"))?;
     if output.status.success() {
         return Ok(output.stdout);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use sesame_files::open::{self, Rule};
 use sesame_proto::digest::sha256;
 
-use crate::host::{create_directory, entries, remove_if_there, replace_file};
+use crate::host::{create_directory, entries, remove_if_exists, replace_file};
 use crate::seal::SealingKeys;
 
 /// A directory of last good texts, or no directory at all.
@@ -89,7 +89,7 @@ impl LastGood {
         let Some(dir) = &self.dir else {
             return Ok(());
         };
-        remove_if_there(&dir.join(name(manifest)))
+        remove_if_exists(&dir.join(name(manifest)))
     }
 
     /// Removes the texts of all other manifests.

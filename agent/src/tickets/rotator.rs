@@ -22,7 +22,7 @@ const FILE: &str = "session-ticket-keys";
 /// Maximum size of the file.
 const MAX_FILE: u64 = 4096;
 /// Maximum interval between checks of the clock, because the clock may be adjusted.
-const LOOK: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The keys cannot be stored.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +94,7 @@ impl TicketRotator {
                     }
                 }
             }
-            let pause = rests.clamp(Duration::from_secs(1), LOOK);
+            let pause = rests.clamp(Duration::from_secs(1), POLL_INTERVAL);
             tokio::time::sleep(pause).await;
         }
     }

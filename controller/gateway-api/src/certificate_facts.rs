@@ -46,15 +46,15 @@ pub struct CertificateFacts {
 
 impl CertificateFacts {
     /// Reads the certificates from PEM, in order. Malformed ones are skipped.
-    pub fn of_pem(pem: &[u8]) -> Vec<Self> {
+    pub fn from_pem(pem: &[u8]) -> Vec<Self> {
         pem::read::<CertificateDer<'_>>(pem)
             .into_iter()
-            .filter_map(|der| Self::of_der(&der.ok()?))
+            .filter_map(|der| Self::from_der(&der.ok()?))
             .collect()
     }
 
     /// Reads one certificate, or returns `None` if it is malformed.
-    pub fn of_der(der: &[u8]) -> Option<Self> {
+    pub fn from_der(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         Some(Self {
             names: names(&certificate),
@@ -81,7 +81,7 @@ pub struct RevocationListFacts {
 
 impl RevocationListFacts {
     /// Reads the revocation lists from PEM, in order. Malformed ones are skipped.
-    pub fn of_pem(pem: &[u8]) -> Vec<Self> {
+    pub fn from_pem(pem: &[u8]) -> Vec<Self> {
         let lists = pem::read::<CertificateRevocationListDer<'_>>(pem);
         let facts = lists.into_iter().filter_map(|der| {
             let der = der.ok()?;
@@ -179,7 +179,7 @@ mod tests {
         let key = KeyPair::generate().expect("a key");
         let pem = params.self_signed(&key).expect("a certificate").pem();
         let twice = format!("{pem}# text\n{pem}");
-        let [facts, again] = &CertificateFacts::of_pem(twice.as_bytes())[..] else {
+        let [facts, again] = &CertificateFacts::from_pem(twice.as_bytes())[..] else {
             panic!("two certificates");
         };
         assert_eq!(facts, again);
@@ -188,6 +188,6 @@ mod tests {
         assert_eq!(facts.issuer, facts.subject);
         assert_eq!((&*facts.serial, &*facts.key), ("4e9a", "ECDSA P-256"));
         assert!(facts.not_before < facts.not_after);
-        assert_eq!(CertificateFacts::of_pem(b"none"), []);
+        assert_eq!(CertificateFacts::from_pem(b"none"), []);
     }
 }

@@ -110,14 +110,14 @@ impl Expiry {
     /// Returns the expiry of each authority and revocation list of a trust bundle. Malformed ones
     /// are skipped.
     pub fn of_bundle(bundle: &TrustBundle) -> Vec<Self> {
-        let facts = CertificateFacts::of_pem(bundle.pem.as_bytes()).into_iter();
+        let facts = CertificateFacts::from_pem(bundle.pem.as_bytes()).into_iter();
         let authorities = facts.map(|facts| Self {
             name: bundle.name.clone(),
             of: ExpiryOf::Authority(facts.subject),
             not_before: facts.not_before,
             not_after: facts.not_after,
         });
-        let lists = RevocationListFacts::of_pem(bundle.crl.as_bytes()).into_iter();
+        let lists = RevocationListFacts::from_pem(bundle.crl.as_bytes()).into_iter();
         let lists = lists.filter_map(|facts| {
             Some(Self {
                 name: bundle.name.clone(),

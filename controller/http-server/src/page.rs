@@ -21,9 +21,9 @@ pub const PATHS: [&str; 2] = ["/", "/status"];
 /// Reload interval for browsers, in seconds.
 const REFRESH_SECONDS: u32 = 10;
 /// Maximum number of visible rows per table.
-const MOST_ROWS: usize = 500;
+const MAX_ROWS: usize = 500;
 /// Maximum number of visible characters per cell.
-const MOST_CHARACTERS: usize = 2000;
+const MAX_CHARACTERS: usize = 2000;
 
 /// Style of the page; its digest is in the headers.
 const STYLE: &str = "\
@@ -108,7 +108,7 @@ impl<const N: usize> Rows<N> {
         } else {
             &mut self.fine
         };
-        if rows.len() < MOST_ROWS {
+        if rows.len() < MAX_ROWS {
             rows.push(row());
         }
     }
@@ -141,7 +141,7 @@ impl Page {
             return;
         }
         self.body.push_str("<ul>\n");
-        for item in items.iter().take(MOST_ROWS) {
+        for item in items.iter().take(MAX_ROWS) {
             self.put(format_args!("<li>{}</li>\n", escaped(item)));
         }
         self.body.push_str("</ul>\n");
@@ -160,7 +160,7 @@ impl Page {
             self.put(format_args!("<th>{}</th>", escaped(heading)));
         }
         self.body.push_str("</tr></thead>\n<tbody>\n");
-        for row in faulty.into_iter().chain(fine).take(MOST_ROWS) {
+        for row in faulty.into_iter().chain(fine).take(MAX_ROWS) {
             self.body.push_str("<tr>");
             for cell in row {
                 let (class, text) = marked(cell);
@@ -174,8 +174,8 @@ impl Page {
 
     /// Adds a note about the number of omitted entries.
     fn rest(&mut self, all: usize) {
-        if all > MOST_ROWS {
-            let more = all - MOST_ROWS;
+        if all > MAX_ROWS {
+            let more = all - MAX_ROWS;
             self.put(format_args!("<p class=\"note\">… and {more} more</p>\n"));
         }
     }
@@ -237,7 +237,7 @@ fn marked(cell: Cell) -> (&'static str, String) {
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for (index, character) in text.chars().enumerate() {
-        if index == MOST_CHARACTERS {
+        if index == MAX_CHARACTERS {
             escaped.push('…');
             break;
         }
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn long_texts_are_cut() {
         let mut page = Page::new("x");
-        page.paragraph("y".repeat(MOST_CHARACTERS + 1));
+        page.paragraph("y".repeat(MAX_CHARACTERS + 1));
         assert!(page.html().contains("y…"));
     }
 
@@ -309,8 +309,8 @@ mod tests {
     fn problem_rows_go_first_and_all_are_counted() {
         let mut rows = Rows::default();
         let mut made = 0;
-        for number in 0..MOST_ROWS * 3 {
-            rows.add(number == MOST_ROWS * 2, || {
+        for number in 0..MAX_ROWS * 3 {
+            rows.add(number == MAX_ROWS * 2, || {
                 made += 1;
                 [Cell::Plain(format!("row {number}"))]
             });
@@ -318,8 +318,8 @@ mod tests {
         let mut page = Page::new("x");
         page.table("rows", ["a"], rows);
         let html = page.html();
-        assert_eq!(made, MOST_ROWS + 1);
-        assert_eq!(html.matches("<td>").count(), MOST_ROWS);
+        assert_eq!(made, MAX_ROWS + 1);
+        assert_eq!(html.matches("<td>").count(), MAX_ROWS);
         assert!(html.contains("<tbody>\n<tr><td>row 1000</td>"), "{html}");
         assert!(html.contains("… and 1000 more"));
         let mut empty = Page::new("x");

@@ -14,7 +14,7 @@ use sesame_published::names::{ADOPT_ANNOTATION, DEFAULT_NAMESPACE};
 use super::hosts::{gateway, namespace};
 use crate::adopt::{self, FleetComparison, FleetLook, FleetOwner};
 use crate::connection;
-use crate::provision::{Fate, ObjectFate};
+use crate::provision::{AdoptionAction, ObjectAction};
 
 #[derive(Debug, Args)]
 pub(super) struct FleetArgs {
@@ -128,13 +128,13 @@ fn document(gateway: &NamespacedName, found: &FleetLook) -> Value {
         consent,
         is_current,
     } = comparison;
-    let objects = objects.iter().map(|ObjectFate { kind, name, fate }| {
+    let objects = objects.iter().map(|ObjectAction { kind, name, fate }| {
         let mut object = json!({"kind": kind, "namespace": name.namespace, "name": name.name});
         object["fate"] = json!(word(fate));
         match fate {
-            Fate::Adopted { changes, .. } => object["changes"] = json!(changes),
-            Fate::Foreign(why) => object["reason"] = json!(why),
-            Fate::Created | Fate::Kept => {}
+            AdoptionAction::Adopted { changes, .. } => object["changes"] = json!(changes),
+            AdoptionAction::Foreign(why) => object["reason"] = json!(why),
+            AdoptionAction::Created | AdoptionAction::Kept => {}
         }
         object
     });
@@ -147,13 +147,13 @@ fn document(gateway: &NamespacedName, found: &FleetLook) -> Value {
     })
 }
 
-fn word(fate: &Fate) -> &'static str {
+fn word(fate: &AdoptionAction) -> &'static str {
     match fate {
-        Fate::Created => "created",
-        Fate::Kept => "kept",
-        Fate::Adopted { changes, .. } if changes.is_empty() => "adopted unchanged",
-        Fate::Adopted { .. } => "adopted with changes",
-        Fate::Foreign(_) => "foreign",
+        AdoptionAction::Created => "created",
+        AdoptionAction::Kept => "kept",
+        AdoptionAction::Adopted { changes, .. } if changes.is_empty() => "adopted unchanged",
+        AdoptionAction::Adopted { .. } => "adopted with changes",
+        AdoptionAction::Foreign(_) => "foreign",
     }
 }
 
@@ -169,11 +169,11 @@ fn text(gateway: &NamespacedName, owner: &FleetOwner, found: &FleetLook) -> Stri
         FleetLook::There(comparison) => comparison,
     };
     let mut text = format!("Fleet of {owner}:\n");
-    for ObjectFate { kind, name, fate } in &comparison.objects {
+    for ObjectAction { kind, name, fate } in &comparison.objects {
         // Writing to a String cannot fail.
         let _ = write!(text, "{kind} {name}: {}", word(fate));
         match fate {
-            Fate::Adopted { changes, .. } => {
+            AdoptionAction::Adopted { changes, .. } => {
                 text.push('\n');
                 for change in changes {
                     for (sign, value) in [('-', &change.before), ('+', &change.after)] {
@@ -183,10 +183,10 @@ fn text(gateway: &NamespacedName, owner: &FleetOwner, found: &FleetLook) -> Stri
                     }
                 }
             }
-            Fate::Foreign(why) => {
+            AdoptionAction::Foreign(why) => {
                 let _ = writeln!(text, ", {why}");
             }
-            Fate::Created | Fate::Kept => text.push('\n'),
+            AdoptionAction::Created | AdoptionAction::Kept => text.push('\n'),
         }
     }
     text.push('\n');

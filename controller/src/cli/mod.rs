@@ -39,7 +39,7 @@ use self::hosts::HostsArgs;
 use self::validate::ValidateArgs;
 
 /// Exit code if the validated configuration is invalid.
-const EXIT_WRONG: u8 = 1;
+const EXIT_FAULT: u8 = 1;
 /// Exit code if the command failed.
 const EXIT_FAILED: u8 = 3;
 /// Exit code for invalid arguments.
@@ -149,7 +149,7 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
 fn exit_code(outcome: anyhow::Result<bool>) -> ExitCode {
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(EXIT_WRONG),
+        Ok(false) => ExitCode::from(EXIT_FAULT),
         Err(error) => fail(&error, EXIT_FAILED),
     }
 }

@@ -14,7 +14,7 @@ use sesame_gateway_api::world::AnyObject;
 const MAX_BYTES: u64 = 64 * 1024;
 /// Polling interval. Kubernetes replaces a mounted file through a symbolic link, which a watch of
 /// the file would miss.
-const LOOK: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Reads the SesameConfiguration in a file. The error contains the location.
 pub(crate) fn read(path: &Path) -> Result<SesameConfiguration, String> {
@@ -57,7 +57,7 @@ pub(super) async fn follow(follower: &ConfigurationFollower, path: &Path) {
             follower.take(made, &from);
             before = Some(found);
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

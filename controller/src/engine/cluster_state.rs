@@ -113,7 +113,7 @@ impl ClusterState {
     }
 
     /// Records that the current world was resolved.
-    pub(super) fn note_resolved(&mut self) {
+    pub(super) fn record_resolved(&mut self) {
         self.resolved = true;
         self.relevant = OnceCell::new();
     }
@@ -466,7 +466,7 @@ pub(super) mod tests {
             Kind::HttpRoute,
             WatchEvent::Applied(route("a", "app")),
         );
-        state.note_resolved();
+        state.record_resolved();
         let none: [&str; 0] = [];
         let service = |name: &str, port: u16| {
             WatchEvent::Applied(observed(&format!(
@@ -480,13 +480,13 @@ pub(super) mod tests {
         );
         let configuration = WatchEvent::Applied(configuration);
         assert!(take(&mut state, Kind::SesameConfiguration, configuration));
-        state.note_resolved();
+        state.record_resolved();
         assert!(take(&mut state, Kind::Service, service("lines", 4318)));
-        state.note_resolved();
+        state.record_resolved();
         assert!(!take(&mut state, Kind::Service, service("other", 80)));
         assert!(take(&mut state, Kind::Service, service("app", 80)));
         assert!(take(&mut state, Kind::Service, service("app", 81)));
-        state.note_resolved();
+        state.record_resolved();
         let changed = services(&mut state, WatchEvent::Applied(slice("other")));
         assert_eq!(changed, ["default/other"]);
         let changed = services(&mut state, WatchEvent::Applied(slice("app")));
@@ -502,7 +502,7 @@ pub(super) mod tests {
             WatchEvent::Applied(route("b", "other"))
         ));
         assert_eq!(state.world().endpoint_slices.len(), 2);
-        state.note_resolved();
+        state.record_resolved();
         // A slice that moves to another Service changes both Services.
         let changed = services(&mut state, WatchEvent::Applied(slice_of("app-1", "other")));
         assert_eq!(changed, ["default/app", "default/other"]);

@@ -84,7 +84,7 @@ proptest! {
         }
         let (mut publications, mut resolver) = (Publications::default(), Resolver::default());
         let (_, mut said) = whole(&state, &mut publications, &mut resolver);
-        state.note_resolved();
+        state.record_resolved();
         for batch in batches {
             let mut before = PreviousRoutes::new();
             let mut world_changed = false;
@@ -118,7 +118,7 @@ proptest! {
                 said = statuses;
                 published_now
             };
-            state.note_resolved();
+            state.record_resolved();
             let (expected, statuses) = whole(&state, &mut Publications::default(), &mut Resolver::default());
             prop_assert_eq!(&published_now, &expected);
             prop_assert_eq!(&said, &statuses);
@@ -132,7 +132,7 @@ fn change(state: &mut ClusterState, spec: &str) -> Option<RouteDelta> {
     let effect = take(state, WatchEvent::Applied(route("a", "HTTPRoute", spec)));
     assert!(!effect.world_changed);
     let before: PreviousRoutes = effect.routes.into_iter().map(|r| (r.key(), r)).collect();
-    state.note_resolved();
+    state.record_resolved();
     resolved(state, before, &mut resolver)
 }
 
@@ -168,7 +168,7 @@ fn rule_change_affects_own_virtual_hosts_and_backends() {
         &mut state,
         WatchEvent::Applied(route("b", "HTTPRoute", other)),
     );
-    state.note_resolved();
+    state.record_resolved();
     let delta = change(&mut state, &spec("/a", "s0")).expect("it is told");
     assert!(delta.statuses.is_empty(), "{delta:?}");
     let [(gateway, delta)] = delta.gateways.as_slice() else {

@@ -196,7 +196,7 @@ impl Engine {
             pending.resolved(Instant::now());
         }
         if outcome.is_some() {
-            state.note_resolved();
+            state.record_resolved();
             // Changes that do not affect any Gateway do not get a span.
             *seen = SeenObjects::default();
         }

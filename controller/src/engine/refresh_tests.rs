@@ -67,7 +67,7 @@ proptest! {
         }
         let mut publications = Publications::default();
         let mut current = whole(&state, &mut publications);
-        state.note_resolved();
+        state.record_resolved();
         for batch in batches {
             let mut services = BTreeSet::new();
             for (there, object) in batch {

@@ -17,8 +17,8 @@ use super::{HostsError, is_missing};
 /// Name of the policy and its binding.
 const POLICY: &str = "sesame-hosts";
 /// Timeout for the API server to enforce a new policy and to apply the invitation's permissions.
-const PATIENCE: Duration = Duration::from_secs(30);
-const AGAIN: Duration = Duration::from_millis(250);
+const TIMEOUT: Duration = Duration::from_secs(30);
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Returns an error if the policy is known to be missing. If the caller may not read the policy,
 /// `wait_until_followed` tests it.
@@ -43,7 +43,7 @@ pub(super) async fn wait_until_followed(
         dry_run: true,
         ..PostParams::default()
     };
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     for (secret, words) in forbidden(host, account_uid) {
         loop {
             let error = match api.create(&params, &secret).await {
@@ -54,7 +54,7 @@ pub(super) async fn wait_until_followed(
             if Instant::now() >= until {
                 return Err(error);
             }
-            sleep(AGAIN).await;
+            sleep(RETRY_INTERVAL).await;
         }
     }
     Ok(())

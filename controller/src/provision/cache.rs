@@ -179,16 +179,16 @@ impl Cache {
     /// ours.
     fn forget(&mut self, gateway: &NamespacedName) {
         let gone = self.inventory.gateways.remove(gateway);
-        self.note_gone(gone);
+        self.record_gone(gone);
     }
 
     fn forget_class(&mut self, class: &Received) {
         let name = NamespacedName::new(&self.inventory.namespace, &class.name().name);
         let gone = self.inventory.classes.remove(&name);
-        self.note_gone(gone);
+        self.record_gone(gone);
     }
 
-    fn note_gone(&mut self, basis: Option<Basis>) {
+    fn record_gone(&mut self, basis: Option<Basis>) {
         let gone = &mut self.inventory.gone;
         gone.extend(basis.map(|basis| basis.uid));
         while gone.len() > MAX_GONE {

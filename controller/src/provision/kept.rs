@@ -18,7 +18,7 @@ const FILLED_IN: [&str; 2] = ["loadBalancerClass", "loadBalancerIP"];
 const NAMED: [&str; 2] = ["labels", "annotations"];
 
 /// Records in the object which labels and annotations we wrote.
-pub(super) fn note_written(object: &mut Value) {
+pub(super) fn record_written(object: &mut Value) {
     let names: Vec<String> = NAMED
         .into_iter()
         .flat_map(|part| names(object, part))
@@ -93,7 +93,7 @@ mod tests {
                 "metadata": {"labels": labels, "annotations": annotations},
                 "spec": {"type": "LoadBalancer", "loadBalancerIP": "192.0.2.1"},
             });
-            note_written(&mut object);
+            record_written(&mut object);
             object
         };
         let mut found = written(json!({"a": "1", "b": "1"}), json!({"c": "1"}));

@@ -36,6 +36,6 @@ mod service;
 mod service_fields;
 mod upstream;
 
-pub(crate) use self::adoption::{AdoptionPreview, Fate, ObjectFate};
+pub(crate) use self::adoption::{AdoptionAction, AdoptionPreview, ObjectAction};
 use self::basis::Basis;
 pub(crate) use self::provisioner::Provisioner;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sesame_proto::digest::sha256;
 
 use super::Basis;
-use super::kept::note_written;
+use super::kept::record_written;
 use super::kinds::{OwnedKey, OwnedKind};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{GATEWAY_ANNOTATION, GATEWAY_LABEL, PUBLISHER, gateway_id};
@@ -197,7 +197,7 @@ pub(super) fn controller_of(object: &Value) -> &str {
 
 /// Returns the object with a digest of all fields that we write.
 pub(super) fn stamped(mut object: OwnedObject) -> OwnedObject {
-    note_written(&mut object.value);
+    record_written(&mut object.value);
     let digest = sha256(object.value.to_string().as_bytes());
     object.value["metadata"]["annotations"][DIGEST_ANNOTATION] = json!(digest);
     object

@@ -16,7 +16,7 @@ use super::desired::{DesiredPublications, revisions};
 use super::objects::PublicationOwner;
 use super::observed::{PublishedObject, PublishedObjects};
 use super::plan::{GatewayPlan, ObjectWrite, plan};
-use super::retries::{Retries, forget_settled, note_failure};
+use super::retries::{Retries, forget_settled, record_failure};
 use super::seen::{FoundObject, take};
 use super::signing::Signing;
 use super::write::{WriteRefusal, Written};
@@ -138,7 +138,7 @@ impl SnapshotPublisher {
             for written in outcome.written {
                 written.note(published);
             }
-            note_failure(retries, &self.failures, outcome.gateway, outcome.failure);
+            record_failure(retries, &self.failures, outcome.gateway, outcome.failure);
         }
         for (gateway, change) in under_way {
             changes.give_back(&gateway, change);

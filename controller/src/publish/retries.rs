@@ -34,11 +34,11 @@ pub(super) fn forget_settled(
         .cloned()
         .collect();
     for gateway in settled {
-        note_failure(retries, failures, gateway, None);
+        record_failure(retries, failures, gateway, None);
     }
 }
 
-pub(super) fn note_failure(
+pub(super) fn record_failure(
     retries: &mut Retries,
     failures: &watch::Sender<GatewayProblems>,
     gateway: Option<NamespacedName>,
@@ -73,7 +73,7 @@ mod tests {
         let (failures, failed) = watch::channel(GatewayProblems::new());
         let mut retries = Retries::new();
         for of in [Some(gateway("a")), Some(gateway("b")), None] {
-            note_failure(&mut retries, &failures, of, Some("no answer".to_owned()));
+            record_failure(&mut retries, &failures, of, Some("no answer".to_owned()));
         }
         let owner = PublicationOwner {
             gateway: gateway("b"),

@@ -14,7 +14,7 @@ use crate::watch::{ObjectWatch, PAGE, Received, watch_config};
 use sesame_published::GatewayAgent;
 
 /// Pause before retrying to watch a kind that is not installed.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Name of a GatewayAgent, and its report, or `None` if the report cannot be decoded.
 pub(super) type NamedReport = (String, Option<GatewayAgent>);
@@ -39,7 +39,7 @@ pub(super) async fn watch(replica: Replica, events: UnboundedSender<FleetEvent>)
     );
     let keep = |found: Received<TrimmedReport>| (found.name().name, found.kept.0);
     let take = |event: Result<_, _>| events.send(FleetEvent::Agents(event.map(Box::new))).is_ok();
-    watch.run(LOOK_AGAIN, keep, take).await;
+    watch.run(RECHECK_INTERVAL, keep, take).await;
 }
 
 /// Deletes a GatewayAgent and logs why.

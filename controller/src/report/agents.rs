@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use super::agent_objects::{self, NamedReport, readable};
 use super::changes;
 use super::fleet::{self, FleetSummary};
-use super::liveness::{AgentLiveness, Moment};
+use super::liveness::{AgentLiveness, ClockReading};
 use super::nodes::{self, Nodes};
 use super::presence::{self, AllPresences};
 use super::report_refusal::{MAX_OF_HOST, ReportRefusal};
@@ -104,7 +104,7 @@ impl Agents {
         &mut self,
         declared: &[Network],
         lost_after: Duration,
-        now: Moment,
+        now: ClockReading,
     ) -> BTreeSet<ObjectKey> {
         self.nodes.declare(declared);
         self.lost_after = lost_after;
@@ -118,7 +118,7 @@ impl Agents {
 
     /// Applies a watch event. The summary is updated later, by [`Self::sum_up`], because events
     /// arrive in bursts.
-    pub(super) fn take(&mut self, event: FleetEvent, now: Moment) {
+    pub(super) fn take(&mut self, event: FleetEvent, now: ClockReading) {
         match event {
             FleetEvent::Agents(Ok(event)) => {
                 self.sum_at_once |= matches!(*event, WatchEvent::Listed(_));
@@ -146,7 +146,7 @@ impl Agents {
     }
 
     /// Summarizes Gateways with changed reports. Returns the objects whose summary changed.
-    pub(super) fn sum_up(&mut self, now: Moment) -> BTreeSet<ObjectKey> {
+    pub(super) fn sum_up(&mut self, now: ClockReading) -> BTreeSet<ObjectKey> {
         self.sum_at_once = false;
         let names = std::mem::take(&mut self.unsummed);
         self.summarize(names, now)
@@ -174,7 +174,7 @@ impl Agents {
     fn take_agents(
         &mut self,
         event: WatchEvent<NamedReport>,
-        now: Moment,
+        now: ClockReading,
     ) -> BTreeSet<NamespacedName> {
         let mut touched = BTreeSet::new();
         match event {
@@ -214,10 +214,10 @@ impl Agents {
     }
 
     /// Records the revisions to publish. Returns the objects whose summary changed.
-    pub(super) fn note_revisions(
+    pub(super) fn record_revisions(
         &mut self,
         resolved: &ResolvedStatuses,
-        now: Moment,
+        now: ClockReading,
     ) -> BTreeSet<ObjectKey> {
         let mut touched = BTreeSet::new();
         let members = resolved.members();
@@ -247,7 +247,7 @@ impl Agents {
     }
 
     /// Checks for lost hosts. Returns the objects whose summary changed.
-    pub(super) fn check_liveness(&mut self, now: Moment) -> BTreeSet<ObjectKey> {
+    pub(super) fn check_liveness(&mut self, now: ClockReading) -> BTreeSet<ObjectKey> {
         self.summarize(self.all(), now)
     }
 
@@ -276,7 +276,7 @@ impl Agents {
     }
 
     /// Deletes agents that were stale at two consecutive checks.
-    pub(super) fn forget_stale(&mut self, resolved: &ResolvedStatuses, now: Moment) {
+    pub(super) fn forget_stale(&mut self, resolved: &ResolvedStatuses, now: ClockReading) {
         while self.tasks.try_join_next().is_some() {}
         let is_ours = |name: &NamespacedName| resolved.publishes(name);
         let agents = self.by_gateway.values().flatten();
@@ -352,7 +352,11 @@ impl Agents {
 
     /// Recomputes the summaries of these published names. Returns the objects whose summary
     /// changed.
-    fn summarize(&mut self, names: BTreeSet<NamespacedName>, now: Moment) -> BTreeSet<ObjectKey> {
+    fn summarize(
+        &mut self,
+        names: BTreeSet<NamespacedName>,
+        now: ClockReading,
+    ) -> BTreeSet<ObjectKey> {
         let mut touched = BTreeSet::new();
         for name in names {
             for gateway in self.members.gateways_of(&name) {
@@ -373,7 +377,7 @@ impl Agents {
         &mut self,
         name: &NamespacedName,
         gateway: NamespacedName,
-        now: Moment,
+        now: ClockReading,
         touched: &mut BTreeSet<ObjectKey>,
     ) {
         let none = Revisions::default();

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::agents::Agents;
 use super::events::{CertificateWarning, CertificateWarnings, MAX_UNTOLD};
-use super::liveness::Moment;
+use super::liveness::ClockReading;
 use super::pace::Pace;
 use super::patch;
 use super::transitions::{ObjectTransitions, transitions};
@@ -27,7 +27,7 @@ use sesame_gateway_api::status::RouteStatus;
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
 /// Pause after a conflict with another writer.
-const AGAIN: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Pauses between attempts at a rejected write.
 const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
@@ -92,7 +92,7 @@ impl Backlog {
                 self.is_unwarned = true;
                 self.resolved = Some(resolved);
                 self.open_layered();
-                self.note_revisions(agents);
+                self.record_revisions(agents);
             }
             Some(Resolved::Routes(RouteStatusUpdate { routes, revisions })) => {
                 // A full resolution came earlier, and no other task holds its result any more.
@@ -103,15 +103,15 @@ impl Backlog {
                 resolved.statuses.routes.extend(routes);
                 if !revisions.is_empty() {
                     resolved.revisions = revisions;
-                    self.note_revisions(agents);
+                    self.record_revisions(agents);
                 }
             }
         }
     }
 
-    fn note_revisions(&mut self, agents: &mut Agents) {
+    fn record_revisions(&mut self, agents: &mut Agents) {
         if let Some(resolved) = &self.resolved {
-            let gateways = agents.note_revisions(resolved, Moment::now());
+            let gateways = agents.record_revisions(resolved, ClockReading::now());
             self.touch(gateways);
         }
     }
@@ -296,7 +296,7 @@ impl Backlog {
             WriteOutcome::Gone => {}
             // The watch delivers the new version, or has already done so.
             WriteOutcome::Changed => {
-                let retry = NextAttempt::soon(AGAIN, PAUSES, Instant::now());
+                let retry = NextAttempt::soon(RETRY_INTERVAL, PAUSES, Instant::now());
                 self.retries.insert(key, retry);
             }
             WriteOutcome::Failed => {

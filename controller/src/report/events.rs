@@ -27,7 +27,7 @@ const CONTROLLER: &str = "projectsesame.io/gateway-controller";
 /// Pause between two Events, because a thousand certificates can expire on the same day.
 const PACE: Duration = Duration::from_millis(100);
 /// Pause before retrying a failed Event.
-const AGAIN: Duration = Duration::from_secs(30);
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// Minimum interval between Events about the hosts of one Gateway. Hosts that are lost in between
 /// share the next Event.
 const GATHER: Duration = Duration::from_secs(30);
@@ -110,7 +110,7 @@ impl Events {
                     self.tell_transitions(turned, &mut told).await;
                     Ok(())
                 }
-                () = tokio::time::sleep(AGAIN), if !all_told => Ok(()),
+                () = tokio::time::sleep(RETRY_INTERVAL), if !all_told => Ok(()),
             };
             if changed.is_err() {
                 return;

@@ -48,7 +48,7 @@ pub(super) struct FleetSummary {
 
 impl FleetSummary {
     /// Counts a ready host that does not serve the newest generation of these ListenerSets yet.
-    fn note_ready<'s>(&mut self, without: impl Iterator<Item = &'s NamespacedName>) {
+    fn record_ready<'s>(&mut self, without: impl Iterator<Item = &'s NamespacedName>) {
         self.programmed.hosts_ready += 1;
         for set in without {
             *self.without_set.entry(set.clone()).or_default() += 1;
@@ -57,7 +57,7 @@ impl FleetSummary {
 
     /// Records addresses that the host may not claim, up to a limit for all hosts. Pods are
     /// skipped, because the addresses in their reports do not receive traffic.
-    fn note_foreign(&mut self, foreign: &BTreeSet<IpAddr>, host: &str) {
+    fn record_foreign(&mut self, foreign: &BTreeSet<IpAddr>, host: &str) {
         if is_pod(host) {
             return;
         }
@@ -120,12 +120,12 @@ pub(super) fn summarize<'a>(
             if refuses_newest(status) {
                 all.behind.push((host.to_owned(), status.message.clone()));
             } else {
-                all.note_ready(revisions.sets_changed_after(revision));
+                all.record_ready(revisions.sets_changed_after(revision));
             }
             // The host still serves clients at its addresses.
             let (own, foreign) = addresses_of(status, |ip| allow(host, ip).is_some());
             addresses.push(own.into_iter().collect());
-            all.note_foreign(&foreign, host);
+            all.record_foreign(&foreign, host);
         }
         for one in &status.unshown_certificates {
             unshown.note(one.listener.clone(), &one.reason, host);

@@ -14,14 +14,14 @@ use sesame_published::{GatewayAgent, STATUS_MANAGER};
 
 /// A moment in time on two clocks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct ClockReading {
     /// Monotonic clock.
     pub(super) steady: Instant,
     /// Wall clock.
     pub(super) wall: Timestamp,
 }
 
-impl Moment {
+impl ClockReading {
     /// Returns the current moment on this machine's clocks.
     pub(super) fn now() -> Self {
         Self {
@@ -61,7 +61,7 @@ impl AgentLiveness {
     pub(super) fn hear<'a>(
         &mut self,
         agents: impl Iterator<Item = (&'a str, &'a GatewayAgent)> + Clone,
-        now: Moment,
+        now: ClockReading,
     ) {
         for (_, agent) in agents.clone() {
             if let Some(written) = written(agent)
@@ -97,14 +97,14 @@ impl AgentLiveness {
     }
 
     /// Returns the time since the agent's last report.
-    pub(super) fn of(&self, name: &str, now: Moment) -> Duration {
+    pub(super) fn of(&self, name: &str, now: ClockReading) -> Duration {
         self.heard.get(name).map_or(Duration::ZERO, |heard| {
             heard.before + now.steady.saturating_duration_since(heard.since)
         })
     }
 
     /// Returns how long an agent had not reported when it was first observed.
-    fn before(&self, mark: ReportMark, now: Moment) -> Duration {
+    fn before(&self, mark: ReportMark, now: ClockReading) -> Duration {
         let silence = match (mark.written, mark.heartbeat) {
             (Some(written), _) => self
                 .server_time(now)
@@ -118,7 +118,7 @@ impl AgentLiveness {
     }
 
     /// Returns a lower bound of the API server's current time.
-    fn server_time(&self, now: Moment) -> Option<Timestamp> {
+    fn server_time(&self, now: ClockReading) -> Option<Timestamp> {
         let (time, since) = self.server?;
         let passed = now.steady.saturating_duration_since(since);
         Some(time.checked_add(passed).unwrap_or(time))
@@ -167,17 +167,17 @@ mod tests {
         agent
     }
 
-    fn hear(silences: &mut AgentLiveness, agents: &[(&str, GatewayAgent)], now: Moment) {
+    fn hear(silences: &mut AgentLiveness, agents: &[(&str, GatewayAgent)], now: ClockReading) {
         silences.hear(agents.iter().map(|(name, agent)| (*name, agent)), now);
     }
 
-    fn seconds(silences: &AgentLiveness, name: &str, now: Moment) -> u64 {
+    fn seconds(silences: &AgentLiveness, name: &str, now: ClockReading) -> u64 {
         silences.of(name, now).as_secs()
     }
 
     #[test]
     fn first_report_silence_comes_from_api_server() {
-        let now = Moment {
+        let now = ClockReading {
             steady: Instant::now(),
             wall: second(3 * YEAR),
         };
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(seconds(&silences, "strange", now), 600);
         assert_eq!(seconds(&silences, "unknown", now), 0);
         // A changed report shows that the host is live; a repeated report does not.
-        let later = Moment {
+        let later = ClockReading {
             steady: now.steady + Duration::from_secs(100),
             wall: second(1),
         };
@@ -211,13 +211,13 @@ mod tests {
 
     #[test]
     fn later_host_silence_uses_latest_server_time() {
-        let now = Moment {
+        let now = ClockReading {
             steady: Instant::now(),
             wall: second(0),
         };
         let mut silences = AgentLiveness::default();
         hear(&mut silences, &[("a", agent(0, Some(1_000)))], now);
-        let later = Moment {
+        let later = ClockReading {
             steady: now.steady + Duration::from_secs(60),
             ..now
         };
@@ -242,13 +242,13 @@ mod tests {
                 host += 60 + host_jump;
                 wall += 60 + our_jump;
                 let passed = i64::try_from(minute * 60).expect("few");
-                let now = Moment {
+                let now = ClockReading {
                     steady: start + Duration::from_secs(minute * 60),
                     wall: second(wall),
                 };
                 hear(&mut silences, &[("a", agent(host, Some(1_000 + passed)))], now);
                 prop_assert_eq!(silences.of("a", now), Duration::ZERO);
-                let later = Moment {
+                let later = ClockReading {
                     steady: now.steady + Duration::from_secs(59),
                     wall: second(wall) + SignedDuration::from_hours(24 * 365),
                 };

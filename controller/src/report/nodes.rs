@@ -21,7 +21,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::network::Network;
 
 /// Pause before retrying a watch that the API server does not serve.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum number of addresses kept for a Node.
 const MAX_ADDRESSES: usize = 64;
 
@@ -109,7 +109,7 @@ pub(super) async fn watch(replica: Replica, events: UnboundedSender<FleetEvent>)
     let watch = ObjectWatch::new(&replica, "Node", api, watch_config().page_size(PAGE));
     let keep = |node: Received<NodeAddresses>| (node.name().name, node.kept);
     let take = |event| events.send(FleetEvent::Nodes(event)).is_ok();
-    watch.run(LOOK_AGAIN, keep, take).await;
+    watch.run(RECHECK_INTERVAL, keep, take).await;
 }
 
 #[cfg(test)]

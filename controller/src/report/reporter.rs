@@ -13,7 +13,7 @@ use super::agents::Agents;
 use super::backlog::Backlog;
 use super::compose::{Reports, compose};
 use super::events::CertificateWarnings;
-use super::liveness::Moment;
+use super::liveness::ClockReading;
 use super::pace::{Pace, SummaryPace};
 use super::patch::patch;
 use super::presence::AllPresences;
@@ -67,7 +67,7 @@ impl StatusReporter {
                     Some(change) => backlog.take(change, &mut agents),
                     None => return,
                 },
-                Some(event) = heard.recv() => agents.take(event, Moment::now()),
+                Some(event) = heard.recv() => agents.take(event, ClockReading::now()),
                 Some(()) = OptionFuture::from(summing.map(sleep_until)) => {}
                 changed = self.host_rules.changed() => match changed {
                     Ok(()) => backlog.touch(self.apply_rules(&mut agents)),
@@ -84,11 +84,11 @@ impl StatusReporter {
                     Err(_) => return,
                 },
                 Some(Ok((key, outcome))) = writes.join_next() => {
-                    self.note_transitions(&key, &outcome);
+                    self.record_transitions(&key, &outcome);
                     backlog.wrote(key, outcome);
                 }
                 _ = ticks.tick() => {
-                    let gateways = agents.check_liveness(Moment::now());
+                    let gateways = agents.check_liveness(ClockReading::now());
                     backlog.touch(gateways);
                     backlog.open_warned(write::now());
                     replace(&self.warnings, backlog.warnings.clone());
@@ -98,7 +98,7 @@ impl StatusReporter {
                     let now = Instant::now();
                     backlog.paces.retain(|_, pace| !pace.is_over(now));
                     if *self.replica.leading.borrow() && let Some(resolved) = &backlog.resolved {
-                        agents.forget_stale(resolved, Moment::now());
+                        agents.forget_stale(resolved, ClockReading::now());
                     }
                 }
                 Some(ask) = self.asked.recv() => self.show(ask, &backlog, &agents),
@@ -113,7 +113,7 @@ impl StatusReporter {
                 backlog.open_warned(write::now());
             }
             while let Ok(event) = heard.try_recv() {
-                agents.take(event, Moment::now());
+                agents.take(event, ClockReading::now());
             }
             self.tell_ingresses(&mut backlog);
             sum_up(&mut agents, &mut pace, &mut backlog);
@@ -124,7 +124,7 @@ impl StatusReporter {
     }
 
     /// Passes on the transitions from the previous to the written status.
-    fn note_transitions(&self, key: &ObjectKey, outcome: &WriteOutcome) {
+    fn record_transitions(&self, key: &ObjectKey, outcome: &WriteOutcome) {
         let WriteOutcome::Stored { before, stored, .. } = outcome else {
             return;
         };
@@ -177,7 +177,7 @@ impl StatusReporter {
                 of_services: of_services.as_ref(),
             },
             agents,
-            now: Moment::now(),
+            now: ClockReading::now(),
         });
         // The receiver may already be dropped.
         let _ = answer.send(page);
@@ -190,7 +190,7 @@ impl StatusReporter {
                 host_addresses,
                 host_lost,
                 ..
-            }) => agents.apply_rules(host_addresses, *host_lost, Moment::now()),
+            }) => agents.apply_rules(host_addresses, *host_lost, ClockReading::now()),
             Err(_) => BTreeSet::new(),
         }
     }
@@ -269,7 +269,7 @@ impl StatusReporter {
 fn sum_up(agents: &mut Agents, pace: &mut SummaryPace, backlog: &mut Backlog) {
     let began = Instant::now();
     if agents.wants_sum(pace.allows(began)) {
-        let gateways = agents.sum_up(Moment::now());
+        let gateways = agents.sum_up(ClockReading::now());
         backlog.touch(gateways);
         pace.summed(began, Instant::now());
     }

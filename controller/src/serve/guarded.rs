@@ -19,7 +19,7 @@ use super::{METRICS, Metrics, UnreadyReason, not_found, text};
 /// How long a rendered page is reused.
 const FRESH: Duration = Duration::from_secs(1);
 /// Timeout for rendering a page, which normally takes a few milliseconds.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Request for a status page.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl StatusPages {
             asks,
             readiness,
             fresh: FRESH,
-            patience: PATIENCE,
+            patience: TIMEOUT,
             last: Mutex::new(None),
         }
     }
@@ -139,7 +139,7 @@ mod tests {
                 made
             });
             let pages = StatusPages {
-                patience: PATIENCE,
+                patience: TIMEOUT,
                 ..source(asks, fresh)
             };
             for _ in 0..9 {

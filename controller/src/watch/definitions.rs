@@ -16,7 +16,7 @@ use sesame_gateway_api::api::GATEWAY_GROUP;
 use sesame_gateway_api::world::{DefinitionRelease, Definitions, Kind};
 
 /// Polling interval, because CRDs can be upgraded while the controller is running.
-const LOOK_AGAIN: Duration = Duration::from_secs(15);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(15);
 /// Timeout for reading a CRD.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
@@ -100,7 +100,7 @@ impl DefinitionReader {
                         }
                         told = Some(found);
                     }
-                    LOOK_AGAIN
+                    RECHECK_INTERVAL
                 }
                 Err(error) => {
                     let subject = "definitions of the Gateway API";

@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of rejected attempts, with increasing pauses: about ten seconds in total.
 const MAX_REFUSALS: u32 = 8;
 /// Pause before retrying an unreadable object.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Result of reading an object.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl Fetcher {
                     }
                     if matches!(answer, FetchOutcome::Unreadable) && wanted.contains_key(&key) {
                         reading.insert(key.clone(), false);
-                        reads.spawn(read(self.replica.clone(), key.clone(), LOOK_AGAIN));
+                        reads.spawn(read(self.replica.clone(), key.clone(), RECHECK_INTERVAL));
                     }
                     if self.inputs.send(Input::Fetched { key, answer }).is_err() {
                         return;

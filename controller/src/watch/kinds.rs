@@ -30,7 +30,7 @@ use sesame_gateway_api::decode::decode_value;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
 /// Pause before checking again whether a kind is installed.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Pause after "not found" for a kind that was served before.
 pub(super) const NOT_SERVED: Duration = Duration::from_secs(1);
@@ -122,7 +122,7 @@ impl Watches {
                     }
                 }
                 absent = true;
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(RECHECK_INTERVAL).await;
                 continue;
             };
             // From now on, removing the CRD intentionally removes its objects.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{AgentUnderTest, SOON, arguments, words};
+use super::{AgentUnderTest, TEST_TIMEOUT, arguments, words};
 
 impl AgentUnderTest {
     /// Sends SIGTERM to the agent and returns its exit status. Its Envoy keeps serving.
@@ -38,10 +38,10 @@ impl AgentUnderTest {
             if let Some(status) = child.try_wait().expect("the agent is our child") {
                 return status;
             }
-            if start.elapsed() > SOON {
+            if start.elapsed() > TEST_TIMEOUT {
                 self.child = Some(child);
                 panic!(
-                    "the agent did not stop within {SOON:?}\n{}",
+                    "the agent did not stop within {TEST_TIMEOUT:?}\n{}",
                     self.log_tail()
                 );
             }

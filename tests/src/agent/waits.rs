@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{AgentUnderTest, SOON};
+use super::{AgentUnderTest, TEST_TIMEOUT};
 use crate::client::{Reply, Request};
 use crate::wait::{eventually, holds};
 
@@ -25,8 +25,8 @@ impl AgentUnderTest {
                 Err(error) => format!("{error:#}"),
             };
             assert!(
-                start.elapsed() < SOON,
-                "not served within {SOON:?}: {request:?}\nlast: {last}\n{}",
+                start.elapsed() < TEST_TIMEOUT,
+                "not served within {TEST_TIMEOUT:?}: {request:?}\nlast: {last}\n{}",
                 self.log_tail()
             );
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -35,7 +35,7 @@ impl AgentUnderTest {
 
     /// Waits until `good` accepts the output of `sesame-agent status`, and returns it.
     pub async fn wait_status(&self, what: &str, good: impl Fn(&Value) -> bool) -> Value {
-        eventually(what, SOON, async || match self.status() {
+        eventually(what, TEST_TIMEOUT, async || match self.status() {
             Some(status) if good(&status) => Ok(status),
             Some(status) => Err(format!("{status:#}\n{}", self.log_tail())),
             None => Err(format!("there is no status\n{}", self.log_tail())),
@@ -91,7 +91,7 @@ impl AgentUnderTest {
     /// Waits until exactly this number of Envoys are running.
     pub async fn wait_envoys(&self, count: usize) {
         let what = format!("as many Envoys run: {count}");
-        eventually(&what, SOON, async || {
+        eventually(&what, TEST_TIMEOUT, async || {
             let envoys = self.envoys();
             holds(envoys.len() == count, || {
                 format!("{envoys:?}\n{}", self.log_tail())

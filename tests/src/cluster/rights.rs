@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Client, Failure, TestCluster};
-use crate::agent::SOON;
+use crate::agent::TEST_TIMEOUT;
 use crate::wait::{eventually, holds};
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
@@ -30,7 +30,7 @@ impl Client {
             "spec": {"resourceAttributes": {"verb": verb, "resource": resource, "namespace": namespace}},
         });
         let what = format!("{verb} {resource}: allowed is {wanted}");
-        eventually(&what, SOON, async || {
+        eventually(&what, TEST_TIMEOUT, async || {
             let answer = self.create(REVIEWS, &review).await;
             let answer = answer.map_err(|error| error.to_string())?;
             holds(answer["status"]["allowed"] == wanted, || {

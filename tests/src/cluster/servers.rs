@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::assets::kube_binary;
 use super::guard::Guard;
 use super::identity::Identity;
-use crate::agent::SOON;
+use crate::agent::TEST_TIMEOUT;
 use crate::client::Request;
 use crate::logs::{log_to, tail};
 use crate::ports::free_port;
@@ -130,7 +130,7 @@ impl Servers {
 
     async fn wait_etcd(&mut self) {
         let address = (Ipv4Addr::LOCALHOST, self.etcd_port).into();
-        eventually("etcd is healthy", SOON, async || {
+        eventually("etcd is healthy", TEST_TIMEOUT, async || {
             self.assert_alive();
             match Request::get(address, "localhost", "/health").send().await {
                 Ok(reply) if reply.status == 200 => Ok(()),

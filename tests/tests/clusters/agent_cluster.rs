@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{FLEET_LABEL, manifest_name};
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::cluster::{TestCluster, User};
@@ -158,7 +158,7 @@ async fn agent_serves_publication_and_reports_to_cluster() {
 }
 
 async fn wait_withdrawn(agent: &AgentUnderTest, cluster: &TestCluster, edge: &NamespacedName) {
-    eventually("the Envoy is stopped", SOON, async || {
+    eventually("the Envoy is stopped", TEST_TIMEOUT, async || {
         let gone = cluster.admin().get(&agent_path(edge)).await;
         match (agent.envoys().len(), gone) {
             (0, Err(gone)) if gone.is(404) => Ok(()),

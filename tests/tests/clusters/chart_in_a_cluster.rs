@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_tests::cluster::{Channel, TestCluster, User};
 use sesame_tests::controller::{
-    ControllerUnderTest, NAMESPACE, SOON, condition, controller_user, publication,
+    ControllerUnderTest, NAMESPACE, TEST_TIMEOUT, condition, controller_user, publication,
 };
 use sesame_tests::deployed::{chart, helm, rendered_by_helm};
 use sesame_tests::manifests::{
@@ -248,19 +248,25 @@ async fn a_gateway_in_each(cluster: &TestCluster) {
 /// Waits until the Gateway is published with this number of virtual hosts and the endpoint of its
 /// Service.
 async fn is_published(cluster: &TestCluster, gateway: &NamespacedName, hosts: usize) {
-    eventually(&format!("{gateway} is published"), SOON, async || {
-        let publication = publication(cluster.admin(), gateway).await?;
-        let tables = &publication.snapshot.route_tables;
-        let domains = tables
-            .iter()
-            .flat_map(|table| &table.virtual_hosts)
-            .filter(|host| host.domain == "app.example.com" || host.domain == "more.example.com");
-        let endpoints = publication.endpoints();
-        holds(
-            domains.count() == hosts && endpoints == ["10.0.0.1:8080"],
-            || format!("{:?}", publication.snapshot),
-        )
-    })
+    eventually(
+        &format!("{gateway} is published"),
+        TEST_TIMEOUT,
+        async || {
+            let publication = publication(cluster.admin(), gateway).await?;
+            let tables = &publication.snapshot.route_tables;
+            let domains = tables
+                .iter()
+                .flat_map(|table| &table.virtual_hosts)
+                .filter(|host| {
+                    host.domain == "app.example.com" || host.domain == "more.example.com"
+                });
+            let endpoints = publication.endpoints();
+            holds(
+                domains.count() == hosts && endpoints == ["10.0.0.1:8080"],
+                || format!("{:?}", publication.snapshot),
+            )
+        },
+    )
     .await;
 }
 

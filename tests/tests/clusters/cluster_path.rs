@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use sesame_published::names::manifest_name;
-use sesame_tests::agent::{AgentUnderTest, SOON};
+use sesame_tests::agent::{AgentUnderTest, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::cluster::{Client, TestCluster};
 use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, condition};
@@ -170,7 +170,7 @@ async fn programmed_condition_follows_what_envoy_serves() {
     let answered = b.count();
     let slow = all.agent.get(80, "path.test", "/delay/5000ms");
     let slow = tokio::spawn(async move { slow.send().await });
-    eventually("the backend has the request", SOON, async || {
+    eventually("the backend has the request", TEST_TIMEOUT, async || {
         holds(b.count() > answered, || format!("{answered} requests"))
     })
     .await;
@@ -186,7 +186,7 @@ async fn programmed_condition_follows_what_envoy_serves() {
     all.agent.wait_envoys(0).await;
     // No files may be left, because they included the Gateway's private keys.
     for directory in [all.agent.runtime(), all.agent.state()] {
-        eventually("no file of it is left", SOON, async || {
+        eventually("no file of it is left", TEST_TIMEOUT, async || {
             let mut left =
                 std::fs::read_dir(directory.join("gateways")).map_err(|e| e.to_string())?;
             left.next().map_or(Ok(()), |left| Err(format!("{left:?}")))

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sesame_published::names::DEFAULT_NAMESPACE;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::cluster::{TestCluster, User};
 use sesame_tests::load::{Load, Plan};
@@ -102,7 +102,7 @@ async fn history_that_is_gone_is_read_anew() {
     host.cluster.stop_apiserver();
     host.cluster.start_apiserver().await;
     let watch = format!("{list}?watch=1&timeoutSeconds=1&resourceVersion={known}");
-    eventually("the history is gone", SOON, async || {
+    eventually("the history is gone", TEST_TIMEOUT, async || {
         let answer = match host.cluster.admin().get_text(&watch).await {
             Ok(text) => text,
             Err(failure) => failure.to_string(),

@@ -9,7 +9,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::agent_name;
 use sesame_tests::cluster::{Channel, Client, Failure, TestCluster, User};
 use sesame_tests::controller::{
-    ControllerUnderTest, NAMESPACE, SOON, condition, deployed, publication,
+    ControllerUnderTest, NAMESPACE, TEST_TIMEOUT, condition, deployed, publication,
 };
 use sesame_tests::envoy::workspace;
 use sesame_tests::manifests::{edge, edge_name, gateway, http_listener};
@@ -57,17 +57,19 @@ async fn node(cluster: &TestCluster, name: &str, address: &str) -> Client {
 }
 
 async fn wait_refused(client: &Client, report: &Value, words: &str) {
-    eventually("the policy is in force", SOON, async || {
-        match client.apply_value(report).await {
+    eventually(
+        "the policy is in force",
+        TEST_TIMEOUT,
+        async || match client.apply_value(report).await {
             Err(error) if error.to_string().contains(words) => Ok(()),
             other => Err(format!("{other:?}")),
-        }
-    })
+        },
+    )
     .await;
 }
 
 async fn wait_said(client: &Client, gateway: &NamespacedName, host: &str, status: &Value) {
-    eventually("a report is taken", SOON, async || {
+    eventually("a report is taken", TEST_TIMEOUT, async || {
         let said = say(client, gateway, host, status).await;
         said.map_err(|error| error.to_string())
     })
@@ -204,7 +206,7 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     objects.push(other);
     cluster.apply_all(&objects).await;
     let status = async |gateway: &NamespacedName, state: &str, addresses: &[&str]| {
-        let publication = eventually("it is published", SOON, async || {
+        let publication = eventually("it is published", TEST_TIMEOUT, async || {
             publication(admin, gateway).await
         })
         .await;
@@ -235,7 +237,7 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     // Without the policy, or as an administrator, anyone can write such a report.
     admin.delete(BINDING).await.expect("deleted");
     let row = report("bank.vault.forged", "bank/vault", "node-2");
-    eventually("the policy is gone", SOON, async || {
+    eventually("the policy is gone", TEST_TIMEOUT, async || {
         let written = admin.apply_value(&row).await;
         written.map_err(|error| error.to_string())
     })
@@ -246,7 +248,7 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     let _ = admin
         .merge(&format!("{path}/status"), &json!({"status": down}))
         .await;
-    eventually("the row is removed", SOON, async || {
+    eventually("the row is removed", TEST_TIMEOUT, async || {
         match admin.get(&path).await {
             Err(error) if error.is(404) => Ok(()),
             other => Err(format!("{other:?}\n{}", controller.log_tail())),
@@ -306,7 +308,7 @@ async fn a_flood_of_large_reports_costs_little_memory() {
     let objects = edge(&[http_listener("http", 80, "")]);
     cluster.apply_all(&objects).await;
     let edge = edge_name();
-    let publication = eventually("it is published", SOON, async || {
+    let publication = eventually("it is published", TEST_TIMEOUT, async || {
         publication(admin, &edge).await
     })
     .await;
@@ -346,7 +348,7 @@ async fn a_flood_of_large_reports_costs_little_memory() {
         .expect("the definition of reports");
     without_limits(&mut definition["spec"]["versions"]);
     cluster.install_crd(&definition).await;
-    eventually("the old definition is in force", SOON, async || {
+    eventually("the old definition is in force", TEST_TIMEOUT, async || {
         let path = format!("{}/status", report_path(&edge, "host-0"));
         let written = within(path).await;
         written.map_err(|error| error.to_string())

@@ -6,7 +6,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_published::host_access::{fleet_role, host_account, host_secret, invitation_account};
 use sesame_published::join_token::JoinToken;
 use sesame_published::names::{agent_name, key_secret_name};
-use sesame_tests::agent::{SOON, words};
+use sesame_tests::agent::{TEST_TIMEOUT, words};
 use sesame_tests::clock::Clock;
 use sesame_tests::cluster::{Client, Failure};
 use sesame_tests::controller::ControllerUnderTest;
@@ -65,7 +65,7 @@ async fn join_token_admits_one_host_with_own_rights() {
     let host = Host::new();
     let withdrawn = site.token(&["--gateway", "default/edge", "--host", "c"]);
     assert!(site.hosts(&["revoke", "c"]).status.success());
-    eventually("the invitation has ended", SOON, async || {
+    eventually("the invitation has ended", TEST_TIMEOUT, async || {
         let output = host.join(&withdrawn);
         if text(&output.stderr).contains("does not know this join token") {
             Ok(())
@@ -218,7 +218,7 @@ async fn rights(site: &Site, as_a: &Client, as_b: &Client) {
     let (edge, vault) = (our_edge(), NamespacedName::new("bank", "vault"));
     let serving = json!({"state": "Serving", "addresses": ["192.0.2.1"]});
     for (client, gateway, host) in [(as_a, &edge, "a"), (as_b, &vault, "b")] {
-        eventually("a host reports for itself", SOON, async || {
+        eventually("a host reports for itself", TEST_TIMEOUT, async || {
             let said = say(client, gateway, host, &serving).await;
             said.map_err(|error| error.to_string())
         })
@@ -240,7 +240,7 @@ async fn rights(site: &Site, as_a: &Client, as_b: &Client) {
     let key = |gateway: &NamespacedName| format!("{CORE}/secrets/{}", key_secret_name(gateway, 0));
     eventually(
         "the controller allows its keys",
-        SOON,
+        TEST_TIMEOUT,
         async || match as_a.get(&key(&edge)).await {
             Err(error) if error.is(404) => Ok(()),
             other => Err(format!("{:?}", other.map(|_| "a Secret"))),
@@ -282,12 +282,14 @@ async fn leaves(site: &Site, host: &Host, client: &Client) {
         reports.iter().all(|report| report["spec"]["host"] != "b"),
         "{reports:#?}"
     );
-    eventually("its credential is of no use", SOON, async || {
-        match client.get(&format!("{CORE}/configmaps")).await {
+    eventually(
+        "its credential is of no use",
+        TEST_TIMEOUT,
+        async || match client.get(&format!("{CORE}/configmaps")).await {
             Err(error) if error.is(401) => Ok(()),
             other => Err(format!("{other:?}")),
-        }
-    })
+        },
+    )
     .await;
     refused(&host.leave(), "has not joined a cluster");
 }
@@ -302,8 +304,10 @@ async fn fleet(site: &Site) {
     let client = site.cluster.bearer(&credential);
     let allowed = async |gateway: NamespacedName| {
         let path = format!("{CORE}/secrets/{}", key_secret_name(&gateway, 0));
-        eventually(&format!("keys of {gateway}"), SOON, async || {
-            match client.get(&path).await {
+        eventually(
+            &format!("keys of {gateway}"),
+            TEST_TIMEOUT,
+            async || match client.get(&path).await {
                 Err(error) if error.is(404) => Ok(()),
                 other => {
                     let role = site
@@ -312,8 +316,8 @@ async fn fleet(site: &Site) {
                         .await;
                     Err(format!("{:?} {role:?}", other.map(|_| "a Secret")))
                 }
-            }
-        })
+            },
+        )
         .await;
     };
     allowed(our_edge()).await;

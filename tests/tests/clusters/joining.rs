@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, words};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::clock::Clock;
 use sesame_tests::controller::{ControllerUnderTest, condition};
@@ -35,7 +35,7 @@ async fn wait_addresses(
 ) -> Value {
     eventually(
         &format!("the Gateway is at {addresses:?}"),
-        3 * SOON,
+        3 * TEST_TIMEOUT,
         async || {
             let object = site
                 .admin()
@@ -126,7 +126,7 @@ async fn joined_host_serves_through_renewal_loss_and_revocation() {
 
     // Set the host's clock past half of the credential's lifetime.
     clock.set(310);
-    let second = eventually("the credential is renewed", SOON, async || {
+    let second = eventually("the credential is renewed", TEST_TIMEOUT, async || {
         let now = credential(&agent.state()).await;
         if now == first {
             Err(agent.log_tail())
@@ -176,7 +176,7 @@ fn holding(directory: &Path, text: &str) -> Vec<PathBuf> {
 
 /// Checks that the host appears in the inventory.
 async fn inventory(site: &Site) {
-    let row = eventually("the host is in the inventory", SOON, async || {
+    let row = eventually("the host is in the inventory", TEST_TIMEOUT, async || {
         let row = site.row("host-1");
         if row["state"] == "Serving" {
             Ok(row)
@@ -222,7 +222,7 @@ async fn lost_and_found(site: &Site, agent: &mut AgentUnderTest, controller: &Co
     agent.restart();
     wait_addresses(site, &["127.0.0.1"], controller).await;
     told(site, "Normal", "HostReturned").await;
-    eventually("no host is lost", SOON, async || {
+    eventually("no host is lost", TEST_TIMEOUT, async || {
         let lost = controller.metric("hosts_lost", "").await;
         if lost < 0.5 {
             Ok(())
@@ -261,11 +261,12 @@ async fn revoked(site: &Site, agent: &mut AgentUnderTest) {
         "host host-1 has neither joined nor been invited",
     );
     let stolen = site.cluster.bearer(&credential(&agent.state()).await);
-    eventually("the access has ended", SOON, async || {
-        match stolen.get(&format!("{CORE}/configmaps")).await {
-            Err(error) if error.is(401) || error.is(403) => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
+    eventually("the access has ended", TEST_TIMEOUT, async || match stolen
+        .get(&format!("{CORE}/configmaps"))
+        .await
+    {
+        Err(error) if error.is(401) || error.is(403) => Ok(()),
+        other => Err(format!("{other:?}")),
     })
     .await;
     // An open watch may outlive the credential, so restart the agent.

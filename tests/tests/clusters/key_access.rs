@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::host_access::host_secret;
 use sesame_published::names::key_secret_name;
-use sesame_tests::agent::{SOON, words};
+use sesame_tests::agent::{TEST_TIMEOUT, words};
 use sesame_tests::cluster::User;
 use sesame_tests::controller::{ControllerUnderTest, NAMESPACE};
 use sesame_tests::envoy::workspace;
@@ -37,7 +37,7 @@ async fn default_agents_read_only_their_fleets_keys() {
     objects.push(inner);
     site.apply(&objects).await;
     let own = key_secret_name(&edge_name(), 0);
-    eventually("the agent may read its keys", SOON, async || {
+    eventually("the agent may read its keys", TEST_TIMEOUT, async || {
         holds(may_get(&own).await, || controller.log_tail())
     })
     .await;
@@ -85,7 +85,7 @@ async fn host_operators_read_no_secret() {
         let token = site.token_as(&config, &[scope, name, "--host", host]);
         let client = site.cluster.bearer(&Host::new().joined(&token).await);
         let own = key_secret_name(&edge_name(), 0);
-        eventually("the host may read its keys", SOON, async || {
+        eventually("the host may read its keys", TEST_TIMEOUT, async || {
             let allowed = client.may_get_secret(NAMESPACE, &own).await;
             holds(allowed.map_err(|error| error.to_string())?, || {
                 controller.log_tail()
@@ -101,12 +101,14 @@ async fn host_operators_read_no_secret() {
     let request =
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
     let token = format!("{CORE}/serviceaccounts/sesame-controller/token");
-    eventually("the policy is in force", SOON, async || {
-        match operator.create(&token, &request).await {
+    eventually(
+        "the policy is in force",
+        TEST_TIMEOUT,
+        async || match operator.create(&token, &request).await {
             Err(error) if error.to_string().contains("tokens of hosts") => Ok(()),
             other => Err(format!("{:?}", other.map(|_| "a token"))),
-        }
-    })
+        },
+    )
     .await;
     let mut secret = json!(host_secret("s", "u", "now"));
     secret["metadata"]["name"] = json!(key_secret_name(&edge_name(), 23));

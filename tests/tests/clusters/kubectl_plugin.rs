@@ -10,7 +10,7 @@ use std::sync::mpsc;
 
 use serde_json::{Value, json};
 use sesame_published::names::agent_name;
-use sesame_tests::agent::{SOON, beside_test, words};
+use sesame_tests::agent::{TEST_TIMEOUT, beside_test, words};
 use sesame_tests::cluster::{Channel, TestCluster, User};
 use sesame_tests::controller::{ControllerUnderTest, deployed};
 use sesame_tests::followed::followed;
@@ -108,7 +108,7 @@ async fn plugin_shows_objects_with_rights_of_caller() {
 
     eventually(
         "the Gateway is programmed and its host serves",
-        SOON,
+        TEST_TIMEOUT,
         async || {
             let rows = plugin.json(&["status", "-n", "default"])?;
             let row = &rows[0];
@@ -243,7 +243,7 @@ impl Watching {
 
     /// Waits for a line with this string after the previous match.
     async fn wait(&mut self, words: &str) {
-        eventually(&format!("{words:?} is shown"), SOON, async || {
+        eventually(&format!("{words:?} is shown"), TEST_TIMEOUT, async || {
             while let Ok(line) = self.lines.try_recv() {
                 self.seen.push(line);
             }
@@ -308,7 +308,7 @@ async fn plugin_watch_shows_changes_after_api_server_outage() {
     ]);
     cluster.apply_all(&[more]).await;
     cluster.apply_all(&gateway).await;
-    eventually("it ends", SOON, async || {
+    eventually("it ends", TEST_TIMEOUT, async || {
         let ended = piped.try_wait().unwrap();
         ended.map(|_| ()).ok_or_else(|| "it runs".to_owned())
     })

@@ -9,7 +9,7 @@ use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{
-    ControllerUnderTest, NAMESPACE, SOON, condition, deployed, publication,
+    ControllerUnderTest, NAMESPACE, TEST_TIMEOUT, condition, deployed, publication,
 };
 use sesame_tests::followed::follow;
 use sesame_tests::load::{Load, Plan};
@@ -251,14 +251,16 @@ async fn merged_gateways_share_publication_service_and_envoys() {
     load.stop().await.assert_clean();
     // Deleting the last Gateway also deletes the publication.
     cluster.delete(&path("old")).await;
-    eventually("nothing is published", SOON, async || {
-        match publication(cluster.admin(), &published_as()).await {
+    eventually(
+        "nothing is published",
+        TEST_TIMEOUT,
+        async || match publication(cluster.admin(), &published_as()).await {
             Ok(_) => Err("it is still published".to_owned()),
             Err(_) => Ok(()),
-        }
-    })
+        },
+    )
     .await;
-    eventually("the Service goes", SOON, async || {
+    eventually("the Service goes", TEST_TIMEOUT, async || {
         let answer = cluster
             .admin()
             .get("/api/v1/namespaces/sesame-system/services/gateways-edge")

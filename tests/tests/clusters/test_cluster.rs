@@ -13,7 +13,7 @@ const CLASSES: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses";
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
 
 /// Timeout for a new RBAC binding to take effect.
-const SOON: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn refusal(result: Result<Value, Failure>) -> (u16, String) {
     match result {
@@ -137,7 +137,7 @@ subjects:
 - {kind: ServiceAccount, name: reader, namespace: default}
 ";
     cluster.apply(role).await.expect("a role");
-    let routes = eventually("the reader may read", SOON, async || {
+    let routes = eventually("the reader may read", TEST_TIMEOUT, async || {
         reader.get(ROUTES).await.map_err(|error| error.to_string())
     })
     .await;

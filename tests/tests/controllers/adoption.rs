@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use sesame_tests::agent::beside_test;
 use sesame_tests::cluster::{Channel, TestCluster, User};
-use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, SOON, condition, deployed};
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, TEST_TIMEOUT, condition, deployed};
 use sesame_tests::manifests::{edge_name, edge_with_parameters};
 use sesame_tests::wait::{eventually, holds};
 
@@ -61,7 +61,7 @@ fn command(kubeconfig: &PathBuf, arguments: &[&str]) -> (Option<i32>, String) {
 
 /// Waits until the controller has seen a fleet to adopt, and returns the output of `fleet diff`.
 async fn difference(kubeconfig: &PathBuf) -> Value {
-    eventually("there is something to adopt", SOON, async || {
+    eventually("there is something to adopt", TEST_TIMEOUT, async || {
         let (code, text) = command(kubeconfig, &["diff", "default/edge", "-o", "json"]);
         let said: Value = serde_json::from_str(&text).map_err(|_| text.clone())?;
         holds(code == Some(1) && said["current"] == true, || text)?;
@@ -94,7 +94,7 @@ async fn agree(kubeconfig: &PathBuf, said: &Value) {
     let (code, text) = command(kubeconfig, &["adopt", "default/edge", agreement]);
     assert_eq!(code, Some(0), "{text}");
     let settled = || command(kubeconfig, &["diff", "default/edge"]);
-    eventually("nothing is left to adopt", SOON, async || {
+    eventually("nothing is left to adopt", TEST_TIMEOUT, async || {
         let (code, text) = settled();
         holds(code == Some(0), || text)
     })
@@ -202,7 +202,7 @@ async fn existing_fleet_is_adopted_only_as_diff_shows() {
     let manager = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}});
     cluster.merge(&paths[1], &manager).await;
     manage(&cluster, "Managed").await;
-    let said = eventually("it is somebody else's", SOON, async || {
+    let said = eventually("it is somebody else's", TEST_TIMEOUT, async || {
         let said = difference(&kubeconfig).await;
         holds(said["agreement"].is_null(), || said.to_string())?;
         Ok::<_, String>(said)

@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 use sesame_tests::cluster::Channel;
-use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deployed, publication};
+use sesame_tests::controller::{
+    ControllerUnderTest, TEST_TIMEOUT, condition, deployed, publication,
+};
 use sesame_tests::manifests::{self, edge, edge_name, http_listener, http_route, path, rule_to};
 use sesame_tests::wait::eventually;
 
@@ -23,7 +25,7 @@ async fn deleted_class_waits_for_last_gateway_still_served() {
         finalizers.is_some_and(|all| all.iter().any(|held| held == FINALIZER))
     };
     let until_class = async |what: &str, good: &dyn Fn(Option<&Value>) -> bool| {
-        eventually(what, SOON, async || match admin.get(&class).await {
+        eventually(what, TEST_TIMEOUT, async || match admin.get(&class).await {
             Ok(class) if good(Some(&class)) => Ok(()),
             Err(error) if error.is(404) && good(None) => Ok(()),
             other => Err(format!("{other:?}\n{}", controller.log_tail())),
@@ -58,7 +60,7 @@ async fn deleted_class_waits_for_last_gateway_still_served() {
     more.push(http_route("app", &["app.example.com"], &[rule]));
     cluster.apply_all(&more).await;
     let name = edge_name();
-    eventually("the route is published", SOON, async || {
+    eventually("the route is published", TEST_TIMEOUT, async || {
         let published = publication(admin, &name).await?;
         if published.snapshot.backends.is_empty() {
             return Err("no backend".to_owned());
@@ -72,11 +74,13 @@ async fn deleted_class_waits_for_last_gateway_still_served() {
         class.is_none()
     })
     .await;
-    eventually("nothing is published", SOON, async || {
-        match publication(admin, &name).await {
+    eventually(
+        "nothing is published",
+        TEST_TIMEOUT,
+        async || match publication(admin, &name).await {
             Ok(_) => Err(controller.log_tail()),
             Err(_) => Ok(()),
-        }
-    })
+        },
+    )
     .await;
 }

@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{
-    ControllerUnderTest, NAMESPACE, SOON, condition, deployed, publication,
+    ControllerUnderTest, NAMESPACE, TEST_TIMEOUT, condition, deployed, publication,
 };
 use sesame_tests::manifests::{edge, edge_name, http_listener};
 use sesame_tests::wait::{eventually, holds};
@@ -45,7 +45,7 @@ async fn controller_waits_for_configuration_and_applies_valid_changes() {
     cluster
         .apply_all(&edge(&[http_listener("http", 80, "")]))
         .await;
-    eventually("it says what it waits for", SOON, async || {
+    eventually("it says what it waits for", TEST_TIMEOUT, async || {
         let found = controller.get("/readyz").await;
         let waits = matches!(&found, Ok((503, why)) if why.contains("sesame-system/sesame"));
         holds(waits, || format!("{found:?}"))
@@ -142,7 +142,7 @@ async fn invalid_parameters_keep_last_good_configuration() {
     let inside = |wanted: u32| {
         let (cluster, name) = (&cluster, &name);
         async move {
-            eventually("the port is opened", SOON, async || {
+            eventually("the port is opened", TEST_TIMEOUT, async || {
                 let found = publication(cluster.admin(), name).await?;
                 let inside = found.snapshot.ports.first().map(|port| port.inside);
                 holds(inside == Some(wanted), || format!("{inside:?}")).map(|()| found)

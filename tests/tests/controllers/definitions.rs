@@ -2,7 +2,7 @@
 //! waits and reports the problem.
 
 use sesame_tests::cluster::Channel;
-use sesame_tests::controller::{ControllerUnderTest, SOON, deployed, publication};
+use sesame_tests::controller::{ControllerUnderTest, TEST_TIMEOUT, deployed, publication};
 use sesame_tests::manifests::{edge, edge_name, http_listener};
 use sesame_tests::wait::{eventually, holds};
 
@@ -16,13 +16,13 @@ async fn controller_withdraws_nothing_if_definitions_are_missing() {
     cluster
         .apply_all(&edge(&[http_listener("http", 80, "")]))
         .await;
-    eventually("the Gateway is published", SOON, async || {
+    eventually("the Gateway is published", TEST_TIMEOUT, async || {
         publication(cluster.admin(), &edge_name()).await
     })
     .await;
     controller.stop().await;
     cluster.delete(DEFINITION).await;
-    eventually("the definition is gone", SOON, async || {
+    eventually("the definition is gone", TEST_TIMEOUT, async || {
         let found = cluster.admin().get(DEFINITION).await;
         holds(found.is_err_and(|error| error.is(404)), || {
             "it is there".to_owned()
@@ -31,7 +31,7 @@ async fn controller_withdraws_nothing_if_definitions_are_missing() {
     .await;
 
     controller.restart();
-    eventually("it says what it waits for", SOON, async || {
+    eventually("it says what it waits for", TEST_TIMEOUT, async || {
         let found = controller.get("/readyz").await;
         let waits =
             matches!(&found, Ok((503, why)) if why.contains("Gateway (it is not installed)"));
@@ -51,7 +51,7 @@ async fn controller_withdraws_nothing_if_definitions_are_missing() {
     // deleted with the CRD.
     cluster.install_crds(Channel::Standard).await;
     controller.wait_ready().await;
-    eventually("nothing is published of it", SOON, async || {
+    eventually("nothing is published of it", TEST_TIMEOUT, async || {
         let found = publication(cluster.admin(), &edge_name()).await;
         holds(found.is_err(), || "it is published".to_owned())
     })

@@ -2,7 +2,7 @@
 //! also reports a hostname that no certificate covers.
 
 use serde_json::{Value, json};
-use sesame_tests::agent::SOON;
+use sesame_tests::agent::TEST_TIMEOUT;
 use sesame_tests::certs::Authority;
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{ControllerUnderTest, deployed};
@@ -113,11 +113,13 @@ async fn uncovered_hostname_emits_event_and_metric() {
     cluster
         .apply_all(&[authority.issue(&["shop.test"]).secret("tls")])
         .await;
-    eventually("the hostname is covered", SOON, async || {
-        match uncovered().await {
+    eventually(
+        "the hostname is covered",
+        TEST_TIMEOUT,
+        async || match uncovered().await {
             count if count < 0.5 => Ok(()),
             count => Err(count.to_string()),
-        }
-    })
+        },
+    )
     .await;
 }

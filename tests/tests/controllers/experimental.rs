@@ -7,7 +7,7 @@ use sesame_tests::authorizing::Authorizing;
 use sesame_tests::backend::Backend;
 use sesame_tests::client::Request;
 use sesame_tests::cluster::{Channel, TestCluster};
-use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deploy};
+use sesame_tests::controller::{ControllerUnderTest, TEST_TIMEOUT, condition, deploy};
 use sesame_tests::followed::follow;
 use sesame_tests::manifests::{
     backend_ref, edge, gateway, http_listener, http_route, path, served,
@@ -218,7 +218,7 @@ async fn sessions_in_older_shape_survive_newer_definitions() {
 /// Waits until a request without a session gets a cookie with this prefix. Returns the cookie and
 /// the backend.
 async fn until_cookie(request: &Request, begins: &str) -> (String, Option<String>) {
-    eventually("a cookie of this name", SOON, async || {
+    eventually("a cookie of this name", TEST_TIMEOUT, async || {
         let reply = request.send().await.map_err(|error| error.to_string())?;
         let said = reply.header("set-cookie").unwrap_or_default();
         let cookie = said.split(';').next().unwrap_or_default().to_owned();

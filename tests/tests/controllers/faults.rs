@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use sesame_published::names::shard_name;
 use sesame_tests::cluster::{Channel, TestCluster, User};
 use sesame_tests::controller::{
-    ControllerUnderTest, NAMESPACE, SOON, condition, controller_user, deployed, publication,
+    ControllerUnderTest, NAMESPACE, TEST_TIMEOUT, condition, controller_user, deployed, publication,
 };
 use sesame_tests::manifests::{self, edge_name, http_listener, plain_route};
 use sesame_tests::wait::{eventually, holds};
@@ -24,7 +24,7 @@ const LEASE: [&str; 2] = ["--lease-seconds", "12"];
 
 /// Waits until this many routes are published.
 async fn wait_routes(cluster: &TestCluster, count: usize) {
-    eventually("all routes are published", SOON, async || {
+    eventually("all routes are published", TEST_TIMEOUT, async || {
         let publication = publication(cluster.admin(), &edge_name()).await?;
         let tables = &publication.snapshot.route_tables;
         let hosts = tables.iter().flat_map(|table| &table.virtual_hosts);
@@ -62,7 +62,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     }
     wait_routes(&cluster, 20).await;
     second.wait_leads().await;
-    eventually("what nobody needs is removed", SOON, async || {
+    eventually("what nobody needs is removed", TEST_TIMEOUT, async || {
         let current = publication(cluster.admin(), &edge_name()).await?;
         let named = current.manifest.config.len() + current.manifest.endpoints.len() + 1;
         let all = current.config_maps.len();
@@ -89,7 +89,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
         .expect("published");
     let earlier = first.log().len();
     cluster.stop_apiserver();
-    eventually("the leader steps back", SOON, async || {
+    eventually("the leader steps back", TEST_TIMEOUT, async || {
         if leads(&first).await {
             Err(first.log_tail())
         } else {
@@ -99,18 +99,26 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     .await;
     assert_eq!(first.get("/healthz").await.expect("an answer").0, 200);
     assert_eq!(first.get("/readyz").await.expect("an answer").0, 200);
-    eventually("every watch fails several times", SOON, async || {
-        let failed = first.metric("watch_failures_total", "").await;
-        holds(failed > 100.5, || format!("{failed} failures"))
-    })
+    eventually(
+        "every watch fails several times",
+        TEST_TIMEOUT,
+        async || {
+            let failed = first.metric("watch_failures_total", "").await;
+            holds(failed > 100.5, || format!("{failed} failures"))
+        },
+    )
     .await;
     cluster.start_apiserver().await;
     first.wait_leads().await;
     let over = "requests to the API server succeed again";
-    eventually("the end of the outage is logged", SOON, async || {
-        let log = first.log();
-        holds(log[earlier..].contains(over), || first.log_tail())
-    })
+    eventually(
+        "the end of the outage is logged",
+        TEST_TIMEOUT,
+        async || {
+            let log = first.log();
+            holds(log[earlier..].contains(over), || first.log_tail())
+        },
+    )
     .await;
     // The first failure is logged as a warning, and the outage causes few further warnings.
     let log = first.log();
@@ -159,15 +167,17 @@ async fn controller_catches_up_after_api_server_freeze() {
     wait_routes(&cluster, 1).await;
     let answers = async || controller.metric("api_server_answers", "").await > 0.5;
     let wait_answers = async || {
-        eventually("its metrics say that there are answers", SOON, async || {
-            holds(answers().await, || controller.log_tail())
-        })
+        eventually(
+            "its metrics say that there are answers",
+            TEST_TIMEOUT,
+            async || holds(answers().await, || controller.log_tail()),
+        )
         .await;
     };
     wait_answers().await;
 
     cluster.freeze_apiserver();
-    eventually("its metrics say so", SOON, async || {
+    eventually("its metrics say so", TEST_TIMEOUT, async || {
         if answers().await || leads(&controller).await {
             return Err(controller.log_tail());
         }
@@ -265,11 +275,15 @@ async fn controller_requests_have_higher_priority_than_hosts() {
         let schema = cluster.admin().get(&schema).await.expect("a FlowSchema");
         assert_eq!(schema["spec"]["priorityLevelConfiguration"]["name"], level);
         let uid = schema["metadata"]["uid"].as_str().expect("a UID");
-        eventually("the API server knows the FlowSchema", SOON, async || {
-            let found = controller.flow_schema(path).await;
-            let found = found.map_err(|error| format!("{error:#}"))?;
-            holds(found == uid, || format!("{found} in place of {uid}"))
-        })
+        eventually(
+            "the API server knows the FlowSchema",
+            TEST_TIMEOUT,
+            async || {
+                let found = controller.flow_schema(path).await;
+                let found = found.map_err(|error| format!("{error:#}"))?;
+                holds(found == uid, || format!("{found} in place of {uid}"))
+            },
+        )
         .await;
         let of_host = host.flow_schema(path).await.expect("an answer");
         assert_ne!(of_host, uid, "hosts are apart");

@@ -4,7 +4,9 @@
 use serde_json::{Value, json};
 use sesame_tests::certs::Authority;
 use sesame_tests::cluster::Channel;
-use sesame_tests::controller::{ControllerUnderTest, SOON, deployed, give_rights, publication};
+use sesame_tests::controller::{
+    ControllerUnderTest, TEST_TIMEOUT, deployed, give_rights, publication,
+};
 use sesame_tests::manifests::{edge, edge_name, http_listener, http_proxy, ingress_class, served};
 use sesame_tests::reports;
 use sesame_tests::wait::{eventually, holds};
@@ -83,7 +85,7 @@ async fn proxy_is_published_and_its_status_written() {
         "TLSHost/default/edge/listeners/app.test",
         "HTTPProxy/default/child/rules/0/matches/0",
     ] {
-        eventually("the HTTPProxies are published", SOON, async || {
+        eventually("the HTTPProxies are published", TEST_TIMEOUT, async || {
             let publication = publication(cluster.admin(), &edge_name()).await?;
             let snapshot = format!("{:?}", publication.snapshot);
             holds(snapshot.contains(wanted), || snapshot.clone())

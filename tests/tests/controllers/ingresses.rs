@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use sesame_tests::certs::Authority;
 use sesame_tests::cluster::Channel;
-use sesame_tests::controller::{ControllerUnderTest, SOON, deployed, publication};
+use sesame_tests::controller::{ControllerUnderTest, TEST_TIMEOUT, deployed, publication};
 use sesame_tests::manifests::{edge, edge_name, http_listener, ingress_class, served};
 use sesame_tests::reports;
 use sesame_tests::wait::{eventually, holds};
@@ -43,11 +43,15 @@ async fn ingress_is_published_and_its_fault_reported() {
     let _controller = ControllerUnderTest::start(&cluster, &[]).await;
     cluster.apply_all(&objects()).await;
     let published = async |wanted: &str| {
-        eventually(&format!("{wanted} is published"), SOON, async || {
-            let publication = publication(cluster.admin(), &edge_name()).await?;
-            let snapshot = format!("{:?}", publication.snapshot);
-            holds(snapshot.contains(wanted), || snapshot.clone())
-        })
+        eventually(
+            &format!("{wanted} is published"),
+            TEST_TIMEOUT,
+            async || {
+                let publication = publication(cluster.admin(), &edge_name()).await?;
+                let snapshot = format!("{:?}", publication.snapshot);
+                holds(snapshot.contains(wanted), || snapshot.clone())
+            },
+        )
         .await;
     };
     published("Ingress/default/app/rules/0/matches/0").await;

@@ -9,7 +9,7 @@ use sesame_tests::browser::{document, take_picture};
 use sesame_tests::certs::{Authority, Leaf};
 use sesame_tests::client::{Reply, Request};
 use sesame_tests::cluster::{Channel, TestCluster};
-use sesame_tests::controller::{ControllerUnderTest, SOON, deployed};
+use sesame_tests::controller::{ControllerUnderTest, TEST_TIMEOUT, deployed};
 use sesame_tests::guarded::GuardDirectory;
 use sesame_tests::manifests::{
     edge, edge_name, http_listener, http_route, https_listener, path, rule_to, served,
@@ -43,7 +43,7 @@ async fn shown(address: SocketAddr) -> Result<String, String> {
 }
 
 async fn wait_page(address: SocketAddr, parts: &[&str]) -> String {
-    eventually("the page says it", SOON, async || {
+    eventually("the page says it", TEST_TIMEOUT, async || {
         let body = shown(address).await?;
         let missing = parts.iter().find(|part| !body.contains(**part));
         holds(missing.is_none(), || {
@@ -142,7 +142,7 @@ async fn controller_page_shows_state_and_escapes_markup() {
     cluster.delete(BINDING).await;
     eventually(
         "a report that no host may have written is told",
-        SOON,
+        TEST_TIMEOUT,
         async || {
             // The controller removes the report after a while, so write it on each attempt.
             let forged = report("forged", "default/edge", "host-4");
@@ -192,14 +192,18 @@ async fn controller_page_shows_state_and_escapes_markup() {
     let _waiting = ControllerUnderTest::start(&cluster, &[&at_second]).await;
     wait_page(second, &["<td>HTTPRoute/default/shop</td>", "host-2"]).await;
     // On a busy machine the first replica may lose its Lease.
-    eventually("one of the replicas does not lead", SOON, async || {
-        let pages = [shown(first).await?, shown(second).await?];
-        let follows = |page: &&String| page.contains("It does not lead");
-        let following = pages.iter().filter(follows).count();
-        holds(following == 1, || {
-            format!("{following} replicas do not lead")
-        })
-    })
+    eventually(
+        "one of the replicas does not lead",
+        TEST_TIMEOUT,
+        async || {
+            let pages = [shown(first).await?, shown(second).await?];
+            let follows = |page: &&String| page.contains("It does not lead");
+            let following = pages.iter().filter(follows).count();
+            holds(following == 1, || {
+                format!("{following} replicas do not lead")
+            })
+        },
+    )
     .await;
 
     // If there are more objects than rows, problems come first and the remaining objects are
@@ -274,7 +278,7 @@ async fn guard_requires_certificate_and_token_except_for_probes() {
     files.put("token", "short");
     controller.stop().await;
     controller.restart();
-    eventually("it says why", SOON, async || {
+    eventually("it says why", TEST_TIMEOUT, async || {
         let log = controller.log();
         holds(
             log.contains("cannot be guarded") && log.contains("expected one token"),

@@ -8,7 +8,7 @@ use sesame_published::names::manifest_name;
 use sesame_tests::certs::Authority;
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{
-    ControllerUnderTest, NAMESPACE, Publication, SOON, condition, deployed, keys, objects,
+    ControllerUnderTest, NAMESPACE, Publication, TEST_TIMEOUT, condition, deployed, keys, objects,
     publication,
 };
 use sesame_tests::manifests::{
@@ -27,7 +27,7 @@ async fn published(
     what: &str,
     good: impl Fn(&Publication) -> bool,
 ) -> Publication {
-    eventually(what, SOON, async || {
+    eventually(what, TEST_TIMEOUT, async || {
         let publication = publication(cluster.admin(), gateway).await?;
         if good(&publication) {
             Ok(publication)
@@ -39,7 +39,7 @@ async fn published(
 }
 
 async fn withdrawn(cluster: &TestCluster, gateway: &NamespacedName) {
-    eventually("nothing is left of the Gateway", SOON, async || {
+    eventually("nothing is left of the Gateway", TEST_TIMEOUT, async || {
         let mut left = objects(cluster.admin(), "configmaps", gateway).await;
         left.extend(objects(cluster.admin(), "secrets", gateway).await);
         match left.len() {
@@ -202,7 +202,7 @@ async fn a_backend_that_goes_is_there_until_the_manifest_is_new(
         .expect("published");
     cluster.apply_all(&[moved]).await;
     // At any time, the backends of the current manifest have their endpoints.
-    let after = eventually("the other backend", SOON, async || {
+    let after = eventually("the other backend", TEST_TIMEOUT, async || {
         let seen = publication(cluster.admin(), &edge_name()).await?;
         for backend in &seen.snapshot.backends {
             let has = seen
@@ -248,7 +248,7 @@ async fn a_bad_object_is_skipped(shared: &mut Shared, _: &Publication) {
     })
     .await;
     assert!(!has_domain(&seen, "bad.example.com"));
-    eventually("the bad route is counted", SOON, async || {
+    eventually("the bad route is counted", TEST_TIMEOUT, async || {
         let skipped = controller.metric("skipped_objects", "").await;
         holds(
             skipped > 0.5 && controller.log().contains("HTTPRoute/default/bad"),
@@ -314,7 +314,7 @@ async fn keys_are_apart(shared: &mut Shared, _: &Publication) {
             gateway("edge", &listeners),
         ];
         cluster.apply_all(&objects).await;
-        let key = eventually("the key is published", SOON, async || {
+        let key = eventually("the key is published", TEST_TIMEOUT, async || {
             let found = keys(cluster.admin(), &edge_name()).await;
             let wanted = leaf.key_pem.replace("\r\n", "\n");
             let same = |bytes: &[u8]| {
@@ -580,7 +580,7 @@ async fn large_routes_of_one_namespace_stop_no_other(shared: &mut Shared, _: &Pu
     assert!(!has_domain(&all, "h0.example.com"));
     let admin = cluster.admin();
     let at = admin.path_of(&larger).await.expect("a path");
-    eventually("the largest is refused", SOON, async || {
+    eventually("the largest is refused", TEST_TIMEOUT, async || {
         let route = admin.get(&at).await.map_err(|error| error.to_string())?;
         let accepted = condition(&route["status"]["parents"][0]["conditions"], "Accepted");
         let message = accepted["message"].as_str().unwrap_or_default();

@@ -4,7 +4,9 @@
 use serde_json::{Value, json};
 use sesame_tests::cloud::StandInCloud;
 use sesame_tests::cluster::{Channel, TestCluster};
-use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deployed, publication};
+use sesame_tests::controller::{
+    ControllerUnderTest, TEST_TIMEOUT, condition, deployed, publication,
+};
 use sesame_tests::manifests::{edge_name, edge_with_parameters, http_listener};
 use sesame_tests::reports;
 use sesame_tests::wait::eventually;
@@ -254,7 +256,7 @@ async fn publishing_type_selects_gateway_addresses() {
     cluster.until("it is asked for", SERVICE, wanted).await;
     // Hosts still listen on all their addresses.
     let what = "the new generation is published";
-    let found = eventually(what, SOON, async || {
+    let found = eventually(what, TEST_TIMEOUT, async || {
         publication(cluster.admin(), &edge_name()).await
     })
     .await;

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 use sesame_proto::schema::route::Action;
 use sesame_tests::cluster::{Channel, TestCluster};
-use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deploy, publication};
+use sesame_tests::controller::{ControllerUnderTest, TEST_TIMEOUT, condition, deploy, publication};
 use sesame_tests::manifests::{edge, edge_name, http_listener, plain_route, served, yaml};
 use sesame_tests::wait::{eventually, holds};
 
@@ -31,16 +31,20 @@ fn x_backend(spec: &Value) -> Value {
 
 /// Waits until requests to the unusable XBackend get an error response.
 async fn outside_is_refused(cluster: &TestCluster) {
-    eventually("nothing is sent to the XBackend", SOON, async || {
-        let found = publication(cluster.admin(), &edge_name()).await?;
-        let tables = found.snapshot.route_tables.iter();
-        let mut hosts = tables.flat_map(|table| &table.virtual_hosts);
-        let host = hosts.find(|host| host.domain == "outside.test");
-        let action = host.and_then(|host| host.routes.first()?.action.clone());
-        let refused =
-            matches!(&action, Some(Action::DirectResponse(answer)) if answer.status == 500);
-        holds(refused, || format!("{action:?}"))
-    })
+    eventually(
+        "nothing is sent to the XBackend",
+        TEST_TIMEOUT,
+        async || {
+            let found = publication(cluster.admin(), &edge_name()).await?;
+            let tables = found.snapshot.route_tables.iter();
+            let mut hosts = tables.flat_map(|table| &table.virtual_hosts);
+            let host = hosts.find(|host| host.domain == "outside.test");
+            let action = host.and_then(|host| host.routes.first()?.action.clone());
+            let refused =
+                matches!(&action, Some(Action::DirectResponse(answer)) if answer.status == 500);
+            holds(refused, || format!("{action:?}"))
+        },
+    )
     .await;
 }
 
@@ -81,7 +85,7 @@ async fn a_route_is_published(cluster: &TestCluster, number: usize) {
             },
         )
         .await;
-    eventually("all routes are published", SOON, async || {
+    eventually("all routes are published", TEST_TIMEOUT, async || {
         let found = publication(cluster.admin(), &edge_name()).await?;
         let tables = found.snapshot.route_tables.iter();
         let domains: Vec<&str> = tables
@@ -171,7 +175,7 @@ async fn upgraded(channel: Channel) {
     let mut route = plain_route("retried", "retried.test", "app");
     route["spec"]["rules"][0]["retry"] = json!({"codes": [503]});
     cluster.apply_all(&[route]).await;
-    eventually("the retry is published", SOON, async || {
+    eventually("the retry is published", TEST_TIMEOUT, async || {
         let found = publication(cluster.admin(), &edge_name()).await?;
         let text = sesame_proto::json::to_value(&found.snapshot).to_string();
         holds(text.contains("\"unprocessed_only\":true"), || text.clone())
@@ -182,7 +186,7 @@ async fn upgraded(channel: Channel) {
     // Remove the admission policy of the release, because it would reject this CRD.
     cluster.delete(UPGRADES).await;
     let newer = json!({"metadata": {"annotations": {"gateway.networking.k8s.io/bundle-version": "v2.0.0"}}});
-    eventually("the definition is changed", SOON, async || {
+    eventually("the definition is changed", TEST_TIMEOUT, async || {
         let changed = cluster.admin().merge(DEFINITION, &newer).await;
         changed.map_err(|error| error.to_string())
     })

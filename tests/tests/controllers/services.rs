@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use sesame_tests::cluster::{Channel, Client, TestCluster};
-use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deployed};
+use sesame_tests::controller::{ControllerUnderTest, TEST_TIMEOUT, condition, deployed};
 use sesame_tests::manifests::{edge, edge_name, gateway, gateway_class, http_listener};
 use sesame_tests::reports;
 use sesame_tests::wait::{eventually, holds};
@@ -20,7 +20,7 @@ async fn wait(
     path: &str,
     good: impl Fn(Option<&Value>) -> bool,
 ) -> Value {
-    eventually(what, SOON, async || match admin.get(path).await {
+    eventually(what, TEST_TIMEOUT, async || match admin.get(path).await {
         Ok(object) if good(Some(&object)) => Ok(object),
         Err(error) if error.to_string().contains("404") && good(None) => Ok(Value::Null),
         other => Err(format!("{other:?}")),
@@ -85,13 +85,17 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
     let other = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"name": "other", "namespace": "default"},
         "spec": {"gatewayClassName": "edge", "listeners": [http_listener("http", 80, "")]}});
     cluster.apply_all(&[foreign.clone(), other]).await;
-    eventually("it is said that the name is taken", SOON, async || {
-        let log = controller.log();
-        holds(
-            log.contains("other-edge exists and does not belong to this Gateway"),
-            || controller.log_tail(),
-        )
-    })
+    eventually(
+        "it is said that the name is taken",
+        TEST_TIMEOUT,
+        async || {
+            let log = controller.log();
+            holds(
+                log.contains("other-edge exists and does not belong to this Gateway"),
+                || controller.log_tail(),
+            )
+        },
+    )
     .await;
     let gateway = wait(admin, "the Gateway says so", OTHER_GATEWAY, |gateway| {
         gateway.is_some_and(|gateway| !nameless(gateway).is_null())

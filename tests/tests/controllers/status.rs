@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{
-    ControllerUnderTest, SOON, condition, deployed, objects, publication,
+    ControllerUnderTest, TEST_TIMEOUT, condition, deployed, objects, publication,
 };
 use sesame_tests::manifests::{
     self, edge_name, gateway, http_listener, http_route, plain_route, rule_to,
@@ -179,7 +179,7 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
         "Unknown"
     );
     // Wait for the current Gateway's publication, because the status may predate it.
-    let publication = eventually("both listeners are published", SOON, async || {
+    let publication = eventually("both listeners are published", TEST_TIMEOUT, async || {
         let publication = publication(cluster.admin(), &edge).await?;
         match publication.snapshot.ports.len() {
             2 => Ok(publication),
@@ -288,7 +288,7 @@ async fn large_hostname_is_published_in_parts(cluster: &TestCluster) {
         cluster.apply_all(&[route]).await;
         names.push(name);
     }
-    eventually("all routes are published", SOON, async || {
+    eventually("all routes are published", TEST_TIMEOUT, async || {
         let publication = publication(cluster.admin(), &edge).await?;
         let tables = publication.snapshot.route_tables.iter();
         let mut hosts = tables.flat_map(|table| &table.virtual_hosts);
@@ -345,7 +345,7 @@ async fn one_gateway_only(cluster: &TestCluster) {
         .as_str()
         .and_then(|text| text.parse().ok())
         .expect("a time");
-    eventually("the next second", SOON, async || {
+    eventually("the next second", TEST_TIMEOUT, async || {
         let later = Timestamp::now() > created + SignedDuration::from_millis(1100);
         holds(later, || "not yet".to_owned())
     })
@@ -360,7 +360,7 @@ async fn one_gateway_only(cluster: &TestCluster) {
     cluster.apply_all(&others).await;
     let controller = ControllerUnderTest::start(cluster, &["--mode", "single"]).await;
     let edge = edge_name();
-    eventually("the oldest is published", SOON, async || {
+    eventually("the oldest is published", TEST_TIMEOUT, async || {
         publication(cluster.admin(), &edge).await
     })
     .await;

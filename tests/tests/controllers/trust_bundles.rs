@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use sesame_tests::certs::Authority;
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{
-    ControllerUnderTest, SOON, condition, controller_user, deploy, deployed, publication,
+    ControllerUnderTest, TEST_TIMEOUT, condition, controller_user, deploy, deployed, publication,
 };
 use sesame_tests::manifests::{
     self, edge, edge_name, http_listener, https_listener, plain_route, verified_by,
@@ -53,7 +53,7 @@ async fn published(cluster: &TestCluster, authorities: &[&Authority]) {
         .map(|authority| authority.pem())
         .collect();
     let lines = |pem: &str| pem.lines().map(str::to_owned).collect::<Vec<_>>();
-    eventually("the authorities are published", SOON, async || {
+    eventually("the authorities are published", TEST_TIMEOUT, async || {
         let publication = publication(cluster.admin(), &edge_name()).await?;
         let bundles = &publication.snapshot.trust_bundles;
         let [bundle] = &bundles[..] else {
@@ -127,13 +127,15 @@ async fn allow_bundles(cluster: &TestCluster, allowed: bool) {
     cluster.merge(ROLE, &change).await;
     let user = cluster.client(&controller_user()).await;
     let all = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles";
-    eventually("the API server knows it", SOON, async || {
-        match user.get(all).await {
+    eventually(
+        "the API server knows it",
+        TEST_TIMEOUT,
+        async || match user.get(all).await {
             Ok(_) if allowed => Ok(()),
             Err(failure) if !allowed && failure.is(403) => Ok(()),
             other => Err(format!("{other:?}")),
-        }
-    })
+        },
+    )
     .await;
 }
 
@@ -148,14 +150,14 @@ async fn everything_else_is_served_without_trust_bundle_access() {
     cluster.apply_all(&[bundle(&[&partners])]).await;
     cluster.apply_all(&objects(&servers)).await;
     // The listener that needs the bundle fails closed, and the other listener is served.
-    eventually("the rest is published", SOON, async || {
+    eventually("the rest is published", TEST_TIMEOUT, async || {
         let publication = publication(cluster.admin(), &edge_name()).await?;
         let ports = &publication.snapshot.ports;
         let ports: Vec<u32> = ports.iter().map(|port| port.port).collect();
         holds(ports == [80], || format!("{ports:?}"))
     })
     .await;
-    eventually("the reason is said and counted", SOON, async || {
+    eventually("the reason is said and counted", TEST_TIMEOUT, async || {
         let said = controller
             .log()
             .contains("does not let it list clustertrustbundles");

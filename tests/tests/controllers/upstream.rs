@@ -9,7 +9,7 @@ use sesame_tests::backend::Backend;
 use sesame_tests::client::Request;
 use sesame_tests::cluster::{Channel, TestCluster, User};
 use sesame_tests::controller::{
-    ControllerUnderTest, NAMESPACE, SOON, condition, deployed, give_rights,
+    ControllerUnderTest, NAMESPACE, TEST_TIMEOUT, condition, deployed, give_rights,
 };
 use sesame_tests::manifests::{
     edge_name, edge_with_parameters, gateway_class, http_listener, plain_route, served,
@@ -94,12 +94,14 @@ fn ports(gateway: &Value) -> Vec<u64> {
 }
 
 async fn gone(cluster: &TestCluster, path: &str) {
-    eventually(&format!("{path} is gone"), SOON, async || {
-        match cluster.admin().get(path).await {
+    eventually(
+        &format!("{path} is gone"),
+        TEST_TIMEOUT,
+        async || match cluster.admin().get(path).await {
             Err(error) if error.is(404) => Ok(()),
             other => Err(format!("{other:?}")),
-        }
-    })
+        },
+    )
     .await;
 }
 

@@ -1,6 +1,6 @@
 //! The quickstart's demo answers every example as documented.
 
-use sesame_tests::agent::{SOON, Setup};
+use sesame_tests::agent::{Setup, TEST_TIMEOUT};
 use sesame_tests::demo;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -17,7 +17,7 @@ async fn demo_examples_get_documented_answers() {
     let examples = demo::examples(agent.address(80), agent.address(443), &ca, &certificate)
         .expect("the examples");
     for example in &examples {
-        sesame_tests::wait::eventually(example.title, SOON, async || {
+        sesame_tests::wait::eventually(example.title, TEST_TIMEOUT, async || {
             demo::check(example)
                 .await
                 .map_err(|error| format!("{error:#}\n{}", agent.log_tail()))

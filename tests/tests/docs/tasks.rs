@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, agent_binary};
 use sesame_tests::certs::Authority;
 use sesame_tests::datagrams;
 use sesame_tests::manifests;
@@ -203,7 +203,7 @@ impl Reading {
             }
             if is("curl") || is("sesame-agent") {
                 self.serve(std::mem::take(starts)).await;
-                eventually(&format!("{place}: {line}"), SOON, async || {
+                eventually(&format!("{place}: {line}"), TEST_TIMEOUT, async || {
                     let said = self.run(&line);
                     holds(matches(&said, &shown), || {
                         format!(
@@ -242,7 +242,7 @@ impl Reading {
             let name = route["spec"]["rules"][0]["backendRefs"][0]["name"]
                 .as_str()
                 .expect("a name");
-            eventually("a datagram comes back", SOON, async || {
+            eventually("a datagram comes back", TEST_TIMEOUT, async || {
                 let answer = datagrams::ask(address, "ping", Duration::from_secs(1)).await;
                 let good = answer
                     .as_deref()

@@ -19,7 +19,7 @@ const TARGETS: u64 = 16;
 /// Time limit for any single input of up to 4 MiB.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Memory limit for the whole process, in bytes.
-const MOST_MEMORY: u64 = 3 << 30;
+const MAX_MEMORY: u64 = 3 << 30;
 /// Maximum number of attempts to shrink a failing input.
 const SHRINKS: usize = 500;
 
@@ -153,7 +153,7 @@ fn words(panic: &(dyn std::any::Any + Send)) -> String {
 /// the input on disk.
 fn limit_memory() {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| setrlimit(Resource::RLIMIT_DATA, MOST_MEMORY, MOST_MEMORY).expect("a limit"));
+    ONCE.call_once(|| setrlimit(Resource::RLIMIT_DATA, MAX_MEMORY, MAX_MEMORY).expect("a limit"));
 }
 
 /// The current input, and when it was started. The input is also on disk in case it kills the

@@ -2,7 +2,7 @@
 //! and applied without a further trigger, and endpoint updates overtake them.
 
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
@@ -49,24 +49,28 @@ async fn endpoints_apply_before_delayed_routes_without_failed_request() {
     agent.wait_backend(&kept, "first").await;
     let load = Load::start(&Plan::new(vec![kept.clone()]));
     let mut change = 0;
-    eventually("endpoints are ahead of a route", SOON * 3, async || {
-        change += 1;
-        let (status, backend, name) = if change % 2 == 1 {
-            (302, &second, "second")
-        } else {
-            (301, &first, "first")
-        };
-        agent.write("changing.yaml", &yaml(&[route(0, status)]));
-        agent.write("slices.yaml", &slices(backend));
-        agent.wait_backend(&kept, name).await;
-        let ahead = status_of(&agent, 0).await != status;
-        // The delayed change is applied without a further trigger.
-        let request = agent.get(80, "h0.test", "/");
-        agent
-            .wait_served(&request, |reply| reply.status == status)
-            .await;
-        sesame_tests::wait::holds(ahead, || format!("change {change} went at once"))
-    })
+    eventually(
+        "endpoints are ahead of a route",
+        TEST_TIMEOUT * 3,
+        async || {
+            change += 1;
+            let (status, backend, name) = if change % 2 == 1 {
+                (302, &second, "second")
+            } else {
+                (301, &first, "first")
+            };
+            agent.write("changing.yaml", &yaml(&[route(0, status)]));
+            agent.write("slices.yaml", &slices(backend));
+            agent.wait_backend(&kept, name).await;
+            let ahead = status_of(&agent, 0).await != status;
+            // The delayed change is applied without a further trigger.
+            let request = agent.get(80, "h0.test", "/");
+            agent
+                .wait_served(&request, |reply| reply.status == status)
+                .await;
+            sesame_tests::wait::holds(ahead, || format!("change {change} went at once"))
+        },
+    )
     .await;
     load.stop().await.assert_clean();
 }

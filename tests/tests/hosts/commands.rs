@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 
 use serde_json::Value;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary, arguments};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, agent_binary, arguments};
 use sesame_tests::certs::Authority;
 use sesame_tests::manifests::{
     backend_ref, edge, http_listener, http_route, https_listener, rule_to, served, yaml,
@@ -225,7 +225,7 @@ async fn agent_commands_take_options_before_or_after_name() {
         "default/edge",
     ];
     // Accepted generations are stored asynchronously.
-    sesame_tests::wait::eventually("a generation is kept", SOON, async || {
+    sesame_tests::wait::eventually("a generation is kept", TEST_TIMEOUT, async || {
         let listed = agent.command(&[&["history"][..], &options].concat());
         let listed: Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
         holds(listed[0]["generation"] == 1, || listed.to_string())
@@ -339,7 +339,7 @@ async fn status_is_shown_again_when_it_changes() {
         }
     });
     let next = || -> Value {
-        let line = lines.recv_timeout(SOON).expect("a status");
+        let line = lines.recv_timeout(TEST_TIMEOUT).expect("a status");
         serde_json::from_str(&line).expect("a value a line")
     };
     assert_eq!(next()["objects"].as_array().unwrap().len(), 2);

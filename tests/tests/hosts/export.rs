@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use sesame_proto::bundle::{BundleFile, sealed};
-use sesame_tests::agent::{SOON, Setup, agent_binary, beside_test, words};
+use sesame_tests::agent::{Setup, TEST_TIMEOUT, agent_binary, beside_test, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::client::Request;
@@ -87,19 +87,23 @@ async fn exported_keys_are_sealed_to_host_and_served() {
     };
     let recipient = ["--recipient", host.trim()];
     // The controller may receive the objects one after another.
-    eventually("all of the Gateway is published", SOON, async || {
-        let output = export("edge.bundle", &recipient);
-        if !output.status.success() {
-            return Err(words(&output));
-        }
-        let bytes = std::fs::read(name("edge.bundle")).map_err(|error| error.to_string())?;
-        let bundle = BundleFile::read(&bytes).map_err(|error| error.to_string())?;
-        let snapshot = bundle.snapshot().map_err(|error| error.to_string())?;
-        let has_routes = !snapshot.route_tables.is_empty();
-        let endpoints = snapshot.endpoints.iter();
-        let has_endpoints = endpoints.flat_map(|set| &set.endpoints).next().is_some();
-        holds(has_routes && has_endpoints, || format!("{snapshot:?}"))
-    })
+    eventually(
+        "all of the Gateway is published",
+        TEST_TIMEOUT,
+        async || {
+            let output = export("edge.bundle", &recipient);
+            if !output.status.success() {
+                return Err(words(&output));
+            }
+            let bytes = std::fs::read(name("edge.bundle")).map_err(|error| error.to_string())?;
+            let bundle = BundleFile::read(&bytes).map_err(|error| error.to_string())?;
+            let snapshot = bundle.snapshot().map_err(|error| error.to_string())?;
+            let has_routes = !snapshot.route_tables.is_empty();
+            let endpoints = snapshot.endpoints.iter();
+            let has_endpoints = endpoints.flat_map(|set| &set.endpoints).next().is_some();
+            holds(has_routes && has_endpoints, || format!("{snapshot:?}"))
+        },
+    )
     .await;
     let explained = run(
         &beside_test("sesame-controller"),

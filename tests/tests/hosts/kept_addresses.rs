@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::client::Request;
 use sesame_tests::load::{Load, Plan};
@@ -75,7 +75,7 @@ async fn gateway_keeps_address_through_other_gateways_and_restart() {
     agent.write("z.yaml", &another("z"));
     wait_addresses(&agent, &three).await;
     let at: SocketAddr = ([127, 0, 0, 2], agent.address(80).port()).into();
-    eventually("it is served there", SOON, async || {
+    eventually("it is served there", TEST_TIMEOUT, async || {
         let reply = Request::get(at, "here.test", "/").send().await;
         let reply = reply.map_err(|error| format!("{error:#}"))?;
         holds(reply.status == 404, || format!("status {}", reply.status))
@@ -88,7 +88,7 @@ async fn gateway_keeps_address_through_other_gateways_and_restart() {
     agent.remove("a.yaml");
     agent.remove("z.yaml");
     for directory in [agent.runtime(), agent.state()] {
-        eventually("only one Gateway has files", SOON, async || {
+        eventually("only one Gateway has files", TEST_TIMEOUT, async || {
             let all = std::fs::read_dir(directory.join("gateways")).map_err(|e| e.to_string())?;
             let count = all.count();
             holds(count == 1, || format!("{count} directories"))

@@ -10,7 +10,7 @@ use std::process::Output;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, served, yaml};
@@ -197,7 +197,7 @@ async fn commands_find_the_agent_by_the_file() {
         let output = agent.command(&line);
         assert!(json(&output)["agent"]["pid"].is_i64(), "{output:?}");
     }
-    sesame_tests::wait::eventually("a generation is stored", SOON, async || {
+    sesame_tests::wait::eventually("a generation is stored", TEST_TIMEOUT, async || {
         let output = agent.command(&["history", "--config", &path, "--output", "json"]);
         // The list is empty until the first generation is stored.
         match serde_json::from_slice::<Vec<Value>>(&output.stdout) {

@@ -13,7 +13,7 @@ use sesame_proto::schema::{Endpoint, EndpointSet, Snapshot};
 use sesame_proto::shard;
 use sesame_proto::signature::SigningKeys;
 use sesame_published::names::{SHARD_ENTRY, manifest_name};
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, agent_binary};
 use sesame_tests::backend::Backend;
 use sesame_tests::cluster::{Channel, User};
 use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, deployed, give_rights};
@@ -206,7 +206,7 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     controller.restart();
     agent.wait_status("it is mended", well).await;
     let signed_by = async |keys: usize| {
-        eventually("all is signed anew", SOON, async || {
+        eventually("all is signed anew", TEST_TIMEOUT, async || {
             for path in [&shard_path, &manifest_path] {
                 let object = admin.get(path).await.map_err(|error| error.to_string())?;
                 let signature = object["binaryData"]["signature"]

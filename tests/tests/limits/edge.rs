@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 const DRIPS: usize = 20;
 const BETWEEN: Duration = Duration::from_millis(300);
 /// Shorter than all drips together, but longer than a busy machine may delay one drip.
-const PATIENCE: &str = "3s";
+const TIMEOUT: &str = "3s";
 
 fn annotated(objects: &mut [Value], annotations: &[(&str, &str)]) {
     for object in objects {
@@ -99,7 +99,7 @@ async fn gateway_normalizes_paths_and_rejects_underscores_by_default() {
         accepted(&status).contains("\"soon\" is not a duration"),
         status.to_string(),
     );
-    eventually("escaped slashes pass", SOON, async || {
+    eventually("escaped slashes pass", TEST_TIMEOUT, async || {
         let answer = get(address, "/a%2Fb//c", "x_user: root\r\n").await;
         let passed = answer.contains(r#""path":"/a%2Fb//c""#) && answer.contains("x_user");
         holds(passed, || answer)
@@ -302,7 +302,7 @@ async fn silent(address: SocketAddr, said: &[u8]) {
     let mut stream = TcpStream::connect(address).await.expect("a connection");
     stream.write_all(said).await.expect("it is taken");
     let mut answer = Vec::new();
-    let gone = tokio::time::timeout(SOON, stream.read_to_end(&mut answer)).await;
+    let gone = tokio::time::timeout(TEST_TIMEOUT, stream.read_to_end(&mut answer)).await;
     assert!(gone.is_ok(), "still there after {said:?}");
 }
 
@@ -343,10 +343,10 @@ async fn timeouts_close_only_silent_connections() {
     annotated(
         &mut objects,
         &[
-            ("stream-idle-timeout", PATIENCE),
-            ("connection-idle-timeout", PATIENCE),
-            ("request-headers-timeout", PATIENCE),
-            ("tls-handshake-timeout", PATIENCE),
+            ("stream-idle-timeout", TIMEOUT),
+            ("connection-idle-timeout", TIMEOUT),
+            ("request-headers-timeout", TIMEOUT),
+            ("tls-handshake-timeout", TIMEOUT),
         ],
     );
     let agent = Setup::with_ports(&[80, 443]).start(&[("all.yaml", &yaml(&objects))]);
@@ -391,9 +391,13 @@ async fn timeouts_close_only_silent_connections() {
 async fn bodies_may_have_an_end(agent: &AgentUnderTest, mut objects: Vec<Value>) {
     annotated(&mut objects, &[("request-timeout", "1s")]);
     agent.write("all.yaml", &yaml(&objects));
-    eventually("a body that trickles is refused", SOON, async || {
-        let answer = upload(agent.address(80)).await;
-        holds(answer.starts_with("HTTP/1.1 408"), || answer)
-    })
+    eventually(
+        "a body that trickles is refused",
+        TEST_TIMEOUT,
+        async || {
+            let answer = upload(agent.address(80)).await;
+            holds(answer.starts_with("HTTP/1.1 408"), || answer)
+        },
+    )
     .await;
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use serde_json::json;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::client::Request;
 use sesame_tests::datagrams::{self, DatagramBackend};
@@ -44,12 +44,14 @@ fn descriptors(pid: u32) -> usize {
 }
 
 async fn answers(request: &Request) {
-    eventually("the other listener answers", SOON, async || {
-        match request.send().await {
+    eventually(
+        "the other listener answers",
+        TEST_TIMEOUT,
+        async || match request.send().await {
             Ok(reply) if reply.status == 200 => Ok(()),
             other => Err(format!("{other:?}")),
-        }
-    })
+        },
+    )
     .await;
 }
 
@@ -85,7 +87,7 @@ async fn floods_do_not_affect_other_clients() {
     let get = agent.get(80, "web.test", "/");
     agent.wait_ok(&get).await;
     let asked = async || datagrams::ask(agent.address(5301), "x", Duration::from_secs(1)).await;
-    eventually("a datagram is answered", SOON, async || {
+    eventually("a datagram is answered", TEST_TIMEOUT, async || {
         asked()
             .await
             .map(drop)
@@ -137,7 +139,7 @@ async fn agent_refuses_to_start_with_few_descriptors() {
     let mut agent = Setup::with_ports(&[80])
         .wrapper(&["prlimit", "--nofile=400:400"])
         .start(&[("all.yaml", &yaml(&edge(&[http_listener("http", 80, "")])))]);
-    eventually("the agent ends", SOON, async || {
+    eventually("the agent ends", TEST_TIMEOUT, async || {
         agent.ended().map(drop).ok_or_else(|| "it runs".to_owned())
     })
     .await;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::client::Request;
 use sesame_tests::load::{Load, Plan};
@@ -111,7 +111,7 @@ async fn silent(door: Door, begin: &str, read: bool) {
             Err(_) => Ok(()),
             Ok(()) => Err("still connected".to_owned()),
         };
-        eventually("the agent hangs up", 2 * SOON, gone).await;
+        eventually("the agent hangs up", 2 * TEST_TIMEOUT, gone).await;
     }
 }
 
@@ -207,7 +207,7 @@ async fn strangers_at_the_agents_sockets_hold_nobody_up() {
 
     eventually(
         "its descriptors come back",
-        SOON,
+        TEST_TIMEOUT,
         async || match descriptors(pid) {
             now if now <= descriptors_before + 2 => Ok(()),
             now => Err(format!("{now}, {descriptors_before} before")),

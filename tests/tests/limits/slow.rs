@@ -2,7 +2,7 @@
 //! the reason. Uses a real Envoy.
 
 use serde_json::Value;
-use sesame_tests::agent::{AgentUnderTest, SOON, arguments, words};
+use sesame_tests::agent::{AgentUnderTest, TEST_TIMEOUT, arguments, words};
 use sesame_tests::slowness::{Cause, SlowGateway, start};
 use sesame_tests::wait::eventually;
 
@@ -19,7 +19,7 @@ async fn slow_row(gateway: &SlowGateway, by: &str, name: &str, stage: &str) -> V
     let top = format!("top --once --window 10s --by {by}");
     eventually(
         &format!("{name} is slow, mostly {stage}"),
-        SOON,
+        TEST_TIMEOUT,
         async || {
             let report = told(&gateway.agent, &top).await;
             let mut rows = report["rows"][by].as_array().into_iter().flatten();
@@ -84,7 +84,7 @@ async fn an_endpoint_that_cannot_be_connected_to() {
     let gateway = start(Cause::Unreachable).await;
     slow_row(&gateway, "route", "HTTPRoute/default/cart", "beforeBackend").await;
     let culprit = culprit(&gateway);
-    eventually("connections to it have failed", SOON, async || {
+    eventually("connections to it have failed", TEST_TIMEOUT, async || {
         let answer = told(&gateway.agent, "endpoints default/cart --failing").await;
         let endpoints = answer[0]["endpoints"].as_array().into_iter().flatten();
         let mut failing = endpoints.filter(|it| it["failedConnections"].as_u64() > Some(0));
@@ -118,7 +118,7 @@ async fn too_few_connections() {
         "beforeBackend",
     )
     .await;
-    eventually("requests wait for a connection", SOON, async || {
+    eventually("requests wait for a connection", TEST_TIMEOUT, async || {
         let answer = told(&gateway.agent, "endpoints Service/default/cart").await;
         let backend = &answer[0];
         let is_full = backend["connections"].as_u64() >= backend["maxConnections"].as_u64();
@@ -133,7 +133,7 @@ async fn too_few_connections() {
 #[tokio::test(flavor = "multi_thread")]
 async fn too_little_of_the_processor() {
     let gateway = start(Cause::Processor).await;
-    eventually("Envoy waits for a processor", SOON, async || {
+    eventually("Envoy waits for a processor", TEST_TIMEOUT, async || {
         let report = told(&gateway.agent, "top --once").await;
         let envoy = &report["envoys"][0];
         let percent = envoy["waitingPercent"].as_u64();

@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary, install};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, agent_binary, install};
 use sesame_tests::backend::Backend;
 use sesame_tests::envoy::envoy_binary;
 use sesame_tests::load::{Load, Plan};
@@ -43,15 +43,19 @@ fn inside(container: &str) -> Vec<i32> {
 
 /// Kills every process in a container with SIGKILL.
 async fn end(container: &str) {
-    eventually("nothing of the container is left", SOON, async || {
-        let left = inside(container);
-        for pid in &left {
-            processes::kill9(*pid);
-        }
-        left.is_empty()
-            .then_some(())
-            .ok_or_else(|| format!("{left:?}"))
-    })
+    eventually(
+        "nothing of the container is left",
+        TEST_TIMEOUT,
+        async || {
+            let left = inside(container);
+            for pid in &left {
+                processes::kill9(*pid);
+            }
+            left.is_empty()
+                .then_some(())
+                .ok_or_else(|| format!("{left:?}"))
+        },
+    )
     .await;
 }
 
@@ -83,7 +87,7 @@ impl Launcher {
     }
 
     async fn ended(&mut self) -> ExitStatus {
-        eventually("the launcher ends", SOON, async || {
+        eventually("the launcher ends", TEST_TIMEOUT, async || {
             let status = self.0.try_wait().map_err(|error| error.to_string())?;
             status.ok_or_else(|| "it runs".to_owned())
         })

@@ -11,7 +11,9 @@ use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::clock::Clock;
 use sesame_tests::cluster::{Channel, TestCluster};
-use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deployed, publication};
+use sesame_tests::controller::{
+    ControllerUnderTest, TEST_TIMEOUT, condition, deployed, publication,
+};
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, edge_name, http_listener, numbered};
 use sesame_tests::processes::cpu_seconds;
@@ -91,7 +93,7 @@ async fn clock_jump_changes_only_displayed_times() {
 /// regardless of their timestamps.
 async fn every_generation_is_kept(agent: &AgentUnderTest, newest: usize) {
     let state = agent.state().to_string_lossy().into_owned();
-    eventually("every generation is kept", SOON, async || {
+    eventually("every generation is kept", TEST_TIMEOUT, async || {
         let output = agent
             .command_beside(&["history", "--state-dir", &state])
             .await;
@@ -114,7 +116,7 @@ async fn idle(agent: &AgentUnderTest, clock: &Clock) {
     for ahead in [YEAR, -YEAR, 0] {
         clock.set(ahead);
         // The agent may have pending work at first.
-        eventually("it is idle", SOON, async || {
+        eventually("it is idle", TEST_TIMEOUT, async || {
             let before = cpu_seconds(pid);
             tokio::time::sleep(Duration::from_secs(1)).await;
             let used = cpu_seconds(pid) - before;
@@ -131,7 +133,7 @@ const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gat
 
 /// Writes a GatewayAgent and its status, as an agent with the clock at `heartbeat` would.
 async fn say(cluster: &TestCluster, host: &str, heartbeat: Timestamp) {
-    let publication = eventually("the Gateway is published", SOON, async || {
+    let publication = eventually("the Gateway is published", TEST_TIMEOUT, async || {
         publication(cluster.admin(), &edge_name()).await
     })
     .await;
@@ -201,13 +203,13 @@ async fn controller_trusts_host_reports_after_clock_jump() {
             http_listener("http", 80, ""),
             http_listener("more", 8080, &format!("h{}.test", ahead.rem_euclid(7))),
         ];
-        let before = eventually("it is published", SOON, async || {
+        let before = eventually("it is published", TEST_TIMEOUT, async || {
             publication(cluster.admin(), &edge_name()).await
         })
         .await;
         let before = before.manifest.revision;
         cluster.apply_all(&edge(&listeners)).await;
-        eventually("the change is published", SOON, async || {
+        eventually("the change is published", TEST_TIMEOUT, async || {
             let now = publication(cluster.admin(), &edge_name()).await?;
             if now.manifest.revision == before {
                 Err(controller.log_tail())

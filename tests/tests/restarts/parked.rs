@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::client::Request;
 use sesame_tests::load::{Load, Plan};
@@ -69,7 +69,7 @@ fn listening(agent: &AgentUnderTest, port: u16) -> usize {
 }
 
 async fn wait_listening(agent: &AgentUnderTest, port: u16, expected: usize) {
-    eventually("sockets listen at the port", SOON, async || {
+    eventually("sockets listen at the port", TEST_TIMEOUT, async || {
         let found = listening(agent, port);
         holds(found == expected, || {
             format!("{found} of {expected}\n{}", agent.log_tail())
@@ -144,7 +144,7 @@ async fn kill_envoy(agent: &AgentUnderTest) -> (Instant, Instant) {
     let stat = format!("/proc/{}/stat", envoy.pid);
     let killed = Instant::now();
     agent.kill9_envoy();
-    eventually("it is gone", SOON, async || {
+    eventually("it is gone", TEST_TIMEOUT, async || {
         // The main thread may exit before the other threads.
         let others = std::fs::read_dir(&threads).map_or(0, Iterator::count);
         match std::fs::read_to_string(&stat) {

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::process::Output;
 
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, words};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::client::{Reply, Request};
 use sesame_tests::load::{Load, Plan};
@@ -21,7 +21,7 @@ async fn ready(health: SocketAddr) -> Option<u16> {
 }
 
 async fn wait_ready(health: SocketAddr, wanted: u16) {
-    sesame_tests::wait::eventually("readiness", SOON, async || {
+    sesame_tests::wait::eventually("readiness", TEST_TIMEOUT, async || {
         let status = ready(health).await;
         if status == Some(wanted) {
             Ok(())

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sesame_tests::agent::{self, AgentUnderTest, SOON, Setup, install_program, words};
+use sesame_tests::agent::{self, AgentUnderTest, Setup, TEST_TIMEOUT, install_program, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::envoy::envoy_binary;
 use sesame_tests::load::{Load, Plan};
@@ -67,7 +67,7 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
         if let Some(second) = envoys.iter().find(|envoy| envoy.pid != first) {
             break second.pid;
         }
-        if start.elapsed() > SOON {
+        if start.elapsed() > TEST_TIMEOUT {
             return Second::NeverCame;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -80,7 +80,10 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
             // While the first Envoy is suspended, the second one waits for it and does not proceed.
             signal(first, Signal::SIGSTOP);
             let memory = shared_memory(agent);
-            while flags(Path::new(&memory)) == 0 && listens(first, port) && start.elapsed() < SOON {
+            while flags(Path::new(&memory)) == 0
+                && listens(first, port)
+                && start.elapsed() < TEST_TIMEOUT
+            {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
@@ -242,14 +245,14 @@ async fn new_envoys_hide_base_ids_and_leak_nothing() {
     agent.wait_envoys(1).await;
     let second = shared_memory(&agent);
     assert!(!is_told(&agent) && exists(&second));
-    eventually("no memory of the first line", SOON, async || {
+    eventually("no memory of the first line", TEST_TIMEOUT, async || {
         (!exists(&first)).then_some(()).ok_or_else(|| first.clone())
     })
     .await;
 
     let pid = agent.wait_live().await;
     processes::kill9(pid);
-    eventually("another Envoy", SOON, async || {
+    eventually("another Envoy", TEST_TIMEOUT, async || {
         let envoys = agent.envoys();
         let next = envoys.iter().find(|envoy| envoy.pid != pid);
         next.map(|_| ()).ok_or_else(|| format!("{envoys:?}"))
@@ -321,7 +324,7 @@ async fn stopped_envoy_is_not_replaced_and_resumes() {
         let first = agent.wait_live().await;
         let stop_first = async {
             let start = std::time::Instant::now();
-            while agent.envoys().len() < 2 && start.elapsed() < SOON {
+            while agent.envoys().len() < 2 && start.elapsed() < TEST_TIMEOUT {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             signal(first, Signal::SIGSTOP);
@@ -386,7 +389,7 @@ async fn next_agent_completes_restart_after_crash() {
         let before = agent.wait_live().await;
         agent.wait_envoys(1).await;
         let mut order = agent.begin_to_replace_envoy(strategy);
-        eventually("a second Envoy", SOON, async || {
+        eventually("a second Envoy", TEST_TIMEOUT, async || {
             holds(agent.envoys().len() > 1, || "one".to_owned())
         })
         .await;
@@ -407,7 +410,7 @@ async fn next_agent_completes_restart_after_crash() {
 
 /// Waits until another Envoy is live and the previous one has exited.
 async fn another(agent: &AgentUnderTest, before: i32) -> i32 {
-    let now = eventually("another Envoy is live", SOON, async || {
+    let now = eventually("another Envoy is live", TEST_TIMEOUT, async || {
         let now = agent.wait_live().await;
         if now == before {
             Err(agent.log_tail())

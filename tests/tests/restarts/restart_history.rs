@@ -1,7 +1,7 @@
 //! Revisions that are held back, accepted, rolled back to and resumed.
 
 use serde_json::Value;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, served, yaml};
@@ -229,7 +229,7 @@ async fn wait_gone(agent: &AgentUnderTest) {
     // Envoy drains and exits without further commands.
     agent.wait_envoys(0).await;
     // If stored state were left, the next agent would restore the Gateway and remove it again.
-    sesame_tests::wait::eventually("nothing is kept of it", SOON, async || {
+    sesame_tests::wait::eventually("nothing is kept of it", TEST_TIMEOUT, async || {
         let kept = std::fs::read_dir(agent.state().join("gateways"));
         match kept.map_or(0, Iterator::count) {
             0 => Ok(()),
@@ -246,7 +246,7 @@ async fn an_agent_that_says_it_is_healthy_serves() {
     for _ in 0..5 {
         let agent = start(Setup::with_ports(&[80]), SERVICES, &backend);
         let request = agent.get(80, "s-11.test", "/");
-        sesame_tests::wait::eventually("a healthy agent", SOON, async || {
+        sesame_tests::wait::eventually("a healthy agent", TEST_TIMEOUT, async || {
             let status = agent.status().ok_or("there is no status")?;
             if status["healthy"] != true {
                 return Err(status["reasons"].to_string());
@@ -316,7 +316,7 @@ async fn a_rollback_stays_until_it_is_taken_back() {
 
 /// Waits until `count` generations are stored, because the agent stores them asynchronously.
 async fn wait_generations(agent: &AgentUnderTest, count: usize) {
-    sesame_tests::wait::eventually("kept generations", SOON, async || {
+    sesame_tests::wait::eventually("kept generations", TEST_TIMEOUT, async || {
         let (_, text) = look(agent, &["history"]).await;
         holds(text.lines().count() == count + 1, || text)
     })

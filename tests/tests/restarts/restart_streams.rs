@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::datagrams::{self, DatagramBackend};
 use sesame_tests::manifests::{
     edge, l4_listener, on_listener, over_udp, route, served, weighted_ref, yaml,
@@ -46,7 +46,7 @@ async fn endures(strategy: &str) {
             status["gateways"][0]["state"] == "Serving"
         })
         .await;
-    let mut stream = sesame_tests::wait::eventually("a stream", SOON, async || {
+    let mut stream = sesame_tests::wait::eventually("a stream", TEST_TIMEOUT, async || {
         let mut stream = TcpStream::connect(tcp).await.map_err(|e| e.to_string())?;
         ping(&mut stream).await.map_err(|e| e.to_string())?;
         Ok(stream)
@@ -72,7 +72,7 @@ async fn endures(strategy: &str) {
         .expect("not cut by the restart itself");
     let mut fresh = TcpStream::connect(tcp).await.expect("connect");
     ping(&mut fresh).await.expect("a new stream");
-    while ping(&mut stream).await.is_ok() && start.elapsed() < SOON {
+    while ping(&mut stream).await.is_ok() && start.elapsed() < TEST_TIMEOUT {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let cut = start.elapsed();
@@ -80,7 +80,7 @@ async fn endures(strategy: &str) {
     eprintln!(
         "{strategy}: a stream of before was cut {cut:?} after the restart (drain time 5 s); {lost} of {sent} datagrams were lost"
     );
-    assert!(cut < SOON, "the stream is never cut");
+    assert!(cut < TEST_TIMEOUT, "the stream is never cut");
     assert!(lost * 10 < sent, "{lost} of {sent} datagrams were lost");
     let mut fresh = TcpStream::connect(tcp).await.expect("connect");
     ping(&mut fresh).await.expect("a new stream");

@@ -3,7 +3,7 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, install, words};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, install, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::numbered;
@@ -79,7 +79,7 @@ async fn agent_stops_during_envoy_restart_without_failed_request() {
         agent.wait_live().await;
         let before = agent.envoy_pids();
         let mut order = agent.begin_to_replace_envoy(strategy);
-        eventually("another Envoy is there", SOON, async || {
+        eventually("another Envoy is there", TEST_TIMEOUT, async || {
             let now = agent.envoy_pids();
             let is_new = now.iter().any(|pid| !before.contains(pid));
             is_new.then_some(()).ok_or_else(|| format!("{now:?}"))
@@ -161,7 +161,7 @@ async fn container_init_drains_envoy_before_it_exits() {
         .find(|process| process.is("sesame-agent"))
         .expect("the agent");
     kill(Pid::from_raw(first.pid), Signal::SIGTERM).expect("the agent runs");
-    eventually("it ends", SOON, async || {
+    eventually("it ends", TEST_TIMEOUT, async || {
         let ended = agent.ended().ok_or_else(|| "it runs".to_owned())?;
         (ended == 0).then_some(()).ok_or_else(|| ended.to_string())
     })

@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, agent_binary};
 use sesame_tests::backend::Backend;
 use sesame_tests::envoy::envoy_binary;
 use sesame_tests::load::{Load, Plan};
@@ -61,7 +61,10 @@ impl Launcher {
     }
 
     async fn serves_alone(&self) {
-        eventually("the launcher serves alone", SOON, async || self.check()).await;
+        eventually("the launcher serves alone", TEST_TIMEOUT, async || {
+            self.check()
+        })
+        .await;
     }
 
     fn signal(&self) {
@@ -70,7 +73,7 @@ impl Launcher {
     }
 
     async fn ended(&mut self) -> ExitStatus {
-        eventually("the launcher ends", SOON, async || {
+        eventually("the launcher ends", TEST_TIMEOUT, async || {
             let status = self.child.try_wait().map_err(|error| error.to_string())?;
             status.ok_or_else(|| "it runs".to_owned())
         })

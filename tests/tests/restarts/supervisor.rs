@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sesame_agent::apply::{Applier, Outcome};
 use sesame_agent::envoy::process::Process;
-use sesame_agent::envoy::restart::{Request, Way};
+use sesame_agent::envoy::restart::{Request, RestartMethod};
 use sesame_agent::envoy::{State, Supervisor, SupervisorConfig};
 use sesame_agent::xds::{Subscription, XdsKind};
 use sesame_render::{Rendered, Resource};
@@ -211,7 +211,10 @@ async fn an_envoy_with_another_bootstrap_is_replaced() {
         "{state:?}"
     );
     let replaced = supervisor.restart(Request::default()).await.unwrap();
-    assert_eq!((replaced.before, replaced.way), (pid, Way::Handover));
+    assert_eq!(
+        (replaced.before, replaced.way),
+        (pid, RestartMethod::Handover)
+    );
     let state = until_state(&supervisor, State::is_live).await;
     assert_eq!(live_pid(&state), replaced.now);
     assert!(

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, arguments, install};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, arguments, install};
 use sesame_tests::backend::Backend;
 use sesame_tests::client::Reply;
 use sesame_tests::load::{Load, Plan};
@@ -72,7 +72,7 @@ async fn wait_round(agent: &AgentUnderTest, number: usize) {
 /// slow disk, an older configuration may be served until the manifests are reread.
 async fn recovers(agent: &AgentUnderTest, number: usize) {
     let request = agent.get(80, "survive.test", "/");
-    let first = sesame_tests::wait::eventually("anybody answers", SOON, async || {
+    let first = sesame_tests::wait::eventually("anybody answers", TEST_TIMEOUT, async || {
         request
             .send()
             .await

@@ -202,7 +202,7 @@ async fn only(agent: &AgentUnderTest, load: &Load, backend: &Backend) {
     let mut in_a_row = 0;
     sesame_tests::wait::eventually(
         "the old endpoint is out",
-        sesame_tests::agent::SOON,
+        sesame_tests::agent::TEST_TIMEOUT,
         async || {
             let reply = request.send().await.map_err(|error| format!("{error:#}"))?;
             in_a_row = if reply.backend().as_deref() == Some(backend.name()) {

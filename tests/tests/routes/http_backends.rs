@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::checks::Checks;
 use sesame_tests::manifests::{
@@ -217,7 +217,7 @@ async fn upgrade_passes_if_the_gateway_allows_it() {
         object["metadata"]["annotations"] = json!({"projectsesame.io/upgrades": "SPDY/3.1"});
     }
     agent.write("all.yaml", &yaml(&objects));
-    eventually("the upgrade passes", SOON, async || {
+    eventually("the upgrade passes", TEST_TIMEOUT, async || {
         let answer = exec.upgraded("SPDY/3.1", b"frames").await;
         holds(answer.as_ref().is_ok_and(|it| it == b"frames"), || {
             format!("{answer:?}")

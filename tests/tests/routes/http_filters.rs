@@ -495,7 +495,7 @@ async fn mirrored(
     };
     if let Some(expected) = expected {
         // Envoy does not wait for mirrored requests, so the test has to.
-        sesame_tests::wait::eventually(host, sesame_tests::agent::SOON, async || {
+        sesame_tests::wait::eventually(host, sesame_tests::agent::TEST_TIMEOUT, async || {
             if so_far() == expected {
                 Ok(())
             } else {

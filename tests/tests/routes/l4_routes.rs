@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::backends::start_served;
 use sesame_tests::certs::Authority;
@@ -203,17 +203,15 @@ async fn tcp_connections_split_by_weight_and_need_backend() {
 }
 
 async fn wait_answer(agent: &AgentUnderTest, address: SocketAddr, expected: &str) {
-    eventually("a datagram's answer", SOON, async || match datagrams::ask(
-        address,
-        "x",
-        Duration::from_millis(200),
+    eventually(
+        "a datagram's answer",
+        TEST_TIMEOUT,
+        async || match datagrams::ask(address, "x", Duration::from_millis(200)).await {
+            Ok(answer) if answer == expected => Ok(()),
+            Ok(answer) => Err(format!("{answer}\n{}", agent.log_tail())),
+            Err(error) => Err(format!("{error:#}\n{}", agent.log_tail())),
+        },
     )
-    .await
-    {
-        Ok(answer) if answer == expected => Ok(()),
-        Ok(answer) => Err(format!("{answer}\n{}", agent.log_tail())),
-        Err(error) => Err(format!("{error:#}\n{}", agent.log_tail())),
-    })
     .await;
 }
 

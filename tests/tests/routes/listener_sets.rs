@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, TcpListener};
 
 use serde_json::{Value, json};
 use sesame_agent::envoy::Admin;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
@@ -367,12 +367,16 @@ async fn ports_of_sets_leave_half_of_the_connections() {
     let name = format!("tcp/127.0.0.1/{}", agent.address(80).port());
     let key = format!("envoy.resource_limits.listener.{name}.connection_limit");
     let wait_share = async |expected: &str| {
-        eventually("the share of the Gateway's port", SOON, async || {
-            let runtime = admin.get("/runtime").await.map_err(|e| e.to_string())?;
-            let runtime: Value = serde_json::from_slice(&runtime).expect("JSON");
-            let share = &runtime["entries"][&key]["final_value"];
-            holds(share == expected, || share.to_string())
-        })
+        eventually(
+            "the share of the Gateway's port",
+            TEST_TIMEOUT,
+            async || {
+                let runtime = admin.get("/runtime").await.map_err(|e| e.to_string())?;
+                let runtime: Value = serde_json::from_slice(&runtime).expect("JSON");
+                let share = &runtime["entries"][&key]["final_value"];
+                holds(share == expected, || share.to_string())
+            },
+        )
         .await;
     };
     wait_share("312").await;

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
@@ -213,7 +213,7 @@ const CARRIERS: [(&str, &str, &str); 2] = [
 async fn wait_closed(agent: &AgentUnderTest, address: SocketAddr) {
     let runtime = agent.runtime().display().to_string();
     let line = ["endpoints", "--output", "json", "--runtime-dir", &runtime];
-    eventually("Envoy has no connection to it", SOON, async || {
+    eventually("Envoy has no connection to it", TEST_TIMEOUT, async || {
         let open = tokio::net::TcpStream::connect(address).await.is_ok();
         holds(!open, || format!("{address} takes connections"))?;
         let output = agent.command_beside(&line).await;

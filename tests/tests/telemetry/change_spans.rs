@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use sesame_files::directory;
 use sesame_gateway_api::resolve::ResolvedGateway;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
@@ -284,7 +284,7 @@ async fn spans_and_token_go_only_to_trusted_collector() {
             let key = spans[0].header("authorization");
             assert_eq!(key, Some("Bearer of-the-collector"));
         } else {
-            eventually("the log says why", SOON, async || {
+            eventually("the log says why", TEST_TIMEOUT, async || {
                 let log = agent.log();
                 let told = log.contains("spans cannot be sent to the collector")
                     && log.contains("UnknownIssuer");

@@ -5,7 +5,7 @@
 use std::net::TcpListener;
 
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, arguments, words};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, arguments, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::checks::Checks;
 use sesame_tests::collecting::Collecting;
@@ -251,7 +251,7 @@ async fn clients_cannot_break_text_lines_or_move_columns() {
         .await
         .expect("a connection");
     agent.wait_ok(&agent.get(80, HOST, "/last")).await;
-    let text = eventually("the last line", SOON, async || {
+    let text = eventually("the last line", TEST_TIMEOUT, async || {
         let text = written(&agent);
         let shown = String::from_utf8_lossy(&text).into_owned();
         holds(shown.contains("/last\t200"), || shown)?;

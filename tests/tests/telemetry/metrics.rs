@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde_json::json;
-use sesame_tests::agent::{SOON, Setup};
+use sesame_tests::agent::{Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::client::Request;
@@ -111,7 +111,7 @@ async fn metrics_count_requests_by_port_and_envoy_deaths() {
         ("sesame_agent_inotify_instances_wanted".to_owned(), 1.0),
         ("sesame_agent_ready".to_owned(), 1.0),
     ];
-    eventually("every one of the values", SOON, async || {
+    eventually("every one of the values", TEST_TIMEOUT, async || {
         let (_, text) = scrape(address, "*/*").await;
         let values = values(&text);
         let short = least.iter().find(|(series, least)| {
@@ -143,7 +143,7 @@ async fn metrics_count_requests_by_port_and_envoy_deaths() {
     assert_eq!(agent.kill9_envoy(), 1);
     agent.wait_ok(&good).await;
     let processes = of("gateway_envoy_processes_total", ",reason=\"death\"");
-    eventually("the next Envoy is counted", SOON, async || {
+    eventually("the next Envoy is counted", TEST_TIMEOUT, async || {
         let (_, text) = scrape(address, "*/*").await;
         let counted = values(&text).get(processes.as_str()).copied();
         if counted >= Some(1.0) {
@@ -159,7 +159,7 @@ async fn metrics_count_requests_by_port_and_envoy_deaths() {
 const ROUTES: u32 = 5_000;
 const BACKENDS: u32 = 2_000;
 /// The agent's default limit on series per Gateway.
-const MOST_SERIES: usize = 1_000;
+const MAX_SERIES: usize = 1_000;
 
 /// Returns the request counts by backend.
 fn requests_by_backend(text: &str) -> BTreeMap<String, f64> {
@@ -194,7 +194,7 @@ async fn metrics_have_few_series_with_many_routes() {
         .start(&[("all.yaml", &yaml(&objects))]);
     agent.wait_ok(&agent.get(80, "a.test", "/0")).await;
     let before = scrape(address, "*/*").await.1;
-    assert!(values(&before).len() <= MOST_SERIES, "{before}");
+    assert!(values(&before).len() <= MAX_SERIES, "{before}");
     for number in 0..BACKENDS {
         // The first ten backends get more requests than all others.
         let times = if number < 10 { 5 } else { 1 };
@@ -205,10 +205,10 @@ async fn metrics_have_few_series_with_many_routes() {
         }
     }
     let sent = f64::from(BACKENDS + 40);
-    eventually("every request is counted", SOON, async || {
+    eventually("every request is counted", TEST_TIMEOUT, async || {
         let (_, text) = scrape(address, "*/*").await;
         let series = values(&text).len();
-        assert!(series <= MOST_SERIES, "{series} series");
+        assert!(series <= MAX_SERIES, "{series} series");
         let counted = requests_by_backend(&text);
         let sum: f64 = counted.values().sum();
         if sum < sent {
@@ -260,7 +260,7 @@ async fn metrics_guard_requires_certificate_and_token_and_reloads() {
             .header("authorization", &format!("Bearer {token}"))
     };
     let status = async |request: Request| request.send().await.ok().map(|reply| reply.status);
-    eventually("the metrics", SOON, async || {
+    eventually("the metrics", TEST_TIMEOUT, async || {
         match status(with(&files.servers, TOKEN)).await {
             Some(200) => Ok(()),
             other => Err(format!("{other:?}")),
@@ -324,16 +324,20 @@ async fn route_requests_are_counted_if_configured() {
     let failed = format!("sesame_gateway_route_requests_total{{{labels},code=\"5xx\"}}");
     let durations = format!("sesame_gateway_route_backend_duration_seconds_count{{{labels}}}");
     // The value is the sum of both virtual hosts. Envoy merges its histograms every five seconds.
-    eventually("the route is counted, and no other", SOON, async || {
-        let (_, text) = scrape(address, "*/*").await;
-        let values = values(&text);
-        let value = |series: &String| values.get(series.as_str()).copied();
-        let of_routes = |line: &&str| line.starts_with("sesame_gateway_route_requests_total{");
-        let is_counted = value(&answered) >= Some(2.0)
-            && value(&durations) >= Some(2.0)
-            && value(&failed) == Some(0.0)
-            && text.lines().filter(of_routes).count() == 5;
-        if is_counted { Ok(()) } else { Err(text) }
-    })
+    eventually(
+        "the route is counted, and no other",
+        TEST_TIMEOUT,
+        async || {
+            let (_, text) = scrape(address, "*/*").await;
+            let values = values(&text);
+            let value = |series: &String| values.get(series.as_str()).copied();
+            let of_routes = |line: &&str| line.starts_with("sesame_gateway_route_requests_total{");
+            let is_counted = value(&answered) >= Some(2.0)
+                && value(&durations) >= Some(2.0)
+                && value(&failed) == Some(0.0)
+                && text.lines().filter(of_routes).count() == 5;
+            if is_counted { Ok(()) } else { Err(text) }
+        },
+    )
     .await;
 }

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::backends::start_served;
 use sesame_tests::browser::{document, take_picture};
@@ -57,7 +57,7 @@ async fn started(flags: &[&str]) -> (AgentUnderTest, SocketAddr, Vec<Backend>) {
 
 /// Waits until the page contains all of these parts.
 async fn wait_page(address: SocketAddr, parts: &[&str]) -> (String, String) {
-    eventually("the page says it", SOON, async || {
+    eventually("the page says it", TEST_TIMEOUT, async || {
         let (head, body) = ask(address, "/status", "").await;
         let missing = parts.iter().find(|part| !body.contains(**part));
         holds(missing.is_none(), || {

@@ -4,7 +4,7 @@
 use std::process::Output;
 
 use serde_json::Value;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, arguments, words};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, arguments, words};
 use sesame_tests::backends::start_served;
 use sesame_tests::checks::Checks;
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, yaml};
@@ -60,7 +60,7 @@ async fn top_and_logs_find_failing_and_slow_backends() {
     checks.finish();
 
     let top = "top --once --window 1h --by route,backend,endpoint";
-    let report = eventually("all requests in top", SOON, async || {
+    let report = eventually("all requests in top", TEST_TIMEOUT, async || {
         let report = told(&agent, top).await.remove(0);
         let rows = report["rows"]["route"].as_array().into_iter().flatten();
         let all: u64 = rows.filter_map(|row| row["requests"].as_u64()).sum();
@@ -122,7 +122,7 @@ async fn without_logs_in_files_top_takes_the_metrics() {
         }
     };
     let mut asking = std::pin::pin!(asking);
-    eventually("failures of a backend in top", SOON, async || {
+    eventually("failures of a backend in top", TEST_TIMEOUT, async || {
         let report = tokio::select! {
             report = told(&agent, "top --once --window 1s") => report,
             () = &mut asking => Vec::new(),
@@ -142,7 +142,7 @@ async fn without_logs_in_files_top_takes_the_metrics() {
 /// Waits until the events contain these in this order. Other events may occur in between.
 async fn wait_events(agent: &AgentUnderTest, wanted: &[&str]) -> Vec<Value> {
     let what = format!("events {wanted:?}");
-    eventually(&what, SOON, async || {
+    eventually(&what, TEST_TIMEOUT, async || {
         let events = told(agent, "events").await;
         let mut wanted = wanted.iter().peekable();
         for event in &events {

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::backends::start_served;
 use sesame_tests::certs::{Authority, Leaf};
@@ -158,7 +158,7 @@ async fn new_revocation_list_refuses_client_without_restart() {
     agent.write("crl.yaml", &list(&[&bad]));
     eventually(
         "a revoked client is refused",
-        SOON,
+        TEST_TIMEOUT,
         async || match status(&request(&bad)).await {
             None => Ok(()),
             Some(status) => Err(format!("{status}")),
@@ -168,7 +168,7 @@ async fn new_revocation_list_refuses_client_without_restart() {
     assert_eq!(status(&request(&good)).await, Some(200));
     // With an invalid revocation list, every client is rejected.
     agent.write("crl.yaml", &yaml(&[entry("crl", "crl.pem", "broken")]));
-    eventually("nobody is let in", SOON, async || {
+    eventually("nobody is let in", TEST_TIMEOUT, async || {
         match status(&request(&good)).await {
             None => Ok(()),
             Some(status) => Err(format!("{status}")),

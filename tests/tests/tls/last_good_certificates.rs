@@ -9,7 +9,9 @@ use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::client::Request;
 use sesame_tests::cluster::Channel;
-use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deployed, keys, publication};
+use sesame_tests::controller::{
+    ControllerUnderTest, TEST_TIMEOUT, condition, deployed, keys, publication,
+};
 use sesame_tests::manifests::{
     self, edge, edge_name, http_listener, http_route, https_listener, rule_to, served, yaml,
 };
@@ -28,7 +30,7 @@ fn says_kept(status: &Value) -> bool {
 
 /// Waits until requests fail.
 async fn refused(request: &Request) {
-    eventually("nobody answers", SOON, async || {
+    eventually("nobody answers", TEST_TIMEOUT, async || {
         match request.send().await {
             Ok(reply) => Err(format!("status {}", reply.status)),
             Err(_) => Ok(()),
@@ -267,7 +269,7 @@ async fn certificates_that_expire_are_told_by_the_agent() {
         "Secret/default/over expired at",
         "Secret/default/soon expires at",
     ] {
-        eventually("the agent warns", SOON, async || {
+        eventually("the agent warns", TEST_TIMEOUT, async || {
             let log = agent.log();
             holds(log.contains(text), || agent.log_tail())
         })
@@ -302,7 +304,7 @@ async fn published_keys_survive_broken_secret_in_cluster() {
     cluster.apply_all(&all).await;
 
     let published = async |what: &str, domain: &str, expected: Option<&str>| {
-        eventually(what, SOON, async || {
+        eventually(what, TEST_TIMEOUT, async || {
             let publication = publication(cluster.admin(), &edge).await?;
             let snapshot = &publication.snapshot;
             let mut hosts = snapshot.route_tables.iter().flat_map(|t| &t.virtual_hosts);

@@ -11,7 +11,9 @@ use sesame_tests::backend::Backend;
 use sesame_tests::certs::{Authority, Leaf};
 use sesame_tests::checks::Checks;
 use sesame_tests::cluster::{Channel, TestCluster};
-use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, SOON, deployed, publication};
+use sesame_tests::controller::{
+    ControllerUnderTest, NAMESPACE, TEST_TIMEOUT, deployed, publication,
+};
 use sesame_tests::manifests::{
     edge, edge_name, endpoint_slices, http_listener, http_route, rule_to, service, yaml,
 };
@@ -164,7 +166,7 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
 
 /// Waits until the only published backend satisfies `good`.
 async fn published(cluster: &TestCluster, what: &str, good: impl Fn(&schema::Backend) -> bool) {
-    eventually(what, SOON, async || {
+    eventually(what, TEST_TIMEOUT, async || {
         let found = publication(cluster.admin(), &edge_name()).await?;
         let backends = &found.snapshot.backends;
         holds(backends.iter().all(&good) && backends.len() == 1, || {

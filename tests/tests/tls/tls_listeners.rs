@@ -5,7 +5,7 @@ use std::process::Command;
 
 use rustls::{CipherSuite, ProtocolVersion, SignatureScheme};
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, arguments, listener_condition};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, arguments, listener_condition};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
@@ -124,7 +124,7 @@ async fn tls_versions_suites_and_protocols_follow_listener() {
             status == "False" && message.contains("\"TLSv1.3\" is not 1.2 or 1.3")
         })
         .await;
-    eventually("nobody is let in", SOON, async || {
+    eventually("nobody is let in", TEST_TIMEOUT, async || {
         let said = client("strict.test").shake().await;
         holds(said.is_err(), || format!("{said:?}"))
     })
@@ -251,7 +251,7 @@ async fn list_is_whole(agent: &AgentUnderTest, checks: &mut Checks) {
     checks.same("a bad time", code, Some(2));
 
     let kept = format!("--state-dir {} -o json", agent.state().display());
-    eventually("the accepted state is on disk", SOON, async || {
+    eventually("the accepted state is on disk", TEST_TIMEOUT, async || {
         let (code, text) = list(&kept);
         let found: Value = serde_json::from_str(&text).unwrap_or_default();
         let whole = found.as_array().is_some_and(|all| all.len() == 2)

@@ -33,7 +33,7 @@ const PATH: &str = "/v1/logs";
 const FLUSH_MS: u64 = 1_000;
 /// Maximum number of bytes buffered per worker. Beyond this, lines are sent immediately, or dropped
 /// if the receiver is unavailable.
-const MOST_GATHERED: u32 = 64 * 1024;
+const MAX_GATHERED: u32 = 64 * 1024;
 
 /// Returns the logs sent to a receiver; empty if this version does not know the receiver's
 /// protocol.
@@ -127,7 +127,7 @@ fn of_attributes(
             values: attributes.collect(),
         }),
         buffer_flush_interval: wrappers::milliseconds(FLUSH_MS),
-        buffer_size_bytes: wrappers::uint32(MOST_GATHERED),
+        buffer_size_bytes: wrappers::uint32(MAX_GATHERED),
         ..Default::default()
     };
     logger(
@@ -170,7 +170,7 @@ fn messages(
         grpc_service: Some(collectors::grpc_service(&sink.backend, &sink.headers)),
         transport_api_version: ApiVersion::V3.into(),
         buffer_flush_interval: wrappers::milliseconds(FLUSH_MS),
-        buffer_size_bytes: wrappers::uint32(MOST_GATHERED),
+        buffer_size_bytes: wrappers::uint32(MAX_GATHERED),
         custom_tags: tags.collect(),
         ..Default::default()
     };

@@ -31,7 +31,7 @@ use crate::{config_sources, wrappers};
 
 /// Maximum size of one expression in RE2 instructions. This is more than all origins of a route or
 /// its longest prefix need.
-const MOST_OF_RE2: f64 = 20_000.0;
+const MAX_OF_RE2: f64 = 20_000.0;
 
 /// Returns the bootstrap of an Envoy that reads all other configuration from files. Write it as
 /// `.pb`.
@@ -120,7 +120,7 @@ fn settings() -> RuntimeLayer {
     let fields = HashMap::from([(
         "re2.max_program_size.error_level".to_owned(),
         Value {
-            kind: Some(value::Kind::NumberValue(MOST_OF_RE2)),
+            kind: Some(value::Kind::NumberValue(MAX_OF_RE2)),
         },
     )]);
     RuntimeLayer {

@@ -13,7 +13,7 @@ use sesame_proto::schema::VirtualHost;
 use sesame_proto::wire::{append, contents};
 
 use crate::context::RenderContext;
-use crate::http::route_tables::{self, MOST_OF_TABLES, VIRTUAL_HOSTS, check_domain};
+use crate::http::route_tables::{self, MAX_TABLE_BYTES, VIRTUAL_HOSTS, check_domain};
 use crate::rendered::{RenderProblems, Resource};
 
 /// Renders the tables of `new` from the rendering of `old`, which had no problems.
@@ -41,7 +41,7 @@ pub(super) fn render(
     let tables: Arc<[Resource]> = tables.map(table).collect::<Option<_>>()?;
     let size: usize = tables.iter().map(|table| table.bytes.len()).sum();
     // Beyond the limit, a full rendering reports the rejected virtual hosts.
-    (size <= MOST_OF_TABLES).then_some(tables)
+    (size <= MAX_TABLE_BYTES).then_some(tables)
 }
 
 fn table(

@@ -13,7 +13,7 @@ use envoy_types::pb::envoy::r#type::v3::Percent;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use sesame_proto::schema::load_balancer::Strategy;
-use sesame_proto::schema::{HashPolicy, LoadBalancer, MOST_BACKEND_MS, SlowStart};
+use sesame_proto::schema::{HashPolicy, LoadBalancer, MAX_BACKEND_MS, SlowStart};
 
 use super::hashing;
 use crate::wrappers;
@@ -96,10 +96,10 @@ fn slow_start_config(slow_start: &SlowStart) -> SlowStartConfig {
     } = slow_start;
     let aggression = match aggression_per_mille {
         0 => 1_000,
-        other => (*other).min(SlowStart::MOST_AGGRESSION),
+        other => (*other).min(SlowStart::MAX_AGGRESSION),
     };
     SlowStartConfig {
-        slow_start_window: wrappers::milliseconds((*window_ms).clamp(1, MOST_BACKEND_MS)),
+        slow_start_window: wrappers::milliseconds((*window_ms).clamp(1, MAX_BACKEND_MS)),
         aggression: Some(RuntimeDouble {
             default_value: f64::from(aggression) / 1_000.0,
             runtime_key: AGGRESSION_KEY.to_owned(),

@@ -14,9 +14,9 @@ use super::balance::percent;
 use crate::limits::Limits;
 use crate::wrappers;
 
-const MOST_IN_FLIGHT: u32 = 100_000;
+const MAX_IN_FLIGHT: u32 = 100_000;
 /// With Envoy's default of 3 concurrent retries, a rolling restart causes errors.
-const MOST_RETRIES: u32 = 1_024;
+const MAX_RETRIES: u32 = 1_024;
 
 /// Returns the limits of a cluster: the backend's own limits, or the host's.
 pub(super) fn render(limits: &Limits, breaker: Option<&CircuitBreaker>) -> CircuitBreakers {
@@ -40,8 +40,8 @@ pub(super) fn render(limits: &Limits, breaker: Option<&CircuitBreaker>) -> Circu
         thresholds: vec![Thresholds {
             max_connections: own(*max_connections).and_then(wrappers::uint32),
             max_pending_requests: least(*max_pending_requests, limits.waiting()),
-            max_requests: least(*max_requests, MOST_IN_FLIGHT),
-            max_retries: least(*max_retries, MOST_RETRIES),
+            max_requests: least(*max_requests, MAX_IN_FLIGHT),
+            max_retries: least(*max_retries, MAX_RETRIES),
             retry_budget: retry_budget.map(budget),
             ..Default::default()
         }],
@@ -56,7 +56,7 @@ fn budget(budget: RetryBudget) -> EnvoyBudget {
     } = budget;
     EnvoyBudget {
         budget_percent: percent(of_requests.clamp(1, 100)),
-        min_retry_concurrency: wrappers::uint32(min_retries.min(RetryBudget::MOST)),
+        min_retry_concurrency: wrappers::uint32(min_retries.min(RetryBudget::MAX)),
         ..Default::default()
     }
 }

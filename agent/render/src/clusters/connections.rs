@@ -18,7 +18,7 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
 };
 use envoy_types::util::pack_any;
 use sesame_proto::schema::backend_connections::ProxyProtocol;
-use sesame_proto::schema::{AppProtocol, BackendConnections, Keepalive, MOST_BACKEND_MS};
+use sesame_proto::schema::{AppProtocol, BackendConnections, Keepalive, MAX_BACKEND_MS};
 
 use crate::wrappers;
 
@@ -27,8 +27,8 @@ const CONNECT_TIMEOUT_MS: u64 = 5_000;
 
 /// Maximum number of response headers, and their maximum size in KiB; beyond these, clients get
 /// 502. Envoy's defaults of 100 and 60 reject responses that clients accept without a proxy.
-const MOST_RESPONSE_HEADERS: u32 = 1_000;
-const MOST_RESPONSE_HEADERS_KIB: u32 = 256;
+const MAX_RESPONSE_HEADERS: u32 = 1_000;
+const MAX_RESPONSE_HEADERS_KIB: u32 = 256;
 
 /// Detects within about 90 s that an endpoint vanished silently, for instance because its node lost
 /// power.
@@ -54,17 +54,17 @@ pub(super) fn into(
     } = connections;
     cluster.connect_timeout = wrappers::milliseconds(match connect_timeout_ms {
         0 => CONNECT_TIMEOUT_MS,
-        timeout => (*timeout).min(MOST_BACKEND_MS),
+        timeout => (*timeout).min(MAX_BACKEND_MS),
     });
     let own = |value: u32| Some(value).filter(|it| *it > 0);
     let duration = Some(*max_duration_ms).filter(|it| *it > 0);
     let options = CommonOptions {
         idle_timeout: idle_timeout_ms.and_then(wrappers::milliseconds),
         max_connection_duration: duration
-            .and_then(|it| wrappers::milliseconds(it.min(MOST_BACKEND_MS))),
+            .and_then(|it| wrappers::milliseconds(it.min(MAX_BACKEND_MS))),
         max_requests_per_connection: own(*max_requests).and_then(wrappers::uint32),
-        max_headers_count: wrappers::uint32(MOST_RESPONSE_HEADERS),
-        max_response_headers_kb: wrappers::uint32(MOST_RESPONSE_HEADERS_KIB),
+        max_headers_count: wrappers::uint32(MAX_RESPONSE_HEADERS),
+        max_response_headers_kb: wrappers::uint32(MAX_RESPONSE_HEADERS_KIB),
         ..Default::default()
     };
     set_http(cluster, options, protocol);
@@ -114,7 +114,7 @@ fn probes(keepalive: Keepalive) -> TcpKeepalive {
         interval_seconds,
         probes,
     } = keepalive;
-    let bounded = |value: u32| wrappers::uint32(value.clamp(1, Keepalive::MOST));
+    let bounded = |value: u32| wrappers::uint32(value.clamp(1, Keepalive::MAX));
     TcpKeepalive {
         keepalive_probes: bounded(probes),
         keepalive_time: bounded(idle_seconds),

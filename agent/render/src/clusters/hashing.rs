@@ -11,7 +11,7 @@ use crate::http::headers;
 
 /// Returns the hash policies of a backend, or an error if Envoy would reject one of them.
 pub(super) fn render(policies: &[HashPolicy]) -> Result<Vec<EnvoyPolicy>, String> {
-    let policies = policies.iter().take(HashPolicy::MOST);
+    let policies = policies.iter().take(HashPolicy::MAX);
     policies.map(policy_of).collect()
 }
 

@@ -12,7 +12,7 @@ use envoy_types::pb::envoy::config::core::v3::health_check::{
 use envoy_types::pb::envoy::r#type::v3::{CodecClientType, Int64Range};
 use sesame_proto::schema::health_check::Kind;
 use sesame_proto::schema::{
-    AppProtocol, HealthCheck, HttpCheck, MOST_BACKEND_MS, OutlierDetection, StatusRange,
+    AppProtocol, HealthCheck, HttpCheck, MAX_BACKEND_MS, OutlierDetection, StatusRange,
 };
 
 use super::balance::percent;
@@ -49,10 +49,10 @@ pub(super) fn into(
         }
         Some(Kind::Tcp(_)) | None => HealthChecker::TcpHealthCheck(TcpHealthCheck::default()),
     };
-    let interval = wrappers::milliseconds((*interval_ms).clamp(1, MOST_BACKEND_MS));
-    let threshold = |count: u32| wrappers::uint32(count.clamp(1, HealthCheck::MOST_THRESHOLD));
+    let interval = wrappers::milliseconds((*interval_ms).clamp(1, MAX_BACKEND_MS));
+    let threshold = |count: u32| wrappers::uint32(count.clamp(1, HealthCheck::MAX_THRESHOLD));
     cluster.health_checks = vec![EnvoyCheck {
-        timeout: wrappers::milliseconds((*timeout_ms).clamp(1, HealthCheck::MOST_TIMEOUT_MS)),
+        timeout: wrappers::milliseconds((*timeout_ms).clamp(1, HealthCheck::MAX_TIMEOUT_MS)),
         interval,
         // With Envoy's 60 s, the first requests after a pause would go to endpoints that have
         // failed.
@@ -88,7 +88,7 @@ fn http_check(check: &HttpCheck, protocol: AppProtocol) -> Result<HttpHealthChec
     }
     check_value(path).map_err(|why| format!("path of health checks: {why}"))?;
     check_value(host).map_err(|why| format!("host of health checks: {why}"))?;
-    let statuses = statuses.iter().take(HealthCheck::MOST_STATUSES);
+    let statuses = statuses.iter().take(HealthCheck::MAX_STATUSES);
     let codec = match protocol {
         AppProtocol::Http2 => CodecClientType::Http2,
         _ => CodecClientType::Http1,
@@ -130,7 +130,7 @@ pub(super) fn ejection(outlier: &OutlierDetection) -> Ejection {
     } = outlier;
     let time = |value: u64| match value {
         0 => None,
-        value => wrappers::milliseconds(value.min(MOST_BACKEND_MS)),
+        value => wrappers::milliseconds(value.min(MAX_BACKEND_MS)),
     };
     let count = |value: u32| Some(value).filter(|it| *it > 0).and_then(wrappers::uint32);
     let enforced = |value: u32| wrappers::uint32(if value > 0 { 100 } else { 0 });

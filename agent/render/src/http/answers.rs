@@ -33,11 +33,11 @@ pub(super) fn direct(response: &DirectResponse) -> Result<route::Action, String>
         body,
         content_type,
     } = response;
-    if body.len() > DirectResponse::MOST_BODY {
+    if body.len() > DirectResponse::MAX_BODY {
         return Err(format!(
             "the body has {} bytes; at most {} are allowed",
             body.len(),
-            DirectResponse::MOST_BODY
+            DirectResponse::MAX_BODY
         ));
     }
     let mut action = answer(*status);

@@ -15,7 +15,7 @@ use envoy_types::pb::envoy::config::route::v3::{
 use envoy_types::pb::envoy::extensions::filters::http::cors::v3::CorsPolicy;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
-use sesame_proto::expressions::{self, MOST_INSTRUCTIONS, MOST_OF_ORIGINS};
+use sesame_proto::expressions::{self, MAX_INSTRUCTIONS, MAX_PER_ORIGINS};
 use sesame_proto::schema::{Cors, CorsOrigin, cors_origin};
 
 use super::paths::quote;
@@ -98,13 +98,13 @@ fn usable<'c>(
         if is_costly(kind) {
             costly = costly.saturating_add(expressions::of_origins(std::slice::from_ref(origin)));
         }
-        if costly <= MOST_INSTRUCTIONS && until_here <= MOST_OF_ORIGINS {
+        if costly <= MAX_INSTRUCTIONS && until_here <= MAX_PER_ORIGINS {
             usable.push(kind);
         } else {
             problems.add(
                 object,
                 format!(
-                    "CORS allow_origins[{i}]: at most {MOST_OF_ORIGINS} instructions are allowed for all origins, and {MOST_INSTRUCTIONS} for expressions with groups or several repetitions; it is left out"
+                    "CORS allow_origins[{i}]: at most {MAX_PER_ORIGINS} instructions are allowed for all origins, and {MAX_INSTRUCTIONS} for expressions with groups or several repetitions; it is left out"
                 ),
             );
         }

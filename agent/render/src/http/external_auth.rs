@@ -39,7 +39,7 @@ const NOT_ITS_OWN: &str = "(?i):.*|host|connection|content[-_]length|http2[-_]se
 const SERVICE_TIME: &str = "x-envoy-upstream-service-time";
 
 /// Maximum number of bytes of a body buffered for the service, whatever the snapshot sets.
-const MOST_BODY: u32 = 1024 * 1024;
+const MAX_BODY: u32 = 1024 * 1024;
 
 /// Returns the name of a listener's filter by index.
 pub(crate) fn of_listener(place: usize) -> String {
@@ -88,7 +88,7 @@ fn config(
         transport_api_version: envoy_types::pb::envoy::config::core::v3::ApiVersion::V3.into(),
         allowed_headers: named(allowed_headers)?,
         with_request_body: (*max_body_bytes > 0).then(|| BufferSettings {
-            max_request_bytes: (*max_body_bytes).min(MOST_BODY),
+            max_request_bytes: (*max_body_bytes).min(MAX_BODY),
             // The service would mistake a partial body for the complete one.
             allow_partial_message: false,
             pack_as_bytes: true,

@@ -97,7 +97,7 @@ pub(crate) fn render(
         http2_protocol_options: Some(http2_options()),
         max_request_headers_kb: wrappers::uint32(
             edge.max_request_headers_kib
-                .unwrap_or(MOST_HEADER_KIB)
+                .unwrap_or(MAX_HEADER_KIB)
                 .clamp(1, 8192),
         ),
         request_timeout: edge.request_timeout_ms.and_then(wrappers::milliseconds),
@@ -201,9 +201,7 @@ fn http_options(edge: Edge) -> HttpProtocolOptions {
     let idle_ms = edge.connection_idle_timeout_ms;
     HttpProtocolOptions {
         idle_timeout: wrappers::milliseconds(idle_ms.unwrap_or(CONNECTION_IDLE_MS)),
-        max_headers_count: wrappers::uint32(
-            edge.max_request_headers.unwrap_or(MOST_HEADERS).max(1),
-        ),
+        max_headers_count: wrappers::uint32(edge.max_request_headers.unwrap_or(MAX_HEADERS).max(1)),
         headers_with_underscores_action: underscores.into(),
         ..Default::default()
     }
@@ -279,8 +277,8 @@ pub(crate) fn stream_idle_ms(edge: Edge) -> u64 {
 const STREAM_IDLE_MS: u64 = 300_000;
 const CONNECTION_IDLE_MS: u64 = 300_000;
 const HEADERS_MS: u64 = 10_000;
-const MOST_HEADER_KIB: u32 = 60;
-const MOST_HEADERS: u32 = 100;
+const MAX_HEADER_KIB: u32 = 60;
+const MAX_HEADERS: u32 = 100;
 
 /// The filter that rejects malformed authorities.
 const AUTHORITY: &str = "authority";

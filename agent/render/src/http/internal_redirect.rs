@@ -41,7 +41,7 @@ pub(crate) fn render(policy: &InternalRedirect) -> InternalRedirectPolicy {
     // Envoy accepts at most five.
     followed.dedup();
     InternalRedirectPolicy {
-        max_internal_redirects: wrappers::uint32((*max).clamp(1, InternalRedirect::MOST)),
+        max_internal_redirects: wrappers::uint32((*max).clamp(1, InternalRedirect::MAX)),
         redirect_response_codes: followed,
         predicates,
         allow_cross_scheme_redirect: cross_scheme != CrossScheme::Never,

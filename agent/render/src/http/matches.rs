@@ -7,7 +7,7 @@ use envoy_types::pb::envoy::config::route::v3::{
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
 use sesame_proto::canonical_path::in_either_case;
-use sesame_proto::expressions::{self, MOST_INSTRUCTIONS};
+use sesame_proto::expressions::{self, MAX_INSTRUCTIONS};
 use sesame_proto::schema::text_match::Operator;
 use sesame_proto::schema::{Cors, PathMatch, StringMatch, TextMatch, path_match, string_match};
 
@@ -244,9 +244,9 @@ fn check_expression(pattern: &str) -> Result<(), String> {
         return Err("the regular expression is empty".to_owned());
     }
     match expressions::instructions(pattern) {
-        Some(size) if size <= MOST_INSTRUCTIONS => Ok(()),
+        Some(size) if size <= MAX_INSTRUCTIONS => Ok(()),
         Some(size) => Err(format!(
-            "the regular expression has {size} instructions once compiled; at most {MOST_INSTRUCTIONS} are allowed"
+            "the regular expression has {size} instructions once compiled; at most {MAX_INSTRUCTIONS} are allowed"
         )),
         None => Err("the regular expression cannot be parsed".to_owned()),
     }

@@ -80,7 +80,7 @@ pub(crate) fn render(retry: Option<&Retry>, backend_timeout_ms: u64) -> Option<R
                 }
             },
             retriable_status_codes: statuses.clone(),
-            num_retries: wrappers::uint32((*attempts).min(Retry::MOST_ATTEMPTS)),
+            num_retries: wrappers::uint32((*attempts).min(Retry::MAX_ATTEMPTS)),
             retry_back_off: (*backoff_ms > 0)
                 .then(|| backoff((*backoff_ms).max(Retry::LEAST_BACKOFF_MS))),
             ..Default::default()

@@ -13,10 +13,10 @@ use envoy_types::pb::envoy::config::route::v3::{
 use envoy_types::pb::google::protobuf::Any;
 use prost::{DecodeError, Message as _};
 use sesame_proto::encoded::EncodedTable;
-use sesame_proto::expressions::{self, MOST_OF_VIRTUAL_HOST};
+use sesame_proto::expressions::{self, MAX_PER_VIRTUAL_HOST};
 use sesame_proto::refusal;
 use sesame_proto::schema::{ExternalAuth, RequestFilters, Route, RouteTable, VirtualHost};
-use sesame_proto::sizes::{self, MOST_OF_GATEWAY, in_words};
+use sesame_proto::sizes::{self, MAX_PER_GATEWAY, in_words};
 use sesame_proto::wire::append;
 
 use super::answers::answer;
@@ -30,14 +30,14 @@ use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
 /// Maximum number of bytes of a virtual host's routes.
-const MOST_OF_VIRTUAL_HOST_BYTES: u64 = sizes::MOST_OF_VIRTUAL_HOST;
+const MAX_VIRTUAL_HOST_BYTES: u64 = sizes::MAX_PER_VIRTUAL_HOST;
 /// Maximum number of bytes of all rendered tables. Resolution overestimates the size, and leaves
 /// room for responses to misdirected requests.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a few hundred MiB, which fit into 32 bits"
 )]
-pub(crate) const MOST_OF_TABLES: usize = 2 * MOST_OF_GATEWAY as usize;
+pub(crate) const MAX_TABLE_BYTES: usize = 2 * MAX_PER_GATEWAY as usize;
 
 /// Number of the field `RouteConfiguration.virtual_hosts`.
 pub(crate) const VIRTUAL_HOSTS: u32 = 2;
@@ -155,7 +155,7 @@ impl<'t> TableRendering<'t> {
             problems.add(
                 object,
                 format!(
-                    "virtual host `{domain}` takes {} bytes, and the ones before it leave {} of the {MOST_OF_TABLES} allowed for the Gateway; all of its requests are answered with {}",
+                    "virtual host `{domain}` takes {} bytes, and the ones before it leave {} of the {MAX_TABLE_BYTES} allowed for the Gateway; all of its requests are answered with {}",
                     self.host.len(),
                     room.0,
                     refusal::HTTP
@@ -251,7 +251,7 @@ pub(crate) fn render_host(
     for it in routes {
         // Checked before rendering, because the snapshot's size is not trusted.
         let with_this = sizes::of_route(it).saturating_add(size);
-        if with_this > MOST_OF_VIRTUAL_HOST_BYTES {
+        if with_this > MAX_VIRTUAL_HOST_BYTES {
             problems.add(&it.name, beyond_size(domain, size, with_this));
             route.clear();
             encode_route(refusing::refused(it), &mut route);
@@ -263,7 +263,7 @@ pub(crate) fn render_host(
         let of_this = expressions::of_route(it);
         if rendered.is_empty() {
             rendered.extend(refusing::instead_of(it));
-        } else if cost.saturating_add(of_this) > MOST_OF_VIRTUAL_HOST {
+        } else if cost.saturating_add(of_this) > MAX_PER_VIRTUAL_HOST {
             problems.add(&it.name, beyond_cost(domain, cost, of_this, it));
             rendered = refusing::instead_of(it).into_iter().collect();
         } else {
@@ -290,7 +290,7 @@ fn beyond_size(domain: &str, before: u64, with_this: u64) -> String {
         "in virtual host `{domain}` the routes before it make {}, with it {}; at most {} are allowed; requests that it matches are answered with {} there",
         in_words(before),
         in_words(with_this),
-        in_words(MOST_OF_VIRTUAL_HOST_BYTES),
+        in_words(MAX_VIRTUAL_HOST_BYTES),
         refusal::HTTP
     )
 }
@@ -299,7 +299,7 @@ fn beyond_size(domain: &str, before: u64, with_this: u64) -> String {
 fn beyond_cost(domain: &str, before: u64, own: u64, route: &Route) -> String {
     let consequence = refusing::consequence(route);
     format!(
-        "in virtual host `{domain}` the regular expressions before it have {before} instructions once compiled, its own have {own}; at most {MOST_OF_VIRTUAL_HOST} are allowed; {consequence} there"
+        "in virtual host `{domain}` the regular expressions before it have {before} instructions once compiled, its own have {own}; at most {MAX_PER_VIRTUAL_HOST} are allowed; {consequence} there"
     )
 }
 

@@ -224,7 +224,7 @@ pub(crate) fn clusters(all: &Cluster) -> [Cluster; 2] {
         name: name.to_owned(),
     };
     // Envoy fails any attempt beyond the end of this list.
-    let tries = (0..Retry::MOST_ATTEMPTS).map(|_| entry(&all.name));
+    let tries = (0..Retry::MAX_ATTEMPTS).map(|_| entry(&all.name));
     let config = ClusterConfig {
         clusters: [entry(&of_session.name)].into_iter().chain(tries).collect(),
     };

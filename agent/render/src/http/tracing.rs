@@ -28,7 +28,7 @@ use crate::wrappers;
 /// Path for traces at a collector, as defined by OTLP over HTTP.
 const PATH: &str = "/v1/traces";
 /// Maximum number of spans waiting for the collector; more are dropped.
-const MOST_WAITING: u32 = 1_024;
+const MAX_WAITING: u32 = 1_024;
 const MILLION: u32 = 1_000_000;
 
 /// Returns the tracing of requests, or `None` if tracing is off or the collector is unavailable.
@@ -60,7 +60,7 @@ pub(crate) fn render(context: &RenderContext<'_>) -> Option<ManagerTracing> {
             service_name.clone()
         },
         sampler: Some(sampler(*sampled_per_million, *ignores_parent)),
-        max_cache_size: wrappers::uint32(MOST_WAITING),
+        max_cache_size: wrappers::uint32(MAX_WAITING),
         ..Default::default()
     };
     Some(ManagerTracing {

@@ -6,7 +6,7 @@ use sesame_proto::schema::{
     AppProtocol, Backend, BackendTls, DirectResponse, HeaderModifier, PathMatch, Redirect, Route,
     RouteTable, StringMatch, VirtualHost, path_match, route::Action, string_match,
 };
-use sesame_proto::sizes::MOST_OF_VIRTUAL_HOST;
+use sesame_proto::sizes::MAX_PER_VIRTUAL_HOST;
 
 use super::envoy::{envoy, validate};
 use super::everything::everything;
@@ -230,8 +230,8 @@ fn forged_virtual_host_answers_500_beyond_its_size() {
     let table = tables.find(|it| it.name == snapshot.route_tables[0].name);
     let table = table.expect("the table");
     let size = table.bytes.len() as u64;
-    assert!(size <= MOST_OF_VIRTUAL_HOST, "{size}");
-    assert!(size > MOST_OF_VIRTUAL_HOST / 2, "{size}");
+    assert!(size <= MAX_PER_VIRTUAL_HOST, "{size}");
+    assert!(size > MAX_PER_VIRTUAL_HOST / 2, "{size}");
     let mut problems = rendered.problems.iter();
     let told = problems
         .find(|it| it.object.contains("/r39/"))

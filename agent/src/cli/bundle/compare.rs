@@ -10,7 +10,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::bundle::{self, BundleDifference, BundleFile, NameDifference};
 use sesame_proto::schema::Snapshot;
 
-use crate::cli::EXIT_WRONG;
+use crate::cli::EXIT_FAULT;
 use crate::cli::output::Format;
 use crate::run::DEFAULT_STATE_DIR;
 use crate::run::history::History;
@@ -65,7 +65,7 @@ pub(super) fn main(args: &CompareArgs) -> anyhow::Result<u8> {
         }
         text
     })?;
-    Ok(if changes.is_empty() { 0 } else { EXIT_WRONG })
+    Ok(if changes.is_empty() { 0 } else { EXIT_FAULT })
 }
 
 fn read(path: &Path) -> anyhow::Result<(Snapshot, Option<NamespacedName>)> {

@@ -11,7 +11,7 @@ use sesame_files::bundle::{self, BundleOrder};
 use sesame_gateway_api::api::NamespacedName;
 
 use super::inspect::BundleSummary;
-use crate::cli::EXIT_WRONG;
+use crate::cli::EXIT_FAULT;
 use crate::cli::host::HostArgs;
 use crate::cli::offline;
 use crate::cli::output::Format;
@@ -55,7 +55,7 @@ pub(crate) fn main(args: &CreateArgs) -> anyhow::Result<u8> {
     let mut gateways = read.resolution.gateways.iter();
     let Some(resolved) = gateways.find(|one| one.gateway == *gateway) else {
         tracing::error!("no Gateway {gateway} is accepted; see `sesame-agent validate`");
-        return Ok(EXIT_WRONG);
+        return Ok(EXIT_FAULT);
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
     let from = format!("manifests {}", manifests.display());

@@ -12,7 +12,7 @@ use sesame_proto::bundle::sealed;
 use sesame_proto::schema::Snapshot;
 use sesame_proto::signature::{self, TrustedKeys};
 
-use crate::cli::EXIT_WRONG;
+use crate::cli::EXIT_FAULT;
 use crate::cli::output::Format;
 use crate::cli::source::read_trusted;
 use crate::run::DEFAULT_STATE_DIR;
@@ -198,7 +198,7 @@ pub(super) fn show(args: &ShowArgs) -> anyhow::Result<u8> {
         }
         Err(error) => {
             tracing::error!("{}: {error:#}", args.bundle.display());
-            Ok(EXIT_WRONG)
+            Ok(EXIT_FAULT)
         }
     }
 }
@@ -246,7 +246,7 @@ pub(super) fn verify(args: &VerifyArgs) -> anyhow::Result<u8> {
         ),
         None => format!("{place}: {}\n", answer.reason),
     })?;
-    Ok(if answer.valid { 0 } else { EXIT_WRONG })
+    Ok(if answer.valid { 0 } else { EXIT_FAULT })
 }
 
 fn judge(bytes: &[u8], trusted: &TrustedKeys, required: usize) -> anyhow::Result<VerifyAnswer> {

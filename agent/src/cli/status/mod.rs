@@ -15,7 +15,7 @@ use self::conditions::is_wrong;
 use self::selection::Selection;
 use super::agent::{self, AgentArgs};
 use super::output::{self, Format};
-use super::{EXIT_USAGE, EXIT_WRONG};
+use super::{EXIT_FAULT, EXIT_USAGE};
 use crate::run::report::Report;
 use sesame_gateway_api::status::AgentState;
 
@@ -79,7 +79,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &StatusArgs) -> anyhow::Result<u8> {
         output::error(&anyhow::anyhow!("no {name} with a status here"));
     }
     let well = is_well(&report, &selection) && missing.is_empty();
-    Ok(if well { 0 } else { EXIT_WRONG })
+    Ok(if well { 0 } else { EXIT_FAULT })
 }
 
 /// Checks like a readiness probe. A host without any Gateway is healthy but not ready, because it
@@ -89,7 +89,7 @@ fn is_ready(agent: &AgentArgs) -> anyhow::Result<u8> {
     agent::ask(&socket, "/readyz")?.ok_or_else(|| agent::not_running(&socket))?;
     if ask_for(agent, "/gateways")?.gateways.is_empty() {
         output::error(&anyhow::anyhow!("no Gateway to serve yet"));
-        return Ok(EXIT_WRONG);
+        return Ok(EXIT_FAULT);
     }
     Ok(0)
 }

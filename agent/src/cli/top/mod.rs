@@ -29,10 +29,10 @@ use super::output::Format;
 use crate::run::inspect;
 
 /// Moves to the top of a terminal, and clears everything below.
-const AGAIN: &str = "\x1b[H\x1b[J";
+const REDRAW: &str = "\x1b[H\x1b[J";
 
 /// Time between the first two samples of CPU time.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The field by which requests are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
@@ -142,7 +142,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &TopArgs) -> anyhow::Result<u8> {
     let mut processors = ProcessorWatch::default();
     let envoys = || inspect::envoys(&agent.runtime_dir, agent.gateway.as_ref());
     processors.look(envoys());
-    thread::sleep(LOOK);
+    thread::sleep(POLL_INTERVAL);
     let redraws = agent.output == Format::Table && !once && std::io::stdout().is_terminal();
     loop {
         let mut report = traffic.report(Timestamp::now())?;
@@ -150,7 +150,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &TopArgs) -> anyhow::Result<u8> {
         let text = || {
             let text = table::text(&report, *rows);
             if redraws {
-                format!("{AGAIN}{text}")
+                format!("{REDRAW}{text}")
             } else {
                 text
             }

@@ -12,7 +12,7 @@ use crate::access_log::LogEntry;
 
 /// Maximum number of names per grouping that are counted separately. Requests with further names
 /// are counted together.
-const MOST_NAMES: usize = 10_000;
+const MAX_NAMES: usize = 10_000;
 /// Name for the requests with further names.
 const OTHERS: &str = "other";
 /// Name for requests without a route, backend or endpoint.
@@ -60,7 +60,7 @@ impl Tally {
     pub(super) fn of(&mut self, by: By, name: &str) -> &mut TopCounts {
         let names = self.counts.entry(by).or_default();
         let is_new = !names.contains_key(name);
-        let name = if is_new && names.len() >= MOST_NAMES {
+        let name = if is_new && names.len() >= MAX_NAMES {
             OTHERS
         } else {
             name
@@ -293,11 +293,11 @@ mod tests {
     #[test]
     fn names_are_bounded() {
         let mut tally = Tally::default();
-        for number in 0..MOST_NAMES + 5 {
+        for number in 0..MAX_NAMES + 5 {
             tally.of(By::Endpoint, &number.to_string()).requests += 1;
         }
         let rows = tally.rows(By::Endpoint, 1.0, RowOrder::Requests);
-        assert_eq!(rows.len(), MOST_NAMES + 1);
+        assert_eq!(rows.len(), MAX_NAMES + 1);
         assert_eq!((rows[0].name.as_str(), rows[0].requests), (OTHERS, 5));
     }
 }

@@ -1,20 +1,20 @@
 //! The agent itself and its settings.
 
 use crate::doctor::facts::{AgentFacts, HostFacts};
-use crate::doctor::{HostFinding, Weight};
+use crate::doctor::{FindingSeverity, HostFinding};
 
 /// Checks the settings file.
 pub(super) fn settings(facts: &HostFacts) -> HostFinding {
     let finding = |weight, found: String| HostFinding::new("settings", weight, found);
     match &facts.settings {
         (None, faults) if faults.is_empty() => finding(
-            Weight::Ok,
+            FindingSeverity::Ok,
             "no settings file; defaults and variables apply".to_owned(),
         ),
         (Some(path), faults) if faults.is_empty() => {
-            finding(Weight::Ok, format!("{} is valid", path.display()))
+            finding(FindingSeverity::Ok, format!("{} is valid", path.display()))
         }
-        (_, faults) => finding(Weight::Error, faults.join("; "))
+        (_, faults) => finding(FindingSeverity::Error, faults.join("; "))
             .expected("settings that `sesame-agent run` accepts")
             .remedy("fix the file, then `sesame-agent validate --config FILE`, then `sesame-agent reload`"),
     }
@@ -31,27 +31,30 @@ pub(super) fn agent(facts: &HostFacts) -> HostFinding {
     let finding = |weight, found: String| HostFinding::new("agent", weight, found);
     match (pid, silent) {
         (Some(pid), Some(why)) => finding(
-            Weight::Error,
+            FindingSeverity::Error,
             format!("process {pid} is not answering: {why}"),
         )
         .expected("an agent that answers on its socket")
         .remedy("systemctl restart sesame-agent.service; Envoy keeps serving during the restart"),
-        (None, Some(why)) => finding(Weight::Note, format!("cannot be queried: {why}"))
+        (None, Some(why)) => finding(FindingSeverity::Note, format!("cannot be queried: {why}"))
             .remedy("run doctor as root, or as the agent's user"),
-        (None, None) => finding(Weight::Note, "no agent runs".to_owned())
+        (None, None) => finding(FindingSeverity::Note, "no agent runs".to_owned())
             .remedy("systemctl start sesame.target, or `sesame-agent run`"),
         (Some(pid), None) if !reasons.is_empty() => finding(
-            Weight::Error,
+            FindingSeverity::Error,
             format!("process {pid} reports: {}", reasons.join("; ")),
         )
         .expected("an agent without problems")
         .remedy("sesame-agent status"),
         (Some(pid), None) if !warnings.is_empty() => finding(
-            Weight::Warning,
+            FindingSeverity::Warning,
             format!("process {pid} reports: {}", warnings.join("; ")),
         )
         .remedy("sesame-agent status"),
-        (Some(pid), None) => finding(Weight::Ok, format!("process {pid} reports no problems")),
+        (Some(pid), None) => finding(
+            FindingSeverity::Ok,
+            format!("process {pid} reports no problems"),
+        ),
     }
 }
 
@@ -61,6 +64,6 @@ pub(super) fn user(facts: &HostFacts) -> Option<HostFinding> {
     let found = format!(
         "the cluster and port-steering are not checked as root, because the agent runs as {user}"
     );
-    let finding = HostFinding::new("agent-user", Weight::Note, found);
+    let finding = HostFinding::new("agent-user", FindingSeverity::Note, found);
     Some(finding.remedy(format!("sudo -u '{user}' sesame-agent doctor")))
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::doctor::facts::{DiskFacts, HostFacts, PathFacts};
-use crate::doctor::{HostFinding, Weight};
+use crate::doctor::{FindingSeverity, HostFinding};
 
 /// Minimum of free bytes; below it, a change cannot be stored.
 const LEAST_BYTES: u64 = 16 << 20;
@@ -33,7 +33,7 @@ pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {
     if findings.is_empty() {
         findings.push(HostFinding::new(
             "directories",
-            Weight::Ok,
+            FindingSeverity::Ok,
             "owners and modes are correct",
         ));
     }
@@ -44,7 +44,7 @@ fn missing_directory(path: &Path, owner: u32) -> HostFinding {
     let command = format!("install -d -m 0700 -o {owner} {}", path.display());
     HostFinding::new(
         "directories",
-        Weight::Note,
+        FindingSeverity::Note,
         format!("{} is missing", path.display()),
     )
     .expected("a directory of mode 0700; the agent creates it if it may")
@@ -56,7 +56,7 @@ fn owners(foreign: &[&PathFacts]) -> Option<HostFinding> {
     let first = foreign.first()?;
     let found =
         |path: &&PathFacts| format!("{} belongs to user {}", path.path.display(), path.owner);
-    let finding = HostFinding::new("owners", Weight::Error, listed(foreign, found))
+    let finding = HostFinding::new("owners", FindingSeverity::Error, listed(foreign, found))
         .expected(format!(
             "user {}, which the agent runs as",
             first.wanted_owner
@@ -102,14 +102,14 @@ fn chmod(open: &[&PathFacts]) -> String {
 
 /// Returns the severity of permissive modes. A readable directory is harmless if its files are
 /// private.
-fn weight(open: &[&PathFacts]) -> Weight {
+fn weight(open: &[&PathFacts]) -> FindingSeverity {
     /// Strictest expected mode; only directories have it.
     const DIRECTORY: u32 = 0o700;
     let harmless = |path: &&PathFacts| path.wanted_mode == DIRECTORY && path.mode & 0o022 == 0;
     if open.iter().all(harmless) {
-        Weight::Warning
+        FindingSeverity::Warning
     } else {
-        Weight::Error
+        FindingSeverity::Error
     }
 }
 
@@ -142,10 +142,10 @@ fn disk(disk: &DiskFacts) -> Vec<HostFinding> {
     };
     let scarce = inodes.is_some_and(|inodes| inodes < LEAST_INODES);
     let severity = match free {
-        _ if scarce => Weight::Error,
-        free if *free < LEAST_BYTES => Weight::Error,
-        free if *free < few => Weight::Warning,
-        _ => Weight::Ok,
+        _ if scarce => FindingSeverity::Error,
+        free if *free < LEAST_BYTES => FindingSeverity::Error,
+        free if *free < few => FindingSeverity::Warning,
+        _ => FindingSeverity::Ok,
     };
     let counted = inodes.map_or_else(String::new, |inodes| format!(" and {inodes} inodes"));
     let found = format!(
@@ -154,7 +154,7 @@ fn disk(disk: &DiskFacts) -> Vec<HostFinding> {
         free >> 20
     );
     let mut room = HostFinding::new("disk", severity, found);
-    if severity != Weight::Ok {
+    if severity != FindingSeverity::Ok {
         room = room
             .expected(format!("{} MiB and {LEAST_INODES} inodes", few >> 20))
             .remedy(format!(
@@ -167,7 +167,7 @@ fn disk(disk: &DiskFacts) -> Vec<HostFinding> {
         findings.push(
             HostFinding::new(
                 "runtime-tmpfs",
-                Weight::Warning,
+                FindingSeverity::Warning,
                 format!("{} is on a disk", path.display()),
             )
             .expected(

@@ -1,17 +1,17 @@
 //! The Envoy binary that would be started.
 
 use crate::doctor::facts::{EnvoyFacts, HostFacts};
-use crate::doctor::{HostFinding, Weight};
+use crate::doctor::{FindingSeverity, HostFinding};
 
 /// Checks that the binary exists and can be run.
 pub(super) fn envoy(facts: &HostFacts) -> HostFinding {
     match &facts.envoy {
         Ok(EnvoyFacts { path, version, .. }) => HostFinding::new(
             "envoy",
-            Weight::Ok,
+            FindingSeverity::Ok,
             format!("{} is Envoy {version}", path.display()),
         ),
-        Err(why) => HostFinding::new("envoy", Weight::Error, why.clone())
+        Err(why) => HostFinding::new("envoy", FindingSeverity::Error, why.clone())
             .expected("an Envoy that runs on this host")
             .remedy(
                 "install the package sesame-envoy, or set `envoy:` in the settings to a binary",
@@ -28,11 +28,11 @@ pub(super) fn hot_restart(facts: &HostFacts) -> HostFinding {
         ..
     }) = &facts.envoy
     else {
-        return finding(Weight::Note, "unknown without an Envoy".to_owned());
+        return finding(FindingSeverity::Note, "unknown without an Envoy".to_owned());
     };
     match (hot_restart, shared_memory) {
-        (Ok(protocol), Ok(())) => finding(Weight::Ok, format!("possible, protocol {protocol}")),
-        (Err(why), _) | (_, Err(why)) => finding(Weight::Warning, why.clone())
+        (Ok(protocol), Ok(())) => finding(FindingSeverity::Ok, format!("possible, protocol {protocol}")),
+        (Err(why), _) | (_, Err(why)) => finding(FindingSeverity::Warning, why.clone())
             .expected("hot restarts; without them Envoy is replaced by handover, which resets its statistics")
             .remedy("let the agent's user write to /dev/shm, and make room there; ls -ld /dev/shm; df /dev/shm"),
     }

@@ -3,8 +3,8 @@
 use sesame_render::limits::{Limits, heap_of};
 
 use crate::doctor::facts::{HostFacts, InotifyFacts};
-use crate::doctor::{HostFinding, Weight};
-use crate::host::reserve::MOST_HELD;
+use crate::doctor::{FindingSeverity, HostFinding};
+use crate::host::reserve::MAX_HELD;
 
 /// Inotify instances below which a host with more than a few Gateways or backends runs out of them.
 const USUAL_INSTANCES: usize = 1024;
@@ -38,7 +38,7 @@ fn instances(facts: &HostFacts) -> HostFinding {
         held,
         watches: _,
     } = facts.inotify;
-    let for_next = used.min(MOST_HELD);
+    let for_next = used.min(MAX_HELD);
     let lacking = held.filter(|held| *held < for_next);
     let found = format!(
         "fs.inotify.max_user_instances is {instances}: {each} files for each of two Envoys, and {wanted} would be used{}",
@@ -60,11 +60,11 @@ fn instances(facts: &HostFacts) -> HostFinding {
             ))
     };
     match each {
-        each if each < 2 => short(Weight::Error),
+        each if each < 2 => short(FindingSeverity::Error),
         each if each < wanted || instances < USUAL_INSTANCES || lacking.is_some() => {
-            short(Weight::Warning)
+            short(FindingSeverity::Warning)
         }
-        _ => finding(Weight::Ok),
+        _ => finding(FindingSeverity::Ok),
     }
 }
 
@@ -73,9 +73,9 @@ fn watches(facts: &HostFacts) -> HostFinding {
     let watches = facts.inotify.watches;
     let found = format!("fs.inotify.max_user_watches is {watches}");
     if watches >= USUAL_WATCHES {
-        return HostFinding::new("inotify-watches", Weight::Ok, found);
+        return HostFinding::new("inotify-watches", FindingSeverity::Ok, found);
     }
-    HostFinding::new("inotify-watches", Weight::Warning, found)
+    HostFinding::new("inotify-watches", FindingSeverity::Warning, found)
         .expected("1048576; directories that cannot be watched are polled")
         .remedy("sysctl -w fs.inotify.max_user_watches=1048576")
 }
@@ -93,15 +93,15 @@ fn memory(facts: &HostFacts) -> HostFinding {
     );
     let finding = |weight| HostFinding::new("memory", weight, found.clone());
     if heap > memory {
-        finding(Weight::Error)
+        finding(FindingSeverity::Error)
             .expected("a heap limit below the control group's memory limit; otherwise Envoy is OOM-killed before it sheds load")
             .remedy(format!("`envoy-heap-mib: {}` in the settings, or a larger MemoryMax= of the unit", heap_of(memory) >> 20))
     } else if memory < USUAL_MEMORY {
-        finding(Weight::Warning)
+        finding(FindingSeverity::Warning)
             .expected(format!("{} MiB", USUAL_MEMORY >> 20))
             .remedy("a larger MemoryMax= of the unit")
     } else {
-        finding(Weight::Ok)
+        finding(FindingSeverity::Ok)
     }
 }
 
@@ -112,13 +112,17 @@ fn tasks(facts: &HostFacts) -> HostFinding {
             .unwrap_or(u64::MAX)
             .saturating_add(16));
     let Some((most, used)) = facts.tasks else {
-        return HostFinding::new("tasks", Weight::Ok, "no limit of the control group");
+        return HostFinding::new(
+            "tasks",
+            FindingSeverity::Ok,
+            "no limit of the control group",
+        );
     };
     let found = format!("{used} of {most} tasks of the control group are used");
     if most.saturating_sub(used) >= needed {
-        return HostFinding::new("tasks", Weight::Ok, found);
+        return HostFinding::new("tasks", FindingSeverity::Ok, found);
     }
-    HostFinding::new("tasks", Weight::Error, found)
+    HostFinding::new("tasks", FindingSeverity::Error, found)
         .expected(format!("room for {needed} more, the threads of two Envoys"))
         .remedy("a larger TasksMax= of the unit")
 }
@@ -129,12 +133,16 @@ fn open_files(facts: &HostFacts) -> HostFinding {
     let found = format!("{files} open files for each process");
     let remedy = "LimitNOFILE=1048576 in the units, or `ulimit -Hn` of whoever starts the agent";
     match Limits::new(files, facts.heap.unwrap_or_else(|| heap_of(facts.memory))) {
-        Err(why) => HostFinding::new("open-files", Weight::Error, format!("{found}: {why}"))
-            .expected("1048576")
-            .remedy(remedy),
+        Err(why) => HostFinding::new(
+            "open-files",
+            FindingSeverity::Error,
+            format!("{found}: {why}"),
+        )
+        .expected("1048576")
+        .remedy(remedy),
         Ok(limits) if files < USUAL_FILES => HostFinding::new(
             "open-files",
-            Weight::Warning,
+            FindingSeverity::Warning,
             format!(
                 "{found}, so {} connections from clients",
                 limits.from_clients
@@ -142,6 +150,6 @@ fn open_files(facts: &HostFacts) -> HostFinding {
         )
         .expected("1048576")
         .remedy(remedy),
-        Ok(_) => HostFinding::new("open-files", Weight::Ok, found),
+        Ok(_) => HostFinding::new("open-files", FindingSeverity::Ok, found),
     }
 }

@@ -1,7 +1,7 @@
 //! Ports, and kernel settings for connections.
 
 use crate::doctor::facts::{HostFacts, PortFacts};
-use crate::doctor::{HostFinding, Weight};
+use crate::doctor::{FindingSeverity, HostFinding};
 
 /// Checks each socket that the configuration requires.
 pub(super) fn ports(facts: &HostFacts) -> Vec<HostFinding> {
@@ -11,7 +11,7 @@ pub(super) fn ports(facts: &HostFacts) -> Vec<HostFinding> {
             0 => "the configuration needs none yet".to_owned(),
             all => format!("{all} sockets are free, or held by this host's Envoys"),
         };
-        findings.push(HostFinding::new("ports", Weight::Ok, found));
+        findings.push(HostFinding::new("ports", FindingSeverity::Ok, found));
     }
     findings
 }
@@ -47,7 +47,7 @@ fn port(facts: &PortFacts) -> Option<HostFinding> {
         ),
     };
     Some(
-        HostFinding::new("ports", Weight::Error, found)
+        HostFinding::new("ports", FindingSeverity::Error, found)
             .expected("a free port, or an Envoy of this host")
             .remedy(remedy),
     )
@@ -63,9 +63,9 @@ pub(super) fn low_ports(facts: &HostFacts) -> HostFinding {
         .find(|port| *port < first);
     let finding = |weight, found: String| HostFinding::new("low-ports", weight, found);
     match low {
-        _ if facts.binds_low => finding(Weight::Ok, "all ports may be opened".to_owned()),
-        None => finding(Weight::Ok, format!("ports from {first} may be opened, and no lower one is needed")),
-        Some(port) => finding(Weight::Error, format!("port {port} is needed, but only ports from {first} may be opened"))
+        _ if facts.binds_low => finding(FindingSeverity::Ok, "all ports may be opened".to_owned()),
+        None => finding(FindingSeverity::Ok, format!("ports from {first} may be opened, and no lower one is needed")),
+        Some(port) => finding(FindingSeverity::Error, format!("port {port} is needed, but only ports from {first} may be opened"))
             .expected("CAP_NET_BIND_SERVICE, or a lower net.ipv4.ip_unprivileged_port_start")
             .remedy(format!("AmbientCapabilities=CAP_NET_BIND_SERVICE in the unit, or `sysctl net.ipv4.ip_unprivileged_port_start={port}`")),
     }
@@ -75,13 +75,13 @@ pub(super) fn low_ports(facts: &HostFacts) -> HostFinding {
 pub(super) fn migration(facts: &HostFacts) -> HostFinding {
     let finding = |weight, found| HostFinding::new("tcp-migrate-req", weight, found);
     match facts.migrates {
-        Some(true) => finding(Weight::Ok, "net.ipv4.tcp_migrate_req is 1"),
-        Some(false) => finding(Weight::Warning, "net.ipv4.tcp_migrate_req is 0")
+        Some(true) => finding(FindingSeverity::Ok, "net.ipv4.tcp_migrate_req is 1"),
+        Some(false) => finding(FindingSeverity::Warning, "net.ipv4.tcp_migrate_req is 0")
             .expected(
                 "1, so that connections wait for the next Envoy instead of being refused if Envoy dies",
             )
             .remedy("sysctl -w net.ipv4.tcp_migrate_req=1"),
-        None => finding(Weight::Note, "the kernel lacks net.ipv4.tcp_migrate_req")
+        None => finding(FindingSeverity::Note, "the kernel lacks net.ipv4.tcp_migrate_req")
             .expected("Linux 5.14 or newer, which lets connections wait if Envoy dies"),
     }
 }
@@ -92,8 +92,8 @@ pub(super) fn steering(facts: &HostFacts) -> Option<HostFinding> {
         return None;
     }
     Some(match &facts.steering {
-        Ok(()) => HostFinding::new("port-steering", Weight::Ok, "the kernel steers new connections"),
-        Err(why) => HostFinding::new("port-steering", Weight::Warning, why.clone())
+        Ok(()) => HostFinding::new("port-steering", FindingSeverity::Ok, "the kernel steers new connections"),
+        Err(why) => HostFinding::new("port-steering", FindingSeverity::Warning, why.clone())
             .expected("a kernel that accepts a program for a group of SO_REUSEPORT sockets; without it a handover may refuse a few connections")
             .remedy("Linux 4.5 or newer, and a sandbox that allows setsockopt(SO_ATTACH_REUSEPORT_CBPF)"),
     })

@@ -1,7 +1,7 @@
 //! The clock, certificates, the cluster, systemd units and mandatory access control.
 
 use crate::doctor::facts::{ClockFacts, ClusterFacts, HostFacts, UnitFacts};
-use crate::doctor::{HostFinding, Weight};
+use crate::doctor::{FindingSeverity, HostFinding};
 
 /// Seconds by which the clock may lag behind the last accepted configuration.
 const SLACK: i64 = 60;
@@ -19,7 +19,7 @@ pub(super) fn clock(facts: &HostFacts) -> HostFinding {
     {
         return HostFinding::new(
             "clock",
-            Weight::Error,
+            FindingSeverity::Error,
             format!("the clock says {now}, but a configuration was accepted at {last}"),
         )
         .expected(
@@ -28,17 +28,17 @@ pub(super) fn clock(facts: &HostFacts) -> HostFinding {
         .remedy(remedy);
     }
     match synchronized {
-        Some(true) => HostFinding::new("clock", Weight::Ok, "synchronised"),
+        Some(true) => HostFinding::new("clock", FindingSeverity::Ok, "synchronised"),
         Some(false) => HostFinding::new(
             "clock",
-            Weight::Warning,
+            FindingSeverity::Warning,
             format!("not synchronised; the clock says {now}"),
         )
         .expected("a synchronised clock, because it decides which certificates are valid")
         .remedy(remedy),
         None => HostFinding::new(
             "clock",
-            Weight::Note,
+            FindingSeverity::Note,
             format!("unknown whether it is synchronised; the clock says {now}"),
         )
         .remedy("compare the clock with another host's"),
@@ -49,13 +49,13 @@ pub(super) fn clock(facts: &HostFacts) -> HostFinding {
 pub(super) fn certificates(facts: &HostFacts) -> Vec<HostFinding> {
     if facts.certificates.is_empty() {
         let found = format!("none of {} expires soon", facts.certificate_count);
-        return vec![HostFinding::new("certificates", Weight::Ok, found)];
+        return vec![HostFinding::new("certificates", FindingSeverity::Ok, found)];
     }
     let findings = facts.certificates.iter().map(|(refused, message)| {
         let severity = if *refused {
-            Weight::Error
+            FindingSeverity::Error
         } else {
-            Weight::Warning
+            FindingSeverity::Warning
         };
         HostFinding::new("certificates", severity, message.clone())
             .expected("a certificate that stays valid for some time")
@@ -80,7 +80,7 @@ pub(super) fn cluster(facts: &HostFacts) -> Vec<HostFinding> {
         // Only a warning: the accepted configuration is served without the cluster.
         return vec![
             finding(
-                Weight::Warning,
+                FindingSeverity::Warning,
                 format!("the API server cannot be reached: {why}"),
             )
             .expected(
@@ -92,26 +92,26 @@ pub(super) fn cluster(facts: &HostFacts) -> Vec<HostFinding> {
         ];
     }
     let mut findings = vec![finding(
-        Weight::Ok,
+        FindingSeverity::Ok,
         format!("the API server answers ({version})"),
     )];
     if let Some(why) = unknown {
         findings.push(HostFinding::new(
             "cluster-rights",
-            Weight::Note,
+            FindingSeverity::Note,
             format!("unknown rights: {why}"),
         ));
     } else if denied.is_empty() {
         findings.push(HostFinding::new(
             "cluster-rights",
-            Weight::Ok,
+            FindingSeverity::Ok,
             "all rights are granted",
         ));
     } else {
         findings.push(
             HostFinding::new(
                 "cluster-rights",
-                Weight::Error,
+                FindingSeverity::Error,
                 format!("may not: {}", denied.join("; ")),
             )
             .expected("the rights of controller/deploy/agent/rbac.yaml")
@@ -134,19 +134,19 @@ pub(super) fn units(facts: &HostFacts) -> Vec<HostFinding> {
             let finding = |weight, found: String| HostFinding::new("units", weight, found);
             Some(match (file_state.as_str(), active_state.as_str()) {
                 ("", _) => return None,
-                (_, "failed") => finding(Weight::Error, format!("{name} has failed"))
+                (_, "failed") => finding(FindingSeverity::Error, format!("{name} has failed"))
                     .expected("an active unit")
                     .remedy(format!("journalctl -u {name}; systemctl reset-failed {name}; systemctl start {name}")),
                 ("enabled" | "static" | "indirect", state) => {
-                    finding(Weight::Ok, format!("{name} is {state}, and starts at boot"))
+                    finding(FindingSeverity::Ok, format!("{name} is {state}, and starts at boot"))
                 }
                 (file_state, "active") => finding(
-                    Weight::Warning,
+                    FindingSeverity::Warning,
                     format!("{name} is active but {file_state}: it would not start at boot"),
                 )
                 .expected("an enabled unit")
                 .remedy("systemctl enable sesame.target"),
-                (file_state, state) => finding(Weight::Note, format!("{name} is {file_state} and {state}"))
+                (file_state, state) => finding(FindingSeverity::Note, format!("{name} is {file_state} and {state}"))
                     .remedy("systemctl enable --now sesame.target"),
             })
         })
@@ -157,5 +157,9 @@ pub(super) fn units(facts: &HostFacts) -> Vec<HostFinding> {
 /// owners allow.
 pub(super) fn confinement(facts: &HostFacts) -> Option<HostFinding> {
     let words = facts.confinement.as_ref()?;
-    Some(HostFinding::new("confinement", Weight::Note, words.clone()))
+    Some(HostFinding::new(
+        "confinement",
+        FindingSeverity::Note,
+        words.clone(),
+    ))
 }

@@ -7,8 +7,8 @@ use crate::doctor::facts::{
     AgentFacts, ClockFacts, ClusterFacts, DiskFacts, EnvoyFacts, HostFacts, InotifyFacts,
     PathFacts, PortFacts, UnitFacts,
 };
-use crate::doctor::{HostFinding, Weight, findings};
-use crate::host::reserve::MOST_HELD;
+use crate::doctor::{FindingSeverity, HostFinding, findings};
+use crate::host::reserve::MAX_HELD;
 
 /// Returns the facts of a healthy host.
 fn good() -> HostFacts {
@@ -84,7 +84,7 @@ fn good() -> HostFacts {
 fn wrong(facts: &HostFacts) -> BTreeMap<&'static str, HostFinding> {
     let found = findings(facts).into_iter();
     found
-        .filter(|finding| finding.severity > Weight::Ok)
+        .filter(|finding| finding.severity > FindingSeverity::Ok)
         .map(|finding| (finding.check, finding))
         .collect()
 }
@@ -95,7 +95,12 @@ fn nothing_is_wrong_with_a_good_host() {
 }
 
 /// A change to a healthy host, the check that finds it, its severity, and a part of the finding.
-type Case = (fn(&mut HostFacts), &'static str, Weight, &'static str);
+type Case = (
+    fn(&mut HostFacts),
+    &'static str,
+    FindingSeverity,
+    &'static str,
+);
 
 #[test]
 fn each_fault_is_found_by_exactly_one_check() {
@@ -103,55 +108,55 @@ fn each_fault_is_found_by_exactly_one_check() {
         (
             |f| f.settings.1.push("line 3".to_owned()),
             "settings",
-            Weight::Error,
+            FindingSeverity::Error,
             "line 3",
         ),
         (
             |f| f.agent.pid = None,
             "agent",
-            Weight::Note,
+            FindingSeverity::Note,
             "no agent runs",
         ),
         (
             |f| f.agent.silent = Some("hangs".to_owned()),
             "agent",
-            Weight::Error,
+            FindingSeverity::Error,
             "hangs",
         ),
         (
             |f| f.agent.reasons.push("Gateway down".to_owned()),
             "agent",
-            Weight::Error,
+            FindingSeverity::Error,
             "Gateway down",
         ),
         (
             |f| f.inotify.each = 1,
             "inotify-instances",
-            Weight::Error,
+            FindingSeverity::Error,
             "1 files",
         ),
         (
             |f| f.inotify.wanted = 5000,
             "inotify-instances",
-            Weight::Warning,
+            FindingSeverity::Warning,
             "5000",
         ),
         (
             |f| f.inotify.held = Some(5),
             "inotify-instances",
-            Weight::Warning,
+            FindingSeverity::Warning,
             "holds 5",
         ),
         (
             |f| f.inotify.watches = 100,
             "inotify-watches",
-            Weight::Warning,
+            FindingSeverity::Warning,
             "100",
         ),
         (
             |f| f.ports[0].own = false,
             "ports",
-            Weight::Error,
+            FindingSeverity::Error,
             "process 9 (envoy)",
         ),
         (
@@ -160,86 +165,91 @@ fn each_fault_is_found_by_exactly_one_check() {
                 f.ports[0].owner = None;
             },
             "ports",
-            Weight::Error,
+            FindingSeverity::Error,
             "cannot be bound",
         ),
         (
             |f| f.binds_low = false,
             "low-ports",
-            Weight::Error,
+            FindingSeverity::Error,
             "port 80",
         ),
         (
             |f| f.heap = Some(2 << 30),
             "memory",
-            Weight::Error,
+            FindingSeverity::Error,
             "2048 MiB",
         ),
         (
             |f| f.tasks = Some((30, 20)),
             "tasks",
-            Weight::Error,
+            FindingSeverity::Error,
             "20 of 30",
         ),
         (
             |f| f.open_files = 20_000,
             "open-files",
-            Weight::Warning,
+            FindingSeverity::Warning,
             "20000",
         ),
-        (|f| f.open_files = 10, "open-files", Weight::Error, "10"),
+        (
+            |f| f.open_files = 10,
+            "open-files",
+            FindingSeverity::Error,
+            "10",
+        ),
         (
             |f| f.clock.synchronized = Some(false),
             "clock",
-            Weight::Warning,
+            FindingSeverity::Warning,
             "not synchronised",
         ),
         (
             |f| f.clock.last_accepted = Some("2027-01-01T00:00:00Z".parse().unwrap()),
             "clock",
-            Weight::Error,
+            FindingSeverity::Error,
             "2027",
         ),
         (
             |f| f.disks[0].free = 1 << 20,
             "disk",
-            Weight::Error,
+            FindingSeverity::Error,
             "1 MiB",
         ),
         (
             |f| f.disks[0].inodes = Some(3),
             "disk",
-            Weight::Error,
+            FindingSeverity::Error,
             "3 inodes",
         ),
         (
             |f| f.disks[0].in_memory = false,
             "runtime-tmpfs",
-            Weight::Warning,
+            FindingSeverity::Warning,
             "on a disk",
         ),
         (
             |f| f.envoy = Err("no Envoy".to_owned()),
             "envoy",
-            Weight::Error,
+            FindingSeverity::Error,
             "no Envoy",
         ),
         (
             |f| f.migrates = Some(false),
             "tcp-migrate-req",
-            Weight::Warning,
+            FindingSeverity::Warning,
             "is 0",
         ),
         (
             |f| f.steering = Err("denied".to_owned()),
             "port-steering",
-            Weight::Warning,
+            FindingSeverity::Warning,
             "denied",
         ),
         (
             |f| f.certificates.push((true, "expired".to_owned())),
             "certificates",
-            Weight::Error,
+            FindingSeverity::Error,
             "expired",
         ),
         (
@@ -251,7 +261,7 @@ fn each_fault_is_found_by_exactly_one_check() {
                     .push("list configmaps".to_owned());
             },
             "cluster-rights",
-            Weight::Error,
+            FindingSeverity::Error,
             "list configmaps",
         ),
     ];
@@ -269,7 +279,7 @@ fn each_fault_is_found_by_exactly_one_check() {
         assert_eq!(found.severity, weight, "{found:?}");
         assert!(found.found.contains(words), "{found:?}");
         assert!(
-            weight < Weight::Warning || !found.remedy.is_empty(),
+            weight < FindingSeverity::Warning || !found.remedy.is_empty(),
             "{found:?}"
         );
         assert_eq!(wrong, BTreeMap::new(), "{check}");
@@ -323,7 +333,7 @@ fn root_leaves_cluster_and_steering_to_agents_user() {
 #[test]
 fn large_envoys_have_enough_placeholders_at_the_limit() {
     let mut facts = good();
-    facts.inotify.used = 10 * MOST_HELD;
-    facts.inotify.held = Some(MOST_HELD);
+    facts.inotify.used = 10 * MAX_HELD;
+    facts.inotify.held = Some(MAX_HELD);
     assert_eq!(wrong(&facts), BTreeMap::new());
 }

@@ -31,7 +31,7 @@ use tokio::time::timeout;
 use super::identity::Executable;
 use super::{Process, launch};
 use crate::envoy::log::{ENVOY_LOG, EnvoyLog};
-use crate::host::{limits, remove_if_there};
+use crate::host::{limits, remove_if_exists};
 
 /// Name of the launcher's socket in the runtime directory.
 pub const LAUNCHER_SOCKET: &str = "launcher.sock";
@@ -254,7 +254,7 @@ impl Server {
         let socket = self.runtime.join(LAUNCHER_SOCKET);
         // Because of the rename, the path always has a listener.
         let staged = socket.with_extension(format!("{}.new", std::process::id()));
-        remove_if_there(&staged)?;
+        remove_if_exists(&staged)?;
         let listener = UnixListener::bind(&staged)?;
         std::fs::set_permissions(&staged, Permissions::from_mode(0o600))?;
         std::fs::rename(&staged, &socket)?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 
-use super::{Sink, Way};
+use super::{RestartMethod, Sink};
 use crate::envoy::admin::{Admin, Readiness, ServerInfo};
 use crate::envoy::log::Mark;
 use crate::envoy::process::identity::{Identity, NEXT_PID_FILE, PID_FILE, RunningEnvoy};
@@ -16,7 +16,7 @@ use crate::envoy::process::launch::launch;
 use crate::envoy::process::{Lineage, shared_memory};
 use crate::envoy::settings::SupervisorConfig;
 use crate::host::inotify::watched_by;
-use crate::host::{durable, listening, remove_if_there};
+use crate::host::{durable, listening, remove_if_exists};
 
 /// Name of the first Envoy's admin socket while a second one uses the usual name. Never longer than
 /// that name.
@@ -35,7 +35,7 @@ pub(crate) struct Attempt<'a> {
     /// The first Envoy.
     pub(crate) parent: &'a RunningEnvoy,
     /// How the second Envoy takes over.
-    pub(crate) way: Way,
+    pub(crate) way: RestartMethod,
 }
 
 /// Failure of an attempt.
@@ -52,7 +52,7 @@ impl Attempt<'_> {
     /// Starts the second Envoy and waits until it has taken over.
     pub(crate) async fn run(&self) -> Result<RunningEnvoy, Failed> {
         let lineage = match (self.way, self.parent.identity.lineage) {
-            (Way::Hot, Some(lineage)) => Some(lineage.next()),
+            (RestartMethod::Hot, Some(lineage)) => Some(lineage.next()),
             _ => self.config.new_lineage(),
         };
         let before = fs::read(self.config.command(None).bootstrap);
@@ -108,11 +108,11 @@ impl Attempt<'_> {
 
     fn start(&self, lineage: Option<Lineage>) -> io::Result<RunningEnvoy> {
         let command = self.config.command(lineage);
-        if self.way == Way::Handover {
+        if self.way == RestartMethod::Handover {
             // The second Envoy creates its own socket at this path. The first remains reachable
             // under another name.
             let old = self.old_admin();
-            remove_if_there(&old)?;
+            remove_if_exists(&old)?;
             match fs::hard_link(&self.config.admin_socket, &old) {
                 // The first Envoy lost its socket earlier.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -171,12 +171,13 @@ impl Attempt<'_> {
     /// name.
     fn has_admin_of_child(&self) -> bool {
         let inode = |path: &std::path::Path| fs::metadata(path).map(|meta| meta.ino()).ok();
-        self.way == Way::Hot || inode(&self.config.admin_socket) != inode(&self.old_admin())
+        self.way == RestartMethod::Hot
+            || inode(&self.config.admin_socket) != inode(&self.old_admin())
     }
 
     /// Returns true if the second Envoy gave this answer.
     fn is_child(&self, child: &RunningEnvoy, info: &ServerInfo) -> bool {
-        self.way == Way::Handover || info.lineage() == child.identity.lineage
+        self.way == RestartMethod::Handover || info.lineage() == child.identity.lineage
     }
 
     /// Makes the second Envoy the supervised one.
@@ -186,7 +187,7 @@ impl Attempt<'_> {
             .identity
             .write(&self.config.runtime_dir.join(PID_FILE))
             // An agent that died during a restart may have removed the file.
-            .and_then(|()| remove_if_there(&self.config.runtime_dir.join(NEXT_PID_FILE)));
+            .and_then(|()| remove_if_exists(&self.config.runtime_dir.join(NEXT_PID_FILE)));
         if let Err(error) = noted {
             // The command line of the process still identifies it.
             tracing::warn!(%error, "cannot write the pid file");
@@ -210,13 +211,15 @@ impl Attempt<'_> {
                 "an Envoy did not end after SIGKILL"
             );
         }
-        let sink = lineage.filter(|_| self.way == Way::Hot).and_then(|line| {
-            Sink::open(line, &self.config.runtime_dir)
-                .inspect_err(|error| {
-                    tracing::error!(%error, "cannot receive the answers of the serving Envoy");
-                })
-                .ok()
-        });
+        let sink = lineage
+            .filter(|_| self.way == RestartMethod::Hot)
+            .and_then(|line| {
+                Sink::open(line, &self.config.runtime_dir)
+                    .inspect_err(|error| {
+                        tracing::error!(%error, "cannot receive the answers of the serving Envoy");
+                    })
+                    .ok()
+            });
         self.put_back(lineage, bootstrap);
         (!self.has_given_away(listened), sink)
     }
@@ -224,12 +227,13 @@ impl Attempt<'_> {
     /// Returns true if the first Envoy has closed its ports, which it does when the second one
     /// tells it to.
     fn has_given_away(&self, listened: usize) -> bool {
-        self.way == Way::Hot && listening::of(self.parent.process.pid()).count() < listened
+        self.way == RestartMethod::Hot
+            && listening::of(self.parent.process.pid()).count() < listened
     }
 
     fn put_back(&self, lineage: Option<Lineage>, bootstrap: io::Result<Vec<u8>>) {
         if let Some(line) = lineage {
-            if self.way == Way::Hot {
+            if self.way == RestartMethod::Hot {
                 if let Err(error) = shared_memory::repair(line) {
                     tracing::warn!(%error, "cannot repair the shared memory");
                 }
@@ -237,7 +241,7 @@ impl Attempt<'_> {
                 line.remove(&self.config.runtime_dir);
             }
         }
-        if self.way == Way::Handover {
+        if self.way == RestartMethod::Handover {
             // The file is missing if the first Envoy had no socket.
             let _ = fs::rename(self.old_admin(), &self.config.admin_socket);
         }

@@ -1,6 +1,6 @@
 //! Decides how to replace an Envoy, from facts. Pure.
 
-use super::{Strategy, Way};
+use super::{RestartMethod, Strategy};
 use crate::envoy::process::Lineage;
 use crate::host::reserve::{REMEDY, SPARE};
 
@@ -42,7 +42,7 @@ pub struct RestartFacts {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RestartPlan {
     /// Ways to try, in order; if one fails, the next is tried.
-    pub ways: Vec<Way>,
+    pub ways: Vec<RestartMethod>,
     /// True if the shared memory must be repaired first.
     pub repair: bool,
     /// Why hot restart is not tried, if worth explaining.
@@ -86,11 +86,11 @@ pub fn decide(strategy: Strategy, facts: &RestartFacts) -> Result<RestartPlan, R
     let hot = hot(facts);
     match (strategy, hot) {
         (Strategy::Handover, _) => Ok(RestartPlan {
-            ways: vec![Way::Handover],
+            ways: vec![RestartMethod::Handover],
             ..RestartPlan::default()
         }),
         (Strategy::Hot, Ok(repair)) => Ok(RestartPlan {
-            ways: vec![Way::Hot],
+            ways: vec![RestartMethod::Hot],
             repair,
             not_hot: None,
         }),
@@ -98,19 +98,23 @@ pub fn decide(strategy: Strategy, facts: &RestartFacts) -> Result<RestartPlan, R
         // The sockets of the surplus workers would close immediately, with all their waiting
         // connections.
         (Strategy::Auto, Ok(_)) if facts.has_fewer_workers => Ok(RestartPlan {
-            ways: vec![Way::Handover],
+            ways: vec![RestartMethod::Handover],
             repair: false,
             not_hot: Some("the new Envoy has fewer workers".to_owned()),
         }),
         // A failed hot restart may have cost the first Envoy its admin socket, so that it can no
         // longer be drained. Hot restart is therefore tried twice.
         (Strategy::Auto, Ok(repair)) => Ok(RestartPlan {
-            ways: vec![Way::Hot, Way::Hot, Way::Handover],
+            ways: vec![
+                RestartMethod::Hot,
+                RestartMethod::Hot,
+                RestartMethod::Handover,
+            ],
             repair,
             not_hot: None,
         }),
         (Strategy::Auto, Err(why)) => Ok(RestartPlan {
-            ways: vec![Way::Handover],
+            ways: vec![RestartMethod::Handover],
             repair: false,
             not_hot: Some(why),
         }),
@@ -168,7 +172,7 @@ mod tests {
         }
     }
 
-    fn ways(strategy: Strategy, facts: &RestartFacts) -> Vec<Way> {
+    fn ways(strategy: Strategy, facts: &RestartFacts) -> Vec<RestartMethod> {
         decide(strategy, facts).unwrap().ways
     }
 
@@ -176,10 +180,14 @@ mod tests {
     fn restart_prefers_hot_and_falls_back_to_handover() {
         assert_eq!(
             ways(Strategy::Auto, &good()),
-            [Way::Hot, Way::Hot, Way::Handover]
+            [
+                RestartMethod::Hot,
+                RestartMethod::Hot,
+                RestartMethod::Handover
+            ]
         );
-        assert_eq!(ways(Strategy::Hot, &good()), [Way::Hot]);
-        assert_eq!(ways(Strategy::Handover, &good()), [Way::Handover]);
+        assert_eq!(ways(Strategy::Hot, &good()), [RestartMethod::Hot]);
+        assert_eq!(ways(Strategy::Handover, &good()), [RestartMethod::Handover]);
     }
 
     #[test]
@@ -200,7 +208,7 @@ mod tests {
             let mut facts = good();
             spoil(&mut facts);
             let plan = decide(Strategy::Auto, &facts).unwrap();
-            assert_eq!(plan.ways, [Way::Handover]);
+            assert_eq!(plan.ways, [RestartMethod::Handover]);
             assert!(plan.not_hot.unwrap().contains(word), "{word}");
             let refused = decide(Strategy::Hot, &facts).unwrap_err().to_string();
             assert!(refused.contains(word), "{refused}");
@@ -212,9 +220,9 @@ mod tests {
         let mut facts = good();
         facts.has_fewer_workers = true;
         let plan = decide(Strategy::Auto, &facts).unwrap();
-        assert_eq!(plan.ways, [Way::Handover]);
+        assert_eq!(plan.ways, [RestartMethod::Handover]);
         assert!(plan.not_hot.unwrap().contains("fewer workers"));
-        assert_eq!(ways(Strategy::Hot, &facts), [Way::Hot]);
+        assert_eq!(ways(Strategy::Hot, &facts), [RestartMethod::Hot]);
     }
 
     #[test]
@@ -225,7 +233,7 @@ mod tests {
         facts.protocol = None;
         let plan = decide(Strategy::Auto, &facts).unwrap();
         assert!(plan.repair);
-        assert_eq!(plan.ways[0], Way::Hot);
+        assert_eq!(plan.ways[0], RestartMethod::Hot);
     }
 
     #[test]

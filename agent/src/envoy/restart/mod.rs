@@ -50,14 +50,14 @@ pub enum Strategy {
 /// Way of replacing an Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum RestartMethod {
     /// See [`Strategy::Hot`].
     Hot,
     /// See [`Strategy::Handover`].
     Handover,
 }
 
-impl std::fmt::Display for Way {
+impl std::fmt::Display for RestartMethod {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Hot => "hot restart",
@@ -95,7 +95,7 @@ impl Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restarted {
     /// How Envoy was replaced.
-    pub way: Way,
+    pub way: RestartMethod,
     /// Id of the previous process.
     pub before: u32,
     /// Id of the new process.

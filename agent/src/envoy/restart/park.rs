@@ -29,7 +29,7 @@ use crate::host::listening::{self, Listening};
 /// Length of the queue, which the kernel also limits to `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;
 /// Interval between checks for waiting connections.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a terminating Envoy takes to close its sockets one by one. If it is still alive after
 /// that, it is not terminating.
 const SETTLED: Duration = Duration::from_millis(100);
@@ -91,7 +91,7 @@ impl Parked {
             std::future::pending::<()>().await;
         }
         while self.awaited().is_empty() {
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
         sleep(SETTLED).await;
     }

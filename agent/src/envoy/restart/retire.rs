@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::Instrument as _;
 
-use super::{OLD_ADMIN, Steering, Way};
+use super::{OLD_ADMIN, RestartMethod, Steering};
 use crate::envoy::admin::Admin;
 use crate::envoy::process::identity::RunningEnvoy;
 use crate::envoy::process::{Lineage, Process};
@@ -36,7 +36,7 @@ impl Retiring {
     pub(crate) fn start(
         parent: RunningEnvoy,
         successor: &Process,
-        way: Way,
+        way: RestartMethod,
         directory: PathBuf,
         drain_time: Duration,
         steering: Option<Steering>,
@@ -44,15 +44,17 @@ impl Retiring {
         let (process, successor) = (parent.process.clone(), successor.clone());
         let retires = async move {
             match way {
-                Way::Hot => ends_by_itself(&parent.process, &successor, drain_time).await,
-                Way::Handover => drains(&parent.process, &directory, drain_time, steering).await,
+                RestartMethod::Hot => ends_by_itself(&parent.process, &successor, drain_time).await,
+                RestartMethod::Handover => {
+                    drains(&parent.process, &directory, drain_time, steering).await
+                }
             }
             let _ = std::fs::remove_file(directory.join(OLD_ADMIN));
             if let Some(line) = parent.identity.lineage {
                 match way {
                     // The lineage continues.
-                    Way::Hot => line.remove_sockets(&directory),
-                    Way::Handover => line.remove(&directory),
+                    RestartMethod::Hot => line.remove_sockets(&directory),
+                    RestartMethod::Handover => line.remove(&directory),
                 }
             }
             tracing::info!(pid = parent.process.pid(), "the previous Envoy has ended");

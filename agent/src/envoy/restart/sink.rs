@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::envoy::admin::Admin;
 use crate::envoy::process::Lineage;
-use crate::host::remove_if_there;
+use crate::host::remove_if_exists;
 
 /// Reads from the sockets of a dead Envoy until dropped.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl Sink {
 /// Binds a socket by rename, so that the path always has a socket.
 fn bind(path: &Path) -> io::Result<UnixDatagram> {
     let staged = PathBuf::from(format!("{}n", path.display()));
-    remove_if_there(&staged)?;
+    remove_if_exists(&staged)?;
     let socket = UnixDatagram::bind(&staged)?;
     fs::rename(staged, path)?;
     Ok(socket)

@@ -105,7 +105,7 @@ impl Actor {
                 Ok(mut running) => match self.supervise(&mut running, adopted).await {
                     (ProcessEvent::Died(exit), lived) => {
                         self.loan = None;
-                        self.config.instances.note_ended();
+                        self.config.instances.record_ended();
                         self.parked_until.get_or_insert(Instant::now() + WAIT);
                         running.forget(&self.config.runtime_dir);
                         (self.reason(exit, mark), lived)
@@ -124,7 +124,7 @@ impl Actor {
                     (format!("cannot start Envoy: {error}"), Duration::ZERO)
                 }
             };
-            let pause = self.note_death(reason, lived);
+            let pause = self.record_death(reason, lived);
             if self.back_off(pause).await.is_break() {
                 return;
             }
@@ -166,7 +166,7 @@ impl Actor {
         };
         self.config
             .instances
-            .note_running(watched_by(pid), self.loan.take());
+            .record_running(watched_by(pid), self.loan.take());
         running.identity.refresh(&self.config.runtime_dir);
         self.note(&running.identity);
         let mut since = Instant::now();
@@ -269,7 +269,7 @@ impl Actor {
         }
         if self.retiring.as_ref().is_some_and(Retiring::is_gone) {
             self.retiring = None;
-            self.config.instances.note_leaving(0);
+            self.config.instances.record_leaving(0);
         }
         let now = (self.outdated(&running.identity), self.retiring.is_some());
         self.state.send_if_modified(|state| match state {
@@ -305,7 +305,7 @@ impl Actor {
     }
 
     /// Records that Envoy is stopping, because an agent started during the drain must not adopt it.
-    pub(super) fn note_stopping(&self, identity: Identity) {
+    pub(super) fn record_stopping(&self, identity: Identity) {
         self.note(&Identity {
             stopping: true,
             ..identity
@@ -314,7 +314,7 @@ impl Actor {
 
     async fn stop(mut self, running: RunningEnvoy, stop: Stop) {
         self.parked.release();
-        self.note_stopping(running.identity.clone());
+        self.record_stopping(running.identity.clone());
         let process = &running.process;
         self.state
             .send_replace(State::Stopping { pid: process.pid() });

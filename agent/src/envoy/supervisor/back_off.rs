@@ -12,11 +12,11 @@ use crate::host::reserve::LackingInstances;
 use crate::host::until;
 
 /// Interval between checks for instances. Envoy would abort without them, so it is not started.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Actor {
     /// Records a death after `lived`. Returns the pause before the next start.
-    pub(super) fn note_death(&mut self, reason: String, lived: Duration) -> Duration {
+    pub(super) fn record_death(&mut self, reason: String, lived: Duration) -> Duration {
         self.deaths = if lived >= self.config.backoff.reset_after {
             1
         } else {
@@ -48,7 +48,7 @@ impl Actor {
             }
             changed
         });
-        self.back_off(LOOK).await
+        self.back_off(POLL_INTERVAL).await
     }
 
     /// Pauses. A stop command ends the pause.

@@ -10,7 +10,7 @@ use crate::envoy::admin::AdminError;
 use crate::envoy::process::identity::{Identity, NEXT_PID_FILE, PID_FILE, RunningEnvoy};
 use crate::envoy::process::{Process, shared_memory};
 use crate::envoy::restart::{
-    self, Attempt, OLD_ADMIN, RestartError, Restarted, Retiring, Sink, Steering, Way,
+    self, Attempt, OLD_ADMIN, RestartError, RestartMethod, Restarted, Retiring, Sink, Steering,
 };
 use crate::envoy::settings::{State, SupervisorConfig};
 use crate::envoy::validate::{Validity, validate};
@@ -72,7 +72,11 @@ impl Actor {
             // The base id file already belongs to the successor, whose shared memory must be kept.
             parent.identity.lineage = line.filter(|line| line.base_id.is_some());
         }
-        let way = if is_hot { Way::Hot } else { Way::Handover };
+        let way = if is_hot {
+            RestartMethod::Hot
+        } else {
+            RestartMethod::Handover
+        };
         tracing::info!(before = parent.process.pid(), now = child.process.pid(), %way, "resuming the interrupted replacement of an Envoy");
         self.state.send_replace(State::Starting {
             pid: Some(child.process.pid()),
@@ -123,7 +127,7 @@ impl Actor {
             Ok(_) => self.config.replace_grace,
             Err(_) => Duration::ZERO,
         };
-        self.note_stopping(running.identity.clone());
+        self.record_stopping(running.identity.clone());
         stop::stop(&running.process, &self.admin, grace).await;
         running.forget(&self.config.runtime_dir);
     }
@@ -180,7 +184,7 @@ impl Actor {
             ));
             retiring.gone().await;
             self.retiring = None;
-            self.config.instances.note_leaving(0);
+            self.config.instances.record_leaving(0);
         }
         let (child, way) = self.replace(running, &request).await?;
         if let Some(bootstrap) = &request.bootstrap {
@@ -205,7 +209,7 @@ impl Actor {
         &mut self,
         parent: &RunningEnvoy,
         request: &restart::Request,
-    ) -> Result<(RunningEnvoy, Way), RestartError> {
+    ) -> Result<(RunningEnvoy, RestartMethod), RestartError> {
         let mut config = self.config.clone();
         if let Some(bootstrap) = &request.bootstrap {
             config.bootstrap.clone_from(bootstrap);
@@ -226,7 +230,7 @@ impl Actor {
         let mut ways = plan.ways.as_slice();
         while let [way, rest @ ..] = ways {
             request.say(format!("{way}: starting the new Envoy"));
-            if let (Way::Hot, Some(sink)) = (way, &mut self.sink) {
+            if let (RestartMethod::Hot, Some(sink)) = (way, &mut self.sink) {
                 sink.settled(&self.admin).await;
             }
             let attempt = Attempt {
@@ -248,7 +252,7 @@ impl Actor {
                     failures.push(failed.reason);
                     if !failed.parent_serves && parent.process.exit().is_none() {
                         request.say("the previous Envoy has handed over its sockets; starting another one at once");
-                        ways = &[Way::Handover];
+                        ways = &[RestartMethod::Handover];
                     }
                 }
             }
@@ -293,15 +297,15 @@ impl Actor {
         &mut self,
         parent: RunningEnvoy,
         successor: &Process,
-        way: Way,
+        way: RestartMethod,
         request: &restart::Request,
     ) {
         let instances = &self.config.instances;
-        instances.note_leaving(watched_by(parent.process.pid()));
-        instances.note_running(watched_by(successor.pid()), None);
+        instances.record_leaving(watched_by(parent.process.pid()));
+        instances.record_running(watched_by(successor.pid()), None);
         let steering = match way {
-            Way::Hot => None,
-            Way::Handover => Steering::start(&parent.process, successor)
+            RestartMethod::Hot => None,
+            RestartMethod::Handover => Steering::start(&parent.process, successor)
                 .inspect_err(|error| {
                     if restart::moves_connections() {
                         tracing::debug!(%error, "the kernel moves connections");

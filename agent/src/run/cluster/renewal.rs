@@ -20,7 +20,7 @@ use crate::source::cluster::describe_error;
 use crate::source::cluster::stored_token::StoredToken;
 
 /// Interval for reading the clock, which may jump while the host is suspended or its time is set.
-const LOOK: Duration = Duration::from_secs(15);
+const POLL_INTERVAL: Duration = Duration::from_secs(15);
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Renews the credential of this kubeconfig for as long as the agent runs.
@@ -29,7 +29,7 @@ pub(super) async fn renew(kubeconfig: PathBuf, stored: StoredToken, clients: Cli
     let mut failing = false;
     let mut renewed: Option<Instant> = None;
     loop {
-        tokio::time::sleep(jittered(LOOK)).await;
+        tokio::time::sleep(jittered(POLL_INTERVAL)).await;
         // Another `join` may have replaced the token.
         let Some((path, credential, uid)) = of_join(&kubeconfig, &stored) else {
             continue;

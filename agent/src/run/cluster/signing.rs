@@ -21,7 +21,7 @@ use crate::source::local::RequestedUsage;
 /// Timeout for one answer from the API server.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval for reading the object.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval for reading the object once approval has taken a while.
 const SLOW_LOOK: Duration = Duration::from_secs(15);
 /// Time after which the object is read less often.
@@ -92,7 +92,7 @@ pub(in crate::run) async fn sign(
         let look = if begun.elapsed() > A_WHILE {
             SLOW_LOOK
         } else {
-            LOOK
+            POLL_INTERVAL
         };
         tokio::time::sleep(look).await;
     }

@@ -10,9 +10,9 @@ use crate::run::report::{GatewayReport, Report};
 use crate::source::problem::Severity;
 
 /// Maximum number of events from one comparison.
-const MOST_EVENTS: usize = 100;
+const MAX_EVENTS: usize = 100;
 /// Maximum number of characters kept of a message.
-const MOST_CHARACTERS: usize = 500;
+const MAX_CHARACTERS: usize = 500;
 
 /// Everything that is currently true, by kind, Gateway and subject, with a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -164,8 +164,8 @@ impl EventFacts {
                 changes.push((key, message, false));
             }
         }
-        let omitted = changes.len().saturating_sub(MOST_EVENTS);
-        let events = changes.into_iter().take(MOST_EVENTS);
+        let omitted = changes.len().saturating_sub(MAX_EVENTS);
+        let events = changes.into_iter().take(MAX_EVENTS);
         let events = events.map(|((event, gateway, about), message, ended)| HostEvent {
             number: 0,
             time: now,
@@ -216,7 +216,7 @@ impl HostEventKind {
 }
 
 fn cut(text: &str) -> String {
-    match text.char_indices().nth(MOST_CHARACTERS) {
+    match text.char_indices().nth(MAX_CHARACTERS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
@@ -341,8 +341,8 @@ mod tests {
         many.warnings = (0..1000).map(|number| format!("{number}")).collect();
         let facts = EventFacts::of(&many, &ServedCertificates::new(), &EventFacts::default());
         let events = facts.since(&EventFacts::default(), 0, Timestamp::UNIX_EPOCH);
-        assert_eq!(events.len(), MOST_EVENTS + 1);
-        assert_eq!(events[MOST_EVENTS].event, HostEventKind::MoreOmitted);
-        assert_eq!(cut(&"ä".repeat(600)).chars().count(), MOST_CHARACTERS + 1);
+        assert_eq!(events.len(), MAX_EVENTS + 1);
+        assert_eq!(events[MAX_EVENTS].event, HostEventKind::MoreOmitted);
+        assert_eq!(cut(&"ä".repeat(600)).chars().count(), MAX_CHARACTERS + 1);
     }
 }

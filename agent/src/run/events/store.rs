@@ -19,9 +19,9 @@ const EVENTS: &str = "events.jsonl";
 /// Name of the older file.
 const OLDER: &str = "events.jsonl.1";
 /// Size in bytes at which a new file is started.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 /// Maximum number of bytes read from a file.
-const MOST_READ: u64 = 4 << 20;
+const MAX_READ: u64 = 4 << 20;
 /// Mode of the files: accessible only to the agent's user.
 const MODE: u32 = 0o600;
 
@@ -43,7 +43,7 @@ impl EventStore {
     pub(super) fn read(&self, rule: Rule) -> Result<Vec<HostEvent>, OpenError> {
         let mut events = Vec::new();
         for name in [OLDER, EVENTS] {
-            let bytes = match open::read(&self.directory.join(name), rule, MOST_READ) {
+            let bytes = match open::read(&self.directory.join(name), rule, MAX_READ) {
                 Ok(bytes) => bytes,
                 Err(error) if error.is_not_found() => continue,
                 Err(error) => return Err(error),
@@ -60,7 +60,7 @@ impl EventStore {
             return Ok(());
         }
         let path = self.directory.join(EVENTS);
-        if fs::symlink_metadata(&path).is_ok_and(|meta| meta.len() >= MOST_BYTES) {
+        if fs::symlink_metadata(&path).is_ok_and(|meta| meta.len() >= MAX_BYTES) {
             fs::rename(&path, self.directory.join(OLDER))?;
         }
         // The leading newline terminates a truncated line.

@@ -115,7 +115,7 @@ impl Instance {
         );
         let (layout, tickets) = (self.directories.layout(), self.settings.tickets.clone());
         let started = loop {
-            self.note_busy(true);
+            self.record_busy(true);
             // Envoy rejects listeners whose log it cannot open.
             if create_directory(&self.directories.runtime).is_ok() {
                 logs.prepare();
@@ -123,7 +123,7 @@ impl Instance {
             match self.start(selector.selected()).await {
                 Ok(started) => break started,
                 Err(error) => {
-                    self.note_busy(false);
+                    self.record_busy(false);
                     tracing::error!("{error:#}");
                     self.observed
                         .send_modify(|observed| observed.trouble = Some(format!("{error:#}")));
@@ -146,7 +146,7 @@ impl Instance {
     }
 
     /// Publishes since when the instance has been busy, without waking receivers.
-    fn note_busy(&self, busy: bool) {
+    fn record_busy(&self, busy: bool) {
         self.observed.send_if_modified(|observed| {
             observed.busy_since = busy.then(Instant::now);
             false

@@ -18,7 +18,7 @@ use crate::run::target::Target;
 use crate::seal::SealingKeys;
 
 /// Pause before a failed write is retried.
-const AGAIN: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a change to endpoints only waits for further changes. Endpoints change all the time in
 /// a busy cluster, and slightly older ones are good enough for a cold start.
 const GATHER: Duration = Duration::from_secs(1);
@@ -72,7 +72,7 @@ async fn run(
                     return;
                 }
             }
-            () = tokio::time::sleep(AGAIN), if failed => {}
+            () = tokio::time::sleep(RETRY_INTERVAL), if failed => {}
         }
         let Some(wanted) = newest.borrow_and_update().clone() else {
             continue;

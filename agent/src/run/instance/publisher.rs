@@ -96,7 +96,7 @@ impl Publisher {
 
     /// Records that a running Envoy was replaced, so that the new process does not count as a
     /// restart after a crash.
-    pub(super) fn note_replaced(&mut self, restarted: Restarted) {
+    pub(super) fn record_replaced(&mut self, restarted: Restarted) {
         self.replaced = Some(restarted);
     }
 
@@ -140,7 +140,7 @@ impl Publisher {
                 if other {
                     let reason = self.reason(*pid, first);
                     self.observed
-                        .send_modify(|observed| observed.counts.note_process(reason));
+                        .send_modify(|observed| observed.counts.record_process(reason));
                 }
                 if new || !loaded {
                     self.reread();
@@ -243,7 +243,7 @@ impl Publisher {
         self.observed.send_if_modified(|observed| {
             observed.counts.note(outcome, took);
             if let Ok(Published::Accepted { report, .. }) = published {
-                observed.counts.note_steps(&report.steps);
+                observed.counts.record_steps(&report.steps);
             }
             false
         });
@@ -326,7 +326,7 @@ impl Publisher {
             );
         }
         self.observed
-            .send_modify(|observed| observed.note_accepted(wanted, served, affected, report));
+            .send_modify(|observed| observed.record_accepted(wanted, served, affected, report));
         self.instances.note(served.rendered.subscriptions);
         self.keeper.keep(served);
         if self.observed.borrow().draining.is_none() {

@@ -14,7 +14,7 @@ use crate::run::observed::Observed;
 use crate::run::target::Target;
 
 /// Time between two attempts without a command.
-const AGAIN: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Decides whether to replace an Envoy.
 pub(super) struct Replacement {
@@ -60,7 +60,7 @@ impl Replacement {
         newest: &Target,
         observed: &Observed,
     ) -> Result<Restarted, String> {
-        self.not_before = Some(Instant::now() + AGAIN);
+        self.not_before = Some(Instant::now() + RETRY_INTERVAL);
         let request = self.request(Strategy::Auto, newest, observed);
         match supervisor.restart(request).await {
             Ok(restarted) => {

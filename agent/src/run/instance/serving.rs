@@ -111,10 +111,10 @@ impl Serving {
             if self.replace_if_due().await {
                 continue;
             }
-            self.note_held();
-            self.instance.note_busy(false);
+            self.record_held();
+            self.instance.record_busy(false);
             let event = self.next(&mut commands, retry).await;
-            self.instance.note_busy(true);
+            self.instance.record_busy(true);
             match event {
                 InstanceEvent::Command(command) => self.obey(command).await,
                 InstanceEvent::Round => {}
@@ -131,9 +131,9 @@ impl Serving {
             return;
         }
         let observed = &self.instance.observed;
-        observed.send_modify(|observed| observed.note_state(&now));
+        observed.send_modify(|observed| observed.record_state(&now));
         if now.is_live() && pid_of(&now) != pid_of(&self.state) {
-            self.note_version().await;
+            self.record_version().await;
         }
         let target = self.selector.selected();
         if self.publisher.follow(&self.state, &now, target).await {
@@ -169,8 +169,8 @@ impl Serving {
         let publication = self.publisher.publish(target, newer);
         let done = publication.instrument(span).await;
         self.unpublished = !done;
-        self.note_cost(queue, began);
-        self.note_left_over();
+        self.record_cost(queue, began);
+        self.record_left_over();
         if let Some(applied) = &self.instance.observed.borrow().applied {
             self.supervisor.park(tcp_addresses(&applied.rendered));
         }
@@ -191,7 +191,7 @@ impl Serving {
             .replacement
             .by_itself(why, &self.supervisor, target, &observed);
         let replaced = replacing.await;
-        self.note_replaced(replaced);
+        self.record_replaced(replaced);
         true
     }
 
@@ -279,7 +279,7 @@ impl Serving {
                     &observed,
                 );
                 if let Some(restarted) = replacing.await {
-                    self.note_replaced(Ok(restarted));
+                    self.record_replaced(Ok(restarted));
                 }
             }
             InstanceCommand::Accept if self.selector.is_withdrawn() => {

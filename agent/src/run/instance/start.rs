@@ -59,7 +59,7 @@ impl Instance {
             from_files &= instances.budget(files) >= files;
         }
         if running.is_some() {
-            instances.note_running(there, None);
+            instances.record_running(there, None);
             tracing::info!("an Envoy is already running; taking it over");
         } else if from_files {
             instances.note(there);

@@ -8,7 +8,7 @@ use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
 
 use crate::apply::StepReport;
 use crate::apply::plan::Phase;
-use crate::envoy::restart::Way;
+use crate::envoy::restart::RestartMethod;
 
 /// Upper bounds of the durations of changes, in seconds.
 const APPLY_BOUNDS: &[f64] = &[
@@ -76,11 +76,11 @@ impl ProcessReason {
     }
 }
 
-impl From<Way> for ProcessReason {
-    fn from(way: Way) -> Self {
+impl From<RestartMethod> for ProcessReason {
+    fn from(way: RestartMethod) -> Self {
         match way {
-            Way::Hot => Self::HotRestart,
-            Way::Handover => Self::Handover,
+            RestartMethod::Hot => Self::HotRestart,
+            RestartMethod::Handover => Self::Handover,
         }
     }
 }
@@ -127,7 +127,7 @@ impl ApplyCounts {
     }
 
     /// Adds the time of steps that Envoy accepted.
-    pub(in crate::run) fn note_steps(&mut self, steps: &[StepReport]) {
+    pub(in crate::run) fn record_steps(&mut self, steps: &[StepReport]) {
         for step in steps {
             let StepReport {
                 phase,
@@ -143,7 +143,7 @@ impl ApplyCounts {
     }
 
     /// Counts an Envoy process that came into service.
-    pub(in crate::run) fn note_process(&mut self, reason: ProcessReason) {
+    pub(in crate::run) fn record_process(&mut self, reason: ProcessReason) {
         self.processes[reason as usize] += 1;
     }
 
@@ -212,8 +212,8 @@ mod tests {
             until_accepted: Duration::from_millis(accepted),
         };
         let mut counts = ApplyCounts::default();
-        counts.note_steps(&[step(Phase::Leaves, 2, 2), step(Phase::Clusters, 1, 5)]);
-        counts.note_steps(&[step(Phase::Clusters, 1, 11)]);
+        counts.record_steps(&[step(Phase::Leaves, 2, 2), step(Phase::Clusters, 1, 5)]);
+        counts.record_steps(&[step(Phase::Clusters, 1, 11)]);
         let told = Phase::ALL.map(|phase| {
             let PhaseTime {
                 renaming,
@@ -231,7 +231,7 @@ mod tests {
     fn every_reason_and_phase_has_its_own_place() {
         let mut counts = ApplyCounts::default();
         for (most, reason) in (1..).zip(ProcessReason::ALL) {
-            (0..most).for_each(|_| counts.note_process(reason));
+            (0..most).for_each(|_| counts.record_process(reason));
         }
         let told = ProcessReason::ALL.map(|reason| counts.processes_for(reason));
         assert_eq!(told, [1, 2, 3, 4]);

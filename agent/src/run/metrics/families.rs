@@ -18,9 +18,9 @@ use crate::run::report::{GatewayReport, Report, health};
 use crate::source::problem::Severity;
 
 /// Maximum number of certificates per Gateway with their own series: those that expire first.
-const MOST_CERTIFICATES: usize = 20;
+const MAX_CERTIFICATES: usize = 20;
 /// Maximum number of rejected objects per Gateway with their own series.
-const MOST_REFUSED: usize = 20;
+const MAX_REFUSED: usize = 20;
 
 impl Collector for Scrape {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -113,7 +113,7 @@ impl Scrape {
             number(gateway.unshown.len())
         })?;
         let refused = self.report.gateways.iter().flat_map(|gateway| {
-            gateway.refused.iter().take(MOST_REFUSED).map(|refused| {
+            gateway.refused.iter().take(MAX_REFUSED).map(|refused| {
                 let mut labels = of_gateway(&gateway.gateway);
                 labels.extend([
                     ("kind", refused.kind.clone()),
@@ -181,7 +181,7 @@ impl Scrape {
             facts
                 .certificates
                 .iter()
-                .take(MOST_CERTIFICATES)
+                .take(MAX_CERTIFICATES)
                 .map(|(key, end)| {
                     let mut labels = of_gateway(name);
                     labels.push(("key", key.clone()));
@@ -197,7 +197,7 @@ impl Scrape {
         let authorities = self.facts().flat_map(|(name, facts)| {
             let mut first: Vec<(&String, &i64)> = facts.authorities.iter().collect();
             first.sort_by_key(|(bundle, end)| (**end, *bundle));
-            let first = first.into_iter().take(MOST_CERTIFICATES);
+            let first = first.into_iter().take(MAX_CERTIFICATES);
             first.map(|(bundle, end)| {
                 let mut labels = of_gateway(name);
                 labels.push(("bundle", bundle.clone()));

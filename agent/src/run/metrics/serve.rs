@@ -30,7 +30,7 @@ use crate::run::report::ReportSource;
 pub(in crate::run) const METRICS_PATH: &str = "/metrics";
 
 /// Timeout for an Envoy's statistics. Prometheus waits for ten seconds by default.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -136,7 +136,7 @@ impl EnvoyAnswer {
         if observed.envoy.pid == 0 {
             return Self::default();
         }
-        let admin = Admin::new(&observed.envoy.admin).with_timeout(PATIENCE);
+        let admin = Admin::new(&observed.envoy.admin).with_timeout(TIMEOUT);
         let asked = async {
             let traffic = EnvoyTraffic::read(&admin.prometheus(STATISTICS).await?);
             let backends = BackendTraffic::read(&admin.statistics(BACKEND_STATISTICS).await?);

@@ -327,7 +327,7 @@ pub(in crate::run) fn gateway_report(
 fn retained(observed: &Observed) -> Vec<RetainedReport> {
     let certificates = observed.applied.iter().flat_map(|target| &target.retained);
     let reports = certificates.flat_map(|RetainedCertificate { bundle, pem, until }| {
-        let facts = CertificateFacts::of_pem(pem.as_bytes()).into_iter();
+        let facts = CertificateFacts::from_pem(pem.as_bytes()).into_iter();
         facts.map(|facts| RetainedReport {
             bundle: bundle.clone(),
             subject: facts.subject,

@@ -21,7 +21,7 @@ const HALF_LIFE: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_secs(10);
 /// Maximum number of sets that get a file in one move, while as many lose theirs. Each of them
 /// briefly holds one more inotify instance.
-const MOST_MOVED: usize = 8;
+const MAX_MOVED: usize = 8;
 /// How many times more often a set must change than the set whose file it gets.
 const TIMES: f32 = 4.0;
 /// Number of changes that the set must be ahead in addition, so that occasional changes do not move
@@ -140,7 +140,7 @@ impl EndpointFiles {
         let moves: Vec<(&str, &str)> = outside
             .into_iter()
             .zip(inside)
-            .take(MOST_MOVED)
+            .take(MAX_MOVED)
             .filter(|((more, _), (less, _))| *more >= TIMES * less + AHEAD)
             .map(|((_, gets), (_, loses))| (gets, loses))
             .collect();

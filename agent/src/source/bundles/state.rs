@@ -299,7 +299,7 @@ impl BundleState {
 }
 
 fn remove(path: &Path) -> Result<(), BundleStateError> {
-    crate::host::remove_if_there(path).map_err(at(path))
+    crate::host::remove_if_exists(path).map_err(at(path))
 }
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> BundleStateError {

@@ -59,7 +59,7 @@ impl FetchState {
     }
 
     /// Records the arrival of this manifest.
-    pub(super) fn note_receipt(&mut self, manifest: &ConfigMap) {
+    pub(super) fn record_receipt(&mut self, manifest: &ConfigMap) {
         let version = manifest.metadata.resource_version.as_deref();
         self.receipt = version.and_then(|version| {
             Some(Receipt {

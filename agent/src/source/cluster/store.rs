@@ -186,7 +186,7 @@ impl ClusterStore {
             Part::Manifest => {
                 entry.assembler.take_manifest(id, object);
                 entry.begin_round();
-                entry.note_receipt(object);
+                entry.record_receipt(object);
             }
             Part::Endpoints => entry.assembler.take_live(name, object),
             Part::Config | Part::Keys => return None,

@@ -16,7 +16,7 @@ use sesame_proto::at_rest;
 use sesame_published::credential::MAX_CREDENTIAL_BYTES;
 
 use crate::host::durable::replace_file;
-use crate::host::remove_if_there;
+use crate::host::remove_if_exists;
 use crate::seal::SealingKeys;
 
 /// Name of the copy in the runtime directory.
@@ -138,7 +138,7 @@ impl StoredToken {
     fn copy(&self, stored: &[u8], token: &str) -> Result<(), String> {
         let at = |error: std::io::Error| format!("{}: {error}", self.copy.display());
         if !at_rest::is_sealed(stored) {
-            return remove_if_there(&self.copy).map_err(at);
+            return remove_if_exists(&self.copy).map_err(at);
         }
         let now = open::read_text(&self.copy, Rule::Own, MAX_CREDENTIAL_BYTES);
         if now.is_ok_and(|now| now == token) {

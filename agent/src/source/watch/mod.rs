@@ -165,7 +165,7 @@ impl WatchThread {
             match messages.recv_timeout(wake.saturating_duration_since(Instant::now())) {
                 Ok(Message::Event(event)) => {
                     self.take(event);
-                    self.note_first();
+                    self.record_first();
                 }
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {}
@@ -194,7 +194,7 @@ impl WatchThread {
     }
 
     /// Records the time of an event if it is the first one of a change.
-    fn note_first(&self) {
+    fn record_first(&self) {
         if self.batch.due().is_some() {
             let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
             first.get_or_insert_with(SystemTime::now);

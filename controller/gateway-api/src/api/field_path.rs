@@ -16,7 +16,7 @@ pub enum PathStep {
 pub struct FieldPath(pub Box<[PathStep]>);
 
 /// Maximum number of characters of a key to print: keys are untrusted input.
-const MOST_OF_A_KEY: usize = 64;
+const MAX_KEY_CHARACTERS: usize = 64;
 
 impl FieldPath {
     /// Returns the field names on the path, without list indices.
@@ -51,7 +51,7 @@ impl fmt::Display for FieldPath {
                         f.write_str(".")?;
                     }
                     let mut letters = name.chars();
-                    for letter in letters.by_ref().take(MOST_OF_A_KEY) {
+                    for letter in letters.by_ref().take(MAX_KEY_CHARACTERS) {
                         write!(f, "{}", letter.escape_debug())?;
                     }
                     if letters.next().is_some() {

@@ -53,7 +53,7 @@ pub const OF_CONTOUR: &str = "projectcontour.io/";
 /// Annotation prefixes of other Ingress controllers.
 pub const OF_OTHERS: [&str; 2] = ["nginx.ingress.kubernetes.io/", OF_CONTOUR];
 /// Maximum number of characters that are kept of the value of a Contour annotation.
-pub const MOST_OF_CONTOUR: usize = 1024;
+pub const MAX_CONTOUR_CHARACTERS: usize = 1024;
 
 /// Reads only annotations of Sesame and of Ingress controllers; other annotations may be as large
 /// as the object itself.
@@ -72,7 +72,7 @@ pub(super) fn own_annotations<'de, D: Deserializer<'de>>(
             return Some((key.into_owned(), value.into_owned()));
         }
         if key.starts_with(OF_CONTOUR) {
-            let value = value.chars().take(MOST_OF_CONTOUR).collect();
+            let value = value.chars().take(MAX_CONTOUR_CHARACTERS).collect();
             return Some((key.into_owned(), value));
         }
         let of_others = OF_OTHERS.iter().any(|prefix| key.starts_with(prefix));

@@ -38,7 +38,7 @@ struct Place {
 }
 
 /// Maximum number of characters of a value that a message quotes.
-const MOST_OF_A_VALUE: usize = 64;
+const MAX_VALUE_CHARACTERS: usize = 64;
 
 impl Fault {
     pub(super) fn expected(expected: String) -> Self {
@@ -112,7 +112,7 @@ fn shown(node: &Node) -> String {
         Value::Bool(value) => value.to_string(),
         Value::Number(number) => number.to_string(),
         Value::Text(text) => {
-            let mut cut: String = text.chars().take(MOST_OF_A_VALUE).collect();
+            let mut cut: String = text.chars().take(MAX_VALUE_CHARACTERS).collect();
             if cut.len() < text.len() {
                 cut.push('…');
             }

@@ -39,10 +39,10 @@ pub(super) struct Unknown {
 }
 
 /// Maximum number of harmless fields, so that a hostile document cannot flood the report.
-const MOST_UNKNOWN: usize = 32;
+const MAX_UNKNOWN: usize = 32;
 /// Maximum number of fields that might be security-relevant. The part that contains such a field is
 /// not served, so the limit is high enough to lose none in practice.
-const MOST_PROTECTING: usize = 128;
+const MAX_PROTECTING: usize = 128;
 
 impl Notes {
     /// Records an unknown field, unless Sesame does not model that part of the object.
@@ -63,9 +63,9 @@ impl Notes {
             .iter()
             .filter(|(_, field)| field.protects == protects);
         let (most, more) = if protects {
-            (MOST_PROTECTING, &mut more.1)
+            (MAX_PROTECTING, &mut more.1)
         } else {
-            (MOST_UNKNOWN, &mut more.0)
+            (MAX_UNKNOWN, &mut more.0)
         };
         if same.count() < most {
             let field = UnknownField {

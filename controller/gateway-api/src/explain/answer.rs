@@ -194,7 +194,7 @@ fn retries(retry: Option<&Retry>) -> String {
     if *attempts == 0 {
         return "none".to_owned();
     }
-    let most = (*attempts).min(Retry::MOST_ATTEMPTS);
+    let most = (*attempts).min(Retry::MAX_ATTEMPTS);
     let conditions = conditions
         .iter()
         .filter_map(|it| Condition::try_from(*it).ok());

@@ -2,7 +2,7 @@
 //! values of many kilobytes.
 //!
 //! Each list states how many entries are missing, and each string how many bytes. The limits keep
-//! an explanation below [`MOST_OF_EXPLANATION`] bytes of JSON, not counting the request that it
+//! an explanation below [`MAX_EXPLANATION_BYTES`] bytes of JSON, not counting the request that it
 //! repeats.
 
 use std::fmt::Write as _;
@@ -13,25 +13,25 @@ use super::outcome::{
 };
 
 /// Maximum number of routes in an explanation.
-pub(super) const MOST_CANDIDATES: usize = 100;
+pub(super) const MAX_CANDIDATES: usize = 100;
 /// Maximum size of an explanation as JSON in bytes, not counting the request that it repeats.
-pub const MOST_OF_EXPLANATION: usize = 1 << 20;
+pub const MAX_EXPLANATION_BYTES: usize = 1 << 20;
 /// Maximum number of reasons for a route.
-const MOST_REASONS: usize = 8;
+const MAX_REASONS: usize = 8;
 /// Maximum number of filters, of backends, and of names in a certificate.
-const MOST_PARTS: usize = 16;
+const MAX_PARTS: usize = 16;
 /// Maximum number of endpoints of a backend.
-const MOST_ENDPOINTS: usize = 100;
+const MAX_ENDPOINTS: usize = 100;
 /// Maximum number of notes.
-const MOST_NOTES: usize = 20;
+const MAX_NOTES: usize = 20;
 /// Maximum number of names listed in a sentence.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 /// Maximum length of a name, and of a reason for a route, in bytes.
-const MOST_OF_LINE: usize = 200;
+const MAX_LINE_BYTES: usize = 200;
 /// Maximum length of a condition in bytes.
-const MOST_OF_CONDITION: usize = 300;
+const MAX_CONDITION_BYTES: usize = 300;
 /// Maximum length of an effect, a note, and the reason for a response, in bytes.
-const MOST_OF_TEXT: usize = 1000;
+const MAX_TEXT_BYTES: usize = 1000;
 
 /// Collects the routes of a virtual host up to a limit. The route that handles the request is
 /// always kept. Near misses (routes whose path matches, or that come too late) are preferred over
@@ -63,7 +63,7 @@ impl CandidateList {
             CandidateVerdict::NoMatch if path_matches => &mut self.near,
             CandidateVerdict::NoMatch => &mut self.far,
         };
-        if list.len() < MOST_CANDIDATES {
+        if list.len() < MAX_CANDIDATES {
             list.push((at, candidate()));
         }
     }
@@ -77,7 +77,7 @@ impl CandidateList {
             seen,
         } = self;
         let kept = taken.into_iter().chain(near).chain(far);
-        let mut kept: Vec<_> = kept.take(MOST_CANDIDATES).collect();
+        let mut kept: Vec<_> = kept.take(MAX_CANDIDATES).collect();
         kept.sort_by_key(|(at, _)| *at);
         let omitted = seen - kept.len();
         let candidates = kept.into_iter().map(|(_, candidate)| candidate);
@@ -100,7 +100,7 @@ pub(super) fn limit(explanation: &mut Explanation) {
         notes: _,
         omitted,
     } = explanation;
-    shorten(gateway, MOST_OF_TEXT);
+    shorten(gateway, MAX_TEXT_BYTES);
     for candidate in candidates {
         limit_candidate(candidate);
     }
@@ -108,11 +108,11 @@ pub(super) fn limit(explanation: &mut Explanation) {
     match outcome {
         ExplainedOutcome::Refused { reason }
         | ExplainedOutcome::Answered { reason, .. }
-        | ExplainedOutcome::Redirected { reason, .. } => shorten(reason, MOST_OF_TEXT),
+        | ExplainedOutcome::Redirected { reason, .. } => shorten(reason, MAX_TEXT_BYTES),
         ExplainedOutcome::Forwarded {
             backends, retries, ..
         } => {
-            shorten(retries, MOST_OF_TEXT);
+            shorten(retries, MAX_TEXT_BYTES);
             limit_backends(backends, omitted);
         }
         ExplainedOutcome::Connected { backends } => limit_backends(backends, omitted),
@@ -122,8 +122,8 @@ pub(super) fn limit(explanation: &mut Explanation) {
 /// Adds notes to an explanation, and counts the notes that exceed the limit.
 pub(super) fn add_notes(explanation: &mut Explanation, notes: impl IntoIterator<Item = String>) {
     for mut note in notes {
-        if explanation.notes.len() < MOST_NOTES {
-            shorten(&mut note, MOST_OF_TEXT);
+        if explanation.notes.len() < MAX_NOTES {
+            shorten(&mut note, MAX_TEXT_BYTES);
             explanation.notes.push(note);
         } else {
             explanation.omitted.notes += 1;
@@ -133,8 +133,8 @@ pub(super) fn add_notes(explanation: &mut Explanation, notes: impl IntoIterator<
 
 /// Joins names for a sentence, and states how many are omitted.
 pub(super) fn join(names: impl ExactSizeIterator<Item = String>, separator: &str) -> String {
-    let more = names.len().saturating_sub(MOST_NAMED);
-    let shown: Vec<String> = names.take(MOST_NAMED).collect();
+    let more = names.len().saturating_sub(MAX_NAMED);
+    let shown: Vec<String> = names.take(MAX_NAMED).collect();
     let shown = shown.join(separator);
     if more > 0 {
         format!("{shown} and {more} more")
@@ -151,10 +151,10 @@ fn limit_candidate(candidate: &mut ExplainedCandidate) {
         path_matches: _,
         reasons,
     } = candidate;
-    shorten(condition, MOST_OF_CONDITION);
-    let more = truncate(reasons, MOST_REASONS);
+    shorten(condition, MAX_CONDITION_BYTES);
+    let more = truncate(reasons, MAX_REASONS);
     for reason in reasons.iter_mut() {
-        shorten(reason, MOST_OF_LINE);
+        shorten(reason, MAX_LINE_BYTES);
     }
     if more > 0 {
         reasons.push(format!("and {more} more"));
@@ -162,14 +162,14 @@ fn limit_candidate(candidate: &mut ExplainedCandidate) {
 }
 
 fn limit_filters(filters: &mut Vec<ExplainedFilter>, omitted: &mut Omitted) {
-    omitted.filters += truncate(filters, MOST_PARTS);
+    omitted.filters += truncate(filters, MAX_PARTS);
     for ExplainedFilter { filter: _, effect } in filters {
-        shorten(effect, MOST_OF_TEXT);
+        shorten(effect, MAX_TEXT_BYTES);
     }
 }
 
 fn limit_backends(backends: &mut Vec<ExplainedBackend>, omitted: &mut Omitted) {
-    omitted.backends += truncate(backends, MOST_PARTS);
+    omitted.backends += truncate(backends, MAX_PARTS);
     for backend in backends {
         let ExplainedBackend {
             backend: _,
@@ -182,15 +182,15 @@ fn limit_backends(backends: &mut Vec<ExplainedBackend>, omitted: &mut Omitted) {
             omitted,
         } = backend;
         if let Some(refused) = refused {
-            shorten(refused, MOST_OF_TEXT);
+            shorten(refused, MAX_TEXT_BYTES);
         }
         if let Some(ExplainedTls { names, .. }) = tls {
-            omitted.names += truncate(names, MOST_PARTS);
+            omitted.names += truncate(names, MAX_PARTS);
             for name in names {
-                shorten(name, MOST_OF_LINE);
+                shorten(name, MAX_LINE_BYTES);
             }
         }
-        omitted.endpoints += truncate(endpoints, MOST_ENDPOINTS);
+        omitted.endpoints += truncate(endpoints, MAX_ENDPOINTS);
         limit_filters(filters, omitted);
     }
 }
@@ -337,14 +337,14 @@ mod tests {
         let mut explanation = Explainer::new(&snapshot()).explain(&request);
         explanation.add_notes((0..10_000).map(|_| long()));
         let json = serde_json::to_string_pretty(&explanation).unwrap();
-        assert!(json.len() < MOST_OF_EXPLANATION, "{} bytes", json.len());
+        assert!(json.len() < MAX_EXPLANATION_BYTES, "{} bytes", json.len());
         let said = text(&explanation, TextDetail::AllRoutes);
-        assert!(said.len() < MOST_OF_EXPLANATION, "{} bytes", said.len());
+        assert!(said.len() < MAX_EXPLANATION_BYTES, "{} bytes", said.len());
 
         let taken = explanation.route.as_ref().unwrap();
         let kept = explanation.candidates.last().unwrap();
         assert_eq!(kept.route, taken.name, "the route is kept");
-        assert_eq!(explanation.candidates.len(), MOST_CANDIDATES);
+        assert_eq!(explanation.candidates.len(), MAX_CANDIDATES);
         let value = serde_json::to_value(&explanation).unwrap();
         assert_eq!(
             value["omitted"],
@@ -378,13 +378,13 @@ mod tests {
             reasons: Vec::new(),
         };
         let no = CandidateVerdict::NoMatch;
-        for at in 0..3 * MOST_CANDIDATES {
-            let near = at >= 2 * MOST_CANDIDATES + 10;
+        for at in 0..3 * MAX_CANDIDATES {
+            let near = at >= 2 * MAX_CANDIDATES + 10;
             list.push(no, near, || candidate(no, near));
         }
         let (kept, omitted) = list.finish();
         assert_eq!(kept.iter().filter(|it| it.path_matches).count(), 90);
-        assert_eq!((kept.len(), omitted), (MOST_CANDIDATES, 200));
+        assert_eq!((kept.len(), omitted), (MAX_CANDIDATES, 200));
     }
 
     #[test]

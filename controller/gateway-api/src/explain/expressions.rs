@@ -7,7 +7,7 @@ use regex::bytes::{Captures, Regex, RegexBuilder};
 use sesame_proto::schema::RegexSubstitution;
 
 /// Maximum size of a compiled expression in bytes.
-const MOST_BYTES: usize = 8 << 20;
+const MAX_BYTES: usize = 8 << 20;
 
 /// Compiled expressions; `None` if an expression does not compile.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ fn compile_whole(pattern: &str) -> Option<Regex> {
 fn compile(pattern: &str) -> Option<Regex> {
     let build = |unicode: bool| {
         let mut builder = RegexBuilder::new(pattern);
-        builder.unicode(unicode).size_limit(MOST_BYTES).build().ok()
+        builder.unicode(unicode).size_limit(MAX_BYTES).build().ok()
     };
     // Try bytes first, as resolution does.
     build(false).or_else(|| build(true))

@@ -1,7 +1,7 @@
 //! Compares a request with one match, part by part.
 
 use sesame_proto::canonical_path::upper_escapes;
-use sesame_proto::expressions::{self, MOST_INSTRUCTIONS};
+use sesame_proto::expressions::{self, MAX_INSTRUCTIONS};
 use sesame_proto::schema::text_match::Operator;
 use sesame_proto::schema::{Route, StringMatch, TextMatch, path_match, string_match};
 
@@ -48,7 +48,7 @@ pub(super) fn left_out(route: &Route) -> Option<String> {
     }
     let bad = patterns.into_iter().find(|pattern| {
         let size = expressions::instructions(pattern);
-        pattern.is_empty() || size.is_none_or(|size| size > MOST_INSTRUCTIONS)
+        pattern.is_empty() || size.is_none_or(|size| size > MAX_INSTRUCTIONS)
     })?;
     Some(format!(
         "it is left out: the regular expression {bad:?} is invalid or too large"

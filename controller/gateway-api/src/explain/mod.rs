@@ -29,7 +29,7 @@ mod witness;
 
 use sesame_proto::schema::{RequestFilters, Snapshot};
 
-pub use self::bounds::MOST_OF_EXPLANATION;
+pub use self::bounds::MAX_EXPLANATION_BYTES;
 use self::chain::Chain;
 pub use self::changes::{ChangedAnswer, changed_answers, changes_text};
 use self::compared::{Compared, Prepared};
@@ -59,7 +59,7 @@ impl<'s> Explainer<'s> {
     }
 
     /// Returns the response to `request`, with the steps that lead to it. As JSON, it is smaller
-    /// than [`MOST_OF_EXPLANATION`], not counting the request that it repeats.
+    /// than [`MAX_EXPLANATION_BYTES`], not counting the request that it repeats.
     pub fn explain(&mut self, request: &ExplainRequest) -> Explanation {
         let mut explanation = self.explain_in_full(request);
         bounds::limit(&mut explanation);

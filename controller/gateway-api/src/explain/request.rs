@@ -9,9 +9,9 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 /// Maximum length of a URL or header in bytes; at least Envoy's default limit.
-const MOST_BYTES: usize = 60 << 10;
+const MAX_BYTES: usize = 60 << 10;
 /// Maximum number of headers; at least Envoy's default limit.
-const MOST_HEADERS: usize = 100;
+const MAX_HEADERS: usize = 100;
 
 /// A request, as a client would send it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,7 +88,7 @@ pub enum ExplainRequestError {
     #[error("header {0:?}: expected 'Name: value'")]
     Header(String),
     /// Too many headers.
-    #[error("{0} headers are given; at most {MOST_HEADERS} are allowed")]
+    #[error("{0} headers are given; at most {MAX_HEADERS} are allowed")]
     TooMany(usize),
 }
 
@@ -105,7 +105,7 @@ impl ExplainRequest {
         if method.is_empty() || !method.bytes().all(is_token) {
             return Err(ExplainRequestError::Method(method));
         }
-        if headers.len() > MOST_HEADERS {
+        if headers.len() > MAX_HEADERS {
             return Err(ExplainRequestError::TooMany(headers.len()));
         }
         let parts = split(url).map_err(|reason| ExplainRequestError::Url {
@@ -161,7 +161,7 @@ struct UrlParts<'u> {
 }
 
 fn split(url: &str) -> Result<UrlParts<'_>, &'static str> {
-    if url.len() > MOST_BYTES {
+    if url.len() > MAX_BYTES {
         return Err("it is too long");
     }
     if !url.bytes().all(|byte| (b'!'..=b'~').contains(&byte)) {
@@ -220,7 +220,7 @@ fn field(text: &str) -> Result<HeaderField, ExplainRequestError> {
     let value = value.trim_matches([' ', '\t']);
     let good = !name.is_empty()
         && name.bytes().all(is_token)
-        && text.len() <= MOST_BYTES
+        && text.len() <= MAX_BYTES
         && !value
             .bytes()
             .any(|byte| byte < b' ' && byte != b'\t' || byte == 0x7f);

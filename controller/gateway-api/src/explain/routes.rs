@@ -1,6 +1,6 @@
 //! Tries the routes of a virtual host in Envoy's order: the first match handles the request.
 
-use sesame_proto::expressions::{self as costs, MOST_OF_VIRTUAL_HOST};
+use sesame_proto::expressions::{self as costs, MAX_PER_VIRTUAL_HOST};
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{Route, Snapshot, VirtualHost};
 
@@ -94,7 +94,7 @@ fn left_out(route: &Route, cost: &mut u64) -> Option<String> {
         return Some(reason);
     }
     let with_this = cost.saturating_add(costs::of_route(route));
-    if with_this > MOST_OF_VIRTUAL_HOST {
+    if with_this > MAX_PER_VIRTUAL_HOST {
         return Some(
             "it is left out: its regular expressions exceed the limit together with earlier ones"
                 .to_owned(),

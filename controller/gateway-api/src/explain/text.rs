@@ -11,7 +11,7 @@ use super::outcome::{
 /// Maximum number of routes that are all shown.
 const FEW: usize = 8;
 /// Maximum number of endpoints that are shown for a backend.
-const MOST_ENDPOINTS: usize = 5;
+const MAX_ENDPOINTS: usize = 5;
 
 /// Which routes to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,12 +233,12 @@ fn shares(text: &mut String, backends: &[ExplainedBackend]) {
 
 /// Formats endpoints and their number, including omitted ones.
 fn places(endpoints: &[String], omitted: usize) -> String {
-    let shown = endpoints.get(..MOST_ENDPOINTS).unwrap_or(endpoints);
+    let shown = endpoints.get(..MAX_ENDPOINTS).unwrap_or(endpoints);
     let shown = shown.join(" ");
     match endpoints.len() + omitted {
         0 => "no endpoint is ready: 503".to_owned(),
         1 => format!("1 endpoint: {shown}"),
-        count if count > MOST_ENDPOINTS => format!("{count} endpoints: {shown} …"),
+        count if count > MAX_ENDPOINTS => format!("{count} endpoints: {shown} …"),
         count => format!("{count} endpoints: {shown}"),
     }
 }

@@ -22,7 +22,7 @@ use crate::connection;
 /// Page size of lists.
 const PAGE: u32 = 500;
 /// Maximum number of objects to read per kind.
-const MOST_OBJECTS: usize = 100_000;
+const MAX_OBJECTS: usize = 100_000;
 
 /// A cluster, and the namespaces that the command covers.
 pub(super) struct ClusterReader {
@@ -210,7 +210,7 @@ async fn pages(api: &Api<DynamicObject>) -> kube::Result<Vec<Value>> {
             objects.push(serde_json::to_value(object).map_err(kube::Error::SerdeError)?);
         }
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) if objects.len() < MOST_OBJECTS => params = params.continue_token(&token),
+            Some(token) if objects.len() < MAX_OBJECTS => params = params.continue_token(&token),
             _ => return Ok(objects),
         }
     }

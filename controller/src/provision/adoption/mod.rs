@@ -4,7 +4,7 @@
 //! Such objects were released, or were created by hand with the names and label of a fleet. No
 //! object of the fleet is written before the approval. A ConfigMap contains the intended objects
 //! ([`AdoptionPreview`]), and `sesame-controller fleet diff` compares them with the existing
-//! objects. An approval covers exactly the objects and changes that were shown ([`Fate::Adopted`]).
+//! objects. An approval covers exactly the objects and changes that were shown ([`AdoptionAction::Adopted`]).
 //! So the Gateway's annotation remains valid while the objects are adopted one after the other.
 //! Objects with another owner or controller are never adopted.
 
@@ -22,7 +22,7 @@ use sesame_proto::digest::sha256;
 
 pub(super) use self::claims::claim_fleet;
 pub(crate) use self::difference::FieldChange;
-pub(crate) use self::preview::{AdoptionPreview, ObjectFate};
+pub(crate) use self::preview::{AdoptionPreview, ObjectAction};
 use super::Basis;
 use super::fleet::{RELEASED_ANNOTATION, begun};
 use super::kept::{WRITTEN_ANNOTATION, with_kept};
@@ -38,7 +38,7 @@ const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// What happens to an object when the controller adopts its fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum AdoptionAction {
     /// The object does not exist and is created.
     Created,
     /// The object already belongs to this Gateway.
@@ -54,7 +54,7 @@ pub(crate) enum Fate {
     Foreign(String),
 }
 
-impl Fate {
+impl AdoptionAction {
     /// Returns true if Pods would be recreated.
     pub(crate) fn restarts_pods(&self) -> bool {
         match self {
@@ -87,19 +87,19 @@ fn judge(inventory: &Inventory, basis: &Basis, objects: &[OwnedObject]) -> Stand
         return Standing::Settled;
     }
     let fates = objects.iter();
-    let fates: Vec<Fate> = fates
+    let fates: Vec<AdoptionAction> = fates
         .map(|object| fate(object, existing(object), &basis.uid))
         .collect();
     let given = basis.adopt.as_deref().unwrap_or_default();
     if consent(&fates).is_some_and(|wanted| covers(given, &wanted)) {
         let all = objects.iter().zip(&fates);
         let writes = all.filter_map(|(object, fate)| match fate {
-            Fate::Created => Some(OwnedWrite::Create(begun(object.clone()))),
-            Fate::Adopted { .. } => existing(object).map(|found| OwnedWrite::Replace {
+            AdoptionAction::Created => Some(OwnedWrite::Create(begun(object.clone()))),
+            AdoptionAction::Adopted { .. } => existing(object).map(|found| OwnedWrite::Replace {
                 object: adopted(object, found),
                 version: found.version.clone(),
             }),
-            Fate::Kept | Fate::Foreign(_) => None,
+            AdoptionAction::Kept | AdoptionAction::Foreign(_) => None,
         });
         return Standing::Agreed(writes.collect());
     }
@@ -111,13 +111,13 @@ fn judge(inventory: &Inventory, basis: &Basis, objects: &[OwnedObject]) -> Stand
 
 /// Returns the agreement to all adoptions. Returns `None` if an object is foreign or there is
 /// nothing to adopt.
-fn consent(fates: &[Fate]) -> Option<String> {
+fn consent(fates: &[AdoptionAction]) -> Option<String> {
     let mut all: Vec<&str> = Vec::new();
     for fate in fates {
         match fate {
-            Fate::Created | Fate::Kept => {}
-            Fate::Adopted { consent, .. } => all.push(consent),
-            Fate::Foreign(_) => return None,
+            AdoptionAction::Created | AdoptionAction::Kept => {}
+            AdoptionAction::Adopted { consent, .. } => all.push(consent),
+            AdoptionAction::Foreign(_) => return None,
         }
     }
     (!all.is_empty()).then(|| all.join(&SEPARATOR.to_string()))
@@ -131,15 +131,15 @@ fn covers(given: &str, wanted: &str) -> bool {
 
 /// Returns the fate of an object of the Gateway with this UID; `found` is the existing object with
 /// the same name.
-fn fate(wanted: &OwnedObject, found: Option<&ExistingObject>, uid: &str) -> Fate {
+fn fate(wanted: &OwnedObject, found: Option<&ExistingObject>, uid: &str) -> AdoptionAction {
     let Some(found) = found else {
-        return Fate::Created;
+        return AdoptionAction::Created;
     };
     if found.owner.as_deref() == Some(uid) {
-        return Fate::Kept;
+        return AdoptionAction::Kept;
     }
     if let Some(why) = foreign(wanted, found) {
-        return Fate::Foreign(why);
+        return AdoptionAction::Foreign(why);
     }
     let changes = difference::changes(&found.value, &adopted(wanted, found).value);
     let (kind, name) = &wanted.key;
@@ -147,7 +147,7 @@ fn fate(wanted: &OwnedObject, found: Option<&ExistingObject>, uid: &str) -> Fate
     let shown = json!([uid, kind.as_str(), name.to_string(), of, changes]);
     let mut consent = sha256(shown.to_string().as_bytes());
     consent.truncate(DIGITS);
-    Fate::Adopted { changes, consent }
+    AdoptionAction::Adopted { changes, consent }
 }
 
 /// Returns why an object cannot be adopted, or `None` if it can.
@@ -204,15 +204,15 @@ fn adopted(wanted: &OwnedObject, found: &ExistingObject) -> OwnedObject {
     }
 }
 
-fn not_complete(basis: &Basis, objects: &[OwnedObject], fates: &[Fate]) -> String {
+fn not_complete(basis: &Basis, objects: &[OwnedObject], fates: &[AdoptionAction]) -> String {
     let lack = super::plan::lack(super::kinds::OwnedKind::DaemonSet);
     let mut adoptable = Vec::new();
     for (object, fate) in objects.iter().zip(fates) {
         let (kind, name) = &object.key;
         match fate {
-            Fate::Created | Fate::Kept => {}
-            Fate::Adopted { .. } => adoptable.push(format!("{kind} {name}")),
-            Fate::Foreign(why) => {
+            AdoptionAction::Created | AdoptionAction::Kept => {}
+            AdoptionAction::Adopted { .. } => adoptable.push(format!("{kind} {name}")),
+            AdoptionAction::Foreign(why) => {
                 return format!(
                     "{lack}: {kind} {name} exists and does not belong to this Gateway: {why}; \
                     rename or delete it"

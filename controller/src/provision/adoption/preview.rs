@@ -7,7 +7,7 @@ use kube::core::ApiResource;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Fate, consent, fate};
+use super::{AdoptionAction, consent, fate};
 use crate::provision::Basis;
 use crate::provision::cache::existing;
 use crate::provision::kinds::OwnedKind;
@@ -41,10 +41,10 @@ struct Written {
 
 /// An object and its fate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ObjectFate {
+pub(crate) struct ObjectAction {
     pub(crate) kind: &'static str,
     pub(crate) name: NamespacedName,
-    pub(crate) fate: Fate,
+    pub(crate) fate: AdoptionAction,
 }
 
 /// Returns the ConfigMap for these objects of a Gateway; `namespace` is the controller's namespace.
@@ -120,19 +120,22 @@ impl AdoptionPreview {
 
     /// Returns the fate of each object, and the agreement to all adoptions, or `None` if an object
     /// is foreign. `found` are the existing objects, in the order of [`Self::reads`].
-    pub(crate) fn compare(&self, found: &[Option<Received>]) -> (Vec<ObjectFate>, Option<String>) {
+    pub(crate) fn compare(
+        &self,
+        found: &[Option<Received>],
+    ) -> (Vec<ObjectAction>, Option<String>) {
         let all = self.objects.iter().zip(found);
         let fates = all.map(|(object, found)| {
             let (kind, name) = &object.key;
             let found = found.as_ref().map(|found| existing(*kind, found));
-            ObjectFate {
+            ObjectAction {
                 kind: kind.as_str(),
                 name: name.clone(),
                 fate: fate(object, found.as_ref(), &self.uid),
             }
         });
-        let fates: Vec<ObjectFate> = fates.collect();
-        let bare: Vec<Fate> = fates.iter().map(|of| of.fate.clone()).collect();
+        let fates: Vec<ObjectAction> = fates.collect();
+        let bare: Vec<AdoptionAction> = fates.iter().map(|of| of.fate.clone()).collect();
         let agreement = consent(&bare);
         (fates, agreement)
     }

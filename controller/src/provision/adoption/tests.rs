@@ -41,7 +41,7 @@ fn open(inventory: &Inventory) -> (AdoptionPreview, String) {
 }
 
 /// Returns the comparison as an operator sees it.
-fn compared(inventory: &Inventory) -> (Vec<ObjectFate>, Option<String>) {
+fn compared(inventory: &Inventory) -> (Vec<ObjectAction>, Option<String>) {
     let (preview, _) = open(inventory);
     let found: Vec<Option<Received>> = preview
         .reads()
@@ -74,8 +74,8 @@ fn existing_fleet_is_adopted_unchanged_after_consent() {
     let mut inventory = released();
     let (fates, consent) = compared(&inventory);
     assert_eq!(fates.len(), 6);
-    for ObjectFate { kind, name, fate } in &fates {
-        let Fate::Adopted { changes, .. } = fate else {
+    for ObjectAction { kind, name, fate } in &fates {
+        let AdoptionAction::Adopted { changes, .. } = fate else {
             panic!("{kind} {name}: {fate:?}");
         };
         assert!(changes.is_empty(), "{kind} {name}: {changes:?}");
@@ -126,7 +126,7 @@ fn consent_covers_shown_changes_until_carried_out() {
     let changed: Vec<&FieldChange> = fates
         .iter()
         .filter_map(|of| match &of.fate {
-            Fate::Adopted { changes, .. } => Some(changes),
+            AdoptionAction::Adopted { changes, .. } => Some(changes),
             _ => None,
         })
         .flatten()
@@ -247,8 +247,8 @@ fn api_server_defaults_are_no_change() {
         }
     }
     let (fates, _) = compared(&inventory);
-    let unchanged = fates
-        .iter()
-        .all(|of| matches!(&of.fate, Fate::Adopted { changes, .. } if changes.is_empty()));
+    let unchanged = fates.iter().all(
+        |of| matches!(&of.fate, AdoptionAction::Adopted { changes, .. } if changes.is_empty()),
+    );
     assert!(unchanged, "{fates:?}");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Agents;
 use crate::report::fleet::patience;
-use crate::report::liveness::Moment;
+use crate::report::liveness::ClockReading;
 use crate::report::report_refusal::ReportRefusal;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::GatewayAgent;
@@ -22,7 +22,10 @@ pub(in crate::report) struct ShownReport<'a> {
 
 impl Agents {
     /// Returns all accepted reports, by Gateway.
-    pub(in crate::report) fn shown(&self, now: Moment) -> impl Iterator<Item = ShownReport<'_>> {
+    pub(in crate::report) fn shown(
+        &self,
+        now: ClockReading,
+    ) -> impl Iterator<Item = ShownReport<'_>> {
         let all = self.by_gateway.iter();
         let all = all.flat_map(|(gateway, of_it)| of_it.iter().map(move |it| (gateway, it)));
         all.map(move |(gateway, (name, agent))| {

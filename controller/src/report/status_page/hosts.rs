@@ -8,12 +8,17 @@ use sesame_proto::digest::short;
 use sesame_published::{GatewayAgentStatus, RefusedRule};
 
 use crate::report::agents::Agents;
-use crate::report::liveness::Moment;
+use crate::report::liveness::ClockReading;
 use crate::statuses::ResolvedStatuses;
 
 /// Shows all hosts. `wanted` is the revision that the host has read, and `newest` is the current
 /// revision.
-pub(super) fn hosts(page: &mut Page, resolved: &ResolvedStatuses, agents: &Agents, now: Moment) {
+pub(super) fn hosts(
+    page: &mut Page,
+    resolved: &ResolvedStatuses,
+    agents: &Agents,
+    now: ClockReading,
+) {
     let mut rows = Rows::default();
     for shown in agents.shown(now) {
         let none = GatewayAgentStatus::default();
@@ -85,7 +90,7 @@ fn age(silence: Duration) -> String {
 }
 
 /// Shows the parts that hosts do not serve because they are missing or rejected by Envoy.
-pub(super) fn refused(page: &mut Page, agents: &Agents, now: Moment) {
+pub(super) fn refused(page: &mut Page, agents: &Agents, now: ClockReading) {
     let mut rows = Rows::default();
     for shown in agents.shown(now) {
         let Some(status) = &shown.agent.status else {

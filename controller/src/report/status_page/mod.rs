@@ -12,7 +12,7 @@ use sesame_http_server::page::{Cell, Page, Rows};
 
 use super::agents::Agents;
 use super::compose::Reports;
-use super::liveness::Moment;
+use super::liveness::ClockReading;
 use crate::statuses::{ProvisionReport, ResolvedStatuses};
 
 /// The contents of the page.
@@ -27,7 +27,7 @@ pub(super) struct ReplicaFacts<'a> {
     pub(super) resolved: Option<&'a ResolvedStatuses>,
     pub(super) reports: Reports<'a>,
     pub(super) agents: &'a Agents,
-    pub(super) now: Moment,
+    pub(super) now: ClockReading,
 }
 
 /// Returns the page.

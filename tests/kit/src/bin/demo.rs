@@ -23,7 +23,7 @@ const HTTP: u16 = 8080;
 const HTTPS: u16 = 8443;
 
 /// Maximum time for the agent to start serving, and to stop.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves the quickstart with two small backends until Ctrl-C.
 #[derive(Parser)]
@@ -145,8 +145,8 @@ async fn serve(
             if let Some(status) = child.try_wait()? {
                 bail!("sesame-agent ended with {status}");
             }
-            if start.elapsed() > PATIENCE {
-                let late = error.context(format!("not served within {PATIENCE:?}"));
+            if start.elapsed() > TIMEOUT {
+                let late = error.context(format!("not served within {TIMEOUT:?}"));
                 if check {
                     return Err(late);
                 }
@@ -190,11 +190,11 @@ async fn stop(child: &mut Child, directory: &Path) -> Result<()> {
         return Ok(());
     };
     kill(Pid::from_raw(pid), Signal::SIGTERM)?;
-    let ended = tokio::time::timeout(PATIENCE, child.wait()).await;
+    let ended = tokio::time::timeout(TIMEOUT, child.wait()).await;
     // No process of the demo may outlive it.
     processes::kill_below(directory);
     let status =
-        ended.with_context(|| format!("sesame-agent did not stop within {PATIENCE:?}"))??;
+        ended.with_context(|| format!("sesame-agent did not stop within {TIMEOUT:?}"))??;
     if !status.success() {
         bail!("sesame-agent ended with {status} after SIGTERM");
     }

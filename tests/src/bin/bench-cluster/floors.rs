@@ -10,11 +10,11 @@ use sesame_render::layout::XdsLayout;
 
 use super::cluster_list;
 use super::objects;
-use super::stage::{PATIENCE, Stage};
+use super::stage::{Stage, TIMEOUT};
 use super::times::{Times, come_alone};
 
 /// Pause between two polls.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Floors by kind of change.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl Stage {
             .await?;
         let unused = objects::endpoint_set(&objects::service(0));
         let with =
-            tokio::task::block_in_place(|| cluster_list::read_without(&file, &unused, PATIENCE))?;
+            tokio::task::block_in_place(|| cluster_list::read_without(&file, &unused, TIMEOUT))?;
         let contents = [without, with];
         Ok(Variants { file, contents })
     }
@@ -103,7 +103,7 @@ impl Stage {
             let revision = format!("floor-{}", change % 2);
             let started = tables.rename(change, aside)?;
             *errors += tokio::task::block_in_place(|| {
-                client.wait_for(&objects::hostname(0), PATIENCE, |answer| {
+                client.wait_for(&objects::hostname(0), TIMEOUT, |answer| {
                     answer.revision == revision
                 })
             })?;
@@ -134,10 +134,10 @@ async fn floor_of_list(
         let started = lists.rename(change, aside)?;
         while admin.endpoints(&filter).await?.is_empty() == is_there {
             ensure!(
-                started.elapsed() < PATIENCE,
+                started.elapsed() < TIMEOUT,
                 "{cluster} did not reach the expected state"
             );
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         samples.push(started.elapsed());
         tokio::task::block_in_place(|| come_alone(started));

@@ -23,7 +23,7 @@ use super::times::{Times, come_alone, pick};
 
 /// Maximum number of concurrent API requests while objects are created.
 const AT_ONCE: usize = 16;
-pub(super) const PATIENCE: Duration = Duration::from_secs(180);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(180);
 
 pub(crate) struct Stage {
     cluster: TestCluster,
@@ -108,7 +108,7 @@ impl Stage {
         let mut client = self.client();
         let last = objects::hostname(self.routes - 1);
         tokio::task::block_in_place(|| {
-            client.wait_for(&last, PATIENCE, |answer| answer.revision == "first")
+            client.wait_for(&last, TIMEOUT, |answer| answer.revision == "first")
         })?;
         Ok(settled)
     }
@@ -149,7 +149,7 @@ impl Stage {
                 return Ok(Settled { ms, writes });
             }
             ensure!(
-                start.elapsed() < PATIENCE,
+                start.elapsed() < TIMEOUT,
                 "attachedRoutes is not {attached}: {gateway:#}\n{}",
                 self.controller.log_tail()
             );
@@ -170,7 +170,7 @@ impl Stage {
         let change = json!({"spec": {"rules": objects::rules(service, revision)}});
         self.merge(&objects::route_path(route), &change).await?;
         *errors += tokio::task::block_in_place(|| {
-            client.wait_for(&objects::hostname(route), PATIENCE, |answer| {
+            client.wait_for(&objects::hostname(route), TIMEOUT, |answer| {
                 answer.revision == revision
             })
         })?;
@@ -189,7 +189,7 @@ impl Stage {
         let change = objects::endpoints(backend.address());
         self.merge(&objects::slice_path(route), &change).await?;
         *errors += tokio::task::block_in_place(|| {
-            client.wait_for(&objects::hostname(route), PATIENCE, |answer| {
+            client.wait_for(&objects::hostname(route), TIMEOUT, |answer| {
                 answer.body.contains(&format!("\"{}\"", backend.name()))
             })
         })?;

@@ -14,7 +14,7 @@ use super::light::LightHost;
 use super::told::Told;
 
 /// Timeout for any step.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// All client processes, which are killed on drop.
 pub(crate) struct Crowd {
@@ -121,8 +121,8 @@ impl Crowd {
                 }
             }
         };
-        let found = tokio::time::timeout(PATIENCE, waiting).await;
-        found.with_context(|| format!("not within {PATIENCE:?}: {what}"))?
+        let found = tokio::time::timeout(TIMEOUT, waiting).await;
+        found.with_context(|| format!("not within {TIMEOUT:?}: {what}"))?
     }
 
     /// CPU time of all processes so far, in seconds.

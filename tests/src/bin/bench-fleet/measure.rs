@@ -14,7 +14,7 @@ use super::usage::{Page, Usage};
 
 /// Interval between polls of the API server during a stampede. Its gauges hold the maximum over one
 /// second.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Pause between changes, long enough to keep them independent.
 const BETWEEN: Duration = Duration::from_secs(2);
 /// How long the API server is unreachable.
@@ -260,7 +260,7 @@ impl Peaks {
                 }
                 Err(error) => return error,
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }

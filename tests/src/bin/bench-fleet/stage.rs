@@ -13,7 +13,7 @@ use sesame_tests::envoy::workspace;
 use sesame_tests::processes::memory_mib;
 use tempfile::TempDir;
 
-use super::crowd::{Crowd, PATIENCE};
+use super::crowd::{Crowd, TIMEOUT};
 use super::light::LightHost;
 use super::objects;
 use super::usage::{Page, Usage};
@@ -123,7 +123,7 @@ impl Stage {
                 return Ok(());
             }
             ensure!(
-                start.elapsed() < PATIENCE,
+                start.elapsed() < TIMEOUT,
                 "the Gateway is not {words} (generation {generation}): {:#}\n{}",
                 gateway["status"],
                 self.controller.log_tail()
@@ -138,8 +138,8 @@ impl Stage {
         let wanted = before + f64::from(u32::try_from(self.hosts.len())?);
         while Page::read(&self.cluster).await?.reports() < wanted {
             ensure!(
-                start.elapsed() < PATIENCE,
-                "not all hosts have reported within {PATIENCE:?}"
+                start.elapsed() < TIMEOUT,
+                "not all hosts have reported within {TIMEOUT:?}"
             );
             tokio::time::sleep(Duration::from_millis(500)).await;
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 
 /// Interval between two reads of the list.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Waits until the list no longer contains this cluster, and returns the list.
 pub(crate) fn read_without(file: &Path, unused: &str, within: Duration) -> anyhow::Result<Vec<u8>> {
@@ -18,6 +18,6 @@ pub(crate) fn read_without(file: &Path, unused: &str, within: Duration) -> anyho
             return Ok(list);
         }
         ensure!(Instant::now() < deadline, "{unused} is never removed");
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

@@ -8,7 +8,7 @@ use sesame_tests::cluster::Client;
 use sesame_tests::controller::NAMESPACE;
 
 /// Timeout for cleaning up.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(200);
 
 const KINDS: &[&str] = &[
@@ -31,7 +31,7 @@ pub(crate) async fn wait_gone(
     let start = Instant::now();
     loop {
         let left = left(admin, agent).await?;
-        if left.is_empty() || start.elapsed() > PATIENCE {
+        if left.is_empty() || start.elapsed() > TIMEOUT {
             return Ok(left);
         }
         tokio::time::sleep(PAUSE).await;

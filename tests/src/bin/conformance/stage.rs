@@ -82,11 +82,15 @@ impl Stage {
             cluster,
         };
         let admin = stage.cluster.admin();
-        eventually("there is a node", sesame_tests::agent::SOON, async || {
-            let node = admin.get(NODE).await.map_err(|error| error.to_string())?;
-            let ready = node["status"]["addresses"].is_array();
-            ready.then_some(()).ok_or_else(|| node.to_string())
-        })
+        eventually(
+            "there is a node",
+            sesame_tests::agent::TEST_TIMEOUT,
+            async || {
+                let node = admin.get(NODE).await.map_err(|error| error.to_string())?;
+                let ready = node["status"]["addresses"].is_array();
+                ready.then_some(()).ok_or_else(|| node.to_string())
+            },
+        )
         .await;
         Ok(stage)
     }

@@ -15,7 +15,7 @@ const UNITS: &[&str] = &[
     "sesame-drain.service",
 ];
 /// Maximum exposure level of a unit according to `systemd-analyze security`, in tenths.
-const MOST_EXPOSED: &str = "20";
+const MAX_EXPOSED: &str = "20";
 
 /// Checks that builds are reproducible, and that lintian finds no problems.
 pub(crate) fn packages(packages: &Packages) {
@@ -51,7 +51,7 @@ pub(crate) fn units(packages: &Packages) {
         inside.ok(&["systemd-analyze", "verify", "--man=no", unit]);
     }
     for unit in UNITS {
-        let threshold = format!("--threshold={MOST_EXPOSED}");
+        let threshold = format!("--threshold={MAX_EXPOSED}");
         let said = inside.ok(&[
             "systemd-analyze",
             "security",

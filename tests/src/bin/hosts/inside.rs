@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Address of a backend. It is not a loopback address, because the agent rejects loopback
 /// endpoints.
 pub(crate) const BACKEND: &str = "192.0.2.10";
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 
 /// A machine, identified by its first process.
@@ -209,7 +209,7 @@ impl Inside {
         loop {
             match look(self) {
                 Ok(found) => return found,
-                Err(why) if begun.elapsed() > PATIENCE => {
+                Err(why) if begun.elapsed() > TIMEOUT => {
                     panic!("{what}: {why}\n{}", self.log())
                 }
                 Err(_) => std::thread::sleep(POLL),

@@ -16,7 +16,7 @@ use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, se
 use sesame_tests::wait::{eventually, holds};
 
 use crate::doctor;
-use crate::inside::{Inside, PATIENCE};
+use crate::inside::{Inside, TIMEOUT};
 use crate::life::in_runtime;
 use crate::machine::Machine;
 use crate::network::{HOST, SITE, attach, inside_own};
@@ -71,7 +71,7 @@ async fn lives(packages: &Packages) {
     refused(&Host::new().join(&token), "join token");
     doctor::examine(&inside, "held by this host's Envoys");
     publish(&site, &backend, 2).await;
-    answers(2, PATIENCE).await;
+    answers(2, TIMEOUT).await;
 
     let first = credential(&inside);
     // Set the agent's clock past half of the credential's lifetime.
@@ -130,7 +130,7 @@ impl Life {
         machine.reboot();
         let inside = machine.inside();
         attach(&inside);
-        answers(2, PATIENCE).await;
+        answers(2, TIMEOUT).await;
         println!(
             "host: first answer after a reboot without API server and controller: {} ms",
             inside.age().as_millis()
@@ -140,7 +140,7 @@ impl Life {
         controller.restart();
         controller.wait_ready().await;
         publish(site, backend, 3).await;
-        answers(3, PATIENCE).await;
+        answers(3, TIMEOUT).await;
         load.pass(100).await;
         let report = load.stop().await;
         report.clean("host: rebooted, and its cluster is available again");
@@ -169,14 +169,14 @@ fn leaves(site: &Site, inside: &Inside, shipped: &str) {
 async fn revoked(site: &Site, inside: &Inside) {
     let token = invite(site, inside, "edge-2");
     inside.ok(&["sesame-agent", "join", "--token-file", TOKEN]);
-    answers(3, PATIENCE).await;
+    answers(3, TIMEOUT).await;
     let load = Load::start(&Plan::new(vec![get("/always")]));
     let stolen = site.cluster.bearer(&credential(inside));
     let revoked = site.hosts(&["revoke", "edge-2"]);
     assert!(revoked.status.success(), "{revoked:?}");
     assert_eq!(site.row("edge-2"), json!(null));
     let path = "/api/v1/namespaces/sesame-system/configmaps";
-    eventually("the access has ended", PATIENCE, async || {
+    eventually("the access has ended", TIMEOUT, async || {
         match stolen.get(path).await {
             Err(error) if error.is(401) || error.is(403) => Ok(()),
             other => Err(format!("{other:?}")),
@@ -244,7 +244,7 @@ async fn answers(number: u32, patience: Duration) {
 
 /// Checks that the host appears in the cluster's inventory.
 async fn inventory(site: &Site) {
-    let row = eventually("the host is in the inventory", PATIENCE, async || {
+    let row = eventually("the host is in the inventory", TIMEOUT, async || {
         let row = site.row("edge-1");
         holds(row["state"] == "Serving", || row.to_string())?;
         Ok(row)

@@ -20,7 +20,7 @@ use crate::root::base;
 /// Exit status of systemd-nspawn when the machine reboots.
 const REBOOT: i32 = 133;
 /// Timeout for starting or stopping, which may include a drain.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A running machine.
 pub(crate) struct Machine {
@@ -153,7 +153,7 @@ impl Machine {
             if let Some(status) = self.nspawn.try_wait().expect("nspawn is our child") {
                 break status;
             }
-            assert!(begun.elapsed() < PATIENCE, "the machine did not stop");
+            assert!(begun.elapsed() < TIMEOUT, "the machine did not stop");
             std::thread::sleep(Duration::from_millis(50));
         };
         assert_eq!(status.code(), Some(REBOOT), "nspawn: {status}");
@@ -216,7 +216,7 @@ fn boot(name: &str, directory: &Path) -> (Child, i32) {
         if let Some(init) = init_of(nspawn.id()) {
             break init;
         }
-        assert!(begun.elapsed() < PATIENCE, "the machine did not start");
+        assert!(begun.elapsed() < TIMEOUT, "the machine did not start");
         std::thread::sleep(Duration::from_millis(5));
     };
     (nspawn, init)

@@ -39,7 +39,7 @@ pub(crate) async fn backend() -> Backend {
 pub(crate) async fn wait_version(number: u32) -> Reply {
     let request = get(&format!("/{number}"));
     let what = format!("version {number} is served");
-    sesame_tests::wait::eventually(&what, crate::inside::PATIENCE, async || {
+    sesame_tests::wait::eventually(&what, crate::inside::TIMEOUT, async || {
         match request.send().await {
             Ok(reply) if reply.status == 200 => Ok(reply),
             Ok(reply) => Err(format!("status {}", reply.status)),

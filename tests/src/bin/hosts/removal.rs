@@ -50,7 +50,7 @@ pub(crate) fn stop(inside: &Inside) {
         wait_version(1).await;
         let slow = tokio::spawn(async { get("/always/delay/8000ms").send().await });
         let arrived = "the request is under way";
-        sesame_tests::wait::eventually(arrived, crate::inside::PATIENCE, async || {
+        sesame_tests::wait::eventually(arrived, crate::inside::TIMEOUT, async || {
             (backend.count() > 1)
                 .then_some(())
                 .ok_or("not yet".to_owned())

@@ -11,7 +11,7 @@ use sesame_tests::manifests::yaml;
 use crate::tools::tool;
 
 /// Timeout for any reaction of the cluster.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 /// Pause between polls, each of which starts a process.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -114,8 +114,8 @@ impl Kubectl {
             match look(self) {
                 Ok(found) => return found,
                 Err(why) => assert!(
-                    begun.elapsed() < PATIENCE,
-                    "{what}: not within {PATIENCE:?}; last: {why}"
+                    begun.elapsed() < TIMEOUT,
+                    "{what}: not within {TIMEOUT:?}; last: {why}"
                 ),
             }
             tokio::time::sleep(PAUSE).await;
@@ -124,7 +124,7 @@ impl Kubectl {
 
     /// Waits until a rollout is complete.
     pub(crate) fn rolled_out(&self, what: &str) {
-        let timeout = format!("--timeout={}s", PATIENCE.as_secs());
+        let timeout = format!("--timeout={}s", TIMEOUT.as_secs());
         self.ok(&[
             "rollout",
             "status",

@@ -26,7 +26,7 @@ const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 100);
 const CLIENT: &str = "10.77.0.1";
 const NAMESPACE: &str = "--namespace=default";
 const LABEL: &str = "example.com/balanced";
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Starts the fleet on the first node, extends it to both, removes it from the first node, and adds
 /// it there again.
@@ -146,7 +146,7 @@ async fn health_checks(stage: &Stage) -> Vec<SocketAddr> {
 /// Waits until kube-proxy's health check at this address returns this status.
 async fn health(check: SocketAddr, status: u16) {
     let what = format!("the health check at {check} says {status}");
-    sesame_tests::wait::eventually(&what, crate::kubectl::PATIENCE, async || {
+    sesame_tests::wait::eventually(&what, crate::kubectl::TIMEOUT, async || {
         match asked(check).await {
             Some(said) if said == status => Ok(()),
             said => Err(format!("{said:?}")),
@@ -200,7 +200,7 @@ impl Balancer {
                         break;
                     }
                 }
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         });
         Self { task, nodes }

@@ -14,7 +14,7 @@ use crate::node_files::{self, CONTAINERD_SOCKET, NodeSettings};
 use crate::tools::{self, tool};
 
 /// Timeout for each step of a node's startup.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
 
 /// Script of a node's first process. `/run` is empty at each start, as on a real machine. The files
@@ -322,10 +322,7 @@ fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(
-            begun.elapsed() < PATIENCE,
-            "{what}: not within {PATIENCE:?}"
-        );
+        assert!(begun.elapsed() < TIMEOUT, "{what}: not within {TIMEOUT:?}");
         std::thread::sleep(POLL);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use crate::kubectl::{Kubectl, PATIENCE};
+use crate::kubectl::{Kubectl, TIMEOUT};
 use crate::objects::{APP, get};
 use crate::rollouts::{begun, ended};
 use crate::stage::{Stage, answers, load};
@@ -55,8 +55,8 @@ pub(crate) async fn backend(stage: &mut Stage) {
                 Err(error) => format!("{error:#}"),
             };
             assert!(
-                begun.elapsed() < PATIENCE,
-                "the address of the last Pod was not removed within {PATIENCE:?}; last: {last}"
+                begun.elapsed() < TIMEOUT,
+                "the address of the last Pod was not removed within {TIMEOUT:?}; last: {last}"
             );
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sesame_tests::cloud::StandInCloud;
 use sesame_tests::manifests::{class_with_parameters, gateway, http_listener};
 
-use crate::kubectl::{Kubectl, PATIENCE};
+use crate::kubectl::{Kubectl, TIMEOUT};
 use crate::node::ok;
 use crate::objects::route;
 use crate::stage::{Stage, answers, load};
@@ -24,7 +24,7 @@ const PORT: u16 = 8093;
 /// The load balancer's address. No machine has it, but the node accepts traffic for it.
 const ADDRESS: &str = "10.77.0.101";
 /// Maximum time without the Service.
-const SOON: Duration = Duration::from_secs(5);
+const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs from applying a Gateway to its deletion. Only one node serves, so that responses take the
 /// same path as requests.
@@ -127,7 +127,7 @@ async fn deleted(kubectl: &Kubectl) {
         "nodes: a Service is back {} ms after it is deleted",
         after.as_millis()
     );
-    assert!(after < SOON, "{after:?}");
+    assert!(after < TEST_TIMEOUT, "{after:?}");
 }
 
 /// Sets another Service type, and waits until the Gateway is programmed with the addresses of that
@@ -148,7 +148,7 @@ async fn becomes(kubectl: &Kubectl, type_: &str) {
         "gateway/typed",
         NAMESPACE,
     ];
-    let patience = format!("--timeout={}s", PATIENCE.as_secs());
+    let patience = format!("--timeout={}s", TIMEOUT.as_secs());
     kubectl.ok(&[&wait[..], &[patience.as_str()]].concat());
 }
 

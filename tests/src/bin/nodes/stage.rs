@@ -13,7 +13,7 @@ use sesame_tests::load::{Load, Plan};
 use sesame_tests::wait::eventually;
 
 use crate::control_plane::ControlPlane;
-use crate::kubectl::{Kubectl, PATIENCE};
+use crate::kubectl::{Kubectl, TIMEOUT};
 use crate::node::Node;
 use crate::objects::{get, version};
 use crate::{images, tools};
@@ -155,7 +155,7 @@ pub(crate) async fn answers(address: SocketAddr, path: &str) {
 pub(crate) async fn answers_with(address: SocketAddr, path: &str, status: u16) -> Reply {
     let request = get(address, path).timeout(Duration::from_secs(2));
     let what = format!("{address}{path} is answered with {status}");
-    eventually(&what, PATIENCE, async || match request.send().await {
+    eventually(&what, TIMEOUT, async || match request.send().await {
         Ok(reply) if reply.status == status => Ok(reply),
         Ok(reply) => Err(format!("status {}", reply.status)),
         Err(error) => Err(format!("{error:#}")),

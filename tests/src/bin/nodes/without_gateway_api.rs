@@ -72,7 +72,7 @@ async fn waits(kubectl: &Kubectl) {
     let request = Request::get(probes, "localhost", "/readyz");
     sesame_tests::wait::eventually(
         "it says why it waits",
-        crate::kubectl::PATIENCE,
+        crate::kubectl::TIMEOUT,
         async || {
             let reply = request.send().await.map_err(|error| format!("{error:#}"))?;
             let body = String::from_utf8_lossy(&reply.body).into_owned();

@@ -6,7 +6,7 @@ mod poisoned;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, SOON};
+use sesame_tests::agent::{AgentUnderTest, TEST_TIMEOUT};
 use sesame_tests::certs::{Authority, Leaf};
 use sesame_tests::cluster::TestCluster;
 use sesame_tests::controller::{ControllerUnderTest, condition, objects};
@@ -49,7 +49,7 @@ impl Path {
     /// Waits until new connections get this certificate.
     async fn wait_shown(&self, authority: &Authority, host: &str, leaf: &Leaf) {
         let client = Handshake::with(self.agent.address(443), host, &authority.trust());
-        eventually(&format!("{host} is shown"), SOON, async || {
+        eventually(&format!("{host} is shown"), TEST_TIMEOUT, async || {
             let agreed = client.shake().await.map_err(|error| format!("{error:#}"))?;
             holds(agreed.certificate == leaf.der, || "another".to_owned())
         })
@@ -98,7 +98,7 @@ async fn gateway_gains_and_loses_certificate_conditions() {
     // All handshakes may reach Envoy by chance. In that case there is nothing to report, so try
     // another change.
     let mut round = ROUND;
-    let gateway = eventually("the listener is named", 3 * SOON, async || {
+    let gateway = eventually("the listener is named", 3 * TEST_TIMEOUT, async || {
         put(&authority.issue(&["a.test"])).await;
         let named =
             path.wait_condition(SHOWN, "False", "CertificateNotShown", "with serial number");

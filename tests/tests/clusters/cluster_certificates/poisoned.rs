@@ -17,14 +17,14 @@ use super::Path;
 const SECRET: &str = "/api/v1/namespaces/default/secrets/pair";
 
 /// Expected outcome for a pair.
-enum Fate {
+enum Expected {
     /// Envoy presents the pair.
     Shown,
     /// Envoy keeps presenting the previous pair, and the condition's message contains this string.
     Refused(&'static str),
 }
 
-use Fate::{Refused, Shown};
+use Expected::{Refused, Shown};
 
 /// One kind of pair: its description, certificate and key in PEM, its leaf, and the expected
 /// outcome.
@@ -33,7 +33,7 @@ struct Form {
     certificate: String,
     key: String,
     leaf: Leaf,
-    fate: Fate,
+    fate: Expected,
 }
 
 /// Converts a key with openssl.

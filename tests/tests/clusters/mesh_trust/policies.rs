@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use sesame_tests::cluster::TestCluster;
-use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, SOON};
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, TEST_TIMEOUT};
 use sesame_tests::wait::{eventually, holds};
 
 use super::{
@@ -26,7 +26,7 @@ pub(super) fn nowhere() -> SocketAddr {
 }
 
 async fn gone(cluster: &TestCluster, path: &str) {
-    eventually("it is gone", SOON, async || {
+    eventually("it is gone", TEST_TIMEOUT, async || {
         let found = cluster.admin().get(path).await;
         holds(found.is_err(), || format!("{path} is still there"))
     })

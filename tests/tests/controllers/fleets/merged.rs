@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_tests::agent::beside_test;
 use sesame_tests::cluster::{Channel, TestCluster, User};
-use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, SOON, deployed};
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, TEST_TIMEOUT, deployed};
 use sesame_tests::envoy::workspace;
 use sesame_tests::manifests::{edge_with_parameters, gateway, http_listener};
 use sesame_tests::reports;
@@ -185,7 +185,7 @@ async fn it_is_given_up_and_adopted(cluster: &TestCluster, fleet: &[String]) {
         before.push(cluster.until("it is nobody's", path, is_nobodys).await);
     }
     configure(cluster, &json!({"fleet": {"management": "Managed"}})).await;
-    let said = eventually("there is something to adopt", SOON, async || {
+    let said = eventually("there is something to adopt", TEST_TIMEOUT, async || {
         let (code, text) = command(&kubeconfig, &["diff", "sesame-system/edge", "-o", "json"]);
         let said: Value = serde_json::from_str(&text).map_err(|_| text.clone())?;
         holds(code == Some(1) && said["current"] == true, || text)?;
@@ -210,7 +210,7 @@ async fn it_is_given_up_and_adopted(cluster: &TestCluster, fleet: &[String]) {
     }
     let owner = &cluster.get(&fleet[0]).await["metadata"]["ownerReferences"][0];
     assert_eq!(owner["kind"], "GatewayClass", "{owner}");
-    eventually("nothing is left to adopt", SOON, async || {
+    eventually("nothing is left to adopt", TEST_TIMEOUT, async || {
         let (code, text) = command(&kubeconfig, &["diff", "sesame-system/edge"]);
         holds(code == Some(0), || text)
     })

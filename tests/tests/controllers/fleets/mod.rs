@@ -7,7 +7,7 @@ mod workloads;
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_tests::cluster::{Channel, Client, TestCluster, User};
-use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, SOON, condition, deployed};
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, TEST_TIMEOUT, condition, deployed};
 use sesame_tests::manifests::{edge_name, edge_with_parameters, gateway, http_listener};
 use sesame_tests::wait::{eventually, holds};
 
@@ -37,19 +37,21 @@ fn fleet(gateway: &NamespacedName) -> [String; 6] {
 }
 
 async fn there(admin: &Client, path: &str) -> Value {
-    eventually(&format!("{path} is there"), SOON, async || {
+    eventually(&format!("{path} is there"), TEST_TIMEOUT, async || {
         admin.get(path).await.map_err(|error| error.to_string())
     })
     .await
 }
 
 async fn gone(admin: &Client, path: &str) {
-    eventually(&format!("{path} is gone"), SOON, async || {
-        match admin.get(path).await {
+    eventually(
+        &format!("{path} is gone"),
+        TEST_TIMEOUT,
+        async || match admin.get(path).await {
             Err(error) if error.to_string().contains("404") => Ok(()),
             other => Err(format!("{other:?}")),
-        }
-    })
+        },
+    )
     .await;
 }
 
@@ -209,7 +211,7 @@ async fn the_agents_may_serve_their_gateway_alone(cluster: &TestCluster) {
                 .to_string()
         }
     };
-    eventually("it may read its keys", SOON, async || {
+    eventually("it may read its keys", TEST_TIMEOUT, async || {
         let why = answer("default.edge.keys-0").await;
         holds(why.contains("404"), || why.clone())
     })

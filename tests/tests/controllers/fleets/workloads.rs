@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use sesame_tests::cluster::{Channel, TestCluster, User};
-use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, SOON, deployed};
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, TEST_TIMEOUT, deployed};
 use sesame_tests::manifests::{edge_name, edge_with_parameters};
 use sesame_tests::reports::say;
 use sesame_tests::wait::{eventually, holds};
@@ -68,7 +68,7 @@ async fn fleet_deployment_is_repaired_but_may_be_scaled() {
     for path in [DEPLOYMENT, BUDGET] {
         let before = cluster.get(path).await["metadata"]["uid"].clone();
         cluster.delete(path).await;
-        eventually(&format!("{path} comes back"), SOON, async || {
+        eventually(&format!("{path} comes back"), TEST_TIMEOUT, async || {
             let object = admin.get(path).await.map_err(|error| error.to_string())?;
             holds(object["metadata"]["uid"] != before, || {
                 "it is not deleted".to_owned()
@@ -135,7 +135,7 @@ async fn restricted_takes_its_pods(cluster: &TestCluster, deployment: &Value) {
     of_node["metadata"]["name"] = json!("of-node");
     of_node["spec"]["hostPID"] = json!(true);
     of_node["spec"]["shareProcessNamespace"] = json!(false);
-    eventually("the namespace enforces it", SOON, async || {
+    eventually("the namespace enforces it", TEST_TIMEOUT, async || {
         let refused = admin.create(&pods, &of_node).await;
         let why = refused.err().map(|error| error.to_string());
         let expected = why.as_ref().is_some_and(|why| why.contains("hostPID"));
@@ -169,11 +169,11 @@ async fn a_pod_speaks_for_itself_alone(cluster: &TestCluster) {
         "edge-edge-agent-n1.other.pod",
         "edge-edge-agent-n1",
     ];
-    eventually("the policy is in force", SOON, async || {
+    eventually("the policy is in force", TEST_TIMEOUT, async || {
         refusal(others[0]).await
     })
     .await;
-    eventually("a report is taken", SOON, async || {
+    eventually("a report is taken", TEST_TIMEOUT, async || {
         let said = say(&pod, &edge, "edge-edge-agent-n1.default.pod", &status).await;
         said.map_err(|error| error.to_string())
     })

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use sesame_proto::signature::SigningKeys;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, agent_binary};
 use sesame_tests::backend::Backend;
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
 use sesame_tests::wait::eventually;
@@ -141,7 +141,7 @@ pub(crate) fn routed(backend: &Backend) -> Vec<Value> {
 pub(crate) async fn stored(agent: &AgentUnderTest, bundle: &Path) {
     let (bundle, state) = (bundle.to_string_lossy(), agent.state());
     let state = state.to_string_lossy();
-    eventually("the bundle is stored", SOON, async || {
+    eventually("the bundle is stored", TEST_TIMEOUT, async || {
         let output = command(&["bundle", "diff", &bundle, "--state-dir", &state]);
         if output.status.success() {
             Ok(())

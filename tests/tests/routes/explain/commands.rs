@@ -1,7 +1,7 @@
 //! The `explain` command, with manifests and with a running agent.
 
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, words};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
 use sesame_tests::wait::{eventually, holds};
@@ -40,7 +40,7 @@ async fn started(backend: &Backend) -> AgentUnderTest {
     let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects(backend)))]);
     agent.wait_ok(&agent.get(80, "a.test", "/b")).await;
     let runtime = agent.runtime().display().to_string();
-    eventually("what is served is stored", SOON, async || {
+    eventually("what is served is stored", TEST_TIMEOUT, async || {
         let output = agent.command(&["explain", "--runtime-dir", &runtime, URL]);
         holds(output.status.success(), || words(&output))
     })

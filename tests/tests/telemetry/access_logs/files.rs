@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, agent_binary};
 use sesame_tests::backends::start_served;
 use sesame_tests::envoy::envoy_binary;
 use sesame_tests::load::{Load, Plan};
@@ -31,7 +31,7 @@ async fn log_rotation_loses_no_request_or_line() {
     agent.wait_ok(&agent.get(80, HOST, "/ready")).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/load")]));
     let rotated = async |agent: &AgentUnderTest, count: usize| {
-        eventually("files that are full", SOON, async || {
+        eventually("files that are full", TEST_TIMEOUT, async || {
             let found = files(agent).len();
             (found > count)
                 .then_some(())
@@ -52,7 +52,7 @@ async fn log_rotation_loses_no_request_or_line() {
     rotated(&agent, before + 1).await;
     let report = load.stop().await;
     report.clean("access logs while files follow each other");
-    eventually("a line for each request", SOON, async || {
+    eventually("a line for each request", TEST_TIMEOUT, async || {
         let lines = lines(&agent);
         let found = lines.iter().filter(|line| line["path"] == "/load").count();
         (found as u64 == report.requests)
@@ -74,7 +74,7 @@ async fn lines_survive_rename_and_deletion_by_others() {
     agent.wait_ok(&agent.get(80, HOST, "/ready")).await;
     let request = async |path: &str| agent.wait_ok(&agent.get(80, HOST, path)).await;
     let logged = async |path: &str, file: &Path| {
-        eventually(path, SOON, async || {
+        eventually(path, TEST_TIMEOUT, async || {
             let text = fs::read_to_string(file).unwrap_or_default();
             text.contains(path).then_some(()).ok_or(text)
         })
@@ -86,13 +86,13 @@ async fn lines_survive_rename_and_deletion_by_others() {
     let renamed = current.with_extension("log.mine");
     fs::rename(&current, &renamed).expect("renamed");
     request("/renamed").await;
-    eventually("a line somewhere", SOON, async || {
+    eventually("a line somewhere", TEST_TIMEOUT, async || {
         let texts = [&current, &renamed].map(|file| fs::read_to_string(file).unwrap_or_default());
         let found = texts.iter().any(|text| text.contains("/renamed"));
         found.then_some(()).ok_or_else(|| texts.concat())
     })
     .await;
-    eventually("a new file", SOON, async || {
+    eventually("a new file", TEST_TIMEOUT, async || {
         request("/after").await;
         let text = fs::read_to_string(&current).unwrap_or_default();
         text.contains("/after").then_some(()).ok_or(text)
@@ -128,7 +128,7 @@ async fn access_logs_stay_bounded_and_pause_when_full() {
         }
     });
     // The two files may use a quarter of the disk, so the fourth starts after three of 128 KiB.
-    eventually("the fourth file", SOON, async || {
+    eventually("the fourth file", TEST_TIMEOUT, async || {
         let found = files(&agent);
         let numbers = found
             .iter()
@@ -170,7 +170,7 @@ async fn access_log_goes_to_stdout_if_configured() {
         .flag("--access-log=stdout")
         .start(&[("all.yaml", &yaml(&objects))]);
     agent.wait_ok(&agent.get(80, HOST, "/stdout")).await;
-    eventually("a line", SOON, async || {
+    eventually("a line", TEST_TIMEOUT, async || {
         let log = agent.log();
         let lines = log
             .lines()
@@ -224,18 +224,22 @@ async fn launched_envoys_log_to_launcher_stdout_or_files() {
     let _launcher = Launcher::start(&agent, &output);
     agent.restart();
     agent.wait_ok(&agent.get(80, HOST, "/output")).await;
-    eventually("a line on the launcher's output", SOON, async || {
-        let text = fs::read_to_string(&output).unwrap_or_default();
-        text.contains(r#""path":"/output""#)
-            .then_some(())
-            .ok_or_else(|| format!("{text}\n{}", agent.log_tail()))
-    })
+    eventually(
+        "a line on the launcher's output",
+        TEST_TIMEOUT,
+        async || {
+            let text = fs::read_to_string(&output).unwrap_or_default();
+            text.contains(r#""path":"/output""#)
+                .then_some(())
+                .ok_or_else(|| format!("{text}\n{}", agent.log_tail()))
+        },
+    )
     .await;
     agent.kill9();
     agent.change_flag("--access-log=stdout", "--access-log=file");
     agent.restart();
     // The previous Envoy may answer at first, so send requests until a line is in a file.
-    eventually("a line in a file", SOON, async || {
+    eventually("a line in a file", TEST_TIMEOUT, async || {
         agent.wait_ok(&agent.get(80, HOST, "/file")).await;
         let lines = lines(&agent);
         let found = lines.iter().any(|line| line["path"] == "/file");

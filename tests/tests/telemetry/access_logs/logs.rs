@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use sesame_tests::agent::{AgentUnderTest, SOON};
+use sesame_tests::agent::{AgentUnderTest, TEST_TIMEOUT};
 use sesame_tests::wait::eventually;
 
 /// All known fields of a line.
@@ -96,7 +96,7 @@ pub(crate) fn lines(agent: &AgentUnderTest) -> Vec<Value> {
 
 /// Waits for a line with this value in `field`.
 pub(crate) async fn line(agent: &AgentUnderTest, field: &str, value: &Value) -> Value {
-    eventually("a line", SOON, async || {
+    eventually("a line", TEST_TIMEOUT, async || {
         let lines = lines(agent);
         let found = lines.iter().find(|line| line.get(field) == Some(value));
         found

@@ -11,7 +11,7 @@ mod traffic;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::client::Request;
@@ -193,7 +193,7 @@ async fn running_system_exports_metrics_of_dashboards_and_alerts() {
     let refused = agent.get(443, "a.test", "/").send().await;
     assert!(refused.is_err(), "{refused:?}");
     let controller_address = controller.address();
-    eventually("everything is exported", SOON, async || {
+    eventually("everything is exported", TEST_TIMEOUT, async || {
         let _ = good.send().await;
         let text = page(address).await + &page(controller_address).await;
         let missing = missing(&exported(&text));

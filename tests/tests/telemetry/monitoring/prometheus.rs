@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
-use sesame_tests::agent::SOON;
+use sesame_tests::agent::TEST_TIMEOUT;
 use sesame_tests::client::Request;
 use sesame_tests::ports::free_port;
 use sesame_tests::wait::eventually;
@@ -81,7 +81,7 @@ impl Prometheus {
             .bytes()
             .fold(String::new(), |text, byte| text + &format!("%{byte:02X}"));
         let path = format!("/api/v1/query?query={encoded}");
-        eventually(expression, SOON, async || {
+        eventually(expression, TEST_TIMEOUT, async || {
             let answer = self.ask(&path).await?;
             let result = answer["data"]["result"].as_array();
             let mut values = result.into_iter().flatten().map(|one| &one["value"][1]);
@@ -97,7 +97,7 @@ impl Prometheus {
 
     /// Waits until every rule has been evaluated and returns the errors.
     pub(crate) async fn rule_errors(&self) -> Vec<String> {
-        eventually("rules are evaluated", SOON, async || {
+        eventually("rules are evaluated", TEST_TIMEOUT, async || {
             let answer = self.ask("/api/v1/rules").await?;
             let groups = answer["data"]["groups"]
                 .as_array()

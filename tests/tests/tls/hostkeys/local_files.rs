@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use sesame_agent::envoy::Admin;
 use sesame_gateway_api::certificate_facts::CertificateFacts;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::{Authority, Leaf};
 use sesame_tests::cluster::Channel;
@@ -45,7 +45,7 @@ fn objects(backend: &Backend) -> Vec<Value> {
 /// Waits until a handshake gets this certificate.
 async fn wait_shown(agent: &AgentUnderTest, authority: &Authority, leaf: &Leaf) {
     let handshake = Handshake::with(agent.address(443), "a.test", &authority.trust());
-    eventually("the certificate is shown", SOON, async || {
+    eventually("the certificate is shown", TEST_TIMEOUT, async || {
         let agreed = handshake.shake().await;
         let agreed = agreed.map_err(|error| format!("{error:#}\n{}", agent.log_tail()))?;
         holds(agreed.certificate == leaf.der, || {
@@ -74,9 +74,9 @@ async fn moved(agent: &AgentUnderTest) -> Vec<(String, u64)> {
 
 /// Waits until Envoy itself reports this certificate.
 async fn wait_served(agent: &AgentUnderTest, leaf: &Leaf) {
-    let facts = CertificateFacts::of_pem(leaf.certificate_pem.as_bytes());
+    let facts = CertificateFacts::from_pem(leaf.certificate_pem.as_bytes());
     let serial = &facts.first().expect("a certificate").serial;
-    eventually("Envoy has the certificate", SOON, async || {
+    eventually("Envoy has the certificate", TEST_TIMEOUT, async || {
         let output = agent.order(&["certs", "--output", "json"]).await;
         let certs: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         let all = certs.as_array().into_iter().flatten();
@@ -180,7 +180,7 @@ async fn invalid_local_file_never_replaces_valid_pair() {
     let request = agent
         .get(443, "a.test", "/")
         .tls("a.test", &authority.trust());
-    eventually("nobody answers", SOON, async || {
+    eventually("nobody answers", TEST_TIMEOUT, async || {
         let sent = request.send().await;
         holds(sent.is_err(), || "an answer".to_owned())
     })

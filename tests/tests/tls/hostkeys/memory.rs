@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::manifests::{
@@ -111,7 +111,7 @@ async fn crash_leaves_no_keys_in_core_dump() {
 
     let lifted = let_dump(envoy);
     crash(envoy, "-SEGV");
-    eventually("another Envoy serves", SOON, async || {
+    eventually("another Envoy serves", TEST_TIMEOUT, async || {
         holds(agent.wait_live().await != envoy, || "the same".to_owned())
     })
     .await;
@@ -129,7 +129,7 @@ async fn crash_leaves_no_keys_in_core_dump() {
     let directory = fs::read_link(format!("/proc/{pid}/cwd")).expect("a directory");
     let _ = let_dump(pid);
     crash(pid, "-ABRT");
-    eventually("the agent has ended", SOON, async || {
+    eventually("the agent has ended", TEST_TIMEOUT, async || {
         let ended = fs::read_to_string(format!("/proc/{pid}/stat"));
         let state = ended.unwrap_or_else(|_| "gone) Z ".to_owned());
         holds(state.contains(") Z "), || state.clone())

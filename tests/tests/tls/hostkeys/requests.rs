@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use sesame_gateway_api::certificate_facts::CertificateFacts;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::client::Request;
@@ -72,7 +72,7 @@ impl Carried {
     async fn wait(&self, before: &str) -> String {
         let path = self.0.join("request.pem");
         let mut found = String::new();
-        eventually("there is a request", SOON, async || {
+        eventually("there is a request", TEST_TIMEOUT, async || {
             found = fs::read_to_string(&path).unwrap_or_default();
             holds(!found.is_empty() && found != before, || found.clone())
         })
@@ -114,9 +114,9 @@ async fn waiting(agent: &AgentUnderTest) -> f64 {
 
 /// Waits until Envoy itself reports this certificate.
 async fn wait_served(agent: &AgentUnderTest, pem: &str) {
-    let facts = CertificateFacts::of_pem(pem.as_bytes());
+    let facts = CertificateFacts::from_pem(pem.as_bytes());
     let serial = &facts.first().expect("a certificate").serial;
-    eventually("Envoy has the certificate", SOON, async || {
+    eventually("Envoy has the certificate", TEST_TIMEOUT, async || {
         let output = agent.order(&["certs", "--output", "json"]).await;
         let certs: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         let all = certs.as_array().into_iter().flatten();
@@ -277,7 +277,7 @@ async fn command_receives_request_and_prints_certificate() {
         .wait_served(&request, |reply| reply.status == 200)
         .await;
     let shown = reply.echo().tls.expect("TLS").client_certificate;
-    let shown = CertificateFacts::of_der(&STANDARD.decode(shown).expect("base64"));
+    let shown = CertificateFacts::from_der(&STANDARD.decode(shown).expect("base64"));
     let shown = shown.expect("a certificate");
     assert!(shown.subject.contains("edge-1"), "{}", shown.subject);
     assert!(format!("{:?}", shown.names).contains("spiffe://site.test/edge-1"));
@@ -296,7 +296,7 @@ async fn command_receives_request_and_prints_certificate() {
 /// Approves and signs the pending request once. Returns the certificate.
 async fn approve_and_sign(cluster: &TestCluster, authority: &Authority) -> String {
     let mut found = Value::Null;
-    eventually("there is a request", SOON, async || {
+    eventually("there is a request", TEST_TIMEOUT, async || {
         let all = cluster.get(REQUESTS).await;
         let items = all["items"].as_array().cloned().unwrap_or_default();
         found = items
@@ -364,7 +364,7 @@ async fn cluster_signer_signs_for_host_listener() {
     let authority = Authority::new("servers");
     let shown = async |agent: &AgentUnderTest, answer: &str| {
         let handshake = Handshake::with(agent.address(443), "a.test", &authority.trust());
-        eventually("the certificate is shown", SOON, async || {
+        eventually("the certificate is shown", TEST_TIMEOUT, async || {
             let agreed = handshake.shake().await;
             let agreed = agreed.map_err(|error| format!("{error:#}\n{}", agent.log_tail()))?;
             holds(

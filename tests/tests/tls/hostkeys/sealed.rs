@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::{Authority, Leaf};
 use sesame_tests::client::Request;
@@ -104,7 +104,7 @@ impl Host {
     /// Waits until a handshake gets this certificate.
     async fn wait_shown(&self, leaf: &Leaf) {
         let handshake = Handshake::with(self.agent.address(443), "a.test", &self.authority.trust());
-        eventually("the certificate is shown", SOON, async || {
+        eventually("the certificate is shown", TEST_TIMEOUT, async || {
             let agreed = handshake
                 .shake()
                 .await
@@ -216,7 +216,7 @@ async fn lost_seal_key_is_reported_and_source_followed() {
     host.agent.wait_ok(&host.over_tls()).await;
     host.agent.wait_healthy().await;
     // The revision is the same as before; only its key is new.
-    eventually("the key is stored", SOON, async || {
+    eventually("the key is stored", TEST_TIMEOUT, async || {
         let now = host.accepted();
         holds(now > before, || format!("generation {now}"))
     })
@@ -242,7 +242,7 @@ async fn plain_state_is_sealed_and_can_be_unsealed() {
         holds(found.is_empty(), || format!("{found:?}"))
     };
     // Manifests are stored only after a change is served.
-    eventually("nothing is in clear", SOON, nothing).await;
+    eventually("nothing is in clear", TEST_TIMEOUT, nothing).await;
     host.start_alone();
     host.agent.wait_ok(&host.over_tls()).await;
 

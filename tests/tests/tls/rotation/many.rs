@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::handshakes::Handshake;
@@ -62,10 +62,14 @@ async fn wait_shown(
     leaf: &sesame_tests::certs::Leaf,
 ) {
     let client = Handshake::with(agent.address(443), &host(number), &authority.trust());
-    eventually(&format!("{} is shown", host(number)), SOON, async || {
-        let agreed = client.shake().await.map_err(|error| format!("{error:#}"))?;
-        holds(agreed.certificate == leaf.der, || "another".to_owned())
-    })
+    eventually(
+        &format!("{} is shown", host(number)),
+        TEST_TIMEOUT,
+        async || {
+            let agreed = client.shake().await.map_err(|error| format!("{error:#}"))?;
+            holds(agreed.certificate == leaf.der, || "another".to_owned())
+        },
+    )
     .await;
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sesame_tests::agent::{SOON, Setup, listener_condition};
+use sesame_tests::agent::{Setup, TEST_TIMEOUT, listener_condition};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::manifests::{edge, https_listener, yaml};
@@ -35,7 +35,7 @@ async fn unshown_certificate_is_reported_until_it_is_served() {
     };
     // If the agent's handshake happens to reach Envoy, nothing is reported, so try again with
     // another change.
-    let status = eventually("the listener is named", SOON, async || {
+    let status = eventually("the listener is named", TEST_TIMEOUT, async || {
         Site::write(&agent, 0, &site.issue(0));
         let waited = agent.wait_status("the listener is named", named);
         let waited = tokio::time::timeout(Duration::from_secs(10), waited).await;
@@ -123,7 +123,7 @@ async fn proof_covers_every_listener_kind() {
         agent.write("secrets.yaml", &secrets());
         // The handshake with this listener fails after its certificate is sent.
         let expected = (round * (names.len() as u64 - 1), round, 0);
-        eventually("all of them are asked", SOON, async || {
+        eventually("all of them are asked", TEST_TIMEOUT, async || {
             let found = asked().await?;
             holds(found == expected, || format!("{found:?}"))
         })

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use sesame_agent::envoy::Admin;
 use sesame_agent::xds::{Subscription, XdsKind};
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, listener_condition};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, listener_condition};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Leaf;
 use sesame_tests::load::{Load, Plan};
@@ -109,7 +109,7 @@ async fn taken(admin: &Admin) -> String {
 
 /// Waits until Envoy uses another version of the keys.
 async fn wait_taken(admin: &Admin, before: String) {
-    eventually("the keys are taken", SOON, async || {
+    eventually("the keys are taken", TEST_TIMEOUT, async || {
         let now = taken(admin).await;
         holds(now != before, || format!("version {now:?} is taken"))
     })

@@ -106,7 +106,7 @@ impl Site {
     /// Waits until a new connection gets this certificate.
     pub(crate) async fn wait_shown(&self, agent: &AgentUnderTest, number: usize, leaf: &Leaf) {
         let what = format!("{} shows its new certificate", Self::host(number));
-        eventually(&what, sesame_tests::agent::SOON, async || {
+        eventually(&what, sesame_tests::agent::TEST_TIMEOUT, async || {
             let shown = self.shown(agent, number).await?;
             holds(shown == leaf.der, || "an older one".to_owned())
         })

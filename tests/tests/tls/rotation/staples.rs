@@ -3,7 +3,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, listener_condition};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, listener_condition};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Leaf;
 use sesame_tests::handshakes::{Agreed, Handshake};
@@ -37,7 +37,7 @@ impl Site {
     /// Waits until new connections get this certificate with this staple. An empty staple means
     /// none.
     async fn wait_stapled(&self, agent: &AgentUnderTest, what: &str, leaf: &Leaf, staple: &[u8]) {
-        eventually(what, SOON, async || {
+        eventually(what, TEST_TIMEOUT, async || {
             for agreed in self.agreed(agent).await? {
                 let same = agreed.certificate == leaf.der && agreed.staple == staple;
                 holds(same, || {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use rustls::{ClientConfig, HandshakeKind, RootCertStore, SupportedProtocolVersion, version};
 use rustls_pki_types::ServerName;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, arguments};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, arguments};
 use sesame_tests::backend::Backend;
 use sesame_tests::wait::{eventually, holds};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -130,7 +130,7 @@ async fn sessions_resume_after_rotations_and_hot_restart() {
         age(&agent);
         agent.restart();
         agent.wait_healthy().await;
-        eventually("the keys are rotated", SOON, async || {
+        eventually("the keys are rotated", TEST_TIMEOUT, async || {
             let now = keys(&agent);
             holds(now.ends_with(&before) && now.len() > before.len(), || {
                 format!("{} bytes", now.len())

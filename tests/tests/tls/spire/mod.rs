@@ -5,7 +5,7 @@
 mod server;
 
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
@@ -18,7 +18,7 @@ use self::server::Spire;
 
 /// Waits until Envoy has the certificate with this serial number, or a newer one.
 async fn wait_shown(agent: &AgentUnderTest, spire: &Spire, serial: &str) {
-    eventually("Envoy has the certificate", SOON, async || {
+    eventually("Envoy has the certificate", TEST_TIMEOUT, async || {
         let output = agent.order(&["certs", "--output", "json"]).await;
         let certs: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         let newest = spire.serial();

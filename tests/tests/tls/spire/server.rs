@@ -11,7 +11,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use serde_json::Value;
 use sesame_gateway_api::certificate_facts::CertificateFacts;
-use sesame_tests::agent::SOON;
+use sesame_tests::agent::TEST_TIMEOUT;
 use sesame_tests::envoy::workspace;
 use sesame_tests::ports::free_port;
 use sesame_tests::wait::{eventually, holds};
@@ -95,7 +95,7 @@ impl Spire {
     pub(crate) async fn prepare_authority(&self) -> String {
         let count = || {
             let bundle = fs::read(self.path("files/svid_bundle.pem")).unwrap_or_default();
-            CertificateFacts::of_pem(&bundle).len()
+            CertificateFacts::from_pem(&bundle).len()
         };
         let before = count();
         let prepared = self.json(&["localauthority", "x509", "prepare"]);
@@ -145,7 +145,7 @@ impl Spire {
     pub(crate) async fn renewed(&self, before: &str) -> String {
         let mut next = String::new();
         let now = || self.serial();
-        eventually("SPIRE renews", SOON, async || {
+        eventually("SPIRE renews", TEST_TIMEOUT, async || {
             next = now();
             holds(!next.is_empty() && next != before, || self.log())
         })
@@ -157,7 +157,7 @@ impl Spire {
     /// renewal.
     pub(crate) fn serial(&self) -> String {
         let pem = fs::read(self.path("files/svid.pem")).unwrap_or_default();
-        let leaf = CertificateFacts::of_pem(&pem).into_iter().next();
+        let leaf = CertificateFacts::from_pem(&pem).into_iter().next();
         leaf.map(|leaf| leaf.serial).unwrap_or_default()
     }
 
@@ -208,7 +208,7 @@ impl Spire {
     }
 
     async fn wait(&self, what: &str, good: impl Fn() -> bool) {
-        eventually(what, SOON, async || holds(good(), || self.log())).await;
+        eventually(what, TEST_TIMEOUT, async || holds(good(), || self.log())).await;
     }
 }
 

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use rustls::{ClientConfig, HandshakeKind, SupportedProtocolVersion, version};
 use rustls_pki_types::ServerName;
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, listener_condition};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, listener_condition};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::{Authority, Leaf};
 use sesame_tests::client::{Connection, Request};
@@ -121,7 +121,7 @@ async fn revoked_client_cannot_resume_and_restart_closes_connections() {
     let replaced = agent.order(&["restart"]).await;
     assert!(replaced.status.success(), "{}", agent.log_tail());
     wait_untrusted(&agent, &to_bad).await;
-    eventually("the connection is ended", SOON, async || {
+    eventually("the connection is ended", TEST_TIMEOUT, async || {
         holds(!established.is_open().await, || "it is open".to_owned())
     })
     .await;

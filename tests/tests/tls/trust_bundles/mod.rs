@@ -5,7 +5,7 @@ mod cut_off;
 mod namesakes;
 
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, listener_condition};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, listener_condition};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::{Authority, Leaf};
 use sesame_tests::client::{Connection, Request};
@@ -57,12 +57,14 @@ fn bundles(clients: &[&Authority], backends: &[&Authority]) -> String {
 
 /// Waits until a client is rejected.
 async fn wait_refused(agent: &AgentUnderTest, request: &Request) {
-    eventually("the client is refused", SOON, async || {
-        match request.send().await {
+    eventually(
+        "the client is refused",
+        TEST_TIMEOUT,
+        async || match request.send().await {
             Ok(reply) => Err(format!("status {}\n{}", reply.status, agent.log_tail())),
             Err(_) => Ok(()),
-        }
-    })
+        },
+    )
     .await;
 }
 

@@ -18,7 +18,7 @@ use sesame_render::RetainedAuthorities;
 use crate::run::target::RetainedCertificate;
 
 /// Maximum number of lost certificates per bundle. The first to expire are forgotten first.
-const MOST_LOST: usize = 64;
+const MAX_LOST: usize = 64;
 
 /// The bundles of one Gateway, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -143,7 +143,7 @@ impl RememberedBundle {
             }
         }
         self.lost.sort_by_key(|lost| lost.until);
-        let surplus = self.lost.len().saturating_sub(MOST_LOST);
+        let surplus = self.lost.len().saturating_sub(MAX_LOST);
         self.lost.drain(..surplus);
         self.declared = declared;
         self.crls = crls;

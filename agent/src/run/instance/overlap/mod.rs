@@ -18,7 +18,7 @@ use sesame_render::RetainedAuthorities;
 
 use self::memory::BundleMemory;
 use crate::host::durable::{create_directory, replace_file};
-use crate::host::remove_if_there;
+use crate::host::remove_if_exists;
 use crate::run::target::Target;
 
 /// The file in a Gateway's state directory.
@@ -27,7 +27,7 @@ const FILE: &str = "overlap.json";
 const MAX_BYTES: u64 = 32 << 20;
 /// Interval for rereading the clock while certificates are retained, because the clock may be
 /// adjusted.
-const LOOK: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The overlap of one Gateway.
 pub(super) struct Overlap {
@@ -121,7 +121,7 @@ impl Overlap {
     pub(super) fn next(&self) -> Option<Instant> {
         let now = Timestamp::now();
         let left = self.memory.next(now)?.duration_since(now).unsigned_abs();
-        Some(Instant::now() + left.min(LOOK))
+        Some(Instant::now() + left.min(POLL_INTERVAL))
     }
 
     /// Returns how long a certificate stays trusted after it was removed from its bundle.
@@ -156,7 +156,7 @@ impl Overlap {
         }
         let written = match wanted.map(serde_json::to_vec).transpose() {
             Ok(Some(bytes)) => self.write(&bytes),
-            Ok(None) => remove_if_there(&self.path),
+            Ok(None) => remove_if_exists(&self.path),
             Err(error) => Err(error.into()),
         };
         match written {

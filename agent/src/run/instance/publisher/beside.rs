@@ -62,7 +62,7 @@ impl Publisher {
         };
         let report = self.applier.apply(desired, Some(&self.admin)).await?;
         self.observed.send_if_modified(|observed| {
-            observed.counts.note_steps(&report.steps);
+            observed.counts.record_steps(&report.steps);
             false
         });
         Ok(report.outcome)

@@ -18,7 +18,7 @@ use crate::run::target::Target;
 use crate::xds::XdsKind;
 
 /// Time until a fitted target may get more files. Each move replaces clusters or listeners.
-const AGAIN: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// Time for Envoy to close files that it no longer watches: the kernel needs 10 ms for each.
 const CLOSING: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
@@ -101,7 +101,7 @@ impl Publisher {
             return Arc::clone(&last.fitted);
         }
         let fitted = self.render_within(whole, budget);
-        self.note_fitted(Arc::clone(whole), &fitted, budget);
+        self.record_fitted(Arc::clone(whole), &fitted, budget);
         fitted
     }
 
@@ -113,12 +113,12 @@ impl Publisher {
         Arc::new(whole.within(budget, files, last))
     }
 
-    fn note_fitted(&mut self, whole: Arc<Target>, fitted: &Arc<Target>, budget: usize) {
+    fn record_fitted(&mut self, whole: Arc<Target>, fitted: &Arc<Target>, budget: usize) {
         let files = fitted.rendered.subscriptions;
         let wanted = whole.rendered.subscriptions;
         let again = match &self.fitted {
             Some(last) if last.budget == budget => last.again,
-            _ => Instant::now() + AGAIN,
+            _ => Instant::now() + RETRY_INTERVAL,
         };
         self.tell_scarcity(Some(format!(
             "Envoy watches {files} files instead of {wanted}, because other processes of this user have the inotify instances. Endpoints, keys and route tables that have no file of their own are changed more slowly; {REMEDY}"
@@ -143,7 +143,7 @@ impl Publisher {
         };
         let may = self.instances.budget(last.whole.rendered.subscriptions) > last.budget;
         if !may {
-            last.again = Instant::now() + AGAIN;
+            last.again = Instant::now() + RETRY_INTERVAL;
         }
         may
     }
@@ -184,7 +184,7 @@ impl Publisher {
             }
         }
         let last = self.fitted.take().map(|last| last.whole);
-        self.note_fitted(last.unwrap_or(served), &fitted, budget);
+        self.record_fitted(last.unwrap_or(served), &fitted, budget);
         self.observed
             .send_modify(|observed| observed.applied = Some(fitted));
         self.await_closing(free).await;

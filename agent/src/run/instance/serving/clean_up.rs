@@ -67,7 +67,7 @@ impl Serving {
     }
 
     /// Records the resources that the last change left unused.
-    pub(super) fn note_left_over(&mut self) {
+    pub(super) fn record_left_over(&mut self) {
         let now = Instant::now();
         let tried = self.clean_up.removal(now) == Removal::AtOnce;
         if self.publisher.take_retired() {

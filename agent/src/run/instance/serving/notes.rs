@@ -7,9 +7,9 @@ use crate::run::observed::Observed;
 
 impl Serving {
     /// Records the Envoy that is running after a replacement, or why the previous one still is.
-    pub(super) fn note_replaced(&mut self, replaced: Result<Restarted, String>) {
+    pub(super) fn record_replaced(&mut self, replaced: Result<Restarted, String>) {
         match &replaced {
-            Ok(restarted) => self.publisher.note_replaced(*restarted),
+            Ok(restarted) => self.publisher.record_replaced(*restarted),
             Err(error) => tracing::error!("{error}"),
         }
         let observed = &self.instance.observed;
@@ -18,7 +18,7 @@ impl Serving {
 
     /// Records the version of the running Envoy. A launcher may run a different Envoy than this
     /// agent.
-    pub(super) async fn note_version(&self) {
+    pub(super) async fn record_version(&self) {
         let admin = self.supervisor.admin().with_timeout(ADMIN_ANSWER);
         let version = match admin.server_info().await {
             Ok(info) => Version::of_build(&info.version),
@@ -34,7 +34,7 @@ impl Serving {
     }
 
     /// Records why the selected target is not the newest one of the source, if it is not.
-    pub(super) fn note_held(&self) {
+    pub(super) fn record_held(&self) {
         let held = self.selector.held();
         self.instance
             .observed

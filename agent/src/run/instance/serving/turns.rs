@@ -33,7 +33,7 @@ impl Serving {
             // A part that has to wait for the rest is published with it.
             let ahead = self.publisher.ahead(target, queue, waiting)?;
             self.refused_ahead = !self.publisher.send_ahead(&ahead).await;
-            self.note_cost(queue, began);
+            self.record_cost(queue, began);
         }
     }
 
@@ -45,7 +45,7 @@ impl Serving {
     }
 
     /// Records the cost of a change in this queue since it began.
-    pub(super) fn note_cost(&mut self, queue: Queue, began: Began) {
+    pub(super) fn record_cost(&mut self, queue: Queue, began: Began) {
         let times = self.main_thread_time().zip(began.used);
         // If this time cannot be read, the main thread is assumed to be busy all the time.
         let cost = times.map_or_else(

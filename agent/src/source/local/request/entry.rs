@@ -8,7 +8,7 @@ use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 use crate::source::local::fields::SettingFields;
 
 /// Maximum number of names of one kind.
-const MOST_NAMES: usize = 16;
+const MAX_NAMES: usize = 16;
 /// Maximum bytes of a common name (RFC 5280, `ub-common-name`).
 const LONGEST_COMMON_NAME: usize = 64;
 /// Maximum bytes of a URI, as in SPIFFE.
@@ -177,8 +177,8 @@ impl RequestedNames {
         if common_name.is_none() && dns_names.is_empty() && uris.is_empty() {
             return Err("it has no name".to_owned());
         }
-        if dns_names.len() > MOST_NAMES || uris.len() > MOST_NAMES {
-            return Err(format!("it has more than {MOST_NAMES} names of one kind"));
+        if dns_names.len() > MAX_NAMES || uris.len() > MAX_NAMES {
+            return Err(format!("it has more than {MAX_NAMES} names of one kind"));
         }
         if let Some(name) = common_name
             && (name.is_empty()

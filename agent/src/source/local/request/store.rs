@@ -24,7 +24,7 @@ use sesame_proto::digest::sha256;
 use super::entry::{Answerer, CertificateRequest};
 use super::{OpenRequest, RequestContext, RequestState, pkcs10};
 use crate::host::durable::{self, create_directory};
-use crate::host::remove_if_there;
+use crate::host::remove_if_exists;
 use crate::seal::SealingKeys;
 use crate::source::problem::Severity;
 
@@ -228,7 +228,7 @@ impl RequestFiles<'_> {
         let chain = kept.chain.as_bytes();
         let checked = checked_pair(&self.request.secret, chain, kept.key.as_bytes())?;
         let chain = &checked.pair.certificate_chain;
-        let leaf = CertificateFacts::of_pem(chain).into_iter().next();
+        let leaf = CertificateFacts::from_pem(chain).into_iter().next();
         let leaf = leaf.ok_or("contains no certificate")?;
         let begin = leaf.not_before.max(kept.taken);
         let life = leaf.not_after.saturating_sub(begin).max(0);
@@ -335,7 +335,7 @@ impl RequestFiles<'_> {
             self.request.answer_file(),
             self.path("pending"),
         ] {
-            remove_if_there(&path).map_err(at(&path))?;
+            remove_if_exists(&path).map_err(at(&path))?;
         }
         Ok(())
     }

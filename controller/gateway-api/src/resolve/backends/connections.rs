@@ -10,7 +10,7 @@ use super::endpoints::service_port;
 use super::references::BackendName;
 use super::settings::BackendSettings;
 use super::{Backends, ResolvedRef, Traffic};
-use crate::api::{MOST_OF_CONTOUR, NamespacedName, Service, ServicePort};
+use crate::api::{MAX_CONTOUR_CHARACTERS, NamespacedName, Service, ServicePort};
 use crate::resolve::context::ResolveContext;
 use crate::status::{Grounds, Reason};
 
@@ -58,7 +58,7 @@ impl UpstreamProtocol {
             let list = service.metadata.annotations.get(protocol.annotation());
             // A truncated list may have contained any port.
             list.is_some_and(|list| {
-                list.len() >= MOST_OF_CONTOUR || list.split(',').map(str::trim).any(is_meant)
+                list.len() >= MAX_CONTOUR_CHARACTERS || list.split(',').map(str::trim).any(is_meant)
             })
         };
         let mut all = [Self::Tls, Self::H2, Self::H2c].into_iter();

@@ -137,7 +137,7 @@ impl<'w> Backends<'w> {
         self.unfit.get(&policy).into_iter().flatten()
     }
 
-    fn note_unfit(&mut self, policy: Option<usize>, at: &str, unfit: Vec<String>) {
+    fn record_unfit(&mut self, policy: Option<usize>, at: &str, unfit: Vec<String>) {
         if let Some(policy) = policy
             && !unfit.is_empty()
         {
@@ -321,7 +321,7 @@ impl<'w> Backends<'w> {
             metadata, port, traffic, tls, connection, settings, &mut unfit,
         )?;
         let at = format!("port {} of Service {key}", port.port);
-        self.note_unfit(applied.map(|(policy, _)| policy), &at, unfit);
+        self.record_unfit(applied.map(|(policy, _)| policy), &at, unfit);
         if let Some(OwnTls { tls: _, bundle }) = &connection.own_tls {
             let name = bundle.name.clone();
             self.own_bundles.insert(name, Arc::clone(bundle));

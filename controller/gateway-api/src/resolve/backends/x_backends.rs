@@ -273,7 +273,7 @@ impl Backends<'_> {
         let mut unfit = Vec::new();
         let settings = applied.map(|(_, settings)| settings);
         let backend = found.backend(traffic, settings, &mut unfit)?;
-        self.note_unfit(applied.map(|(policy, _)| policy), &at, unfit);
+        self.record_unfit(applied.map(|(policy, _)| policy), &at, unfit);
         let name = backend.name.clone();
         if !self.by_name.contains_key(&name) {
             self.by_name.insert(name.clone(), self.entries.len());

@@ -89,8 +89,8 @@ fn respond(spec: &FilterResponse) -> Result<DirectResponse, String> {
         return Err(format!("statusCode {status_code}: expected 200 to 599"));
     };
     let body = body.clone().unwrap_or_default();
-    if body.len() > DirectResponse::MOST_BODY {
-        let most = DirectResponse::MOST_BODY;
+    if body.len() > DirectResponse::MAX_BODY {
+        let most = DirectResponse::MAX_BODY;
         let length = body.len();
         return Err(format!(
             "body has {length} bytes; at most {most} are allowed"

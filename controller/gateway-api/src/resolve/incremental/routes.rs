@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::delta::{ChangedHost, GatewayDelta, RouteTableDelta};
 use sesame_proto::schema::{Snapshot, VirtualHost};
-use sesame_proto::sizes::MOST_OF_GATEWAY;
+use sesame_proto::sizes::MAX_PER_GATEWAY;
 
 use super::backends::{self, KnownServices, PreviousServices, SetsOfServices, Upstreams};
 use super::neighbours::neighbourhood;
@@ -125,14 +125,14 @@ fn sizes_after(
         let before = *known.get(gateway)?;
         let others = before.checked_sub(*then.get(gateway)?)?;
         let after = others.checked_add(*now)?;
-        let has_room = before.max(after) <= MOST_OF_GATEWAY;
+        let has_room = before.max(after) <= MAX_PER_GATEWAY;
         has_room.then(|| (gateway.clone(), after))
     };
     let sizes: BTreeMap<NamespacedName, u64> = now.iter().map(size_after).collect::<Option<_>>()?;
     let total = |size_of: &dyn Fn(&NamespacedName, u64) -> u64| {
         let all = known.iter().map(|(gateway, size)| size_of(gateway, *size));
         all.fold(0_u64, |sum, size| {
-            sum.saturating_add(size.min(MOST_OF_GATEWAY))
+            sum.saturating_add(size.min(MAX_PER_GATEWAY))
         })
     };
     let before = total(&|_, size| size);

@@ -154,7 +154,7 @@ impl Forwarding {
 /// Converts Contour's number of retries to attempts: -1 disables retries, and 0 means one attempt.
 pub(crate) fn attempts(number: i32) -> u32 {
     let number = u32::try_from(number);
-    number.map_or(0, |number| number.clamp(1, Retry::MOST_ATTEMPTS))
+    number.map_or(0, |number| number.clamp(1, Retry::MAX_ATTEMPTS))
 }
 
 /// Adds a condition of Envoy's `retry_on`. The error explains why the condition has no effect.
@@ -234,7 +234,7 @@ mod tests {
         );
         assert_eq!(
             retry(&[("retry-on", "5xx,gateway-error"), ("num-retries", "1000")]),
-            (Some((server_errors, Retry::MOST_ATTEMPTS, true)), 0, 0)
+            (Some((server_errors, Retry::MAX_ATTEMPTS, true)), 0, 0)
         );
         assert_eq!(
             retry(&[("retry-on", "connect-failure,odd"), ("num-retries", "-1")]),

@@ -11,7 +11,7 @@ use crate::world::Kind;
 
 /// Maximum number of certificate overlaps per listener. The same certificate may be on all
 /// listeners of a port.
-const MOST_NAMED: usize = 8;
+const MAX_NAMED: usize = 8;
 
 /// Returns the valid HTTPS listeners by index, with port and hostname.
 fn https<'l>(
@@ -93,11 +93,11 @@ pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], ga
             let others = members
                 .iter()
                 .filter(|other| differs(*owner, **other, name));
-            pairs.extend(others.take(MOST_NAMED).map(|other| (*owner, *other)));
+            pairs.extend(others.take(MAX_NAMED).map(|other| (*owner, *other)));
         }
         for other in &members {
             let owners = owners.iter().filter(|owner| differs(**owner, *other, name));
-            pairs.extend(owners.take(MOST_NAMED).map(|owner| (*other, *owner)));
+            pairs.extend(owners.take(MAX_NAMED).map(|owner| (*other, *owner)));
         }
     }
     for (own, name) in named(&pairs, listeners, gateways) {
@@ -105,7 +105,7 @@ pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], ga
             certificate_overlaps,
             ..
         }) = listeners.get_mut(own).map(|listener| &mut **listener)
-            && certificate_overlaps.len() < MOST_NAMED
+            && certificate_overlaps.len() < MAX_NAMED
             && !certificate_overlaps.contains(&name)
         {
             certificate_overlaps.push(name);

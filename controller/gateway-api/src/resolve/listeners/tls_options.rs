@@ -29,7 +29,7 @@ const HTTP_PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
 /// TLS versions, by name.
 const VERSIONS: [(&str, Version); 2] = [("1.2", Version::Tls12), ("1.3", Version::Tls13)];
 /// Maximum length of quoted values in messages.
-const MOST_TOLD: usize = 100;
+const MAX_REPORTED: usize = 100;
 
 /// TLS parameters from the options of a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -274,7 +274,7 @@ fn one_of(names: &[&str]) -> String {
 
 /// Truncates a value for a message.
 fn told(value: &str) -> String {
-    value.chars().take(MOST_TOLD).collect()
+    value.chars().take(MAX_REPORTED).collect()
 }
 
 #[cfg(test)]

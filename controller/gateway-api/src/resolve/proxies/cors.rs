@@ -1,6 +1,6 @@
 //! The CORS policy of a root. It applies to all routes below the root.
 
-use sesame_proto::expressions::{self, MOST_INSTRUCTIONS, MOST_OF_ORIGINS, is_of_origins};
+use sesame_proto::expressions::{self, MAX_INSTRUCTIONS, MAX_PER_ORIGINS, is_of_origins};
 use sesame_proto::schema::cors_origin::Kind;
 use sesame_proto::schema::{Cors, CorsOrigin};
 
@@ -74,11 +74,11 @@ fn origins(list: &[String], regexes: &mut Regexes) -> Result<Vec<CorsOrigin>, St
         origins.push(CorsOrigin { kind: Some(kind) });
     }
     let all = expressions::of_origins(&origins);
-    if instructions > MOST_INSTRUCTIONS || all > MOST_OF_ORIGINS {
+    if instructions > MAX_INSTRUCTIONS || all > MAX_PER_ORIGINS {
         return Err(format!(
             "allowOrigin: the regular expressions have {all} instructions once compiled, of which \
-             {instructions} with groups or several repetitions; at most {MOST_OF_ORIGINS} and \
-             {MOST_INSTRUCTIONS} are allowed: use fewer or simpler ones"
+             {instructions} with groups or several repetitions; at most {MAX_PER_ORIGINS} and \
+             {MAX_INSTRUCTIONS} are allowed: use fewer or simpler ones"
         ));
     }
     Ok(origins)

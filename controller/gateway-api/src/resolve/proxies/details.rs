@@ -9,7 +9,7 @@ use crate::status::ProxyDetail;
 pub(super) type Words = (&'static str, &'static str);
 
 /// Maximum number of details per object.
-const MOST: usize = 64;
+const MAX: usize = 64;
 
 /// The details of all objects, by name.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl Details {
             message,
         };
         let all = self.0.entry(of.clone()).or_default();
-        if all.len() < MOST && !all.contains(&detail) {
+        if all.len() < MAX && !all.contains(&detail) {
             all.push(detail);
         }
     }

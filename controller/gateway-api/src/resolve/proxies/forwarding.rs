@@ -73,10 +73,10 @@ pub(super) fn internal_redirect(
         deny_repeated_route_redirect,
     } = policy;
     let max = u32::try_from(*max_internal_redirects);
-    let Ok(max @ 0..=InternalRedirect::MOST) = max else {
+    let Ok(max @ 0..=InternalRedirect::MAX) = max else {
         return Err(format!(
             "maxInternalRedirects {max_internal_redirects}: expected 0 to {}",
-            InternalRedirect::MOST
+            InternalRedirect::MAX
         ));
     };
     let known = InternalRedirect::STATUSES;

@@ -2,7 +2,7 @@
 //! a check receive requests.
 
 use sesame_proto::schema::health_check::Kind;
-use sesame_proto::schema::{HealthCheck, HttpCheck, MOST_BACKEND_MS, StatusRange};
+use sesame_proto::schema::{HealthCheck, HttpCheck, MAX_BACKEND_MS, StatusRange};
 
 use crate::api::{ProxyHealthCheck, ProxyStatusRange, ProxyTcpHealthCheck};
 use crate::resolve::backends;
@@ -69,7 +69,7 @@ fn read(check: Option<Result<HealthCheck, String>>) -> ReadCheck {
             Some(format!("healthCheckPolicy has no effect: {why}")),
         ),
         Some(Ok(mut check)) => {
-            let most = HealthCheck::MOST_TIMEOUT_MS;
+            let most = HealthCheck::MAX_TIMEOUT_MS;
             let asked = check.timeout_ms;
             check.timeout_ms = asked.min(most);
             let why = format!(
@@ -88,11 +88,11 @@ fn timed(
     (healthy, unhealthy): (i64, i64),
 ) -> Result<HealthCheck, String> {
     let seconds = |field: &str, value: i64, default: u64| {
-        let seconds = number(field, value, default, MOST_BACKEND_MS / 1_000)?;
+        let seconds = number(field, value, default, MAX_BACKEND_MS / 1_000)?;
         Ok::<_, String>(seconds.saturating_mul(1_000))
     };
     let threshold = |field: &str, value: i64, default: u64| {
-        let most = u64::from(HealthCheck::MOST_THRESHOLD);
+        let most = u64::from(HealthCheck::MAX_THRESHOLD);
         let count = number(field, value, default, most)?;
         u32::try_from(count).map_err(|_| field.to_owned())
     };
@@ -118,7 +118,7 @@ fn http_check(path: &str, host: &str, statuses: &[ProxyStatusRange]) -> Result<H
     limits::entries(
         "expectedStatuses",
         statuses.len(),
-        0..=HealthCheck::MOST_STATUSES,
+        0..=HealthCheck::MAX_STATUSES,
     )?;
     let statuses = statuses.iter().map(range).collect::<Result<_, _>>()?;
     let host = Some(host).filter(|host| !host.is_empty());

@@ -3,7 +3,7 @@
 use sesame_proto::schema::load_balancer::Strategy;
 use sesame_proto::schema::session_persistence::Kind;
 use sesame_proto::schema::{
-    HashPolicy, LoadBalancer, MOST_BACKEND_MS, SessionPersistence, SlowStart, hash_policy,
+    HashPolicy, LoadBalancer, MAX_BACKEND_MS, SessionPersistence, SlowStart, hash_policy,
 };
 
 use crate::api::{
@@ -108,7 +108,7 @@ fn hashed(policies: &[ProxyHashPolicy]) -> Balance {
     let ignored = |at: usize, why: String| {
         format!("loadBalancerPolicy.requestHashPolicies[{at}] has no effect: {why}")
     };
-    let most = HashPolicy::MOST;
+    let most = HashPolicy::MAX;
     for (at, policy) in policies.iter().take(most).enumerate() {
         let read = match hash_policy(policy) {
             Ok(read) if hash_policies.iter().any(|it| it.kind == read.kind) => {
@@ -200,10 +200,10 @@ fn slow_start(policy: &ProxySlowStart) -> Result<SlowStart, String> {
         min_weight_percent,
     } = policy;
     let window_ms = durations::of_go(window).map_err(|why| format!("window {why}"))?;
-    if !(1..=MOST_BACKEND_MS).contains(&window_ms) {
+    if !(1..=MAX_BACKEND_MS).contains(&window_ms) {
         return Err(format!("window {window:?}: expected 1ms to 24h"));
     }
-    let most = f64::from(SlowStart::MOST_AGGRESSION) / 1_000.0;
+    let most = f64::from(SlowStart::MAX_AGGRESSION) / 1_000.0;
     let exponent = match aggression.as_str() {
         "" => Some(AGGRESSION),
         text => text.parse().ok().filter(|it| (0.001..=most).contains(it)),

@@ -58,7 +58,7 @@ impl<'w> FoundProxies<'w> {
 type Owners<'a> = Vec<(&'a NamespacedName, &'a str)>;
 
 /// Maximum number of roots that a message lists.
-const MOST_NAMED: usize = 8;
+const MAX_NAMED: usize = 8;
 
 fn classed<'w>(world: &'w World, classes: &IngressClasses<'w>) -> Proxies<'w> {
     let proxies = world.http_proxies.iter().filter_map(|proxy| {
@@ -146,7 +146,7 @@ fn taken(name: &NamespacedName, fqdn: &str, of_host: &Owners<'_>, none_has_it: b
     let others = of_host.iter().take(winners).map(|(other, _)| *other);
     let others = others.filter(|other| *other != name);
     let seen = others.filter(|other| other.namespace == name.namespace);
-    let seen: Vec<String> = seen.map(ToString::to_string).take(MOST_NAMED).collect();
+    let seen: Vec<String> = seen.map(ToString::to_string).take(MAX_NAMED).collect();
     let by = if seen.is_empty() {
         "an HTTPProxy of another namespace".to_owned()
     } else {

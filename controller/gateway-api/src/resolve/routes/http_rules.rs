@@ -77,7 +77,7 @@ impl RouteRule for HttpRule {
         // Since that release, the API forbids retries of requests that a backend may have
         // processed.
         let unprocessed_only = cx.cx.world.definitions.since(Kind::HttpRoute, 7);
-        let most = schema::Retry::MOST_ATTEMPTS;
+        let most = schema::Retry::MAX_ATTEMPTS;
         if let Some(asked) = retry.as_deref().and_then(|spec| spec.attempts)
             && i64::from(asked) > i64::from(most)
         {
@@ -199,7 +199,7 @@ fn read_retry(spec: &Retry, unprocessed_only: bool) -> Result<schema::Retry, Str
         ));
     };
     // The API has no maximum, and the conformance suite requests 100 attempts.
-    let attempts = attempts.min(schema::Retry::MOST_ATTEMPTS);
+    let attempts = attempts.min(schema::Retry::MAX_ATTEMPTS);
     let backoff_ms = durations::read("retry.backoff", backoff.as_deref())?.unwrap_or(0);
     Ok(schema::Retry {
         statuses,

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sesame_proto::expressions::{Answer, MOST_OF_ROUTE};
+use sesame_proto::expressions::{Answer, MAX_PER_ROUTE};
 use sesame_proto::schema::WeightedBackend;
 use sesame_proto::sizes::{self, RuleAnswer, RuleParts, RuleSize, in_words};
 use sesame_proto::{refusal, schema};
@@ -314,19 +314,19 @@ impl Rules {
         };
         for rule in rules {
             let largest = rule.sizes(route, 0).max().unwrap_or_default();
-            if largest > sizes::MOST_OF_MATCH {
+            if largest > sizes::MAX_PER_MATCH {
                 return Err(format!(
                     "spec.rules[{}]: its filters and backends take {} for each match; at most {} \
                     are allowed: use shorter or fewer values, or fewer backends",
                     rule.index,
                     in_words(largest),
-                    in_words(sizes::MOST_OF_MATCH)
+                    in_words(sizes::MAX_PER_MATCH)
                 ));
             }
         }
         let hostnames = u64::try_from(hostnames.max(1)).unwrap_or(u64::MAX);
         let size = self.size(route, 0).saturating_mul(hostnames);
-        if size <= sizes::MOST_OF_ROUTE {
+        if size <= sizes::MAX_PER_ROUTE {
             return Ok(());
         }
         Err(format!(
@@ -334,7 +334,7 @@ impl Rules {
             {hostnames} hostnames; at most {} are allowed, because each match of each hostname \
             has a copy: use fewer matches or hostnames, or shorter filters",
             in_words(size),
-            in_words(sizes::MOST_OF_ROUTE)
+            in_words(sizes::MAX_PER_ROUTE)
         ))
     }
 
@@ -351,12 +351,12 @@ impl Rules {
                     .saturating_mul(rule.looks())
             })
             .fold(0, u64::saturating_add);
-        if cost <= MOST_OF_ROUTE {
+        if cost <= MAX_PER_ROUTE {
             return Ok(());
         }
         Err(format!(
             "spec.rules: the regular expressions of all matches have {cost} instructions once compiled; at most \
-             {MOST_OF_ROUTE} are allowed, because one request may be compared with all of them: use fewer or simpler ones"
+             {MAX_PER_ROUTE} are allowed, because one request may be compared with all of them: use fewer or simpler ones"
         ))
     }
 

@@ -18,7 +18,7 @@ use crate::resolve::syntax::{durations, limits, names};
 /// Maximum number of list entries, as in the schema.
 const MAX_LISTED: usize = 64;
 /// Maximum number of map entries. The schema has no such limit.
-const MOST_ENTRIES: usize = 256;
+const MAX_ENTRIES: usize = 256;
 /// Allowed range of the time without a report after which a host is considered lost, in
 /// milliseconds.
 const LOST_AFTER_MS: std::ops::RangeInclusive<u64> = 90_000..=86_400_000;

@@ -17,10 +17,10 @@ use crate::resolve::syntax::durations;
 
 const PREFIX: &str = "projectsesame.io/";
 /// Maximum length of quoted annotations in messages.
-const MOST_TOLD: usize = 100;
+const MAX_REPORTED: usize = 100;
 /// Limits that Envoy imposes.
-const MOST_HEADER_KIB: u32 = 8192;
-const MOST_HEADERS: u32 = 10_000;
+const MAX_HEADER_KIB: u32 = 8192;
+const MAX_HEADERS: u32 = 10_000;
 
 /// A protocol to which connections may be upgraded.
 #[derive(Clone, Copy)]
@@ -226,9 +226,9 @@ fn set(edge: &mut Edge, name: &str, value: &str) -> Result<(), String> {
             time => edge.udp_session_timeout_ms = time,
         },
         "max-request-headers-kib" => {
-            edge.max_request_headers_kib = Some(number(value, MOST_HEADER_KIB)?);
+            edge.max_request_headers_kib = Some(number(value, MAX_HEADER_KIB)?);
         }
-        "max-request-headers" => edge.max_request_headers = Some(number(value, MOST_HEADERS)?),
+        "max-request-headers" => edge.max_request_headers = Some(number(value, MAX_HEADERS)?),
         "upgrades" => {
             let (mut spdy, mut tcp) = (false, false);
             for protocol in value.split(',').map(str::trim).filter(|it| !it.is_empty()) {
@@ -273,7 +273,7 @@ fn number(value: &str, most: u32) -> Result<u32, String> {
 fn told(text: &str) -> &str {
     let end = text
         .char_indices()
-        .nth(MOST_TOLD)
+        .nth(MAX_REPORTED)
         .map_or(text.len(), |(at, _)| at);
     text.get(..end).unwrap_or_default()
 }

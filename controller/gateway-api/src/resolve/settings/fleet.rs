@@ -18,7 +18,7 @@ const MAX_ENTRIES: usize = 32;
 const MAX_IMAGE: usize = 512;
 const MAX_LABEL: usize = 63;
 /// Maximum length of quoted text in messages.
-const MOST_TOLD: usize = 64;
+const MAX_REPORTED: usize = 64;
 const DRAIN_SECONDS: std::ops::RangeInclusive<i32> = 1..=3600;
 const TRUSTED_HOPS: std::ops::RangeInclusive<i32> = 0..=16;
 const REPLICAS: std::ops::RangeInclusive<i32> = 1..=1000;
@@ -106,7 +106,7 @@ fn word(found: &mut Vec<String>, field: &str, value: Option<&str>, words: &[&str
 }
 
 fn quoted(text: &str) -> String {
-    let text: String = text.chars().take(MOST_TOLD).collect();
+    let text: String = text.chars().take(MAX_REPORTED).collect();
     format!("{text:?}")
 }
 

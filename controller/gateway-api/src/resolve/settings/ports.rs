@@ -11,7 +11,7 @@ use crate::resolve::syntax::names;
 use crate::status::Reason;
 
 /// Maximum length of quoted values in messages.
-const MOST_TOLD: usize = 40;
+const MAX_REPORTED: usize = 40;
 
 /// Port settings from all layers.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -149,7 +149,7 @@ pub(super) fn range(text: &str) -> Result<RangeInclusive<u16>, String> {
     match (number(first), number(last)) {
         (Some(first), Some(last)) if first <= last => Ok(first..=last),
         _ => {
-            let told: String = text.chars().take(MOST_TOLD).collect();
+            let told: String = text.chars().take(MAX_REPORTED).collect();
             Err(format!(
                 "{told:?} is neither a port nor a range of ports; expected for instance \"443\" or \"8000-8999\""
             ))

@@ -13,7 +13,7 @@ use regex_syntax::ast::{
 };
 
 /// Maximum number of repetitions of a part. Nested repetitions are multiplied.
-const MOST_REPETITIONS: u32 = 1000;
+const MAX_REPETITIONS: u32 = 1000;
 
 /// The classes that RE2 supports as `\p{...}`: general categories, and commonly used scripts.
 const UNICODE_CLASSES: &[&str] = &[
@@ -93,7 +93,7 @@ pub(crate) fn check(pattern: &str) -> Result<(), String> {
             &ast,
             Differences {
                 pattern,
-                left: vec![MOST_REPETITIONS],
+                left: vec![MAX_REPETITIONS],
             },
         ),
         Err(_) => Ok(()),
@@ -102,7 +102,7 @@ pub(crate) fn check(pattern: &str) -> Result<(), String> {
 
 struct Differences<'p> {
     pattern: &'p str,
-    /// Remaining share of [`MOST_REPETITIONS`] within the enclosing repetitions.
+    /// Remaining share of [`MAX_REPETITIONS`] within the enclosing repetitions.
     left: Vec<u32>,
 }
 
@@ -149,7 +149,7 @@ impl Differences<'_> {
         let left = self.left.last().copied().unwrap_or_default() / times.max(1);
         if left == 0 {
             return Err(format!(
-                "repeats more than {MOST_REPETITIONS} times, which RE2 refuses"
+                "repeats more than {MAX_REPETITIONS} times, which RE2 refuses"
             ));
         }
         self.left.push(left);

@@ -7,7 +7,7 @@
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{HirKind, Literal};
 use sesame_proto::canonical_path::never_escaped;
-use sesame_proto::expressions::{self, MOST_INSTRUCTIONS};
+use sesame_proto::expressions::{self, MAX_INSTRUCTIONS};
 
 use super::parsed::Parsed;
 use super::re2;
@@ -34,9 +34,9 @@ fn check(pattern: &str) -> Result<u64, String> {
         return Err("is empty; expected a regular expression".to_owned());
     }
     let size = expressions::instructions(pattern);
-    if let Some(size) = size.filter(|size| *size > MOST_INSTRUCTIONS) {
+    if let Some(size) = size.filter(|size| *size > MAX_INSTRUCTIONS) {
         return Err(format!(
-            "has {size} instructions once compiled; at most {MOST_INSTRUCTIONS} are allowed, \
+            "has {size} instructions once compiled; at most {MAX_INSTRUCTIONS} are allowed, \
             because every request is compared with it; use fewer repetitions"
         ));
     }
@@ -57,7 +57,7 @@ fn check(pattern: &str) -> Result<u64, String> {
     })?;
     re2::check(pattern)?;
     // A valid expression always has a size.
-    Ok(size.unwrap_or(MOST_INSTRUCTIONS))
+    Ok(size.unwrap_or(MAX_INSTRUCTIONS))
 }
 
 /// Returns an escape sequence that every matching path contains, but no normalized path can

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use sesame_proto::expressions::{MOST_OF_VIRTUAL_HOST, fixed_path};
+use sesame_proto::expressions::{MAX_PER_VIRTUAL_HOST, fixed_path};
 use sesame_proto::schema::path_match::Kind as PathKind;
 use sesame_proto::schema::route::Action as RouteAction;
 use sesame_proto::schema::string_match::Kind as StringKind;
@@ -168,7 +168,7 @@ pub(super) fn unaffordable(
     }
     let mut total = 0_u64;
     costs.retain(|_, cost| {
-        let room = total.saturating_add(*cost) <= MOST_OF_VIRTUAL_HOST;
+        let room = total.saturating_add(*cost) <= MAX_PER_VIRTUAL_HOST;
         if room {
             total = total.saturating_add(*cost);
         }

@@ -110,7 +110,7 @@ fn to_schema(
     } else {
         shares.passed.clone()
     };
-    listener.reached_by(place).note_in(&mut backends);
+    listener.reached_by(place).record_in(&mut backends);
     Some(schema::L4Route {
         name: format!("{}/rules/0", route.provenance),
         hostnames,

@@ -29,7 +29,7 @@ impl<'a> ReachedBy<'a> {
 
     /// Encodes `self` in the Backend names of a forwarding action.
     pub(super) fn forward(self, mut forward: Forward) -> Forward {
-        self.note_in(&mut forward.backends);
+        self.record_in(&mut forward.backends);
         for mirror in &mut forward.mirrors {
             self.note(&mut mirror.backend);
         }
@@ -43,7 +43,7 @@ impl<'a> ReachedBy<'a> {
     }
 
     /// Encodes `self` in the Backend names of these shares.
-    pub(super) fn note_in(self, shares: &mut [WeightedBackend]) {
+    pub(super) fn record_in(self, shares: &mut [WeightedBackend]) {
         for share in shares {
             self.note(&mut share.backend);
         }

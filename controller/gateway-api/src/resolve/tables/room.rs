@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use sesame_proto::refusal;
-use sesame_proto::sizes::{MOST_OF_GATEWAY, MOST_OF_VIRTUAL_HOST, in_words, of_external_auth};
+use sesame_proto::sizes::{MAX_PER_GATEWAY, MAX_PER_VIRTUAL_HOST, in_words, of_external_auth};
 
 use super::placed::{HostnameOwners, PlacedListener};
 use crate::resolve::parents::listeners::CommonHostname;
@@ -83,11 +83,11 @@ impl RoomOfGateways {
     /// matter.
     pub(crate) fn divide(all: u64, gateways: usize, wanted: impl FnOnce() -> Vec<u64>) -> Self {
         let gateways = u64::try_from(gateways).unwrap_or(u64::MAX);
-        let each = if gateways.saturating_mul(MOST_OF_GATEWAY) <= all {
-            MOST_OF_GATEWAY
+        let each = if gateways.saturating_mul(MAX_PER_GATEWAY) <= all {
+            MAX_PER_GATEWAY
         } else {
-            let wanted = wanted().into_iter().map(|size| size.min(MOST_OF_GATEWAY));
-            share(wanted.collect(), all).min(MOST_OF_GATEWAY)
+            let wanted = wanted().into_iter().map(|size| size.min(MAX_PER_GATEWAY));
+            share(wanted.collect(), all).min(MAX_PER_GATEWAY)
         };
         Self { each, all }
     }
@@ -99,7 +99,7 @@ impl RoomOfGateways {
             "because all namespaces together may take {}",
             in_words(each)
         );
-        if each < MOST_OF_GATEWAY {
+        if each < MAX_PER_GATEWAY {
             format!(
                 "{of_gateway}, the Gateway's share of {} for all Gateways of this controller (see \
                 its option --memory-mib)",
@@ -244,7 +244,7 @@ impl Room {
         let size_of = |route: usize| routes.get(route).map_or(0, |route| route.size);
         let entries = covering.iter().map(|(_, attachment)| attachment.route);
         let upper = entries.clone().map(size_of).fold(0, u64::saturating_add);
-        if self.left_out.is_empty() && upper <= MOST_OF_VIRTUAL_HOST {
+        if self.left_out.is_empty() && upper <= MAX_PER_VIRTUAL_HOST {
             return LeftOut::new();
         }
         let entries: BTreeSet<usize> = entries.collect();
@@ -265,7 +265,7 @@ impl Room {
             }
             let (own, before) = (size_of(route), used);
             let all = before.checked_add(own);
-            if let Some(all) = all.filter(|all| *all <= MOST_OF_VIRTUAL_HOST) {
+            if let Some(all) = all.filter(|all| *all <= MAX_PER_VIRTUAL_HOST) {
                 used = all;
             } else {
                 let message = format!(
@@ -275,7 +275,7 @@ impl Room {
                     listener.port,
                     in_words(own),
                     in_words(before),
-                    in_words(MOST_OF_VIRTUAL_HOST)
+                    in_words(MAX_PER_VIRTUAL_HOST)
                 );
                 left_out.insert(route, message);
             }
@@ -395,30 +395,30 @@ mod tests {
 
     #[test]
     fn small_shares_are_met_and_rest_is_divided() {
-        const MOST: u64 = MOST_OF_GATEWAY;
+        const MAX: u64 = MAX_PER_GATEWAY;
         for (wanted, expected) in [
-            (vec![], MOST),
-            (vec![MOST], MOST),
-            (vec![MOST + 1], MOST),
-            (vec![MOST / 2, MOST / 2], MOST),
-            (vec![1, MOST], MOST - 1),
-            (vec![u64::MAX, MOST, MOST / 4], MOST * 3 / 8),
+            (vec![], MAX),
+            (vec![MAX], MAX),
+            (vec![MAX + 1], MAX),
+            (vec![MAX / 2, MAX / 2], MAX),
+            (vec![1, MAX], MAX - 1),
+            (vec![u64::MAX, MAX, MAX / 4], MAX * 3 / 8),
         ] {
-            assert_eq!(share(wanted.clone(), MOST), expected, "{wanted:?}");
+            assert_eq!(share(wanted.clone(), MAX), expected, "{wanted:?}");
         }
     }
 
     #[test]
     fn gateways_share_what_all_may_have() {
-        const MOST: u64 = MOST_OF_GATEWAY;
+        const MAX: u64 = MAX_PER_GATEWAY;
         let each = |all: u64, wanted: &[u64]| {
             RoomOfGateways::divide(all, wanted.len(), || wanted.to_vec()).each
         };
-        assert_eq!(each(u64::MAX, &[MOST; 9]), MOST);
-        assert_eq!(each(2 * MOST, &[MOST, MOST]), MOST);
+        assert_eq!(each(u64::MAX, &[MAX; 9]), MAX);
+        assert_eq!(each(2 * MAX, &[MAX, MAX]), MAX);
         // Requesting more than the limit of one Gateway takes nothing from others.
-        assert_eq!(each(2 * MOST, &[u64::MAX, MOST / 2, MOST / 2]), MOST);
-        assert_eq!(each(2 * MOST, &[MOST; 4]), MOST / 2);
-        assert_eq!(each(MOST, &[MOST, 100]), MOST - 100);
+        assert_eq!(each(2 * MAX, &[u64::MAX, MAX / 2, MAX / 2]), MAX);
+        assert_eq!(each(2 * MAX, &[MAX; 4]), MAX / 2);
+        assert_eq!(each(MAX, &[MAX, 100]), MAX - 100);
     }
 }

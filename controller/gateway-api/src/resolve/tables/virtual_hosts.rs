@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
-use sesame_proto::expressions::MOST_OF_VIRTUAL_HOST;
+use sesame_proto::expressions::MAX_PER_VIRTUAL_HOST;
 use sesame_proto::refusal;
 use sesame_proto::schema;
 use sesame_proto::schema::route::Action as RouteAction;
@@ -272,7 +272,7 @@ fn refuse_unaffordable(
             format!(
                 "none of its matches is served for hostname {:?} on port {port}: its regular \
                 expressions have {own} instructions once compiled, and older routes have \
-                {before}; together at most {MOST_OF_VIRTUAL_HOST} are allowed{}",
+                {before}; together at most {MAX_PER_VIRTUAL_HOST} are allowed{}",
                 domain.domain(),
                 if refuses(route) {
                     format!(

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::traffic_policies::{SCOPES, first, is_refused, served};
-use super::{Holds, holds};
+use super::{ConditionState, holds};
 use crate::api::NamespacedName;
 use crate::resolve::Resolution;
 use crate::status::{Condition, ConditionType, Reason};
@@ -61,7 +61,7 @@ fn invalid_policy_refuses_its_targets() {
             assert!(is_refused(&resolution), "{spec} {target}");
             let conditions = conditions(&resolution, "p");
             let accepted = holds(conditions, ConditionType::Accepted);
-            assert_eq!(accepted, Holds::False(Reason::Invalid));
+            assert_eq!(accepted, ConditionState::False(Reason::Invalid));
             let message = &conditions[0].message;
             assert!(message.contains(why), "{message}");
         }
@@ -234,7 +234,7 @@ fn targets_are_told_who_restricts_them() {
     let resolution = served(&policy("p", SCOPES[0], spec));
     let conditions = resolution.route_conditions("r");
     let affected = ConditionType::AccessPolicyAffected;
-    assert_eq!(holds(conditions, affected), Holds::True);
+    assert_eq!(holds(conditions, affected), ConditionState::True);
     let told = conditions.iter().find(|it| it.type_ == affected);
     assert_eq!(told.unwrap().message, "AccessPolicies: web/p");
 }

@@ -4,7 +4,7 @@ use sesame_proto::schema::Backend;
 use sesame_proto::schema::load_balancer::Strategy;
 
 use super::http_proxies::{root, with};
-use super::{HTTP, Holds, gateway, holds, resolved, route};
+use super::{ConditionState, HTTP, gateway, holds, resolved, route};
 use crate::api::NamespacedName;
 use crate::resolve::Resolution;
 use crate::status::{Condition, ConditionType, Reason};
@@ -106,10 +106,13 @@ fn policy_with_fault_has_no_effect() {
         assert_eq!(backend(&resolution).name, "Service/web/a/80", "{spec}");
         let conditions = conditions(&resolution, "p");
         let accepted = holds(conditions, ConditionType::Accepted);
-        assert_eq!(accepted, Holds::False(Reason::Invalid), "{spec}");
+        assert_eq!(accepted, ConditionState::False(Reason::Invalid), "{spec}");
         let message = &conditions[0].message;
         assert!(message.contains(&format!("spec.{why}")), "{message}");
-        assert_eq!(holds(conditions, ConditionType::Programmed), Holds::Absent);
+        assert_eq!(
+            holds(conditions, ConditionType::Programmed),
+            ConditionState::Absent
+        );
     }
 }
 
@@ -128,7 +131,7 @@ fn own_setting_of_a_proxy_precedes_the_policy() {
         (Some(1_000), Some(5_000))
     );
     let applies = holds(conditions(&resolution, "p"), ConditionType::Accepted);
-    assert_eq!(applies, Holds::True);
+    assert_eq!(applies, ConditionState::True);
 }
 
 #[test]
@@ -142,7 +145,7 @@ fn check_without_http2_is_left_out_and_said() {
     );
     let conditions = conditions(&resolution, "p");
     let accepted = holds(conditions, ConditionType::Accepted);
-    assert_eq!(accepted, Holds::False(Reason::UnsupportedValue));
+    assert_eq!(accepted, ConditionState::False(Reason::UnsupportedValue));
     let message = &conditions[0].message;
     assert!(
         message.contains("port 80 of Service web/a: healthCheck.active.grpc"),
@@ -167,9 +170,12 @@ fn policy_for_a_port_precedes_and_ties_go_to_the_oldest() {
     let resolution = served(&all);
     assert_eq!(of(&resolution), 1_000);
     let loser = holds(conditions(&resolution, "second"), ConditionType::Accepted);
-    assert_eq!(loser, Holds::False(Reason::Conflicted));
+    assert_eq!(loser, ConditionState::False(Reason::Conflicted));
     let winner = conditions(&resolution, "first");
-    assert_eq!(holds(winner, ConditionType::Programmed), Holds::Unknown);
+    assert_eq!(
+        holds(winner, ConditionType::Programmed),
+        ConditionState::Unknown
+    );
     let port = timeout("z", "name: a, sectionName: http", 3);
     assert_eq!(of(&served(&(all + &port))), 3_000);
     let missing = timeout("z", "name: a, sectionName: none", 3);
@@ -177,6 +183,6 @@ fn policy_for_a_port_precedes_and_ties_go_to_the_oldest() {
     let found = holds(conditions(&resolution, "z"), ConditionType::Accepted);
     assert_eq!(
         (of(&resolution), found),
-        (0, Holds::False(Reason::TargetNotFound))
+        (0, ConditionState::False(Reason::TargetNotFound))
     );
 }

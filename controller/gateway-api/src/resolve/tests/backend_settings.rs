@@ -105,7 +105,7 @@ fn health_checks_have_defaults_of_contour() {
     };
     let expected = HealthCheck {
         interval_ms: 1_000,
-        timeout_ms: HealthCheck::MOST_TIMEOUT_MS,
+        timeout_ms: HealthCheck::MAX_TIMEOUT_MS,
         healthy_threshold: 4,
         unhealthy_threshold: 5,
         ..check("h", vec![range])

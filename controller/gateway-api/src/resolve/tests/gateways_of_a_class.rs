@@ -1,7 +1,7 @@
 //! GatewayClasses whose Gateways are not isolated (`spec.fleet.gateways`).
 
 use super::router::{self, GET, Request};
-use super::{HTTP, Holds, gateway, holds, route, world};
+use super::{ConditionState, HTTP, gateway, holds, route, world};
 use crate::api::NamespacedName;
 use crate::resolve::incremental;
 use crate::resolve::{Options, Resolution, Resolver, resolve};
@@ -31,7 +31,7 @@ pub(super) fn conditions<'r>(resolution: &'r Resolution, gateway: &str) -> &'r [
     &resolution.statuses.gateways[&name(gateway)].conditions
 }
 
-pub(super) fn accepted(resolution: &Resolution, gateway: &str) -> Holds {
+pub(super) fn accepted(resolution: &Resolution, gateway: &str) -> ConditionState {
     holds(conditions(resolution, gateway), ConditionType::Accepted)
 }
 
@@ -73,9 +73,9 @@ fn single_serves_oldest_gateway_until_it_goes() {
     let mut world = world(&yaml);
     let resolution = resolve(&world, &Options::default());
     assert_eq!(published(&resolution), ["web/b-old"]);
-    assert_eq!(accepted(&resolution, "b-old"), Holds::True);
+    assert_eq!(accepted(&resolution, "b-old"), ConditionState::True);
     for other in ["a-new", "c-old"] {
-        let refused = Holds::False(Reason::OlderGatewayExists);
+        let refused = ConditionState::False(Reason::OlderGatewayExists);
         assert_eq!(accepted(&resolution, other), refused);
         let programmed = holds(conditions(&resolution, other), ConditionType::Programmed);
         assert_eq!(programmed, refused);
@@ -160,7 +160,7 @@ fn merged_gateways_publish_under_class_and_keep_routes() {
     assert!(answer_of(&resolution, "old.example.com").starts_with("web/a"));
     assert!(answer_of(&resolution, "new.example.com").starts_with("web/b"));
     for gateway in ["old", "new"] {
-        assert_eq!(accepted(&resolution, gateway), Holds::True);
+        assert_eq!(accepted(&resolution, gateway), ConditionState::True);
         let status = &resolution.statuses.gateways[&name(gateway)];
         assert_eq!(status.listeners[0].attached_routes, 1);
         assert_eq!(
@@ -181,19 +181,19 @@ fn older_merged_gateway_wins_hostname_conflict() {
     let yaml = two("Merged").replace("new.example.com", "old.example.com");
     let mut world = world(&yaml);
     let resolution = resolve(&world, &Options::default());
-    assert_eq!(accepted(&resolution, "old"), Holds::True);
+    assert_eq!(accepted(&resolution, "old"), ConditionState::True);
     let lost = listener(&resolution, "new");
     assert_eq!(
         holds(lost, ConditionType::Accepted),
-        Holds::False(Reason::HostnameConflict)
+        ConditionState::False(Reason::HostnameConflict)
     );
-    assert_eq!(holds(lost, ConditionType::Conflicted), Holds::True);
+    assert_eq!(holds(lost, ConditionType::Conflicted), ConditionState::True);
     let why = message(lost, ConditionType::Conflicted);
     assert!(why.contains("are used by Gateway web/old, which"), "{why}");
     assert!(answer_of(&resolution, "old.example.com").starts_with("web/a"));
     world.remove(&Kind::Gateway.named(name("old")));
     let resolution = resolve(&world, &Options::default());
-    assert_eq!(accepted(&resolution, "new"), Holds::True);
+    assert_eq!(accepted(&resolution, "new"), ConditionState::True);
     assert!(answer_of(&resolution, "old.example.com").starts_with("web/b"));
 }
 
@@ -208,7 +208,7 @@ fn of_merged_gateways_one_protocol_has_a_port() {
     let lost = listener(&resolution, "new");
     assert_eq!(
         holds(lost, ConditionType::Accepted),
-        Holds::False(Reason::ProtocolConflict)
+        ConditionState::False(Reason::ProtocolConflict)
     );
     let why = message(lost, ConditionType::Accepted);
     assert!(
@@ -260,12 +260,12 @@ fn merged_gateway_with_conflicting_settings_harms_only_itself() {
         };
         assert_eq!(
             accepted(&resolution, "new"),
-            Holds::False(reason),
+            ConditionState::False(reason),
             "{words}"
         );
         let why = message(conditions(&resolution, "new"), ConditionType::Accepted);
         assert!(why.contains(words), "{words}: {why}");
-        assert_eq!(accepted(&resolution, "old"), Holds::True);
+        assert_eq!(accepted(&resolution, "old"), ConditionState::True);
         assert!(answer_of(&resolution, "old.example.com").starts_with("web/a"));
         assert_eq!(answer_of(&resolution, "new.example.com"), "404");
     }
@@ -278,7 +278,7 @@ fn harmless_parameters_of_merged_gateway_have_no_effect() {
     let new = created("new", 2, &http("new.example.com"));
     let yaml = two("Merged").replace(&new, &new.replacen("spec:\n", parameters, 1)) + own;
     let resolution = resolve(&world(&yaml), &Options::default());
-    assert_eq!(accepted(&resolution, "new"), Holds::True);
+    assert_eq!(accepted(&resolution, "new"), ConditionState::True);
     assert!(answer_of(&resolution, "new.example.com").starts_with("web/b"));
 }
 
@@ -289,7 +289,7 @@ fn gateway_named_like_published_class_is_refused() {
     let resolution = resolve(&world(&(two("Merged") + &own)), &Options::default());
     let refused = &resolution.statuses.gateways[&NamespacedName::new("sesame-system", "sesame")];
     let verdict = holds(&refused.conditions, ConditionType::Accepted);
-    assert_eq!(verdict, Holds::False(Reason::Invalid));
+    assert_eq!(verdict, ConditionState::False(Reason::Invalid));
     assert_eq!(answer_of(&resolution, "own.example.com"), "404");
     assert!(answer_of(&resolution, "new.example.com").starts_with("web/b"));
 }
@@ -339,7 +339,7 @@ fn merged_gateways_open_one_port_for_one() {
     let own = &status.listeners[1].conditions;
     assert_eq!(
         holds(own, ConditionType::Accepted),
-        Holds::False(Reason::PortUnavailable)
+        ConditionState::False(Reason::PortUnavailable)
     );
     let services = &resolution.services[&NamespacedName::new("sesame-system", "sesame")];
     assert_eq!(services.ports.len(), 1);

@@ -5,7 +5,7 @@ use sesame_proto::schema::tls_termination::Version;
 use super::ingresses::{CLASS, annotated, conditions, ingress, path, rule, with};
 use super::router::{GET, Request, answer};
 use super::tls::{certificate, https, secret};
-use super::{HTTP, Holds, gateway, holds, resolved};
+use super::{ConditionState, HTTP, gateway, holds, resolved};
 use crate::resolve::Resolution;
 use crate::status::{ConditionType, Reason};
 
@@ -65,8 +65,14 @@ fn host_with_secret_is_served_over_https() {
     let keys = keys(&resolution, "TLSHost/web/gw/listeners/h.test");
     assert_eq!(keys.len(), 1, "{keys:?}");
     let conditions = conditions(&resolution, "i");
-    assert_eq!(holds(conditions, ConditionType::Accepted), Holds::True);
-    assert_eq!(holds(conditions, ConditionType::ResolvedRefs), Holds::True);
+    assert_eq!(
+        holds(conditions, ConditionType::Accepted),
+        ConditionState::True
+    );
+    assert_eq!(
+        holds(conditions, ConditionType::ResolvedRefs),
+        ConditionState::True
+    );
     assert_eq!(problems(&resolution), [""; 0]);
     let status = resolution
         .statuses
@@ -94,10 +100,10 @@ fn missing_secret_is_a_fault_and_plain_http_goes_on() {
     let conditions = conditions(&resolution, "i");
     assert_eq!(
         holds(conditions, ConditionType::ResolvedRefs),
-        Holds::False(Reason::InvalidCertificateRef)
+        ConditionState::False(Reason::InvalidCertificateRef)
     );
     let partly = ConditionType::PartiallyInvalid;
-    assert_eq!(holds(conditions, partly), Holds::True);
+    assert_eq!(holds(conditions, partly), ConditionState::True);
     let messages: Vec<&str> = conditions.iter().map(|it| it.message.as_str()).collect();
     assert!(
         messages
@@ -137,7 +143,10 @@ fn wildcard_entry_covers_hosts_of_all_ingresses() {
     assert_eq!(ask(&resolution, 443, "x.h.test", "/"), "web/b/80");
     assert_eq!(ask(&resolution, 443, "y.h.test", "/"), "web/a/80");
     let exact = conditions(&resolution, "exact");
-    assert_eq!(holds(exact, ConditionType::PartiallyInvalid), Holds::Absent);
+    assert_eq!(
+        holds(exact, ConditionType::PartiallyInvalid),
+        ConditionState::Absent
+    );
 }
 
 #[test]
@@ -247,7 +256,10 @@ fn plain_http_redirects_to_the_hosts_listener() {
     let resolution = with(&[annotated("i", force, &spec)]);
     assert_eq!(ask(&resolution, 80, "h.test", "/"), "301 https:0");
     let accepted = holds(conditions(&resolution, "i"), ConditionType::Accepted);
-    assert_eq!(accepted, Holds::False(Reason::InvalidCertificateRef));
+    assert_eq!(
+        accepted,
+        ConditionState::False(Reason::InvalidCertificateRef)
+    );
 }
 
 #[test]
@@ -268,7 +280,7 @@ fn too_many_hosts_refuse_the_ingress() {
     let tls = format!("{{hosts: [{}], secretName: s}}", hosts.join(", "));
     let resolution = with(&[with_tls("i", "h.test", "a", &tls)]);
     let accepted = holds(conditions(&resolution, "i"), ConditionType::Accepted);
-    assert_eq!(accepted, Holds::False(Reason::UnsupportedValue));
+    assert_eq!(accepted, ConditionState::False(Reason::UnsupportedValue));
 }
 
 #[test]
@@ -283,7 +295,7 @@ fn annotations_set_versions_and_namespace_of_secrets() {
     let objects = [elsewhere, annotated("i", annotations, &spec)];
     let refused = with(&objects);
     let resolved = holds(conditions(&refused, "i"), ConditionType::ResolvedRefs);
-    assert_eq!(resolved, Holds::False(Reason::RefNotPermitted));
+    assert_eq!(resolved, ConditionState::False(Reason::RefNotPermitted));
 
     let grant = "---\nkind: ReferenceGrant\nmetadata: {name: g, namespace: certs}\nspec: {from: [{group: \
                  networking.k8s.io, kind: Ingress, namespace: web}], to: [{group: \"\", kind: Secret}]}\n";

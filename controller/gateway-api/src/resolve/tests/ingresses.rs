@@ -1,7 +1,7 @@
 //! Ingresses: classes, paths, hosts, precedence, and the effect of mistakes.
 
 use super::router::{GET, Request, answer};
-use super::{HTTP, Holds, gateway, holds, indent, resolved, route};
+use super::{ConditionState, HTTP, gateway, holds, indent, resolved, route};
 use crate::api::NamespacedName;
 use crate::resolve::Resolution;
 use crate::status::{Condition, ConditionType, Reason};
@@ -92,8 +92,14 @@ fn paths_match_by_type_and_specificity() {
     assert_eq!(ask(&resolution, "other.test", "/"), "404");
     assert_eq!(resolution.attached("http"), 0);
     let conditions = conditions(&resolution, "i");
-    assert_eq!(holds(conditions, ConditionType::Accepted), Holds::True);
-    assert_eq!(holds(conditions, ConditionType::ResolvedRefs), Holds::True);
+    assert_eq!(
+        holds(conditions, ConditionType::Accepted),
+        ConditionState::True
+    );
+    assert_eq!(
+        holds(conditions, ConditionType::ResolvedRefs),
+        ConditionState::True
+    );
     assert_eq!(resolution.problems, []);
 }
 
@@ -194,14 +200,17 @@ rules:
         assert_eq!(ask(&resolution, "h.test", path), expected, "{path}");
     }
     let conditions = conditions(&resolution, "i");
-    assert_eq!(holds(conditions, ConditionType::Accepted), Holds::True);
+    assert_eq!(
+        holds(conditions, ConditionType::Accepted),
+        ConditionState::True
+    );
     assert_eq!(
         holds(conditions, ConditionType::ResolvedRefs),
-        Holds::False(Reason::BackendNotFound)
+        ConditionState::False(Reason::BackendNotFound)
     );
     assert_eq!(
         holds(conditions, ConditionType::PartiallyInvalid),
-        Holds::True
+        ConditionState::True
     );
 }
 
@@ -212,7 +221,7 @@ fn protecting_annotation_withholds_all_rules() {
     let resolution = with(&[annotated("i", annotations, &spec)]);
     assert_eq!(ask(&resolution, "h.test", "/"), "500");
     let conditions = conditions(&resolution, "i");
-    let refused = Holds::False(Reason::UnsupportedValue);
+    let refused = ConditionState::False(Reason::UnsupportedValue);
     assert_eq!(holds(conditions, ConditionType::Accepted), refused);
 }
 
@@ -226,7 +235,7 @@ fn plain_text_follows_annotations() {
     let reason = Reason::NotAllowedByListeners;
     assert_eq!(
         holds(conditions, ConditionType::Accepted),
-        Holds::False(reason)
+        ConditionState::False(reason)
     );
 }
 
@@ -262,7 +271,7 @@ fn classes_decide_who_serves_an_ingress() {
     let reason = Reason::NoMatchingParent;
     assert_eq!(
         holds(conditions(&resolution, "i"), ConditionType::Accepted),
-        Holds::False(reason)
+        ConditionState::False(reason)
     );
     let unnamed = CLASS
         .split("  parameters")
@@ -274,7 +283,7 @@ fn classes_decide_who_serves_an_ingress() {
     let reason = Reason::InvalidParameters;
     assert_eq!(
         holds(conditions(&resolution, "i"), ConditionType::Accepted),
-        Holds::False(reason)
+        ConditionState::False(reason)
     );
     assert_eq!(resolution.problems.len(), 1, "{:?}", resolution.problems);
 }
@@ -288,7 +297,7 @@ fn class_opens_only_listeners_without_hostname_to_others() {
         let key = Kind::Ingress.named(NamespacedName::new("apps", "i"));
         let resolution = resolved(&yaml);
         let status = resolution.statuses.routes.get(&key).expect("a status");
-        holds(&status.parents[0].conditions, ConditionType::Accepted) == Holds::True
+        holds(&status.parents[0].conditions, ConditionType::Accepted) == ConditionState::True
     };
     assert!(accepted(HTTP));
     assert!(!accepted(

@@ -2,7 +2,7 @@
 //! longer permitted.
 
 use super::tls::{Pem, certificate, https, secret};
-use super::{Holds, gateway, holds};
+use super::{ConditionState, gateway, holds};
 use crate::api::NamespacedName;
 use crate::resolve::{Options, Resolution, Resolver, resolve};
 use crate::status::{Condition, ConditionType, Reason};
@@ -83,7 +83,7 @@ fn broken_secret_keeps_last_good_certificate_while_granted() {
         );
         assert_eq!(served(&resolution), lines(&pem), "{what}");
         let conditions = resolution.listener_conditions("x");
-        let invalid = Holds::False(Reason::InvalidCertificateRef);
+        let invalid = ConditionState::False(Reason::InvalidCertificateRef);
         assert_eq!(
             holds(conditions, ConditionType::ResolvedRefs),
             invalid,
@@ -91,7 +91,7 @@ fn broken_secret_keeps_last_good_certificate_while_granted() {
         );
         assert_eq!(
             holds(conditions, ConditionType::Programmed),
-            Holds::Unknown,
+            ConditionState::Unknown,
             "{what}"
         );
         let message = &refs(&resolution).message;

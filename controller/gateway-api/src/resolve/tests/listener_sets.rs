@@ -1,6 +1,6 @@
 //! ListenerSets: attachment, precedence and status.
 
-use super::{HTTP, Holds, gateway, holds, resolved};
+use super::{ConditionState, HTTP, gateway, holds, resolved};
 use crate::api::NamespacedName;
 use crate::resolve::Resolution;
 use crate::status::{ConditionType, ListenerSetStatus, Reason};
@@ -31,7 +31,7 @@ fn status<'r>(resolution: &'r Resolution, namespace: &str, name: &str) -> &'r Li
     &resolution.statuses.listener_sets[&key]
 }
 
-fn says(resolution: &Resolution, name: &str) -> (Holds, Holds) {
+fn says(resolution: &Resolution, name: &str) -> (ConditionState, ConditionState) {
     let conditions = &status(resolution, "web", name).conditions;
     assert!(conditions.iter().all(|c| c.observed_generation == 5));
     (
@@ -76,9 +76,9 @@ fn the_gateway_says_whose_sets_it_takes() {
         for (namespace, name, allowed) in [("web", "own", own), ("shop", "other", other)] {
             let status = status(&resolution, namespace, name);
             let expected = if allowed {
-                (Holds::True, Holds::Unknown)
+                (ConditionState::True, ConditionState::Unknown)
             } else {
-                let refused = || Holds::False(Reason::NotAllowed);
+                let refused = || ConditionState::False(Reason::NotAllowed);
                 (refused(), refused())
             };
             let said = (
@@ -94,7 +94,7 @@ fn the_gateway_says_whose_sets_it_takes() {
 
 #[test]
 fn set_without_valid_listener_or_gateway_is_refused() {
-    let both = |reason| (Holds::False(reason), Holds::False(reason));
+    let both = |reason| (ConditionState::False(reason), ConditionState::False(reason));
     let no_listener = both(Reason::ListenersNotValid);
     let bad = "{name: bad, port: 80, protocol: TCP}";
     let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &set("web", "s", bad)));
@@ -103,19 +103,25 @@ fn set_without_valid_listener_or_gateway_is_refused() {
     for type_ in [ConditionType::Accepted, ConditionType::Programmed] {
         assert_eq!(
             holds(conditions, type_),
-            Holds::False(Reason::ProtocolConflict)
+            ConditionState::False(Reason::ProtocolConflict)
         );
     }
-    assert_eq!(holds(conditions, ConditionType::Conflicted), Holds::True);
+    assert_eq!(
+        holds(conditions, ConditionType::Conflicted),
+        ConditionState::True
+    );
 
     let elsewhere = "{name: tls, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: x, namespace: other}]}}";
     let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &set("web", "s", elsewhere)));
     assert_eq!(says(&resolution, "s"), no_listener);
     let conditions = &status(&resolution, "web", "s").listeners[0].conditions;
-    assert_eq!(holds(conditions, ConditionType::Accepted), Holds::True);
+    assert_eq!(
+        holds(conditions, ConditionType::Accepted),
+        ConditionState::True
+    );
     assert_eq!(
         holds(conditions, ConditionType::ResolvedRefs),
-        Holds::False(Reason::RefNotPermitted)
+        ConditionState::False(Reason::RefNotPermitted)
     );
 
     let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &set("web", "s", "")));
@@ -131,8 +137,8 @@ fn set_without_valid_listener_or_gateway_is_refused() {
     assert_eq!(
         says(&resolution, "s"),
         (
-            Holds::False(Reason::ParentNotAccepted),
-            Holds::False(Reason::ParentNotProgrammed)
+            ConditionState::False(Reason::ParentNotAccepted),
+            ConditionState::False(Reason::ParentNotProgrammed)
         )
     );
     assert_eq!(attached(&resolution), 0);
@@ -141,15 +147,15 @@ fn set_without_valid_listener_or_gateway_is_refused() {
 #[test]
 fn gateway_refused_for_own_listeners_takes_sets_along() {
     let refused = (
-        Holds::False(Reason::ParentNotAccepted),
-        Holds::False(Reason::ParentNotProgrammed),
+        ConditionState::False(Reason::ParentNotAccepted),
+        ConditionState::False(Reason::ParentNotProgrammed),
     );
     let bad = "- {name: bad, port: 0, protocol: HTTP}";
     let resolution = resolved(&(gateway_with(ALLOWED, bad) + &set("web", "s", EXTRA)));
     let conditions = resolution.gateway_conditions();
     assert_eq!(
         holds(conditions, ConditionType::Accepted),
-        Holds::False(Reason::ListenersNotValid)
+        ConditionState::False(Reason::ListenersNotValid)
     );
     assert_eq!(says(&resolution, "s"), refused);
     assert!(resolution.gateways.is_empty());
@@ -161,18 +167,30 @@ fn gateway_refused_for_own_listeners_takes_sets_along() {
     let conditions = resolution.gateway_conditions();
     assert_eq!(
         holds(conditions, ConditionType::Programmed),
-        Holds::False(Reason::Invalid)
+        ConditionState::False(Reason::Invalid)
     );
-    assert_eq!(says(&resolution, "s"), (Holds::True, Holds::Unknown));
+    assert_eq!(
+        says(&resolution, "s"),
+        (ConditionState::True, ConditionState::Unknown)
+    );
     assert_eq!(resolution.gateways[0].snapshot.ports.len(), 1);
 
     // Without listeners of its own, the Gateway exists for its sets.
     let empty = gateway_with(ALLOWED, "").replace("  listeners:\n\n", "  listeners: []\n");
     let resolution = resolved(&(empty.clone() + &set("web", "s", EXTRA)));
     let conditions = resolution.gateway_conditions();
-    assert_eq!(holds(conditions, ConditionType::Accepted), Holds::True);
-    assert_eq!(holds(conditions, ConditionType::Programmed), Holds::Unknown);
-    assert_eq!(says(&resolution, "s"), (Holds::True, Holds::Unknown));
+    assert_eq!(
+        holds(conditions, ConditionType::Accepted),
+        ConditionState::True
+    );
+    assert_eq!(
+        holds(conditions, ConditionType::Programmed),
+        ConditionState::Unknown
+    );
+    assert_eq!(
+        says(&resolution, "s"),
+        (ConditionState::True, ConditionState::Unknown)
+    );
     assert!(resolved(&empty).gateways.is_empty());
 
     // The Gateway has no address on which it can be served.
@@ -183,7 +201,10 @@ fn gateway_refused_for_own_listeners_takes_sets_along() {
     let resolution = resolved(&(nowhere + &set("web", "s", EXTRA)));
     assert_eq!(
         says(&resolution, "s"),
-        (Holds::True, Holds::False(Reason::ParentNotProgrammed))
+        (
+            ConditionState::True,
+            ConditionState::False(Reason::ParentNotProgrammed)
+        )
     );
 }
 
@@ -200,28 +221,38 @@ fn route_attaches_to_named_gateway_or_set_only() {
     };
     let set = "kind: ListenerSet, name: s";
     for (parents, gateway_routes, set_routes, accepted) in [
-        ("{name: gw, namespace: web}", 1, 0, Holds::True),
+        ("{name: gw, namespace: web}", 1, 0, ConditionState::True),
         (
             "{name: gw, namespace: web, sectionName: extra}",
             0,
             0,
-            Holds::False(Reason::NoMatchingParent),
+            ConditionState::False(Reason::NoMatchingParent),
         ),
         // The namespace defaults to the namespace of the set.
-        (&format!("{{{set}}}"), 0, 1, Holds::True),
-        (&format!("{{{set}, sectionName: extra}}"), 0, 1, Holds::True),
-        (&format!("{{{set}, port: 8080}}"), 0, 1, Holds::True),
+        (&format!("{{{set}}}"), 0, 1, ConditionState::True),
+        (
+            &format!("{{{set}, sectionName: extra}}"),
+            0,
+            1,
+            ConditionState::True,
+        ),
+        (
+            &format!("{{{set}, port: 8080}}"),
+            0,
+            1,
+            ConditionState::True,
+        ),
         (
             &format!("{{{set}, sectionName: own}}"),
             0,
             0,
-            Holds::False(Reason::NoMatchingParent),
+            ConditionState::False(Reason::NoMatchingParent),
         ),
         (
             &format!("{{{set}, port: 80}}"),
             0,
             0,
-            Holds::False(Reason::NoMatchingParent),
+            ConditionState::False(Reason::NoMatchingParent),
         ),
     ] {
         let resolution = resolve(parents);
@@ -261,12 +292,15 @@ fn gateway_grants_do_not_apply_to_its_sets() {
         let conditions = &status(&resolution, "web", "s").listeners[0].conditions;
         assert_eq!(
             holds(conditions, ConditionType::ResolvedRefs),
-            Holds::False(reason),
+            ConditionState::False(reason),
             "{kind}"
         );
         // The Gateway's own references are all valid.
         let gateway = resolution.gateway_conditions();
-        assert_eq!(holds(gateway, ConditionType::ResolvedRefs), Holds::True);
+        assert_eq!(
+            holds(gateway, ConditionType::ResolvedRefs),
+            ConditionState::True
+        );
     }
 }
 
@@ -283,13 +317,13 @@ fn listeners_beyond_gateway_limit_are_refused_individually() {
     let ports = resolution.gateways[0].snapshot.ports.len();
     // The Gateway's own port, and 1,023 ports that count twice: as a listener and as a port.
     assert_eq!(ports, 1 + 1023);
-    assert_eq!(says(&resolution, "s22").0, Holds::True);
+    assert_eq!(says(&resolution, "s22").0, ConditionState::True);
     // This set sorts last.
     let last = status(&resolution, "web", "s9").listeners.last();
     let last = &last.expect("a listener").conditions;
     assert_eq!(
         holds(last, ConditionType::Accepted),
-        Holds::False(Reason::TooManyListeners)
+        ConditionState::False(Reason::TooManyListeners)
     );
 }
 
@@ -306,7 +340,7 @@ fn crowded_namespace_takes_no_listeners_from_small_one() {
     let modest = set("modest", "b0", &listeners(20000, 3));
     let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &greedy + &modest));
     let modest = &status(&resolution, "modest", "b0").conditions;
-    assert_eq!(holds(modest, ConditionType::Accepted), Holds::True);
+    assert_eq!(holds(modest, ConditionType::Accepted), ConditionState::True);
     // The Gateway's own port, three ports of the modest set, and half of 2,047 - 6.
     assert_eq!(resolution.gateways[0].snapshot.ports.len(), 1 + 3 + 1020);
     let last = &status(&resolution, "greedy", "a32").listeners[0].conditions;

@@ -162,21 +162,21 @@ const HTTP: &str = "- {name: http, port: 80, protocol: HTTP}";
 
 /// `True`, or `False` with the reason.
 #[derive(Debug, PartialEq, Eq)]
-enum Holds {
+enum ConditionState {
     True,
     False(Reason),
     Unknown,
     Absent,
 }
 
-fn holds(conditions: &[Condition], type_: ConditionType) -> Holds {
+fn holds(conditions: &[Condition], type_: ConditionType) -> ConditionState {
     let Some(condition) = conditions.iter().find(|condition| condition.type_ == type_) else {
-        return Holds::Absent;
+        return ConditionState::Absent;
     };
     match condition.status {
-        ConditionStatus::True => Holds::True,
-        ConditionStatus::False => Holds::False(condition.reason),
-        ConditionStatus::Unknown => Holds::Unknown,
+        ConditionStatus::True => ConditionState::True,
+        ConditionStatus::False => ConditionState::False(condition.reason),
+        ConditionStatus::Unknown => ConditionState::Unknown,
     }
 }
 

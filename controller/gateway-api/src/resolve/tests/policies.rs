@@ -2,7 +2,7 @@
 
 use sesame_proto::schema::{BackendTls, Snapshot};
 
-use super::{HTTP, Holds, gateway, holds, resolved, route};
+use super::{ConditionState, HTTP, gateway, holds, resolved, route};
 use crate::api::NamespacedName;
 use crate::resolve::Resolution;
 use crate::status::{ConditionType, PolicyAncestorStatus, Reason};
@@ -31,7 +31,7 @@ fn ancestors<'r>(resolution: &'r Resolution, name: &str) -> &'r [PolicyAncestorS
     statuses.get(&key).map_or(&[], |status| &status.ancestors)
 }
 
-fn says(resolution: &Resolution, name: &str) -> (Holds, Holds) {
+fn says(resolution: &Resolution, name: &str) -> (ConditionState, ConditionState) {
     let [only] = ancestors(resolution, name) else {
         panic!("one ancestor is expected");
     };
@@ -48,11 +48,11 @@ fn tls(snapshot: &Snapshot) -> Option<&BackendTls> {
 
 #[test]
 fn invalid_policy_refuses_backend_and_reports_why() {
-    let invalid = (Holds::False(Reason::Invalid), Holds::True);
+    let invalid = (ConditionState::False(Reason::Invalid), ConditionState::True);
     let no_ca = |reason| {
         (
-            Holds::False(Reason::NoValidCaCertificate),
-            Holds::False(reason),
+            ConditionState::False(Reason::NoValidCaCertificate),
+            ConditionState::False(reason),
         )
     };
     for (validation, expected) in [
@@ -93,7 +93,10 @@ fn invalid_policy_refuses_backend_and_reports_why() {
         assert!(snapshot.backends.is_empty(), "{validation}");
         // The reference itself is valid.
         let conditions = resolution.route_conditions("r");
-        assert_eq!(holds(conditions, ConditionType::ResolvedRefs), Holds::True);
+        assert_eq!(
+            holds(conditions, ConditionType::ResolvedRefs),
+            ConditionState::True
+        );
         assert!(!resolution.problems.is_empty());
     }
 }
@@ -125,9 +128,9 @@ fn policy_for_port_precedes_service_and_oldest_wins() {
         );
         for (name, _) in policies {
             let expected = if losers.contains(&name) {
-                Holds::False(Reason::Conflicted)
+                ConditionState::False(Reason::Conflicted)
             } else {
-                Holds::True
+                ConditionState::True
             };
             assert_eq!(says(&resolution, name).0, expected, "{text}");
         }
@@ -149,7 +152,7 @@ fn missing_policy_target_is_reported_when_route_refers() {
         );
         assert_eq!(
             says(&resolution, "p").0,
-            Holds::False(Reason::TargetNotFound),
+            ConditionState::False(Reason::TargetNotFound),
             "{target}"
         );
         // The policy is not for this port, so the port is not affected.
@@ -263,12 +266,15 @@ fn authorities_too_large_together_refuse_the_policy() {
     };
     let resolution =
         served(&(maps.clone() + &policy("p", "name: a", &validation(&["one", "two"]))));
-    assert_eq!(says(&resolution, "p"), (Holds::True, Holds::True));
+    assert_eq!(
+        says(&resolution, "p"),
+        (ConditionState::True, ConditionState::True)
+    );
     let all = policy("p", "name: a", &validation(&["one", "two", "three"]));
     let resolution = served(&(maps + &all));
     let refused = (
-        Holds::False(Reason::NoValidCaCertificate),
-        Holds::False(Reason::InvalidCaCertificateRef),
+        ConditionState::False(Reason::NoValidCaCertificate),
+        ConditionState::False(Reason::InvalidCaCertificateRef),
     );
     assert_eq!(says(&resolution, "p"), refused);
     assert!(resolution.gateways[0].snapshot.backends.is_empty());
@@ -295,7 +301,7 @@ fn combinations_of_authorities_have_a_share_per_namespace() {
         let conditions = ancestors(&resolution, name).iter();
         let mut resolved =
             conditions.map(|one| holds(&one.conditions, ConditionType::ResolvedRefs));
-        resolved.any(|holds| holds == Holds::False(Reason::InvalidCaCertificateRef))
+        resolved.any(|holds| holds == ConditionState::False(Reason::InvalidCaCertificateRef))
     };
     let good: Vec<bool> = (0..20).map(|i| !is_refused(&format!("p-{i:02}"))).collect();
     let count = good.iter().filter(|good| **good).count();

@@ -5,7 +5,7 @@ use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{AppProtocol, Forward};
 
 use super::router::{GET, Request, answer, find};
-use super::{HTTP, Holds, gateway, holds, resolved, route};
+use super::{ConditionState, HTTP, gateway, holds, resolved, route};
 use crate::resolve::Resolution;
 use crate::status::{ConditionType, Reason};
 
@@ -52,17 +52,17 @@ fn an_invalid_backend_keeps_its_weight_as_500() {
         let conditions = resolution.route_conditions("r");
         assert_eq!(
             holds(conditions, ConditionType::Accepted),
-            Holds::True,
+            ConditionState::True,
             "{bad}"
         );
         assert_eq!(
             holds(conditions, ConditionType::ResolvedRefs),
-            Holds::False(reason),
+            ConditionState::False(reason),
             "{bad}"
         );
         assert_eq!(
             holds(conditions, ConditionType::PartiallyInvalid),
-            Holds::Absent,
+            ConditionState::Absent,
             "{bad}"
         );
         assert!(
@@ -80,7 +80,10 @@ fn unsupported_backend_filter_answers_500_for_its_weight() {
     let resolution = with_rules(&format!("- backendRefs: [{{name: b, port: 80}}, {bad}]"));
     assert_eq!(answer_to(&resolution, "/"), "1xweb/b/80 3x500");
     let conditions = resolution.route_conditions("r");
-    assert_eq!(holds(conditions, ConditionType::ResolvedRefs), Holds::True);
+    assert_eq!(
+        holds(conditions, ConditionType::ResolvedRefs),
+        ConditionState::True
+    );
     let partial = conditions
         .iter()
         .find(|condition| condition.type_ == ConditionType::PartiallyInvalid)
@@ -99,7 +102,7 @@ fn unsupported_backend_filter_answers_500_for_its_weight() {
     let conditions = resolution.route_conditions("r");
     assert_eq!(
         holds(conditions, ConditionType::Accepted),
-        Holds::False(Reason::UnsupportedValue)
+        ConditionState::False(Reason::UnsupportedValue)
     );
     assert!(conditions[0].message.contains("answered with 500"));
 }
@@ -129,12 +132,12 @@ fn a_grant_opens_another_namespace() {
     let refused = resolved(&yaml);
     assert_eq!(answer_to(&refused, "/"), "500");
     let reason = holds(refused.route_conditions("r"), ConditionType::ResolvedRefs);
-    assert_eq!(reason, Holds::False(Reason::RefNotPermitted));
+    assert_eq!(reason, ConditionState::False(Reason::RefNotPermitted));
     let granted = resolved(&format!("{yaml}{grant}"));
     assert_eq!(answer_to(&granted, "/"), "shop/x/80");
     assert_eq!(
         holds(granted.route_conditions("r"), ConditionType::ResolvedRefs),
-        Holds::True
+        ConditionState::True
     );
 }
 
@@ -191,19 +194,19 @@ fn bad_rules_are_dropped_and_harm_no_sibling() {
         assert_eq!(answer_to(&resolution, "/good"), "web/b/80", "{bad}");
         assert_eq!(answer_to(&resolution, "/a"), "404", "{bad}");
         let conditions = resolution.route_conditions("r");
-        assert_eq!(holds(conditions, ConditionType::Accepted), Holds::True, "{bad}");
+        assert_eq!(holds(conditions, ConditionType::Accepted), ConditionState::True, "{bad}");
         let partial = &conditions[2];
         assert_eq!(partial.type_, ConditionType::PartiallyInvalid, "{bad}");
         assert!(partial.message.starts_with("Dropped Rule: rules[1]"), "{}", partial.message);
         assert_eq!(partial.observed_generation, 3);
 
         let alone = with_rules(&format!("- {bad}"));
-        let Holds::False(reason) = holds(alone.route_conditions("r"), ConditionType::Accepted) else {
+        let ConditionState::False(reason) = holds(alone.route_conditions("r"), ConditionType::Accepted) else {
             panic!("{bad} is accepted");
         };
         assert!(matches!(reason, Reason::UnsupportedValue | Reason::IncompatibleFilters), "{bad}");
         assert_eq!(alone.attached("http"), 0, "{bad}");
-        assert_eq!(holds(alone.route_conditions("r"), ConditionType::PartiallyInvalid), Holds::Absent);
+        assert_eq!(holds(alone.route_conditions("r"), ConditionType::PartiallyInvalid), ConditionState::Absent);
     }
 }
 
@@ -215,10 +218,13 @@ fn unsupported_filter_is_never_skipped() {
     let resolution = with_rules(&format!("- {{{extension}, {backend}}}"));
     assert_eq!(answer_to(&resolution, "/"), "500");
     let conditions = resolution.route_conditions("r");
-    assert_eq!(holds(conditions, ConditionType::Accepted), Holds::True);
+    assert_eq!(
+        holds(conditions, ConditionType::Accepted),
+        ConditionState::True
+    );
     assert_eq!(
         holds(conditions, ConditionType::ResolvedRefs),
-        Holds::False(Reason::InvalidKind)
+        ConditionState::False(Reason::InvalidKind)
     );
 
     let good = "- {matches: [{path: {value: /good}}], backendRefs: [{name: b, port: 80}]}";
@@ -235,11 +241,15 @@ fn unsupported_filter_is_never_skipped() {
                 resolution.route_conditions("r"),
                 ConditionType::PartiallyInvalid
             ),
-            Holds::True
+            ConditionState::True
         );
         let alone = with_rules(&rule);
         let accepted = holds(alone.route_conditions("r"), ConditionType::Accepted);
-        assert_eq!(accepted, Holds::False(Reason::UnsupportedValue), "{filter}");
+        assert_eq!(
+            accepted,
+            ConditionState::False(Reason::UnsupportedValue),
+            "{filter}"
+        );
         // A wider route, which may lack authorization, must not get these requests.
         assert_eq!(answer_to(&alone, "/"), "500", "{filter}");
         assert_eq!(alone.attached("http"), 0, "{filter}");
@@ -278,7 +288,10 @@ fn mirrors_have_shares_and_bad_ones_are_dropped() {
         resolution.route_conditions("r"),
         ConditionType::ResolvedRefs,
     );
-    assert_eq!(resolved_refs, Holds::False(Reason::BackendNotFound));
+    assert_eq!(
+        resolved_refs,
+        ConditionState::False(Reason::BackendNotFound)
+    );
     assert_eq!(resolution.gateways[0].snapshot.backends.len(), 3);
 }
 
@@ -311,11 +324,11 @@ fn application_protocols() {
             resolution.route_conditions("r"),
             ConditionType::ResolvedRefs,
         );
-        let unsupported = Holds::False(Reason::UnsupportedProtocol);
+        let unsupported = ConditionState::False(Reason::UnsupportedProtocol);
         assert_eq!(
             resolved_refs,
             if expected.is_some() {
-                Holds::True
+                ConditionState::True
             } else {
                 unsupported
             }
@@ -415,7 +428,7 @@ fn expressions_that_would_stall_a_worker_are_refused() {
     let conditions = resolution.route_conditions("r");
     assert_eq!(
         holds(conditions, ConditionType::Accepted),
-        Holds::False(Reason::UnsupportedValue)
+        ConditionState::False(Reason::UnsupportedValue)
     );
     let message = &conditions[0].message;
     assert!(message.contains("116736 instructions"), "{message}");
@@ -446,14 +459,20 @@ fn expression_cost_of_largest_route_set_is_bounded() {
     {
         let cost: u64 = host.routes.iter().map(expressions::of_route).sum();
         assert!(
-            cost <= expressions::MOST_OF_VIRTUAL_HOST,
+            cost <= expressions::MAX_PER_VIRTUAL_HOST,
             "{}: {cost}",
             host.domain
         );
     }
     // The oldest routes fit, and all other routes get a condition.
     let told = |name: &str| holds(resolution.route_conditions(name), ConditionType::Displaced);
-    assert_eq!((told("r00"), told("r01")), (Holds::Absent, Holds::Absent));
-    assert_eq!((told("r02"), told("r49")), (Holds::True, Holds::True));
+    assert_eq!(
+        (told("r00"), told("r01")),
+        (ConditionState::Absent, ConditionState::Absent)
+    );
+    assert_eq!(
+        (told("r02"), told("r49")),
+        (ConditionState::True, ConditionState::True)
+    );
     assert_eq!(resolution.problems.len(), 48);
 }

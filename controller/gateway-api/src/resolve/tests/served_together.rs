@@ -3,7 +3,7 @@
 use super::gateways_of_a_class::{
     accepted, answer_of, conditions, created, http, message, name, two,
 };
-use super::{Holds, holds, world};
+use super::{ConditionState, holds, world};
 use crate::api::NamespacedName;
 use crate::resolve::{Options, resolve};
 use crate::status::{ConditionType, Reason};
@@ -41,25 +41,25 @@ fn refused_merged_gateway_keeps_serving_as_before() {
         // In the second round, the previous state comes only from `served_together`.
         for _ in 0..2 {
             let resolution = resolve(&refused(from, to, &before), &Options::default());
-            assert_eq!(accepted(&resolution, "new"), Holds::False(reason));
+            assert_eq!(accepted(&resolution, "new"), ConditionState::False(reason));
             let why = message(conditions(&resolution, "new"), ConditionType::Accepted);
             assert!(why.contains("until that is fixed"), "{why}");
             let programmed = holds(conditions(&resolution, "new"), ConditionType::Programmed);
-            assert_eq!(programmed, Holds::Unknown);
+            assert_eq!(programmed, ConditionState::Unknown);
             assert!(answer_of(&resolution, "old.example.com").starts_with("web/a"));
             assert!(answer_of(&resolution, "new.example.com").starts_with("web/b"));
             // A new port might be one that its own settings do not allow.
             let own = &resolution.statuses.gateways[&name("new")].listeners[1].conditions;
-            let unavailable = Holds::False(Reason::PortUnavailable);
+            let unavailable = ConditionState::False(Reason::PortUnavailable);
             assert_eq!(holds(own, ConditionType::Accepted), unavailable);
             let services = &resolution.services[&NamespacedName::new("sesame-system", "sesame")];
             assert_eq!(services.ports.len(), 1);
             before = resolution.served_together;
         }
         let mended = resolve(&refused(from, from, &before), &Options::default());
-        assert_eq!(accepted(&mended, "new"), Holds::True);
+        assert_eq!(accepted(&mended, "new"), ConditionState::True);
         let own = &mended.statuses.gateways[&name("new")].listeners[1].conditions;
-        assert_eq!(holds(own, ConditionType::Accepted), Holds::True);
+        assert_eq!(holds(own, ConditionType::Accepted), ConditionState::True);
     }
 }
 

@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use sesame_proto::digest;
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_proto::schema::{Snapshot, VirtualHost, route};
-use sesame_proto::sizes::{self, MOST_OF_GATEWAY, MOST_OF_ROUTE, MOST_OF_VIRTUAL_HOST};
+use sesame_proto::sizes::{self, MAX_PER_GATEWAY, MAX_PER_ROUTE, MAX_PER_VIRTUAL_HOST};
 
 use super::router::{GET, Request, answer};
-use super::{HTTP, Holds, gateway, holds, objects, resolved, route, world};
+use super::{ConditionState, HTTP, gateway, holds, objects, resolved, route, world};
 use crate::api::NamespacedName;
 use crate::resolve::incremental;
 use crate::resolve::{Options, Resolution, Resolver, resolve};
@@ -91,7 +91,7 @@ fn assert_refused(resolution: &Resolution) {
     let conditions = resolution.route_conditions("r");
     assert_eq!(
         holds(conditions, ConditionType::Accepted),
-        Holds::False(Reason::UnsupportedValue)
+        ConditionState::False(Reason::UnsupportedValue)
     );
     let message = &conditions[0].message;
     assert!(message.contains("8192 KiB"), "{message}");
@@ -171,7 +171,7 @@ fn sessions_for_many_matches_are_within_bounds() {
     let spec = format!("hostnames: {}\nrules:\n{rules}", hostnames("h"));
     let resolution = resolved(&(gateway(HTTP) + &route("r", &spec)));
     let total: u64 = hosts(&resolution).map(size).sum();
-    assert!(total <= MOST_OF_ROUTE, "{total}");
+    assert!(total <= MAX_PER_ROUTE, "{total}");
 }
 
 /// Returns a route of about 4 MiB for one hostname. The first character of its name determines its
@@ -217,7 +217,7 @@ fn youngest_routes_of_a_full_hostname_are_displaced() {
     }
     let host = hosts(&resolution).find(|host| host.domain == "a.test");
     let host = host.expect("the hostname");
-    assert!(size(host) <= MOST_OF_VIRTUAL_HOST, "{}", size(host));
+    assert!(size(host) <= MAX_PER_VIRTUAL_HOST, "{}", size(host));
     assert_eq!(host.routes.len(), 4 * 64 + 1);
 
     let resolution = resolved(&(yaml + &large_route("t", &auth)));
@@ -269,10 +269,13 @@ fn greedy(resolution: &Resolution, name: &str) -> Option<String> {
 fn namespace_over_share_displaces_own_youngest_routes() {
     let resolution = resolved(&crowded(16));
     let total: u64 = hosts(&resolution).map(size).sum();
-    assert!(total <= MOST_OF_GATEWAY, "{total}");
-    assert!(total > MOST_OF_GATEWAY * 9 / 10, "{total}");
+    assert!(total <= MAX_PER_GATEWAY, "{total}");
+    assert!(total > MAX_PER_GATEWAY * 9 / 10, "{total}");
     let small = resolution.route_conditions("small");
-    assert_eq!(holds(small, ConditionType::Displaced), Holds::Absent);
+    assert_eq!(
+        holds(small, ConditionType::Displaced),
+        ConditionState::Absent
+    );
     assert!(hosts(&resolution).any(|host| host.domain == "small.test"));
     assert_eq!(greedy(&resolution, "r00"), None);
     let message = greedy(&resolution, "r15").expect("it is displaced");
@@ -377,9 +380,12 @@ fn wide_route_is_charged_to_hostname_owners() {
     }
     let resolution = resolved(&yaml);
     let total: u64 = hosts(&resolution).map(size).sum();
-    assert!(total <= MOST_OF_GATEWAY, "{total}");
+    assert!(total <= MAX_PER_GATEWAY, "{total}");
     let wide = resolution.route_conditions("wide");
-    assert_eq!(holds(wide, ConditionType::Displaced), Holds::Absent);
+    assert_eq!(
+        holds(wide, ConditionType::Displaced),
+        ConditionState::Absent
+    );
     assert_eq!(greedy(&resolution, "r00"), None);
     assert!(greedy(&resolution, "r15").is_some());
     let again = resolve(&world(&yaml), &Options::default());

@@ -1,6 +1,6 @@
 //! Statuses of classes, Gateways, listeners and routes.
 
-use super::{HTTP, Holds, gateway, holds, resolved, route};
+use super::{ConditionState, HTTP, gateway, holds, resolved, route};
 use crate::status::{ConditionType, Reason};
 
 const R: &str = "rules: [{backendRefs: [{name: a, port: 80}]}]";
@@ -12,9 +12,18 @@ fn a_good_gateway_waits_for_an_agent() {
         resolution.gateway_conditions(),
         resolution.listener_conditions("http"),
     ] {
-        assert_eq!(holds(conditions, ConditionType::Accepted), Holds::True);
-        assert_eq!(holds(conditions, ConditionType::Programmed), Holds::Unknown);
-        assert_eq!(holds(conditions, ConditionType::ResolvedRefs), Holds::True);
+        assert_eq!(
+            holds(conditions, ConditionType::Accepted),
+            ConditionState::True
+        );
+        assert_eq!(
+            holds(conditions, ConditionType::Programmed),
+            ConditionState::Unknown
+        );
+        assert_eq!(
+            holds(conditions, ConditionType::ResolvedRefs),
+            ConditionState::True
+        );
         assert!(
             conditions
                 .iter()
@@ -29,11 +38,11 @@ fn a_good_gateway_waits_for_an_agent() {
         .expect("a class");
     assert_eq!(
         holds(&class.conditions, ConditionType::Accepted),
-        Holds::True
+        ConditionState::True
     );
     assert_eq!(
         holds(&class.conditions, ConditionType::SupportedVersion),
-        Holds::True
+        ConditionState::True
     );
     let route = resolution.statuses.routes.values().next().expect("a route");
     assert_eq!(route.parents[0].parent_ref.name, "gw");
@@ -47,7 +56,12 @@ fn names_longer_than_dns_label_are_accepted() {
         let resolution = resolved(&(gateway(HTTP) + &route(name, R)));
         let conditions = resolution.route_conditions(name);
         let condition = holds(conditions, ConditionType::Accepted);
-        assert_eq!(condition == Holds::True, accepted, "{}", name.len());
+        assert_eq!(
+            condition == ConditionState::True,
+            accepted,
+            "{}",
+            name.len()
+        );
     }
 }
 
@@ -103,12 +117,12 @@ fn why_a_route_is_not_accepted() {
         let conditions = resolution.route_conditions("r");
         assert_eq!(
             holds(conditions, ConditionType::Accepted),
-            Holds::False(reason),
+            ConditionState::False(reason),
             "{spec}"
         );
         assert_eq!(
             holds(conditions, ConditionType::ResolvedRefs),
-            Holds::True,
+            ConditionState::True,
             "{spec}"
         );
         for listener in ["http", "sel", "kind"] {
@@ -120,7 +134,7 @@ fn why_a_route_is_not_accepted() {
         resolved(&(gateway(listeners) + &route("r", &format!("hostnames: [a.com]\n{R}"))));
     assert_eq!(
         holds(resolution.route_conditions("r"), ConditionType::Accepted),
-        Holds::True
+        ConditionState::True
     );
     let labelled = "---\nkind: Namespace\nmetadata: {name: web, labels: {team: x}}\n";
     let resolution = resolved(&(gateway(listeners) + &route("r", R) + labelled));
@@ -191,12 +205,12 @@ fn refused_listener_states_reason_and_gateway_continues() {
         let conditions = resolution.listener_conditions("bad");
         assert_eq!(
             holds(conditions, ConditionType::Accepted),
-            Holds::False(reason),
+            ConditionState::False(reason),
             "{bad}"
         );
         assert_eq!(
             holds(conditions, ConditionType::Programmed),
-            Holds::False(Reason::Invalid),
+            ConditionState::False(Reason::Invalid),
             "{bad}"
         );
         assert_eq!(
@@ -204,7 +218,7 @@ fn refused_listener_states_reason_and_gateway_continues() {
                 resolution.listener_conditions("http"),
                 ConditionType::Accepted
             ),
-            Holds::True
+            ConditionState::True
         );
         let accepted = &resolution.gateway_conditions()[0];
         assert_eq!(
@@ -223,7 +237,11 @@ fn refused_listener_states_reason_and_gateway_continues() {
         let alone = resolved(&gateway(&format!("- {bad}")));
         assert!(alone.gateways.is_empty(), "{bad}");
         let accepted = holds(alone.gateway_conditions(), ConditionType::Accepted);
-        assert_eq!(accepted, Holds::False(Reason::ListenersNotValid), "{bad}");
+        assert_eq!(
+            accepted,
+            ConditionState::False(Reason::ListenersNotValid),
+            "{bad}"
+        );
     }
 }
 
@@ -235,8 +253,11 @@ fn conflicting_listeners_are_refused_but_count_routes() {
     let resolution = resolved(&(gateway(&listeners) + &route("r", R)));
     for name in ["x", "w"] {
         let conditions = resolution.listener_conditions(name);
-        let refused = Holds::False(Reason::HostnameConflict);
-        assert_eq!(holds(conditions, ConditionType::Conflicted), Holds::True);
+        let refused = ConditionState::False(Reason::HostnameConflict);
+        assert_eq!(
+            holds(conditions, ConditionType::Conflicted),
+            ConditionState::True
+        );
         assert_eq!(holds(conditions, ConditionType::Accepted), refused);
         assert_eq!(holds(conditions, ConditionType::Programmed), refused);
         assert_eq!(resolution.attached(name), 1);
@@ -245,7 +266,7 @@ fn conflicting_listeners_are_refused_but_count_routes() {
         resolution.listener_conditions("http"),
         ConditionType::Conflicted,
     );
-    assert_eq!(conflicted, Holds::False(Reason::NoConflicts));
+    assert_eq!(conflicted, ConditionState::False(Reason::NoConflicts));
     assert_eq!(resolution.gateways[0].snapshot.ports.len(), 1);
 }
 
@@ -254,9 +275,12 @@ fn unknown_route_kinds_are_reported_and_others_serve() {
     let listeners = "- {name: http, port: 80, protocol: HTTP, allowedRoutes: {kinds: [{kind: HTTPRoute}, {kind: FooRoute}]}}";
     let resolution = resolved(&(gateway(listeners) + &route("r", R)));
     let conditions = resolution.listener_conditions("http");
-    let refused = Holds::False(Reason::InvalidRouteKinds);
+    let refused = ConditionState::False(Reason::InvalidRouteKinds);
     assert_eq!(holds(conditions, ConditionType::ResolvedRefs), refused);
-    assert_eq!(holds(conditions, ConditionType::Accepted), Holds::True);
+    assert_eq!(
+        holds(conditions, ConditionType::Accepted),
+        ConditionState::True
+    );
     let status = resolution
         .statuses
         .gateways
@@ -272,27 +296,27 @@ fn addresses_and_parameters() {
     for (spec, accepted, addresses) in [
         (
             "addresses: [{value: 192.0.2.1}, {type: IPAddress, value: '2001:DB8::1'}]",
-            Holds::True,
+            ConditionState::True,
             vec!["192.0.2.1", "2001:db8::1"],
         ),
         (
             "addresses: [{type: IPAddress, value: ''}]",
-            Holds::True,
+            ConditionState::True,
             vec![],
         ),
         (
             "addresses: [{type: Hostname, value: a.com}]",
-            Holds::False(Reason::UnsupportedAddress),
+            ConditionState::False(Reason::UnsupportedAddress),
             vec![],
         ),
         (
             "addresses: [{value: nonsense}, {value: 192.0.2.1}]",
-            Holds::True,
+            ConditionState::True,
             vec!["192.0.2.1"],
         ),
         (
             "infrastructure: {parametersRef: {group: x, kind: K, name: z}}",
-            Holds::False(Reason::InvalidParameters),
+            ConditionState::False(Reason::InvalidParameters),
             vec![],
         ),
     ] {
@@ -307,7 +331,7 @@ fn addresses_and_parameters() {
             Some(gateway) => assert_eq!(gateway.snapshot.addresses, addresses, "{spec}"),
             None => assert_eq!(
                 holds(conditions, ConditionType::Programmed),
-                Holds::False(Reason::Invalid)
+                ConditionState::False(Reason::Invalid)
             ),
         }
     }
@@ -321,13 +345,13 @@ fn names_that_imitate_provenance_are_refused() {
         resolution.route_conditions("x/rules/0"),
         ConditionType::Accepted,
     );
-    assert_eq!(accepted, Holds::False(Reason::UnsupportedValue));
+    assert_eq!(accepted, ConditionState::False(Reason::UnsupportedValue));
     assert!(resolution.gateways[0].snapshot.backends.is_empty());
 
     let yaml = gateway(HTTP).replace("name: gw", "name: gw/listeners");
     let resolution = resolved(&yaml);
     let accepted = holds(resolution.gateway_conditions(), ConditionType::Accepted);
-    assert_eq!(accepted, Holds::False(Reason::Invalid));
+    assert_eq!(accepted, ConditionState::False(Reason::Invalid));
     assert!(resolution.gateways.is_empty());
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use sesame_proto::schema::tls_termination::ClientMode;
 
 use super::router::{GET, Request, answer};
-use super::{Holds, gateway, holds, indent, resolved, route};
+use super::{ConditionState, gateway, holds, indent, resolved, route};
 use crate::resolve::{Options, Resolver};
 use crate::status::{ConditionType, Reason};
 
@@ -264,34 +264,34 @@ fn why_a_certificate_is_not_used() {
         let conditions = resolution.listener_conditions("x");
         assert_eq!(
             holds(conditions, ConditionType::ResolvedRefs),
-            Holds::False(reason),
+            ConditionState::False(reason),
             "{why}"
         );
         assert_eq!(
             holds(conditions, ConditionType::Accepted),
-            Holds::True,
+            ConditionState::True,
             "{why}"
         );
         assert_eq!(
             holds(conditions, ConditionType::Programmed),
-            Holds::False(Reason::Invalid),
+            ConditionState::False(Reason::Invalid),
             "{why}"
         );
         assert_eq!(resolution.attached("x"), 1, "{why}");
         let gateway = resolution.gateway_conditions();
         assert_eq!(
             holds(gateway, ConditionType::Accepted),
-            Holds::True,
+            ConditionState::True,
             "{why}"
         );
         assert_eq!(
             holds(gateway, ConditionType::Programmed),
-            Holds::False(Reason::Invalid),
+            ConditionState::False(Reason::Invalid),
             "{why}"
         );
         assert_eq!(
             holds(gateway, ConditionType::ResolvedRefs),
-            Holds::False(Reason::ListenersNotResolved),
+            ConditionState::False(Reason::ListenersNotResolved),
             "{why}"
         );
         assert!(resolution.gateways[0].snapshot.ports.is_empty(), "{why}");
@@ -302,9 +302,12 @@ fn why_a_certificate_is_not_used() {
     let conditions = resolution.listener_conditions("x");
     assert_eq!(
         holds(conditions, ConditionType::ResolvedRefs),
-        Holds::False(invalid)
+        ConditionState::False(invalid)
     );
-    assert_eq!(holds(conditions, ConditionType::Programmed), Holds::Unknown);
+    assert_eq!(
+        holds(conditions, ConditionType::Programmed),
+        ConditionState::Unknown
+    );
     assert_eq!(resolution.gateways[0].keys.len(), 1);
 }
 
@@ -319,7 +322,7 @@ fn certificate_for_other_name_warns_but_serves() {
             resolution.listener_conditions("x"),
             ConditionType::ResolvedRefs
         ),
-        Holds::True
+        ConditionState::True
     );
 }
 
@@ -329,7 +332,11 @@ fn overlapping_hostnames_are_told_on_both_sides_only() {
         + &https("b", "foo.example.org", "{name: s}")
         + &https("c", "*.example.com", "{name: s}");
     let resolution = resolved(&(gateway(&listeners) + &good_secret("s")));
-    for (name, expected) in [("a", Holds::True), ("b", Holds::Absent), ("c", Holds::True)] {
+    for (name, expected) in [
+        ("a", ConditionState::True),
+        ("b", ConditionState::Absent),
+        ("c", ConditionState::True),
+    ] {
         assert_eq!(
             holds(
                 resolution.listener_conditions(name),
@@ -413,26 +420,26 @@ fn clients_are_validated_by_default_or_by_port() {
         gateway(&listeners) + &frontend + &map("ca", "web") + &map("ca", "far") + &good_secret("s");
     let resolution = resolved(&yaml);
     for (name, resolved_refs, accepted) in [
-        ("ok", Holds::True, Holds::True),
+        ("ok", ConditionState::True, ConditionState::True),
         (
             "none",
-            Holds::False(Reason::InvalidCaCertificateRef),
-            Holds::False(Reason::NoValidCaCertificate),
+            ConditionState::False(Reason::InvalidCaCertificateRef),
+            ConditionState::False(Reason::NoValidCaCertificate),
         ),
         (
             "kind",
-            Holds::False(Reason::InvalidCaCertificateKind),
-            Holds::False(Reason::NoValidCaCertificate),
+            ConditionState::False(Reason::InvalidCaCertificateKind),
+            ConditionState::False(Reason::NoValidCaCertificate),
         ),
         (
             "grant",
-            Holds::False(Reason::RefNotPermitted),
-            Holds::False(Reason::NoValidCaCertificate),
+            ConditionState::False(Reason::RefNotPermitted),
+            ConditionState::False(Reason::NoValidCaCertificate),
         ),
         (
             "loose",
-            Holds::False(Reason::InvalidCaCertificateRef),
-            Holds::True,
+            ConditionState::False(Reason::InvalidCaCertificateRef),
+            ConditionState::True,
         ),
     ] {
         let conditions = resolution.listener_conditions(name);
@@ -450,7 +457,7 @@ fn clients_are_validated_by_default_or_by_port() {
     let insecure = ConditionType::InsecureFrontendValidationMode;
     assert_eq!(
         holds(resolution.gateway_conditions(), insecure),
-        Holds::True
+        ConditionState::True
     );
     let snapshot = &resolution.gateways[0].snapshot;
     let validated: Vec<(u32, &str, bool)> = snapshot

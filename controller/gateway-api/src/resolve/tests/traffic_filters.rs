@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use sesame_proto::schema::shared_filter;
 
 use super::traffic_policies::{SCOPES, conditions, is_refused, policy, served};
-use super::{Holds, holds};
+use super::{ConditionState, holds};
 use crate::status::{ConditionType, Reason};
 
 #[test]
@@ -68,7 +68,7 @@ fn invalid_filter_that_tunes_is_left_out() {
             "{spec}"
         );
         let accepted = holds(conditions(&resolution, "p"), ConditionType::Accepted);
-        assert_eq!(accepted, Holds::False(Reason::Invalid), "{spec}");
+        assert_eq!(accepted, ConditionState::False(Reason::Invalid), "{spec}");
     }
 }
 

@@ -8,7 +8,7 @@ use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{Forward, RateLimit, Route};
 
 use super::http_proxies::{root, with};
-use super::{HTTP, Holds, gateway, holds, resolved, route};
+use super::{ConditionState, HTTP, gateway, holds, resolved, route};
 use crate::api::NamespacedName;
 use crate::resolve::Resolution;
 use crate::status::{Condition, ConditionType, Reason};
@@ -88,7 +88,7 @@ fn invalid_limit_refuses_its_targets() {
             assert!(is_refused(&resolution), "{limit} {target}");
             let conditions = conditions(&resolution, "p");
             let accepted = holds(conditions, ConditionType::Accepted);
-            assert_eq!(accepted, Holds::False(Reason::Invalid));
+            assert_eq!(accepted, ConditionState::False(Reason::Invalid));
             let message = &conditions[0].message;
             assert!(
                 message.contains(&format!("spec.rateLimits[0].{why}")),
@@ -117,7 +117,7 @@ fn invalid_default_leaves_the_default() {
             "{spec}"
         );
         let accepted = holds(conditions(&resolution, "p"), ConditionType::Accepted);
-        assert_eq!(accepted, Holds::False(Reason::Invalid), "{spec}");
+        assert_eq!(accepted, ConditionState::False(Reason::Invalid), "{spec}");
     }
 }
 
@@ -167,15 +167,18 @@ fn missing_section_and_tie_are_said() {
     );
     let resolution = served(&none);
     let accepted = holds(conditions(&resolution, "p"), ConditionType::Accepted);
-    assert_eq!(accepted, Holds::False(Reason::TargetNotFound));
+    assert_eq!(accepted, ConditionState::False(Reason::TargetNotFound));
     let both = policy("a", SCOPES[1], &timeouts(1)) + &policy("b", SCOPES[1], &timeouts(2));
     let resolution = served(&both);
     assert_eq!(forward(&resolution).request_timeout_ms, 1_000);
     let loser = holds(conditions(&resolution, "b"), ConditionType::Accepted);
-    assert_eq!(loser, Holds::False(Reason::Conflicted));
+    assert_eq!(loser, ConditionState::False(Reason::Conflicted));
     let winner = conditions(&resolution, "a");
-    assert_eq!(holds(winner, ConditionType::Accepted), Holds::True);
-    assert_eq!(holds(winner, ConditionType::Programmed), Holds::Unknown);
+    assert_eq!(holds(winner, ConditionType::Accepted), ConditionState::True);
+    assert_eq!(
+        holds(winner, ConditionType::Programmed),
+        ConditionState::Unknown
+    );
 }
 
 #[test]
@@ -195,7 +198,7 @@ fn too_many_limits_refuse_the_rule_and_are_said() {
     let conditions = resolution.route_conditions("r");
     assert_eq!(
         holds(conditions, ConditionType::Accepted),
-        Holds::False(Reason::UnsupportedValue)
+        ConditionState::False(Reason::UnsupportedValue)
     );
     assert!(
         conditions[0].message.contains("have 24 limits"),

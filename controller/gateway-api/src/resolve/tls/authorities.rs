@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sesame_proto::schema::TrustBundle;
-use sesame_proto::sizes::MOST_OF_TRUST_BUNDLE;
+use sesame_proto::sizes::MAX_TRUST_BUNDLE_BYTES;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::pem;
@@ -64,7 +64,7 @@ impl Union {
         let certificates = authorities.iter().map(|authority| authority.pem.len());
         let size: usize = certificates.chain(crls.iter().map(|crl| crl.len())).sum();
         // Do not omit a part: it could contain the list that revokes a certificate.
-        if size > MOST_OF_TRUST_BUNDLE {
+        if size > MAX_TRUST_BUNDLE_BYTES {
             return Self {
                 bundle: Err(size),
                 advice: None,

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use sesame_proto::schema::TrustBundle;
-use sesame_proto::sizes::{MOST_OF_NAMESPACE_BUNDLES, MOST_OF_TRUST_BUNDLE};
+use sesame_proto::sizes::{MAX_BUNDLE_BYTES_PER_NAMESPACE, MAX_TRUST_BUNDLE_BYTES};
 
 use super::authorities::{Authorities, Union, authorities, bundle};
 use super::revocation_lists;
@@ -135,7 +135,7 @@ impl<'w> CaBundles<'w> {
             .clone();
         let bundle = union.bundle.as_ref().map_err(|size| {
             format!(
-                "certificates and revocation lists take {size} bytes together; at most {MOST_OF_TRUST_BUNDLE} are allowed"
+                "certificates and revocation lists take {size} bytes together; at most {MAX_TRUST_BUNDLE_BYTES} are allowed"
             )
         })?;
         if let Some(namespace) = charged {
@@ -154,11 +154,11 @@ impl<'w> CaBundles<'w> {
         let share = self.shares.entry(namespace).or_default();
         if !share.names.contains(name) {
             let bytes = share.bytes + bundle.pem.len() + bundle.crl.len();
-            if bytes > MOST_OF_NAMESPACE_BUNDLES {
+            if bytes > MAX_BUNDLE_BYTES_PER_NAMESPACE {
                 self.unions.remove(name);
                 return Err(format!(
                     "policies and HTTPProxies of namespace {namespace:?} would use {bytes} bytes of different trust bundles; at most \
-                     {MOST_OF_NAMESPACE_BUNDLES} are allowed, and older policies come first"
+                     {MAX_BUNDLE_BYTES_PER_NAMESPACE} are allowed, and older policies come first"
                 ));
             }
             share.bytes = bytes;

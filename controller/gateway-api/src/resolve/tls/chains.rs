@@ -12,9 +12,9 @@ use super::private_keys;
 
 /// Chain size at which clients reject it: the message size limit of rustls. The limits of other
 /// implementations are less than twice as high.
-const MOST_BYTES: usize = 64 * 1024;
+const MAX_BYTES: usize = 64 * 1024;
 /// Maximum number of certificates that a message lists.
-const MOST_TOLD: usize = 8;
+const MAX_REPORTED: usize = 8;
 /// Forgeable signature algorithms, by object identifier.
 const WEAK_SIGNATURES: [(&str, &str); 5] = [
     ("1.2.840.113549.1.1.2", "MD2"),
@@ -66,14 +66,18 @@ pub(super) fn advice(
     if !order.is_sorted() {
         let places: Vec<String> = order
             .iter()
-            .take(MOST_TOLD)
+            .take(MAX_REPORTED)
             .map(ToString::to_string)
             .collect();
         advice.push(format!(
             "tls.crt of {name} is not in chain order; its certificates are sent as {}{}: the \
             leaf, then each issuer",
             places.join(", "),
-            if order.len() > MOST_TOLD { ", …" } else { "" }
+            if order.len() > MAX_REPORTED {
+                ", …"
+            } else {
+                ""
+            }
         ));
     }
     let weak = shown.clone().find_map(|(place, certificate)| {
@@ -98,9 +102,9 @@ pub(super) fn advice(
             "certificate {place} of {name} has an RSA key of {bits} bits, which clients refuse"
         ));
     }
-    if bytes > MOST_BYTES {
+    if bytes > MAX_BYTES {
         advice.push(format!(
-            "tls.crt of {name} has {} certificates of {bytes} bytes; clients refuse more than {MOST_BYTES}",
+            "tls.crt of {name} has {} certificates of {bytes} bytes; clients refuse more than {MAX_BYTES}",
             certificates.len()
         ));
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sesame_proto::schema::TrustBundle;
-use sesame_proto::sizes::MOST_OF_TRUST_BUNDLE;
+use sesame_proto::sizes::MAX_TRUST_BUNDLE_BYTES;
 
 use super::authorities::{self, Authorities, Union, bundle};
 use super::ca_bundles::{CaBundles, DEFAULT_KEY};
@@ -52,9 +52,9 @@ impl<'w> CaBundles<'w> {
             ..bundle(name.clone(), &certificates, &crls)
         };
         let size = bundle.pem.len() + bundle.crl.len();
-        if size > MOST_OF_TRUST_BUNDLE {
+        if size > MAX_TRUST_BUNDLE_BYTES {
             return Err(invalid(format!(
-                "{name}: certificates and revocation lists take {size} bytes together; at most {MOST_OF_TRUST_BUNDLE} are allowed"
+                "{name}: certificates and revocation lists take {size} bytes together; at most {MAX_TRUST_BUNDLE_BYTES} are allowed"
             )));
         }
         let bundle = Arc::new(bundle);

@@ -13,7 +13,7 @@ use crate::status::Grounds;
 const ENTRY: &str = "session-ticket-keys";
 /// Maximum number of keys, more than any real rotation keeps. For an unknown ticket, Envoy tries
 /// all of them.
-const MOST_KEYS: usize = 16;
+const MAX_KEYS: usize = 16;
 /// Type of a Secret with a key pair. Ticket keys in such a Secret could clash with a certificate's
 /// name.
 const TLS_SECRET: &str = "kubernetes.io/tls";
@@ -36,9 +36,9 @@ pub(super) fn read(key: &NamespacedName, secret: &Secret) -> Result<(KeyRef, Key
     }
     let keys = secret.get(ENTRY).ok_or_else(|| format!("has no {ENTRY}"))?;
     let count = keys.len() / TICKET_KEY_BYTES;
-    if keys.len() % TICKET_KEY_BYTES != 0 || !(1..=MOST_KEYS).contains(&count) {
+    if keys.len() % TICKET_KEY_BYTES != 0 || !(1..=MAX_KEYS).contains(&count) {
         return Err(format!(
-            "has {} bytes of {ENTRY}; expected 1 to {MOST_KEYS} keys of {TICKET_KEY_BYTES} random bytes each, one after another, as \
+            "has {} bytes of {ENTRY}; expected 1 to {MAX_KEYS} keys of {TICKET_KEY_BYTES} random bytes each, one after another, as \
              openssl rand {TICKET_KEY_BYTES} writes one",
             keys.len()
         ));

@@ -5,7 +5,7 @@ use sesame_proto::schema::health_check::Kind as CheckKind;
 use sesame_proto::schema::load_balancer::Strategy;
 use sesame_proto::schema::{
     BackendConnections, CircuitBreaker, HashPolicy, HealthCheck, HttpCheck, Keepalive,
-    LoadBalancer, MOST_BACKEND_MS, OutlierDetection, RetryBudget, SlowStart, StatusRange,
+    LoadBalancer, MAX_BACKEND_MS, OutlierDetection, RetryBudget, SlowStart, StatusRange,
     hash_policy,
 };
 
@@ -97,7 +97,7 @@ fn time(
         return Ok(read);
     }
     let most = match *range.end() {
-        MOST_BACKEND_MS => "24h".to_owned(),
+        MAX_BACKEND_MS => "24h".to_owned(),
         most => format!("{}s", most / 1_000),
     };
     let least = range.start();
@@ -138,7 +138,7 @@ fn balancer(spec: &BalancerSettings) -> Result<LoadBalancer, String> {
             "slowStart has no effect with type {type_}; expected RoundRobin or LeastRequest"
         ));
     }
-    limits::entries("hash", hash.len(), 0..=HashPolicy::MOST)?;
+    limits::entries("hash", hash.len(), 0..=HashPolicy::MAX)?;
     let mut hash_policies: Vec<HashPolicy> = Vec::new();
     for (i, key) in hash.iter().enumerate() {
         let kind = Some(hash_key(key).map_err(|why| format!("hash[{i}].{why}"))?);
@@ -185,7 +185,7 @@ fn slow_start(spec: &SlowStartSettings) -> Result<SlowStart, String> {
     } = spec;
     let percent = min_weight_percent.unwrap_or(MIN_WEIGHT_PERCENT);
     Ok(SlowStart {
-        window_ms: time("slowStart.window", Some(window), 0, 1..=MOST_BACKEND_MS)?,
+        window_ms: time("slowStart.window", Some(window), 0, 1..=MAX_BACKEND_MS)?,
         aggression_per_mille: 0,
         min_weight_percent: bounded("slowStart.minWeightPercent", percent, 0..=100)?,
     })
@@ -215,10 +215,10 @@ fn active_check(spec: &ActiveCheck) -> Result<HealthCheck, String> {
         (None, None, Some(TcpActiveCheck {}) | None) => CheckKind::Tcp(true),
         _ => return Err("http, grpc or tcp: expected at most one".to_owned()),
     };
-    let most = HealthCheck::MOST_TIMEOUT_MS;
+    let most = HealthCheck::MAX_TIMEOUT_MS;
     let threshold = |field, value: Option<i32>, default| {
         let value = value.unwrap_or(default);
-        bounded(field, value, 1..=HealthCheck::MOST_THRESHOLD)
+        bounded(field, value, 1..=HealthCheck::MAX_THRESHOLD)
     };
     Ok(HealthCheck {
         kind: Some(kind),
@@ -226,7 +226,7 @@ fn active_check(spec: &ActiveCheck) -> Result<HealthCheck, String> {
             "interval",
             interval.as_ref(),
             CHECK_INTERVAL,
-            1..=MOST_BACKEND_MS,
+            1..=MAX_BACKEND_MS,
         )?,
         timeout_ms: time("timeout", timeout.as_ref(), CHECK_TIMEOUT, 1..=most)?,
         healthy_threshold: threshold("healthyThreshold", *healthy_threshold, HEALTHY)?,
@@ -240,7 +240,7 @@ fn http_check(spec: &HttpActiveCheck) -> Result<HttpCheck, String> {
         hostname,
         statuses,
     } = spec;
-    limits::entries("statuses", statuses.len(), 0..=HealthCheck::MOST_STATUSES)?;
+    limits::entries("statuses", statuses.len(), 0..=HealthCheck::MAX_STATUSES)?;
     let statuses = statuses.iter().enumerate().map(|(i, span)| {
         let StatusSpan { first, last } = *span;
         let first = bounded(&format!("statuses[{i}].first"), first, 100..=599)?;
@@ -262,13 +262,13 @@ fn ejection(spec: &PassiveCheck) -> Result<OutlierDetection, String> {
         base_ejection_time,
         max_ejection_percent,
     } = spec;
-    let most = HealthCheck::MOST_THRESHOLD;
+    let most = HealthCheck::MAX_THRESHOLD;
     let errors = consecutive_server_errors.unwrap_or(SERVER_ERRORS);
     let gateway = consecutive_gateway_errors.unwrap_or_default();
     let percent = max_ejection_percent.unwrap_or(EJECTION_PERCENT);
     let interval = interval.as_ref();
     let lasts = base_ejection_time.as_ref();
-    let range = 1..=MOST_BACKEND_MS;
+    let range = 1..=MAX_BACKEND_MS;
     Ok(OutlierDetection {
         consecutive_5xx: bounded("consecutiveServerErrors", errors, 0..=most)?,
         consecutive_gateway_errors: bounded("consecutiveGatewayErrors", gateway, 0..=most)?,
@@ -302,7 +302,7 @@ fn breaker(spec: &BreakerSettings) -> Result<CircuitBreaker, String> {
             let least = min_retries.unwrap_or(MIN_RETRIES);
             Ok::<_, String>(RetryBudget {
                 percent: bounded("retryBudget.percent", percent, 1..=100)?,
-                min_retries: bounded("retryBudget.minRetries", least, 0..=RetryBudget::MOST)?,
+                min_retries: bounded("retryBudget.minRetries", least, 0..=RetryBudget::MAX)?,
             })
         },
     );
@@ -340,10 +340,10 @@ fn connections(spec: &ConnectionSettings) -> Result<(BackendConnections, Option<
             ));
         }
     };
-    let range = 1..=MOST_BACKEND_MS;
+    let range = 1..=MAX_BACKEND_MS;
     let requests = max_requests.map(|it| bounded("maxRequests", it, 1..=i32::MAX.unsigned_abs()));
     let idle = idle_timeout.as_ref();
-    let idle = idle.map(|it| time("idleTimeout", Some(it), 0, 0..=MOST_BACKEND_MS));
+    let idle = idle.map(|it| time("idleTimeout", Some(it), 0, 0..=MAX_BACKEND_MS));
     let read = BackendConnections {
         connect_timeout_ms: time("timeout", timeout.as_ref(), 0, range.clone())?,
         max_duration_ms: time("maxDuration", max_duration.as_ref(), 0, range)?,
@@ -361,7 +361,7 @@ fn probes(spec: &KeepaliveSettings) -> Result<Keepalive, String> {
         probes,
     } = spec;
     let seconds = |field: &str, text: Option<&String>, default: u64| {
-        let most = u64::from(Keepalive::MOST) * 1_000;
+        let most = u64::from(Keepalive::MAX) * 1_000;
         let read = time(field, text, default * 1_000, 1_000..=most)?;
         let whole = u32::try_from(read / 1_000)
             .ok()

@@ -17,7 +17,7 @@ use crate::resolve::syntax::parsed::Parsed;
 use crate::world::Kind;
 
 /// Maximum number of exempted objects.
-const MOST_EXEMPTIONS: usize = 16;
+const MAX_EXEMPTIONS: usize = 16;
 
 /// The parts of a policy, and the objects that are exempt from it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -95,7 +95,7 @@ fn check_exemptions<'s>(
     exemptions: &[AccessExemption],
     mut targets: impl Iterator<Item = &'s str>,
 ) -> Result<(), String> {
-    limits::entries(".exemptions", exemptions.len(), 0..=MOST_EXEMPTIONS)?;
+    limits::entries(".exemptions", exemptions.len(), 0..=MAX_EXEMPTIONS)?;
     if !exemptions.is_empty() && !targets.all(|it| matches!(it, "Gateway" | "ListenerSet")) {
         return Err(
             ".exemptions: expected only with targets of kind Gateway or ListenerSet".to_owned(),

@@ -20,9 +20,9 @@ use crate::resolve::syntax::{limits, names};
 /// Default ConfigMap entry that contains the public keys.
 const DEFAULT_KEY: &str = "jwks";
 /// Maximum number of token sources per provider.
-const MOST_SOURCES: usize = 4;
+const MAX_SOURCES: usize = 4;
 /// Maximum number of characters in an issuer, audience or claim.
-const MOST_CHARACTERS: usize = 253;
+const MAX_CHARACTERS: usize = 253;
 
 /// Prefixes of headers that proxies and services in front of backends set. Policies must not set
 /// these headers from claims.
@@ -147,7 +147,7 @@ pub(super) fn check_text(field: &str, text: &str) -> Result<(), String> {
             "{field} {text:?} is not valid; expected printable text"
         ));
     }
-    limits::characters(field, text, MOST_CHARACTERS)
+    limits::characters(field, text, MAX_CHARACTERS)
 }
 
 /// Returns the names in a claim's path, outermost first.
@@ -200,7 +200,7 @@ fn read_keys(
 }
 
 fn read_sources(field: &str, specs: &[JwtSource]) -> Result<Vec<TokenSource>, String> {
-    limits::entries(field, specs.len(), 0..=MOST_SOURCES)?;
+    limits::entries(field, specs.len(), 0..=MAX_SOURCES)?;
     let sources = specs.iter().enumerate().map(|(i, spec)| {
         let at = format!("{field}[{i}]");
         let kind = match spec {

@@ -9,10 +9,10 @@ use crate::api::{
 use crate::resolve::syntax::{durations, limits, names};
 
 /// Maximum number of rate limits in a policy.
-const MOST_LIMITS: usize = 8;
+const MAX_LIMITS: usize = 8;
 
 pub(super) fn read_limits(policy: &str, specs: &[RequestLimit]) -> Result<Vec<RateLimit>, String> {
-    limits::entries("rateLimits", specs.len(), 0..=MOST_LIMITS)?;
+    limits::entries("rateLimits", specs.len(), 0..=MAX_LIMITS)?;
     let mut read: Vec<RateLimit> = Vec::with_capacity(specs.len());
     for (i, spec) in specs.iter().enumerate() {
         let limit = read_limit(policy, spec).map_err(|why| format!("rateLimits[{i}].{why}"))?;
@@ -127,7 +127,7 @@ pub(super) fn read_retry(spec: &DefaultRetry) -> Result<Retry, String> {
         attempts,
         backoff,
     } = spec;
-    let most = Retry::MOST_ATTEMPTS;
+    let most = Retry::MAX_ATTEMPTS;
     let attempts = attempts.unwrap_or(1);
     let Some(attempts) = u32::try_from(attempts).ok().filter(|it| *it <= most) else {
         return Err(format!("retry.attempts {attempts}: expected 0 to {most}"));

@@ -18,15 +18,15 @@ use crate::resolve::syntax::header_names::{check_name, claim};
 use crate::resolve::syntax::{durations, limits, sizes};
 
 /// Maximum configurable request body in bytes.
-const MOST_BODY_BYTES: u64 = 1 << 30;
+const MAX_BODY_BYTES: u64 = 1 << 30;
 /// Maximum configurable bandwidth in bytes per second.
-const MOST_BANDWIDTH: u64 = 1 << 40;
+const MAX_BANDWIDTH: u64 = 1 << 40;
 /// Maximum number of media types to compress.
-const MOST_TYPES: usize = 32;
+const MAX_TYPES: usize = 32;
 
 pub(super) fn read_body(spec: &RequestBody) -> Result<u64, String> {
     let RequestBody { max_size } = spec;
-    sizes::read("requestBody.maxSize", max_size, 1..=MOST_BODY_BYTES)
+    sizes::read("requestBody.maxSize", max_size, 1..=MAX_BODY_BYTES)
 }
 
 /// Returns the limits for requests and responses in bytes per second.
@@ -37,7 +37,7 @@ pub(super) fn read_bandwidth(spec: &BandwidthLimit) -> Result<[Option<u64>; 2], 
     }
     let read = |field: &str, text: &Option<String>| {
         let read = text.as_deref();
-        let read = read.map(|text| sizes::read(field, text, 1024..=MOST_BANDWIDTH));
+        let read = read.map(|text| sizes::read(field, text, 1024..=MAX_BANDWIDTH));
         read.transpose()
     };
     Ok([
@@ -57,7 +57,7 @@ pub(super) fn read_compression(spec: &ResponseCompression) -> Result<Option<Comp
     limits::entries(
         "compression.contentTypes",
         content_types.len(),
-        0..=MOST_TYPES,
+        0..=MAX_TYPES,
     )?;
     for (i, content_type) in content_types.iter().enumerate() {
         let at = format_args!("compression.contentTypes[{i}]");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use sesame_proto::dns_name::is_dns_subdomain;
 
-use super::{Faults, MAX_LISTED, MOST_ENTRIES};
+use super::{Faults, MAX_ENTRIES, MAX_LISTED};
 use crate::api::{
     IpFamily, IpFamilyPolicy, PinnedNodePort, Publishing, PublishingType, ServiceTraffic,
     SessionAffinity, UpstreamSettings,
@@ -80,8 +80,8 @@ impl Faults<'_> {
                 format!("{class:?} is not the name of a GatewayClass"),
             );
         }
-        self.number("publishing.annotations", annotations.len(), MOST_ENTRIES);
-        self.number("publishing.labels", labels.len(), MOST_ENTRIES);
+        self.number("publishing.annotations", annotations.len(), MAX_ENTRIES);
+        self.number("publishing.labels", labels.len(), MAX_ENTRIES);
         if let Some(type_) = type_ {
             self.fields_of_type(type_, publishing);
         }
