@@ -161,10 +161,14 @@ impl Reading {
                 .find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
             found.unwrap_or_else(|| panic!("{words:?} has no {name}"))
         };
+        let namespace = words
+            .iter()
+            .find_map(|word| word.strip_prefix("--namespace="));
+        let namespace = namespace.unwrap_or("default");
         let (object, said) = match words.as_slice() {
             ["kubectl", "create", "secret", "tls", name, ..] => (
                 json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
-                    "metadata": {"name": name, "namespace": "default"},
+                    "metadata": {"name": name, "namespace": namespace},
                     "stringData": {"tls.crt": file(option("--cert")), "tls.key": file(option("--key"))}}),
                 format!("secret/{name} created"),
             ),
@@ -172,7 +176,7 @@ impl Reading {
                 let from = option("--from-file");
                 (
                     json!({"apiVersion": "v1", "kind": "ConfigMap",
-                        "metadata": {"name": name, "namespace": "default"}, "data": {from: file(from)}}),
+                        "metadata": {"name": name, "namespace": namespace}, "data": {from: file(from)}}),
                     format!("configmap/{name} created"),
                 )
             }
