@@ -15,7 +15,7 @@ use super::report::{GatewayReport, ObjectReport, Report, health};
 /// Maximum number of events shown, the newest first.
 const MAX_EVENTS: usize = 30;
 /// Certificates that expire within this many seconds are highlighted.
-const TEST_TIMEOUT: i64 = 14 * 86_400;
+const EXPIRES_SOON_SECONDS: i64 = 14 * 86_400;
 
 /// Everything that the page shows.
 pub(super) struct PageFacts<'a> {
@@ -74,7 +74,7 @@ pub(super) fn page(facts: &PageFacts<'_>) -> Page {
         .iter()
         .filter(|it| it.role == CertificateRole::Leaf)
     {
-        let is_due = leaf.not_after.as_second() - now.as_second() < TEST_TIMEOUT;
+        let is_due = leaf.not_after.as_second() - now.as_second() < EXPIRES_SOON_SECONDS;
         rows.add(is_due, || certificate(leaf, is_due));
     }
     let headings = ["Certificate", "Gateway", "Names", "Expires", "Used by"];

@@ -24,7 +24,7 @@ use sesame_gateway_api::status::AgentState;
 /// Time after which a host that is not ready counts as started.
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// Interval between checks: before the host is ready, and afterwards.
-const TEST_TIMEOUT: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 const LATER: Duration = Duration::from_secs(5);
 /// Maximum time that the engine may work on one change. The largest worlds take seconds.
 const LONGEST_RESOLUTION: Duration = Duration::from_secs(300);
@@ -52,7 +52,7 @@ impl Unit {
             started: Instant::now(),
             ready: watch::Sender::new(false),
             status: String::new(),
-            looks: looks(TEST_TIMEOUT),
+            looks: looks(CHECK_INTERVAL),
             drain,
         }
     }
@@ -306,7 +306,7 @@ mod tests {
             stuck(&known, &observed, begun + LONGEST_RESOLUTION, drain),
             None
         );
-        let late = begun + LONGEST_RESOLUTION + TEST_TIMEOUT;
+        let late = begun + LONGEST_RESOLUTION + CHECK_INTERVAL;
         let why = stuck(&known, &observed, late, drain).unwrap();
         assert!(why.starts_with("the engine"), "{why}");
 
@@ -320,7 +320,7 @@ mod tests {
             stuck(&known, &observed, begun + LONGEST_WORK + drain, drain),
             None
         );
-        let late = begun + LONGEST_WORK + drain + TEST_TIMEOUT;
+        let late = begun + LONGEST_WORK + drain + CHECK_INTERVAL;
         let why = stuck(&known, &observed, late, drain).unwrap();
         assert!(why.contains("default/edge"), "{why}");
     }

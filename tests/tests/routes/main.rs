@@ -16,6 +16,7 @@ mod http_matches;
 mod http_proxies;
 mod http_proxy_routes;
 mod http_proxy_services;
+mod ingress_nginx;
 mod ingresses;
 mod l4_routes;
 mod layers;

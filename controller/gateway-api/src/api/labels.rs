@@ -50,10 +50,18 @@ pub const FORCE_SSL_REDIRECT: &str = "ingress.kubernetes.io/force-ssl-redirect";
 pub const CONTOUR_CLASS: &str = "projectcontour.io/ingress.class";
 /// Prefix of Contour's annotations; Sesame reads some of them.
 pub const OF_CONTOUR: &str = "projectcontour.io/";
+/// Prefix of ingress-nginx's annotations. Sesame reads some of them if the IngressClass asks for
+/// it.
+pub const OF_NGINX: &str = "nginx.ingress.kubernetes.io/";
+/// The annotation of an IngressClass that names the other controller whose annotations apply.
+pub const ANNOTATIONS_OF: &str = "projectsesame.io/annotations";
 /// Annotation prefixes of other Ingress controllers.
-pub const OF_OTHERS: [&str; 2] = ["nginx.ingress.kubernetes.io/", OF_CONTOUR];
+pub const OF_OTHERS: [&str; 2] = [OF_NGINX, OF_CONTOUR];
 /// Maximum number of characters that are kept of the value of a Contour annotation.
 pub const MAX_CONTOUR_CHARACTERS: usize = 1024;
+/// Maximum number of characters that are kept of the value of an ingress-nginx annotation. A value
+/// of this length may have been cut, so it is invalid.
+pub const MAX_NGINX_CHARACTERS: usize = 8 * 1024;
 
 /// Reads only annotations of Sesame and of Ingress controllers; other annotations may be as large
 /// as the object itself.
@@ -71,12 +79,12 @@ pub(super) fn own_annotations<'de, D: Deserializer<'de>>(
         if key.starts_with("projectsesame.io/") || of_ingresses.contains(&&*key) {
             return Some((key.into_owned(), value.into_owned()));
         }
-        if key.starts_with(OF_CONTOUR) {
-            let value = value.chars().take(MAX_CONTOUR_CHARACTERS).collect();
-            return Some((key.into_owned(), value));
-        }
-        let of_others = OF_OTHERS.iter().any(|prefix| key.starts_with(prefix));
-        of_others.then(|| (key.into_owned(), String::new()))
+        let kept = [
+            (OF_CONTOUR, MAX_CONTOUR_CHARACTERS),
+            (OF_NGINX, MAX_NGINX_CHARACTERS),
+        ];
+        let (_, most) = kept.into_iter().find(|(of, _)| key.starts_with(of))?;
+        Some((key.into_owned(), value.chars().take(most).collect()))
     });
     Ok(own.collect())
 }

@@ -154,7 +154,8 @@ fn redirect(spec: &FilterRedirect, regexes: &mut Regexes) -> Result<RedirectTo, 
     })
 }
 
-fn substitution(
+/// Reads a substitution in the path. Errors start with `regex.`.
+pub(crate) fn substitution(
     spec: &FilterSubstitution,
     regexes: &mut Regexes,
 ) -> Result<schema::PathModifier, String> {

@@ -1,8 +1,10 @@
 //! Annotations on an Ingress, for Sesame and for other controllers.
 
 use super::contour;
-use crate::api::{ALLOW_HTTP, FORCE_SSL_REDIRECT, Metadata, OF_OTHERS};
+use super::nginx::{self, NginxSettings};
+use crate::api::{ALLOW_HTTP, FORCE_SSL_REDIRECT, IngressSpec, Metadata, OF_OTHERS};
 use crate::resolve::context::Problems;
+use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::ObjectKey;
 
 /// Words that occur in the names of security-relevant annotations.
@@ -32,32 +34,38 @@ const HARMLESS: [&str; 3] = [
 pub(super) enum PlainHttp {
     /// Served, as the API specifies.
     Served,
-    /// Redirected to HTTPS.
-    Redirected,
+    /// Redirected to HTTPS with this status.
+    Redirected(u32),
     /// Not served.
     Refused,
 }
 
 impl PlainHttp {
-    pub(super) fn of(metadata: &Metadata) -> Self {
+    /// Returns what happens to plaintext requests for a host of the Ingress.
+    pub(super) fn of(
+        metadata: &Metadata,
+        nginx: Option<&NginxSettings>,
+        (spec, host): (&IngressSpec, &Hostname),
+    ) -> Self {
         let is = |name: &str, value: &str| metadata.annotations.get(name) == Some(value);
         if is(FORCE_SSL_REDIRECT, "true") {
-            Self::Redirected
+            Self::Redirected(301)
         } else if is(ALLOW_HTTP, "false") {
             Self::Refused
         } else {
-            Self::Served
+            nginx.map_or(Self::Served, |nginx| nginx.plain_http(spec, host))
         }
     }
 }
 
 /// Returns an error if no request of the Ingress may be served, because annotations that might be
 /// security-relevant have no effect.
-pub(super) fn withheld(metadata: &Metadata) -> Option<String> {
-    let protecting = of_others(metadata).filter(|name| protects(name));
+pub(super) fn withheld(metadata: &Metadata, nginx: Option<&NginxSettings>) -> Option<String> {
+    let protecting = of_others(metadata, nginx).filter(|name| protects(name));
     let names: Vec<&str> = protecting.collect();
     if names.is_empty() {
-        return contour::tls_fault(metadata);
+        let invalid = nginx.and_then(|nginx| nginx.withheld.first().cloned());
+        return invalid.or_else(|| contour::tls_fault(metadata));
     }
     Some(format!(
         "metadata.annotations {} may be security-relevant and are not supported; remove them, \
@@ -67,8 +75,17 @@ pub(super) fn withheld(metadata: &Metadata) -> Option<String> {
 }
 
 /// Reports annotations without effect as a problem.
-pub(super) fn tell(object: &ObjectKey, metadata: &Metadata, problems: &mut Problems) {
-    let names: Vec<&str> = of_others(metadata).filter(|name| !protects(name)).collect();
+pub(super) fn tell(
+    object: &ObjectKey,
+    metadata: &Metadata,
+    nginx: Option<&NginxSettings>,
+    problems: &mut Problems,
+) {
+    for note in nginx.iter().flat_map(|nginx| &nginx.notes) {
+        problems.add(object.clone(), note.clone());
+    }
+    let names = of_others(metadata, nginx).filter(|name| !protects(name));
+    let names: Vec<&str> = names.collect();
     if !names.is_empty() {
         let message = format!(
             "metadata.annotations {} are not supported and have no effect",
@@ -79,10 +96,16 @@ pub(super) fn tell(object: &ObjectKey, metadata: &Metadata, problems: &mut Probl
 }
 
 /// Returns the names of the annotations for other controllers that Sesame does not read.
-fn of_others(metadata: &Metadata) -> impl Iterator<Item = &str> {
+fn of_others<'m>(
+    metadata: &'m Metadata,
+    nginx: Option<&NginxSettings>,
+) -> impl Iterator<Item = &'m str> {
     let names = metadata.annotations.iter().map(|(name, _)| name);
-    names.filter(|name| {
-        OF_OTHERS.iter().any(|prefix| name.starts_with(prefix)) && !contour::is_known(name)
+    let reads_nginx = nginx.is_some();
+    names.filter(move |name| {
+        OF_OTHERS.iter().any(|prefix| name.starts_with(prefix))
+            && !contour::is_known(name)
+            && !(reads_nginx && nginx::is_known(name))
     })
 }
 

@@ -15,13 +15,13 @@ use crate::status::{Grounds, Reason, unsupported};
 pub(super) fn action<'w>(
     at: &str,
     index: usize,
-    backend: &'w IngressBackend,
+    (backend, connection): (&'w IngressBackend, &Connection),
     cx: &mut RuleContext<'_, 'w, '_>,
     (rules, faults): (&mut IngressHostRules<'w>, &mut IngressFaults),
 ) -> Action {
     let IngressBackend { service, resource } = backend;
     let (status, (reason, why)) = match (service, resource) {
-        (Some(service), None) => match forward(index, service, cx, rules) {
+        (Some(service), None) => match forward(index, (service, connection), cx, rules) {
             Ok(forward) => return Action::Forward(forward),
             Err(fault) => (refusal::UNAVAILABLE, fault),
         },
@@ -44,14 +44,14 @@ pub(super) fn action<'w>(
 
 fn forward<'w>(
     index: usize,
-    service: &'w IngressService,
+    (service, connection): (&'w IngressService, &Connection),
     cx: &mut RuleContext<'_, 'w, '_>,
     rules: &mut IngressHostRules<'w>,
 ) -> Result<Forward, Grounds> {
     let namespace = cx.referrer.namespace;
     let port = port(service, cx)?;
     let name = (namespace, service.name.as_str());
-    let connection = Connection::default();
+    let connection = connection.clone();
     let ResolvedRef { policed, target } = cx
         .backends
         .of_service(name, port, cx.traffic, connection, cx.cx);

@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::api::{
-    CONTOUR_CLASS, DEFAULT_INGRESS_CLASS, GATEWAY_GROUP, GatewayRef, HttpProxy, INGRESS_CLASS,
-    Ingress, IngressClass, IngressClassParameters, IngressClassSpec, IngressSettings,
-    NamespacedName, ProxyClass,
+    ANNOTATIONS_OF, CONTOUR_CLASS, DEFAULT_INGRESS_CLASS, GATEWAY_GROUP, GatewayRef, HttpProxy,
+    INGRESS_CLASS, Ingress, IngressClass, IngressClassParameters, IngressClassSpec,
+    IngressSettings, NamespacedName, ProxyClass,
 };
 use crate::resolve::context::{Options, Problems};
 use crate::resolve::settings;
@@ -14,6 +14,9 @@ use crate::world::{Kind, World};
 
 /// The controller name in Sesame's IngressClasses.
 pub const INGRESS_CONTROLLER: &str = "projectsesame.io/ingress-controller";
+
+/// The value of `ANNOTATIONS_OF` for ingress-nginx.
+const NGINX: &str = "Nginx";
 
 /// The namespace and name of the Gateway of a class. The error explains why the class has no
 /// Gateway.
@@ -24,6 +27,8 @@ pub(crate) struct IngressClasses<'w> {
     /// `spec.ingress` of the configuration that applies.
     settings: Option<&'w IngressSettings>,
     of_objects: NamedClasses<'w>,
+    /// Controllers whose annotations apply, by class.
+    annotations_of: BTreeMap<&'w str, &'w str>,
     /// Classes from the settings, for HTTPProxies only.
     of_settings: NamedClasses<'w>,
 }
@@ -63,8 +68,17 @@ impl<'w> IngressClasses<'w> {
             let metadata = &class.metadata;
             (Reverse(metadata.creation_timestamp), metadata.name.as_str())
         });
+        let ours = world.ingress_classes.iter().filter(|class| is_ours(class));
+        let annotations_of = ours.filter_map(|class| {
+            let metadata = &class.metadata;
+            Some((
+                metadata.name.as_str(),
+                metadata.annotations.get(ANNOTATIONS_OF)?,
+            ))
+        });
         Self {
             settings,
+            annotations_of: annotations_of.collect(),
             of_objects: NamedClasses {
                 by_name: by_name.collect(),
                 default: default
@@ -73,6 +87,11 @@ impl<'w> IngressClasses<'w> {
             },
             of_settings: of_settings(settings, default_gateway),
         }
+    }
+
+    /// Returns true if ingress-nginx's annotations apply to Ingresses of the class.
+    pub(crate) fn reads_nginx(&self, class: &str) -> bool {
+        self.annotations_of.get(class) == Some(&NGINX)
     }
 
     /// Returns the settings for Ingresses and HTTPProxies.
@@ -103,8 +122,18 @@ impl<'w> IngressClasses<'w> {
         gateway.as_ref().ok().copied()
     }
 
-    /// Reports each class without a Gateway as a problem.
+    /// Reports each class without a Gateway, or with an unknown setting, as a problem.
     pub(crate) fn tell(&self, problems: &mut Problems) {
+        for (name, of) in &self.annotations_of {
+            if *of != NGINX {
+                let key = Kind::IngressClass.named(NamespacedName::new("", name));
+                let why = format!(
+                    "metadata.annotations {ANNOTATIONS_OF} {of:?} is unknown; expected {NGINX}, or \
+                     no such annotation"
+                );
+                problems.add(key, why);
+            }
+        }
         for (name, gateway) in &self.of_objects.by_name {
             if let Err(why) = gateway {
                 let key = Kind::IngressClass.named(NamespacedName::new("", name));

@@ -11,6 +11,7 @@ mod classes;
 pub(crate) mod contour;
 pub(crate) mod listeners;
 pub(crate) mod lookup;
+mod nginx;
 mod rules;
 mod tls;
 mod yielding;
@@ -23,8 +24,9 @@ pub(crate) use self::classes::IngressClasses;
 use self::contour::Forwarding;
 use self::listeners::{ListenersOfGateway, OwnerName};
 use self::lookup::{LayeredLookup, RuleOwner};
+use self::nginx::{Canaries, Choice, NginxSettings, is_canary};
 pub(crate) use self::rules::one_label;
-use self::rules::{IngressFaults, IngressHostRules};
+use self::rules::{IngressFaults, IngressHostRules, RuleSettings};
 pub(crate) use self::tls::explicit_hosts;
 pub(crate) use self::tls::listeners_of_all;
 pub(crate) use self::yielding::give_way;
@@ -50,6 +52,14 @@ pub(crate) struct CheckedIngress<'w> {
     pub(crate) routes: Range<usize>,
 }
 
+/// The class of an Ingress.
+struct IngressClassOf<'a, 'w> {
+    name: &'w str,
+    /// True if ingress-nginx's annotations apply.
+    reads_nginx: bool,
+    canaries: &'a Canaries<'w>,
+}
+
 /// Checks all Ingresses of Sesame classes, oldest first, and appends their routes.
 pub(crate) fn check_all<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
@@ -59,9 +69,15 @@ pub(crate) fn check_all<'w>(
     classes.tell(&mut lookup.cx.problems);
     let mut ingresses: Vec<&'w Ingress> = world.ingresses.iter().map(AsRef::as_ref).collect();
     ingresses.sort_by(|a, b| a.metadata.by_age(&b.metadata));
+    let canaries = Canaries::of(&ingresses, classes);
     let check = |ingress: &'w Ingress| {
         let (class, named) = classes.of(ingress)?;
-        lookup.check(ingress, class, named)
+        let class = IngressClassOf {
+            name: class,
+            reads_nginx: classes.reads_nginx(class),
+            canaries: &canaries,
+        };
+        lookup.check(ingress, &class, named)
     };
     ingresses.into_iter().filter_map(check).collect()
 }
@@ -72,9 +88,10 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
     fn check(
         &mut self,
         ingress: &'w Ingress,
-        class: &str,
+        class: &IngressClassOf<'_, 'w>,
         named: &Result<(&str, &str), String>,
     ) -> Option<CheckedIngress<'w>> {
+        let name_of_class = class.name;
         let metadata = &ingress.metadata;
         let start = self.routes.len();
         let mut checked = CheckedIngress {
@@ -89,7 +106,7 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         let (namespace, name) = match named {
             Ok(named) => *named,
             Err(why) => {
-                let message = format!("IngressClass {class} names no Gateway: {why}");
+                let message = format!("IngressClass {name_of_class} names no Gateway: {why}");
                 checked.accepted.refuse(Reason::InvalidParameters, message);
                 return Some(checked);
             }
@@ -99,14 +116,18 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
             let exists = self.cx.world.gateways.get(namespace, name).is_some();
             let message = format!(
                 "Gateway {gateway} does not exist; create it, or name another one in \
-                 spec.parameters of IngressClass {class}"
+                 spec.parameters of IngressClass {name_of_class}"
             );
             checked.gateway = Some(gateway);
             checked.accepted.refuse(Reason::NoMatchingParent, message);
             return (!exists).then_some(checked);
         };
         checked.gateway = Some(gateway);
-        self.rules(ingress, found, &mut checked);
+        if class.reads_nginx && is_canary(ingress) {
+            self.canary(ingress, class, &mut checked);
+        } else {
+            self.rules(ingress, class, found, &mut checked);
+        }
         checked.routes.end = self.routes.len();
         Some(checked)
     }
@@ -115,6 +136,7 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
     fn rules(
         &mut self,
         ingress: &'w Ingress,
+        class: &IngressClassOf<'_, 'w>,
         gateway: (usize, &ListenersOfGateway<'_, '_>),
         checked: &mut CheckedIngress<'w>,
     ) {
@@ -127,27 +149,32 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
             checked.accepted.refuse(Reason::UnsupportedValue, why);
             return;
         }
-        let withheld = annotations::withheld(&ingress.metadata);
-        let plain = PlainHttp::of(&ingress.metadata);
-        annotations::tell(&checked.object, &ingress.metadata, &mut self.cx.problems);
-        let mut faults = IngressFaults::default();
-        let forwarding = Forwarding::read(&ingress.metadata);
-        for fault in &forwarding.faults {
-            let problems = &mut self.cx.problems;
+        let owner = RuleOwner::of(Kind::Ingress, &ingress.metadata);
+        let nginx = (class.reads_nginx)
+            .then(|| NginxSettings::read(&ingress.metadata, &checked.object.to_string()));
+        let nginx = nginx.as_ref();
+        let withheld = annotations::withheld(&ingress.metadata, nginx);
+        let problems = &mut self.cx.problems;
+        annotations::tell(&checked.object, &ingress.metadata, nginx, problems);
+        let settings = RuleSettings {
+            ingress,
+            class: class.name,
+            contour: Forwarding::read(&ingress.metadata),
+            nginx,
+            canaries: class.canaries,
+            connection: nginx.map(NginxSettings::connection).unwrap_or_default(),
+        };
+        for fault in &settings.contour.faults {
             problems.add(checked.object.clone(), fault.clone());
         }
-        let owner = RuleOwner::of(Kind::Ingress, &ingress.metadata);
-        let hosts = rules::check(
-            &ingress.spec,
-            withheld,
-            &forwarding,
-            &mut self.rule_context(&owner),
-            &mut faults,
-        );
+        let mut faults = IngressFaults::default();
+        let cx = &mut self.rule_context(&owner);
+        let hosts = rules::check(&settings, withheld, cx, &mut faults);
         tls::tell(ingress, &checked.object, gateway.1, self.cx, &mut faults);
         let mut served = 0_usize;
         for (host, rules) in hosts {
             let standing = rules.standing;
+            let plain = PlainHttp::of(&ingress.metadata, nginx, (&ingress.spec, &host));
             match self.attach(&host, rules, plain, gateway, &owner) {
                 Ok(()) => served = served.saturating_add(standing),
                 Err((reason, why)) => faults.rules.refuse(reason, why),
@@ -163,6 +190,25 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
                 checked.accepted.refuse(Reason::UnsupportedValue, message);
             }
         }
+    }
+
+    /// Checks a canary, whose rules belong to another Ingress.
+    fn canary(
+        &mut self,
+        ingress: &'w Ingress,
+        class: &IngressClassOf<'_, 'w>,
+        checked: &mut CheckedIngress<'w>,
+    ) {
+        let (_, notes) = Choice::read(ingress);
+        for note in notes {
+            self.cx.problems.add(checked.object.clone(), note);
+        }
+        if let Some(why) = class.canaries.without_effect(ingress, class.name) {
+            checked.accepted.refuse(Reason::NoMatchingParent, why);
+        }
+        let owner = RuleOwner::of(Kind::Ingress, &ingress.metadata);
+        let cx = &mut self.rule_context(&owner);
+        checked.resolved = rules::check_backends(&ingress.spec, cx);
     }
 
     /// Adds the routes for a host.
@@ -188,8 +234,9 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
                 return Err((Reason::NotAllowedByListeners, reach("HTTP or HTTPS")));
             }
             PlainHttp::Served => found.both(),
-            PlainHttp::Redirected => {
-                self.push(owner, rules.redirects(), Vec::new(), (place, found.http));
+            PlainHttp::Redirected(status) => {
+                let redirects = rules.redirects(status);
+                self.push(owner, redirects, Vec::new(), (place, found.http));
                 found.https
             }
             PlainHttp::Refused => found.https,

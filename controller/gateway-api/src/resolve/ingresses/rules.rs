@@ -6,15 +6,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::expressions::fixed_path;
-use sesame_proto::schema::{StringMatch, string_match};
+use sesame_proto::schema::path_match::Kind;
+use sesame_proto::schema::{StringMatch, UrlRewrite, string_match};
 use sesame_proto::{expressions, refusal};
 
 use super::contour::Forwarding;
+use super::nginx::{Canaries, Canary, NginxSettings, Paths, is_expression, with_condition};
 use super::{backends, tls};
 use crate::api::{
-    HttpMatch, IngressBackend, IngressPath, IngressRule, IngressSpec, PathMatch, PathMatchType,
+    HttpMatch, Ingress, IngressBackend, IngressPath, IngressRule, IngressSpec, PathMatch,
+    PathMatchType,
 };
-use crate::resolve::backends::PolicedBackend;
+use crate::resolve::backends::{Connection, PolicedBackend};
 use crate::resolve::filters::rewrites::RedirectTo;
 use crate::resolve::routes::matches::{self, RouteMatch};
 use crate::resolve::routes::rules::{Action, CheckedRule, RuleContext, Rules};
@@ -23,9 +26,8 @@ use crate::resolve::syntax::limits::{self, MAX_INGRESS_PATHS, MAX_INGRESS_RULES}
 use crate::resolve::syntax::regexes::Regexes;
 use crate::status::{Reason, Verdict};
 
-/// Characters that other controllers interpret as a regular expression in a path of type
-/// `ImplementationSpecific`.
-const OF_EXPRESSIONS: &str = "^*+[](){}|?$\\";
+/// Index of the match for `app-root` in a rule. Matches of canaries come between the paths and it.
+const APP_ROOT: usize = MAX_INGRESS_PATHS * (1 + Canary::MAX_CONDITIONS);
 
 /// The rules of an Ingress for a host.
 #[derive(Debug, Default)]
@@ -55,11 +57,61 @@ pub(super) fn check_limits(spec: &IngressSpec) -> Result<(), String> {
     tls::check_limits(spec)
 }
 
+/// Settings for the rules of an Ingress, from its annotations.
+pub(super) struct RuleSettings<'a, 'w> {
+    pub(super) ingress: &'w Ingress,
+    pub(super) class: &'w str,
+    pub(super) contour: Forwarding,
+    /// `None` if ingress-nginx's annotations do not apply.
+    pub(super) nginx: Option<&'a NginxSettings>,
+    pub(super) canaries: &'a Canaries<'w>,
+    /// Settings for connections to the backends.
+    pub(super) connection: Connection,
+}
+
+/// The place for rules and faults.
+type Found<'f, 'w> = (&'f mut IngressHostRules<'w>, &'f mut IngressFaults);
+
+impl<'w> RuleSettings<'_, 'w> {
+    fn paths(&self) -> Option<&Paths> {
+        self.nginx.map(NginxSettings::paths)
+    }
+
+    /// Returns the action for requests to the backend at `at`, in the rule at `index`.
+    fn action(
+        &self,
+        (at, index): (&str, usize),
+        backend: &'w IngressBackend,
+        cx: &mut RuleContext<'_, 'w, '_>,
+        found: Found<'_, 'w>,
+    ) -> Action {
+        if let Some(redirect) = self.paths().and_then(|it| it.redirect.clone()) {
+            return Action::Redirect(redirect);
+        }
+        backends::action(at, index, (backend, &self.connection), cx, found)
+    }
+
+    /// Returns the canary of a path.
+    fn canary(&self, host: &'w str, path: &'w IngressPath) -> Option<&Canary<'w>> {
+        self.nginx?;
+        self.canaries.find(self.ingress, self.class, (host, path))
+    }
+
+    /// Applies the settings to a rule.
+    fn apply(&self, rule: &mut CheckedRule) {
+        if let Action::Forward(forward) = &mut rule.action {
+            self.contour.apply(forward);
+        }
+        if let Some(nginx) = self.nginx {
+            nginx.apply(rule);
+        }
+    }
+}
+
 /// Reads the rules, grouped by host. If they are `withheld`, all of them respond with an error.
 pub(super) fn check<'w>(
-    spec: &'w IngressSpec,
+    settings: &RuleSettings<'_, 'w>,
     withheld: Option<String>,
-    forwarding: &Forwarding,
     cx: &mut RuleContext<'_, 'w, '_>,
     faults: &mut IngressFaults,
 ) -> BTreeMap<Hostname, IngressHostRules<'w>> {
@@ -69,29 +121,22 @@ pub(super) fn check<'w>(
         // The hosts in `tls` become listeners.
         tls: _,
         rules,
-    } = spec;
+    } = &settings.ingress.spec;
     let mut hosts: BTreeMap<Hostname, IngressHostRules<'w>> = BTreeMap::new();
     for (index, rule) in rules.iter().enumerate() {
-        check_rule(
-            index,
-            rule,
-            default_backend.as_ref(),
-            cx,
-            (&mut hosts, faults),
-        );
+        check_rule((index, rule), settings, cx, (&mut hosts, faults));
     }
     if let Some(backend) = default_backend {
         // The default backend counts as the last rule.
         let index = rules.len();
         let of_host = hosts.entry(Hostname::any()).or_default();
-        let action = backends::action("defaultBackend", index, backend, cx, (of_host, faults));
+        let at = ("defaultBackend", index);
+        let action = settings.action(at, backend, cx, (of_host, faults));
         of_host.add(index, 0, RouteMatch::all(), action);
     }
     for rules in hosts.values_mut() {
         for rule in &mut rules.rules {
-            if let Action::Forward(forward) = &mut rule.action {
-                forwarding.apply(forward);
-            }
+            settings.apply(rule);
         }
         let checked = Rules::Requests(std::mem::take(&mut rules.rules));
         let affordable = checked.affordable(cx.route, 1);
@@ -115,15 +160,32 @@ pub(super) fn check<'w>(
     hosts
 }
 
+/// Returns the verdict on the backends of a canary's paths.
+pub(super) fn check_backends<'w>(
+    spec: &'w IngressSpec,
+    cx: &mut RuleContext<'_, 'w, '_>,
+) -> Verdict {
+    let mut faults = IngressFaults::default();
+    let (connection, mut rules) = (Connection::default(), IngressHostRules::default());
+    for (index, rule) in spec.rules.iter().enumerate() {
+        let paths = rule.http.iter().flat_map(|http| &http.paths);
+        for (at, path) in paths.enumerate() {
+            let at = format!("rules[{index}].http.paths[{at}].backend");
+            let backend = (&path.backend, &connection);
+            backends::action(&at, index, backend, cx, (&mut rules, &mut faults));
+        }
+    }
+    faults.references
+}
+
 fn answered() -> String {
     format!("; its requests are answered with {}", refusal::HTTP)
 }
 
 /// Reads one rule.
 fn check_rule<'w>(
-    index: usize,
-    rule: &'w IngressRule,
-    default_backend: Option<&'w IngressBackend>,
+    (index, rule): (usize, &'w IngressRule),
+    settings: &RuleSettings<'_, 'w>,
     cx: &mut RuleContext<'_, 'w, '_>,
     (hosts, faults): (
         &mut BTreeMap<Hostname, IngressHostRules<'w>>,
@@ -148,39 +210,75 @@ fn check_rule<'w>(
     let one_label = one_label(&hostname);
     let of_host = hosts.entry(hostname).or_default();
     let Some(http) = http else {
-        if let Some(backend) = default_backend {
-            let action = backends::action("defaultBackend", index, backend, cx, (of_host, faults));
+        if let Some(backend) = &settings.ingress.spec.default_backend {
+            let at = ("defaultBackend", index);
+            let action = settings.action(at, backend, cx, (of_host, faults));
             of_host.add(index, 0, one_label.applied_to(RouteMatch::all()), action);
         }
         return;
     };
+    if let Some(redirect) = settings.paths().and_then(|it| it.app_root.clone()) {
+        let root = one_label.applied_to(RouteMatch {
+            path: Kind::Exact("/".to_owned()),
+            ..RouteMatch::all()
+        });
+        of_host.add(index, APP_ROOT, root, Action::Redirect(redirect));
+    }
     for (at, path) in http.paths.iter().enumerate() {
         let place = format!("rules[{index}].http.paths[{at}]");
-        match read_path(path, cx.regexes) {
-            Ok(route_match) => {
-                let at_backend = format!("{place}.backend");
-                let backend = &path.backend;
-                let action = backends::action(&at_backend, index, backend, cx, (of_host, faults));
-                of_host.add(index, at, one_label.applied_to(route_match), action);
-            }
+        let read = read_path(path, settings, cx.regexes);
+        let (route_match, rewrite) = match read {
+            Ok(read) => read,
             Err(why) => {
                 let message = format!("{place}.{why}{}", answered());
                 faults.rules.refuse(Reason::UnsupportedValue, message);
-                let route_match = one_label.applied_to(widened(path, cx.regexes));
+                let route_match = one_label.applied_to(widened(path, settings, cx.regexes));
                 let mut refusing = CheckedRule::refusing(index, vec![route_match]);
                 refusing.first = at;
                 of_host.rules.push(refusing);
+                continue;
             }
+        };
+        let rewritten = |mut action: Action| {
+            if let Action::Forward(forward) = &mut action {
+                forward.rewrite = rewrite.clone().map(Box::new);
+            }
+            action
+        };
+        let backend_at = format!("{place}.backend");
+        let backend_at = (backend_at.as_str(), index);
+        let action = settings.action(backend_at, &path.backend, cx, (of_host, faults));
+        let mut action = rewritten(action);
+        if let Some(Canary {
+            backend, choice, ..
+        }) = settings.canary(host, path)
+        {
+            // The canary Ingress reports its own errors.
+            let found = (&mut *of_host, &mut IngressFaults::default());
+            let taken = rewritten(settings.action(backend_at, backend, cx, found));
+            let first = MAX_INGRESS_PATHS + at * Canary::MAX_CONDITIONS;
+            for (i, (condition, cost, is_taken)) in choice.conditions.iter().enumerate() {
+                let narrowed = with_condition(&route_match, (condition, *cost));
+                let action = if *is_taken { &taken } else { &action };
+                let narrowed = one_label.applied_to(narrowed);
+                of_host.add(index, first + i, narrowed, action.clone());
+            }
+            action = choice.weighted(action, &taken);
         }
+        of_host.add(index, at, one_label.applied_to(route_match), action);
     }
 }
 
 impl IngressHostRules<'_> {
-    /// Returns rules with the same matches, redirecting to HTTPS.
-    pub(super) fn redirects(&self) -> Vec<CheckedRule> {
+    /// Returns rules with the same matches that redirect to HTTPS with this status.
+    pub(super) fn redirects(&self, status: u32) -> Vec<CheckedRule> {
+        let to = RedirectTo {
+            status,
+            ..RedirectTo::https()
+        };
         let redirects = self.rules.iter().map(|rule| CheckedRule {
             first: rule.first,
-            action: Action::Redirect(RedirectTo::https()),
+            action: Action::Redirect(to.clone()),
             ..CheckedRule::refusing(rule.index, rule.matches.clone())
         });
         redirects.collect()
@@ -211,17 +309,28 @@ impl IngressHostRules<'_> {
     }
 }
 
-/// Reads a path. Errors contain the field path relative to the Ingress path.
-fn read_path(path: &IngressPath, regexes: &mut Regexes) -> Result<RouteMatch, String> {
+/// Reads a path, and the rewrite of its requests. Errors contain the field path relative to the
+/// Ingress path.
+fn read_path(
+    path: &IngressPath,
+    settings: &RuleSettings<'_, '_>,
+    regexes: &mut Regexes,
+) -> Result<(RouteMatch, Option<UrlRewrite>), String> {
     let IngressPath {
         path: value,
         path_type,
         backend: _,
     } = path;
+    let of_nginx = settings.paths().filter(|it| it.are_expressions);
+    let rewrite = of_nginx.map(|it| it.rewrite(path, regexes)).transpose()?;
+    let rewrite = rewrite.flatten();
     let type_ = match path_type.as_str() {
         "Exact" => PathMatchType::Exact,
-        "ImplementationSpecific" if value.is_empty() => return Ok(RouteMatch::all()),
-        "ImplementationSpecific" if value.contains(|c: char| OF_EXPRESSIONS.contains(c)) => {
+        "ImplementationSpecific" if value.is_empty() => return Ok((RouteMatch::all(), rewrite)),
+        "Prefix" | "ImplementationSpecific" if of_nginx.is_some() => {
+            return Ok((Paths::read_match(path, regexes)?, rewrite));
+        }
+        "ImplementationSpecific" if is_expression(value) => {
             return Err(format!(
                 "path {value:?} looks like a regular expression, which is not supported; use \
                  pathType Prefix or Exact"
@@ -234,8 +343,9 @@ fn read_path(path: &IngressPath, regexes: &mut Regexes) -> Result<RouteMatch, St
             ));
         }
     };
-    let spec = of_path(type_, value);
-    matches::read(&spec, regexes).map_err(|why| why.replacen("path.value", "path", 1))
+    let read = matches::read(&of_path(type_, value), regexes);
+    let read = read.map_err(|why| why.replacen("path.value", "path", 1))?;
+    Ok((read, rewrite))
 }
 
 fn of_path(type_: PathMatchType, value: &str) -> HttpMatch {
@@ -249,7 +359,16 @@ fn of_path(type_: PathMatchType, value: &str) -> HttpMatch {
 }
 
 /// Returns a match that accepts at least the requests of an invalid path.
-fn widened(path: &IngressPath, regexes: &mut Regexes) -> RouteMatch {
+fn widened(
+    path: &IngressPath,
+    settings: &RuleSettings<'_, '_>,
+    regexes: &mut Regexes,
+) -> RouteMatch {
+    let by_characters = settings.paths().is_some_and(|it| it.are_expressions);
+    if by_characters {
+        // Paths are compared without case, and character by character.
+        return RouteMatch::all();
+    }
     let fixed = if path.path_type == "ImplementationSpecific" {
         fixed_path(&path.path)
     } else {

@@ -25,6 +25,8 @@ pub(crate) struct RouteMatch {
     /// True if the first header match is on the host, for a wildcard that covers a single label. It
     /// does not make the match more specific.
     pub(crate) one_label: bool,
+    /// For a regular expression of an Ingress: the length by which it ranks among all paths.
+    pub(crate) ranked_length: Option<usize>,
     /// Total number of instructions in the compiled regular expressions.
     pub(crate) instructions: u64,
 }
@@ -77,6 +79,7 @@ impl RouteMatch {
             query_params: Vec::new(),
             grpc: None,
             one_label: false,
+            ranked_length: None,
             instructions: 0,
         }
     }
@@ -134,6 +137,7 @@ pub(crate) fn widened(spec: &HttpMatch, regexes: &mut Regexes) -> RouteMatch {
         query_params: by_query.query_params,
         grpc: None,
         one_label: false,
+        ranked_length: None,
         instructions: by_path.instructions + by_headers.instructions + by_query.instructions,
     }
 }
@@ -195,6 +199,7 @@ pub(crate) fn read(spec: &HttpMatch, regexes: &mut Regexes) -> Result<RouteMatch
         )?,
         grpc: None,
         one_label: false,
+        ranked_length: None,
         instructions,
     })
 }

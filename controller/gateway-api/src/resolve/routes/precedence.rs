@@ -8,9 +8,10 @@
 //! every real prefix.
 //!
 //! A character prefix, which only HTTPProxies have, comes after an element prefix of the same
-//! length. Regular expressions of HTTPProxies and Ingresses come after Exact and before all other
-//! paths, as in Contour. The order only uses keys of single matches, so it is total, and the order
-//! among HTTPRoutes does not depend on other kinds.
+//! length. Regular expressions of HTTPProxies come after Exact and before all other paths, as in
+//! Contour. Those of Ingresses rank by length among all paths, as in ingress-nginx. The order only
+//! uses keys of single matches, so it is total, and the order among HTTPRoutes does not depend on
+//! other kinds.
 //!
 //! GRPCRoutes: most specific hostname; longest service; longest method; most headers; then as
 //! above. They only match gRPC requests, and come before the HTTPRoutes of the same hostname.
@@ -31,7 +32,7 @@ pub(crate) enum MatchRank {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HttpRank {
     not_exact: bool,
-    /// False for a regular expression of an HTTPProxy or Ingress.
+    /// False for a regular expression of an HTTPProxy.
     not_layered_regex: bool,
     path_length: Reverse<usize>,
     kind: PathRank,
@@ -58,12 +59,17 @@ impl MatchRank {
             Kind::Exact(path) => (false, path.len(), PathRank::Elements),
             Kind::Prefix(prefix) => (true, prefix.len(), PathRank::Elements),
             Kind::TextPrefix(prefix) => (true, prefix.len(), PathRank::Text),
-            Kind::Regex(pattern) => (true, pattern.len(), PathRank::Regex),
+            Kind::Regex(pattern) => {
+                let length = conditions.ranked_length.unwrap_or(pattern.len());
+                (true, length, PathRank::Regex)
+            }
         };
         let of_host = usize::from(conditions.one_label);
         Self::Http(HttpRank {
             not_exact,
-            not_layered_regex: !(layered && kind == PathRank::Regex),
+            not_layered_regex: !layered
+                || kind != PathRank::Regex
+                || conditions.ranked_length.is_some(),
             path_length: Reverse(length),
             kind,
             any_method: conditions.method.is_empty(),
@@ -108,6 +114,7 @@ mod tests {
             query_params: vec![StringMatch::default(); query_params],
             grpc: None,
             one_label: false,
+            ranked_length: None,
             instructions: 0,
         }
     }

@@ -29,7 +29,8 @@ impl Regexes {
     }
 }
 
-fn check(pattern: &str) -> Result<u64, String> {
+/// Like [`Regexes::check`], without remembering the result.
+pub(crate) fn check(pattern: &str) -> Result<u64, String> {
     if pattern.is_empty() {
         return Err("is empty; expected a regular expression".to_owned());
     }

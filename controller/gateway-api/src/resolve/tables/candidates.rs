@@ -41,6 +41,7 @@ impl MatchCandidate<'_> {
             query_params,
             grpc,
             one_label: _,
+            ranked_length: _,
             instructions: _,
         } = self.route_match;
         let CheckedRule {
@@ -123,6 +124,7 @@ impl MatchCandidate<'_> {
             query_params,
             grpc,
             one_label: _,
+            ranked_length: _,
             instructions: _,
         } = self.route_match;
         let path = match path {

@@ -69,6 +69,11 @@ impl FilterSettings {
         }
     }
 
+    /// Limits request bodies on behalf of this object.
+    pub(crate) fn limit_body(&mut self, object: &str, bytes: u64) {
+        self.max_body_bytes = OfPolicy::new(&object.into(), Some(bytes));
+    }
+
     /// Returns the objects that are exempt from at least one access check.
     pub(super) fn exempt(&self) -> impl Iterator<Item = &str> {
         let checks = self.access.values();

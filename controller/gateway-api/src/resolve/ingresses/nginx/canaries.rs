@@ -1,0 +1,250 @@
+//! Canary Ingresses: an Ingress with `canary: "true"` takes a part of the requests for the paths
+//! that another Ingress of its namespace and class also has.
+//!
+//! The other Ingress gets the additional rules, so its own settings apply to all of its requests,
+//! and a rule is never without them. As in ingress-nginx, a header decides first, then a cookie,
+//! then the weight, and a path has one canary.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use sesame_proto::expressions;
+use sesame_proto::schema::{StringMatch, WeightedBackend, string_match};
+
+use super::Annotations;
+use super::values::{boolean, number};
+use crate::api::{Ingress, IngressBackend, IngressPath, OF_NGINX};
+use crate::resolve::ingresses::IngressClasses;
+use crate::resolve::routes::matches::RouteMatch;
+use crate::resolve::routes::rules::Action;
+use crate::resolve::syntax::limits::MAX_WEIGHT;
+use crate::resolve::syntax::names;
+use crate::resolve::syntax::regexes;
+
+/// The canaries of all Ingresses, and the paths of the other Ingresses.
+#[derive(Default)]
+pub(in super::super) struct Canaries<'w> {
+    by_path: BTreeMap<PathKey<'w>, Canary<'w>>,
+    paths: BTreeSet<PathKey<'w>>,
+}
+
+/// Namespace, class, host, path type and path.
+type PathKey<'w> = (&'w str, &'w str, &'w str, &'w str, &'w str);
+
+/// A canary of one path.
+pub(in super::super) struct Canary<'w> {
+    ingress: &'w Ingress,
+    pub(in super::super) backend: &'w IngressBackend,
+    /// An invalid annotation chooses no requests.
+    pub(in super::super) choice: Rc<Choice>,
+}
+
+/// How the requests for the canary are chosen.
+#[derive(Default)]
+pub(in super::super) struct Choice {
+    /// Matches of requests that the canary gets (true) or does not get, by precedence.
+    pub(in super::super) conditions: Vec<(StringMatch, u64, bool)>,
+    weight: u32,
+    /// Sum of both weights, at least 1.
+    total: u32,
+}
+
+/// Returns true if the Ingress is a canary. An invalid value counts as one, so that the Ingress
+/// does not compete with the other one.
+pub(in super::super) fn is_canary(ingress: &Ingress) -> bool {
+    let value = ingress
+        .metadata
+        .annotations
+        .get(&format!("{OF_NGINX}canary"));
+    value.is_some_and(|value| boolean(value) != Ok(false))
+}
+
+impl<'w> Canaries<'w> {
+    /// Collects the canaries. The oldest canary of a path takes precedence.
+    pub(in super::super) fn of(ingresses: &[&'w Ingress], classes: &IngressClasses<'w>) -> Self {
+        let mut all = Self::default();
+        for ingress in ingresses {
+            let Some((class, _)) = classes.of(ingress) else {
+                continue;
+            };
+            if !classes.reads_nginx(class) {
+                continue;
+            }
+            let paths = keys(ingress, class);
+            if !is_canary(ingress) {
+                all.paths.extend(paths.map(|(key, _)| key));
+                continue;
+            }
+            let choice = Rc::new(Choice::read(ingress).0);
+            for (key, path) in paths {
+                all.by_path.entry(key).or_insert_with(|| Canary {
+                    ingress,
+                    backend: &path.backend,
+                    choice: Rc::clone(&choice),
+                });
+            }
+        }
+        all
+    }
+
+    /// Returns the canary of a path of another Ingress.
+    pub(in super::super) fn find(
+        &self,
+        ingress: &'w Ingress,
+        class: &'w str,
+        (host, path): (&'w str, &'w IngressPath),
+    ) -> Option<&Canary<'w>> {
+        self.by_path.get(&key(ingress, class, host, path))
+    }
+
+    /// Returns the first path of a canary Ingress that has no effect, and the reason.
+    pub(in super::super) fn without_effect(
+        &self,
+        canary: &'w Ingress,
+        class: &'w str,
+    ) -> Option<String> {
+        let name = &canary.metadata.name;
+        keys(canary, class).find_map(|(key, path)| {
+            let why = if !self.paths.contains(&key) {
+                "no other Ingress of its namespace and class has the same host, path and pathType"
+            } else if self.by_path.get(&key)?.ingress.metadata.name != *name {
+                "an older canary has the same path"
+            } else {
+                return None;
+            };
+            let path = &path.path;
+            Some(format!("path {path:?} of the canary has no effect: {why}"))
+        })
+    }
+}
+
+impl Canary<'_> {
+    /// Maximum number of conditions: two values of a header and of a cookie.
+    pub(in super::super) const MAX_CONDITIONS: usize = 4;
+}
+
+fn keys<'w>(
+    ingress: &'w Ingress,
+    class: &'w str,
+) -> impl Iterator<Item = (PathKey<'w>, &'w IngressPath)> {
+    ingress.spec.rules.iter().flat_map(move |rule| {
+        let paths = rule.http.iter().flat_map(|http| &http.paths);
+        paths.map(move |path| (key(ingress, class, &rule.host, path), path))
+    })
+}
+
+fn key<'w>(
+    ingress: &'w Ingress,
+    class: &'w str,
+    host: &'w str,
+    path: &'w IngressPath,
+) -> PathKey<'w> {
+    let namespace = &ingress.metadata.namespace;
+    (namespace, class, host, &path.path_type, &path.path)
+}
+
+impl Choice {
+    /// Reads the annotations of a canary Ingress. Also returns the errors.
+    pub(in super::super) fn read(ingress: &Ingress) -> (Self, Vec<String>) {
+        let mut from = Annotations {
+            metadata: &ingress.metadata,
+            withheld: Vec::new(),
+            notes: Vec::new(),
+        };
+        let from = &mut from;
+        from.read("canary", boolean);
+        let mut conditions = Vec::new();
+        let header = from.read("canary-by-header", |name| {
+            names::check_token(format_args!("header"), name).map(|()| name.to_lowercase())
+        });
+        if let Some(header) = header {
+            let value = from.read("canary-by-header-value", |it| Ok(exact(it)));
+            let pattern = from.read("canary-by-header-pattern", |it| {
+                let cost = regexes::check(it).map_err(|why| format!("{it:?} {why}"))?;
+                Ok((string_match::Kind::Regex(format!(".*({it}).*")), cost))
+            });
+            let is = |kind| StringMatch {
+                name: header.clone(),
+                kind: Some(kind),
+            };
+            match value.map(|kind| (kind, 0)).or(pattern) {
+                Some((kind, cost)) => conditions.push((is(kind), cost, true)),
+                None => {
+                    conditions.push((is(exact("always")), 0, true));
+                    conditions.push((is(exact("never")), 0, false));
+                }
+            }
+        }
+        let cookie = from.read("canary-by-cookie", |name| {
+            names::check_token(format_args!("cookie"), name).map(|()| name.to_owned())
+        });
+        for (value, taken) in [("always", true), ("never", false)] {
+            let condition = cookie.as_deref().map(|name| cookie_is(name, value));
+            let condition = condition.map(|(condition, cost)| (condition, cost, taken));
+            conditions.extend(condition);
+        }
+        let total = from.read("canary-weight-total", |text| number(text, 1..=MAX_WEIGHT));
+        let total = total.unwrap_or(100);
+        let weight = from.read("canary-weight", |text| number(text, 0..=total));
+        let choice = Self {
+            conditions,
+            weight: weight.unwrap_or_default(),
+            total,
+        };
+        (choice, std::mem::take(&mut from.notes))
+    }
+
+    /// Returns the action for requests that no condition decides.
+    pub(in super::super) fn weighted(&self, main: Action, canary: &Action) -> Action {
+        let Action::Forward(mut forward) = main else {
+            return main;
+        };
+        let rest = self.total.saturating_sub(self.weight);
+        if self.weight == 0 {
+            return Action::Forward(forward);
+        }
+        let share = match canary {
+            Action::Forward(canary) => canary.backends.first().cloned().unwrap_or_default(),
+            // The share of an invalid backend gets 503.
+            Action::Redirect(_) | Action::Respond(_) => {
+                forward.unavailable = true;
+                WeightedBackend::default()
+            }
+        };
+        for backend in &mut forward.backends {
+            backend.weight = rest;
+        }
+        forward.backends.push(WeightedBackend {
+            weight: self.weight,
+            ..share
+        });
+        Action::Forward(forward)
+    }
+}
+
+fn exact(value: &str) -> string_match::Kind {
+    string_match::Kind::Exact(value.to_owned())
+}
+
+/// Returns a match of requests with this cookie.
+fn cookie_is(name: &str, value: &str) -> (StringMatch, u64) {
+    let name = regex::escape(name);
+    let pattern = format!("(.*; *)?{name}={value}( *;.*)?");
+    let cost = expressions::instructions(&pattern).unwrap_or(u64::MAX);
+    let matches = StringMatch {
+        name: "cookie".to_owned(),
+        kind: Some(string_match::Kind::Regex(pattern)),
+    };
+    (matches, cost)
+}
+
+/// Adds a condition to a match.
+pub(in super::super) fn with_condition(
+    route_match: &RouteMatch,
+    (condition, cost): (&StringMatch, u64),
+) -> RouteMatch {
+    let mut narrowed = route_match.clone();
+    narrowed.headers.push(condition.clone());
+    narrowed.instructions = narrowed.instructions.saturating_add(cost);
+    narrowed
+}

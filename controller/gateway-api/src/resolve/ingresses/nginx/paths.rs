@@ -1,0 +1,271 @@
+//! Paths as regular expressions, rewrites and redirects.
+//!
+//! In ingress-nginx, one `rewrite-target` or `use-regex` turns the paths of all Ingresses of a host
+//! into regular expressions. Here, it only affects its own Ingress.
+
+use sesame_proto::schema::path_match::Kind;
+use sesame_proto::schema::{PathModifier, UrlRewrite, path_modifier};
+
+use super::Annotations;
+use super::values::{boolean, number};
+use crate::api::{FilterSubstitution, HttpMatch, IngressPath, PathMatch, PathMatchType};
+use crate::resolve::filters::rewrites::RedirectTo;
+use crate::resolve::filters::route_filter::substitution;
+use crate::resolve::routes::matches::{self, RouteMatch};
+use crate::resolve::syntax::limits::{self, MAX_PATH};
+use crate::resolve::syntax::regexes::Regexes;
+use crate::resolve::syntax::{hostnames, names};
+
+/// Characters that make a path a regular expression. A dot alone does not.
+const OF_EXPRESSIONS: &str = "^*+[](){}|?$\\";
+
+/// What the annotations say about the paths of an Ingress.
+#[derive(Default)]
+pub(in super::super) struct Paths {
+    /// True if paths may be regular expressions.
+    pub(in super::super) are_expressions: bool,
+    rewrite_target: Option<String>,
+    /// Redirect of all requests.
+    pub(in super::super) redirect: Option<RedirectTo>,
+    /// Redirect of requests for `/`.
+    pub(in super::super) app_root: Option<RedirectTo>,
+}
+
+impl Paths {
+    pub(super) fn read(from: &mut Annotations<'_>) -> Self {
+        let rewrite_target = from.require("rewrite-target", |target| {
+            names::check_path("path", &without_groups(target))?;
+            limits::characters("path", target, MAX_PATH)?;
+            if target.starts_with('/') || target.starts_with('$') {
+                return Ok(target.to_owned());
+            }
+            Err(format!("{target:?}: expected a path such as /$1"))
+        });
+        let use_regex = from.require("use-regex", boolean).unwrap_or_default();
+        let redirects = [
+            ("temporal-redirect", "temporal-redirect-code", 302),
+            ("permanent-redirect", "permanent-redirect-code", 301),
+        ];
+        // As in ingress-nginx, the temporary redirect takes precedence.
+        let redirect = redirects.into_iter().find_map(|(name, code, default)| {
+            let url = from.require(name, |url| redirect(url, default))?;
+            let status = from.read(code, |text| {
+                let status = number(text, 301..=308)?;
+                let is_redirect = matches!(status, 301..=303 | 307..=308);
+                Some(status)
+                    .filter(|_| is_redirect)
+                    .ok_or_else(|| format!("{text:?}: expected 301, 302, 303, 307 or 308"))
+            });
+            Some(RedirectTo {
+                status: status.unwrap_or(default),
+                ..url
+            })
+        });
+        let app_root = from.require("app-root", |path| {
+            let is_path = path.starts_with('/') && path != "/";
+            if !is_path {
+                return Err(format!("{path:?}: expected a path below /"));
+            }
+            Ok(RedirectTo {
+                scheme: "",
+                host: String::new(),
+                port: None,
+                path: Some(full(path)?),
+                status: 302,
+            })
+        });
+        Self {
+            are_expressions: use_regex || rewrite_target.is_some(),
+            rewrite_target,
+            redirect,
+            app_root,
+        }
+    }
+
+    /// Reads a path in an Ingress whose paths are regular expressions. Errors contain the field
+    /// path relative to the path of the Ingress.
+    ///
+    /// ingress-nginx compares the start of the path, also for type `Prefix`, and ignores case. A
+    /// path without special characters is compared here with case.
+    pub(in super::super) fn read_match(
+        path: &IngressPath,
+        regexes: &mut Regexes,
+    ) -> Result<RouteMatch, String> {
+        let IngressPath {
+            path: value,
+            path_type: _,
+            backend: _,
+        } = path;
+        if !is_expression(value) {
+            return Ok(RouteMatch {
+                path: match matches::canonical_path(value)
+                    .map_err(|why| why.replacen("path.value", "path", 1))?
+                {
+                    all if all == "/" => Kind::Prefix(String::new()),
+                    prefix => Kind::TextPrefix(prefix),
+                },
+                ..RouteMatch::all()
+            });
+        }
+        if !value.starts_with('/') {
+            return Err(format!("path {value:?} must start with '/'"));
+        }
+        let spec = HttpMatch {
+            path: Some(PathMatch {
+                type_: Some(PathMatchType::RegularExpression),
+                value: Some(format!("{}.*", ignoring_case(value)).into()),
+            }),
+            ..HttpMatch::default()
+        };
+        let read = matches::read(&spec, regexes);
+        let read = read.map_err(|why| why.replacen("path.value", "path", 1))?;
+        Ok(RouteMatch {
+            ranked_length: Some(value.len()),
+            ..read
+        })
+    }
+
+    /// Returns the rewrite of requests for a path.
+    pub(in super::super) fn rewrite(
+        &self,
+        path: &IngressPath,
+        regexes: &mut Regexes,
+    ) -> Result<Option<UrlRewrite>, String> {
+        let Some(target) = &self.rewrite_target else {
+            return Ok(None);
+        };
+        let modifier = if has_groups(target) {
+            let IngressPath {
+                path: value,
+                path_type,
+                backend: _,
+            } = path;
+            if path_type == "Exact" || !is_expression(value) {
+                return Err(format!(
+                    "path {value:?} has no groups, but rewrite-target {target:?} refers to one"
+                ));
+            }
+            let spec = FilterSubstitution {
+                pattern: format!("^{}.*", ignoring_case(value)),
+                substitution: with_backslashes(target),
+            };
+            substitution(&spec, regexes)
+                .map_err(|why| format!("path {value:?} with rewrite-target {target:?}: {why}"))?
+        } else {
+            full(target)?
+        };
+        Ok(Some(UrlRewrite {
+            path: Some(modifier),
+            ..UrlRewrite::default()
+        }))
+    }
+}
+
+/// Returns true if other controllers interpret a path of type `ImplementationSpecific` as a regular
+/// expression.
+pub(in super::super) fn is_expression(path: &str) -> bool {
+    path.contains(|c: char| OF_EXPRESSIONS.contains(c))
+}
+
+fn ignoring_case(path: &str) -> String {
+    format!("(?i:{path})")
+}
+
+fn full(path: &str) -> Result<PathModifier, String> {
+    limits::characters("path", path, MAX_PATH)?;
+    names::check_path("path", path)?;
+    Ok(PathModifier {
+        kind: Some(path_modifier::Kind::Full(path.to_owned())),
+    })
+}
+
+fn has_groups(target: &str) -> bool {
+    without_groups(target).len() < target.len()
+}
+
+/// Returns the text without references to groups, such as `$1`.
+fn without_groups(target: &str) -> String {
+    replaced(target, |_| String::new())
+}
+
+/// Returns the text with `\1` in place of `$1`.
+fn with_backslashes(target: &str) -> String {
+    replaced(target, |digit| format!("\\{digit}"))
+}
+
+fn replaced(target: &str, group: impl Fn(char) -> String) -> String {
+    let mut text = String::with_capacity(target.len());
+    let mut rest = target.chars().peekable();
+    while let Some(character) = rest.next() {
+        match rest.peek() {
+            Some(digit @ '1'..='9') if character == '$' => {
+                text.push_str(&group(*digit));
+                rest.next();
+            }
+            _ => text.push(character),
+        }
+    }
+    text
+}
+
+/// Reads an absolute URL without a query.
+fn redirect(url: &str, status: u32) -> Result<RedirectTo, String> {
+    let invalid = || format!("{url:?}: expected a URL such as https://example.com/path");
+    let (scheme, rest) = url.split_once("://").ok_or_else(invalid)?;
+    let scheme = match scheme {
+        "http" => "http",
+        "https" => "https",
+        _ => return Err(invalid()),
+    };
+    let (authority, path) = match rest.find('/') {
+        Some(at) => rest.split_at(at),
+        None => (rest, "/"),
+    };
+    let (host, port) = match authority.split_once(':') {
+        Some((host, port)) => {
+            let port = port.parse().ok().and_then(names::port);
+            (host, Some(port.ok_or_else(invalid)?))
+        }
+        None => (authority, None),
+    };
+    hostnames::check_precise(host).map_err(|_| invalid())?;
+    Ok(RedirectTo {
+        scheme,
+        host: host.to_owned(),
+        port,
+        path: Some(full(path)?),
+        status,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirects_need_absolute_urls() {
+        let read = redirect("https://b.test:8443/x", 301).expect("valid");
+        assert_eq!(
+            (read.scheme, &*read.host, read.port),
+            ("https", "b.test", Some(8443))
+        );
+        for bad in [
+            "/path",
+            "ftp://b.test",
+            "https://b.test/x?y=1",
+            "https://a@b.test/",
+            "https://$host$request_uri",
+            "https://b.test:0/",
+        ] {
+            assert!(redirect(bad, 301).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn groups_become_backslashes() {
+        for (target, expected) in [("/$2", "/\\2"), ("/a/$1/$2", "/a/\\1/\\2"), ("/", "/")] {
+            assert_eq!(with_backslashes(target), expected);
+            assert_eq!(has_groups(target), target != "/");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Values of ingress-nginx's annotations.
+
+use sesame_proto::schema::MAX_BACKEND_MS;
+
+/// Reads a boolean in any form that Go's `strconv.ParseBool` accepts.
+pub(super) fn boolean(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(format!("{text:?}: expected true or false")),
+    }
+}
+
+/// Reads a whole number in this range.
+pub(super) fn number(text: &str, allowed: std::ops::RangeInclusive<u32>) -> Result<u32, String> {
+    let read = text.parse::<u32>().ok().filter(|it| allowed.contains(it));
+    read.ok_or_else(|| {
+        let (least, most) = allowed.into_inner();
+        format!("{text:?}: expected a number from {least} to {most}")
+    })
+}
+
+/// Reads seconds, and returns milliseconds.
+pub(super) fn seconds(text: &str) -> Result<u64, String> {
+    let most = u32::try_from(MAX_BACKEND_MS / 1_000).unwrap_or(u32::MAX);
+    number(text, 1..=most).map(|seconds| u64::from(seconds) * 1_000)
+}
+
+/// Reads a size in bytes: a number, optionally followed by `k`, `m` or `g`.
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    let invalid = || format!("{text:?}: expected a size such as 8m");
+    let units = [(['k', 'K'], 10), (['m', 'M'], 20), (['g', 'G'], 30)];
+    let unit = units
+        .into_iter()
+        .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)));
+    let (digits, shift) = unit.unwrap_or((text, 0));
+    let number = digits.bytes().all(|it| it.is_ascii_digit());
+    let number = Some(digits).filter(|_| number);
+    let number = number.and_then(|it| it.parse::<u64>().ok());
+    number
+        .and_then(|it| it.checked_mul(1 << shift))
+        .ok_or_else(invalid)
+}
+
+/// Returns the values of a list that is separated by commas.
+pub(super) fn list(text: &str) -> impl Iterator<Item = &str> {
+    let values = text.split(',').map(str::trim);
+    values.filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units_of_nginx() {
+        for (text, bytes) in [
+            ("0", Some(0)),
+            ("512", Some(512)),
+            ("8k", Some(8 << 10)),
+            ("1M", Some(1 << 20)),
+            ("2g", Some(2 << 30)),
+            ("8mb", None),
+            ("1.5m", None),
+            ("-1", None),
+            ("m", None),
+            ("99999999999999999999", None),
+            ("18446744073709551615g", None),
+        ] {
+            assert_eq!(size(text).ok(), bytes, "{text}");
+        }
+    }
+}

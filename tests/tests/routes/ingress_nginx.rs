@@ -1,0 +1,255 @@
+//! Annotations of ingress-nginx with a real agent and a real Envoy. A change of an annotation under
+//! load fails no request.
+
+use serde_json::{Value, json};
+use sesame_tests::agent::Setup;
+use sesame_tests::backends::start_served;
+use sesame_tests::certs::Authority;
+use sesame_tests::checks::Checks;
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{
+    edge, http_listener, https_listener, ingress, ingress_class, ingress_rule, yaml,
+};
+
+/// Returns the class, which reads the annotations.
+fn class() -> Value {
+    let mut class = ingress_class();
+    class["metadata"]["annotations"] = json!({"projectsesame.io/annotations": "Nginx"});
+    class
+}
+
+/// Returns an Ingress for a host with these annotations, named without their prefix, and paths.
+fn annotated(host: &str, annotations: &[(&str, &str)], paths: &[(&str, &str, &str)]) -> Value {
+    let annotations = annotations.iter().map(|(name, value)| {
+        let name = format!("nginx.ingress.kubernetes.io/{name}");
+        (name, json!(value))
+    });
+    let name = host.split('.').next().unwrap_or_default();
+    let mut object = ingress(
+        name,
+        &Value::Object(annotations.collect()),
+        &json!({"rules": [ingress_rule(host, paths)]}),
+    );
+    if object["metadata"]["annotations"]["nginx.ingress.kubernetes.io/canary"] == "true" {
+        object["metadata"]["name"] = json!(format!("{name}-canary"));
+    }
+    object
+}
+
+const ALL: (&str, &str, &str) = ("/", "Prefix", "a");
+
+fn objects() -> Vec<Value> {
+    let regex = |path, to| (path, "ImplementationSpecific", to);
+    let canary = [
+        ("canary", "true"),
+        ("canary-by-header", "x-canary"),
+        ("canary-by-cookie", "canary"),
+    ];
+    let mut by_weight = annotated(
+        "weight.test",
+        &[("canary", "true"), ("canary-weight", "100")],
+        &[ALL],
+    );
+    by_weight["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]["name"] = json!("b");
+    let mut secure = annotated("secure.test", &[], &[ALL]);
+    secure["spec"]["tls"] = json!([{"hosts": ["secure.test"]}]);
+    let mut open = annotated("open.test", &[("ssl-redirect", "false")], &[ALL]);
+    open["spec"]["tls"] = json!([{"hosts": ["open.test"]}]);
+    vec![
+        class(),
+        annotated(
+            "rewrite.test",
+            &[
+                ("rewrite-target", "/$2"),
+                ("upstream-vhost", "inside.test"),
+                ("x-forwarded-prefix", "/api"),
+            ],
+            &[regex("/api(/|$)(.*)", "a")],
+        ),
+        annotated(
+            "regex.test",
+            &[("use-regex", "true")],
+            &[
+                regex("/v[0-9]", "a"),
+                ("/v1/users", "Prefix", "b"),
+                ("/", "Prefix", "c"),
+            ],
+        ),
+        annotated("canary.test", &[], &[ALL]),
+        annotated("canary.test", &canary, &[("/", "Prefix", "b")]),
+        annotated("weight.test", &[], &[ALL]),
+        by_weight,
+        annotated(
+            "far.test",
+            &[("whitelist-source-range", "192.0.2.0/24")],
+            &[ALL],
+        ),
+        annotated(
+            "near.test",
+            &[("allowlist-source-range", "127.0.0.0/8")],
+            &[ALL],
+        ),
+        annotated(
+            "denied.test",
+            &[("denylist-source-range", "127.0.0.1")],
+            &[ALL],
+        ),
+        annotated(
+            "unreadable.test",
+            &[("whitelist-source-range", "office")],
+            &[ALL],
+        ),
+        annotated("snippet.test", &[("server-snippet", "return 200;")], &[ALL]),
+        annotated(
+            "limited.test",
+            &[("limit-rpm", "2"), ("limit-burst-multiplier", "1")],
+            &[ALL],
+        ),
+        annotated("small.test", &[("proxy-body-size", "1k")], &[ALL]),
+        annotated("cors.test", &[("enable-cors", "true")], &[ALL]),
+        annotated(
+            "moved.test",
+            &[("permanent-redirect", "https://new.test:8443/x")],
+            &[("/", "Prefix", "absent")],
+        ),
+        annotated("root.test", &[("app-root", "/app")], &[ALL]),
+        annotated(
+            "sticky.test",
+            &[("affinity", "cookie"), ("session-cookie-name", "route")],
+            &[ALL],
+        ),
+        secure,
+        open,
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn annotations_of_nginx_decide_responses() {
+    let mut all = edge(&[
+        http_listener("http", 80, ""),
+        https_listener("https", 443, "", "pair"),
+    ]);
+    let authority = Authority::new("tests");
+    all.push(authority.issue(&["secure.test"]).secret("pair"));
+    let _backends = start_served(&["a", "b", "c"], &mut all).await;
+    all.extend(objects());
+    let agent = Setup::with_ports(&[80, 443]).start(&[("all.yaml", &yaml(&all))]);
+    let get = |host: &str, path: &str| agent.get(80, host, path);
+    agent.wait_ok(&get("near.test", "/")).await;
+    let mut checks = Checks::default();
+
+    for (path, expected) in [
+        ("/api/users?a=/api/b", "/users?a=/api/b"),
+        ("/API/users", "/users"),
+        ("/api", "/"),
+    ] {
+        let request = get("rewrite.test", path);
+        if let Some(reply) = checks.reply(&request).await {
+            let echo = reply.echo();
+            let prefix = echo.headers.get("x-forwarded-prefix");
+            let seen = (&*echo.path, &*echo.host, prefix.map(String::as_str));
+            checks.same(&request, seen, (expected, "inside.test", Some("/api")));
+        }
+    }
+    checks.status(get("rewrite.test", "/apis"), 404).await;
+    for (path, expected) in [
+        ("/v1/users", "b"),
+        ("/v2/x", "a"),
+        ("/vx", "c"),
+        ("/V3", "a"),
+    ] {
+        checks.backend(get("regex.test", path), expected).await;
+    }
+    for (header, value, expected) in [
+        ("x-canary", "always", "b"),
+        ("x-canary", "never", "a"),
+        ("x-canary", "other", "a"),
+        ("cookie", "a=1; canary=always; b=2", "b"),
+        ("cookie", "canary=never", "a"),
+        ("cookie", "xcanary=always", "a"),
+    ] {
+        let request = get("canary.test", "/").header(header, value);
+        checks.backend(request, expected).await;
+    }
+    let both = get("canary.test", "/").header("cookie", "canary=always");
+    checks.backend(both.header("x-canary", "never"), "a").await;
+    checks.backend(get("weight.test", "/"), "b").await;
+    for (host, status) in [
+        ("far.test", 403),
+        ("near.test", 200),
+        ("denied.test", 403),
+        ("unreadable.test", 500),
+        ("snippet.test", 500),
+        ("limited.test", 200),
+        ("limited.test", 200),
+        ("limited.test", 503),
+        ("secure.test", 308),
+        ("open.test", 200),
+    ] {
+        checks.status(get(host, "/"), status).await;
+    }
+    for (length, status) in [(1024, 200), (1025, 413)] {
+        let body = get("small.test", "/")
+            .method("POST")
+            .body(vec![b'x'; length]);
+        checks.status(body, status).await;
+    }
+    for (host, path, status, location) in [
+        ("moved.test", "/y", 301, "https://new.test:8443/x"),
+        ("root.test", "/", 302, "http://root.test/app"),
+    ] {
+        let request = get(host, path);
+        if let Some(reply) = checks.reply(&request).await {
+            let seen = (reply.status, reply.header("location"));
+            checks.same(&request, seen, (status, Some(location)));
+        }
+    }
+    checks.backend(get("root.test", "/other"), "a").await;
+    let request = get("cors.test", "/").header("origin", "https://page.test");
+    if let Some(reply) = checks.reply(&request).await {
+        let seen = [
+            reply.header("access-control-allow-origin"),
+            reply.header("access-control-allow-credentials"),
+        ];
+        checks.same(&request, seen, [Some("https://page.test"), Some("true")]);
+    }
+    let request = get("sticky.test", "/");
+    if let Some(reply) = checks.reply(&request).await {
+        let cookie = reply.header("set-cookie").unwrap_or_default();
+        checks.that(
+            cookie.starts_with("route="),
+            format_args!("cookie {cookie:?}"),
+        );
+    }
+    checks.finish();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn canary_weights_change_without_failed_request() {
+    let mut all = edge(&[http_listener("http", 80, "")]);
+    let _backends = start_served(&["a", "b"], &mut all).await;
+    let manifests = |weight: usize| {
+        let weight = weight.to_string();
+        let canary = [("canary", "true"), ("canary-weight", weight.as_str())];
+        let mut all = all.clone();
+        all.extend([
+            class(),
+            annotated("canary.test", &[("limit-rps", "100000")], &[ALL]),
+            annotated("canary.test", &canary, &[("/", "Prefix", "b")]),
+        ]);
+        yaml(&all)
+    };
+    let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &manifests(0))]);
+    let request = agent.get(80, "canary.test", "/");
+    agent.wait_ok(&request).await;
+    let load = Load::start(&Plan::new(vec![request.clone()]));
+    for weight in [10, 50, 100, 30, 100] {
+        load.pass(50).await;
+        agent.write("all.yaml", &manifests(weight));
+        let expected = if weight == 100 { "b" } else { "a" };
+        agent.wait_backend(&request, expected).await;
+    }
+    let report = load.stop().await;
+    report.tell("the weight of a canary changes");
+    report.assert_clean();
+}
