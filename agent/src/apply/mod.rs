@@ -3,8 +3,8 @@
 //!
 //! `plan` computes the steps, `removal` decides when unused resources are removed, and `ahead`
 //! picks the parts that need not wait. All three are pure. `journal` writes files and saves the
-//! previous ones. `transaction` executes the plan and verifies each step against what Envoy
-//! reports. `state` stores accepted generations, so that the agent can start offline.
+//! previous ones. `transaction` executes the plan and verifies each step against Envoy's reports.
+//! `state` stores accepted generations, so that the agent can start offline.
 //!
 //! Never leave a file on disk that Envoy rejected. Never write an Envoy file except by rename.
 

@@ -57,8 +57,8 @@ impl OnDisk {
         find(layout).map(|found| found.on_disk)
     }
 
-    /// Returns true if the disk has clusters in addition to those in `rendered`, all of which must
-    /// be on disk.
+    /// Returns true if the disk has more clusters than `rendered`, whose clusters must all be on
+    /// disk.
     pub fn has_more_clusters_than(&self, rendered: &Rendered) -> bool {
         self.content.clusters.len() > rendered.clusters.len()
     }

@@ -145,8 +145,8 @@ impl StateDir {
     /// start needs are kept.
     const MAX_BYTES: u64 = 256 << 20;
 
-    /// Opens or creates the directory for writing, and removes what an interrupted write left
-    /// behind. Keeps `keep` generations, but at least two.
+    /// Opens or creates the directory for writing, and removes leftovers of interrupted writes.
+    /// Keeps `keep` generations, but at least two.
     pub fn open(directory: impl Into<PathBuf>, keep: usize) -> Result<Self, StateError> {
         let state = Self {
             directory: directory.into(),
