@@ -30,7 +30,7 @@ pub struct Handshake {
 /// The negotiated parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreed {
-    /// The version of TLS.
+    /// The TLS version.
     pub version: ProtocolVersion,
     /// The cipher suite.
     pub suite: CipherSuite,

@@ -66,7 +66,7 @@ impl Setup {
         self
     }
 
-    /// Adds an argument of `run`.
+    /// Adds an argument to `sesame-agent run`.
     #[must_use]
     pub fn flag(mut self, flag: &str) -> Self {
         self.flags.push(flag.to_owned());

@@ -31,7 +31,7 @@ fn addresses(gateway: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Waits until the Gateway has these addresses and its condition Programmed has this status and
+/// Waits until the Gateway has these addresses and its `Programmed` condition has this status and
 /// reason.
 async fn until(
     cluster: &TestCluster,

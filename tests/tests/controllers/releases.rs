@@ -152,7 +152,7 @@ async fn upgraded(channel: Channel) {
     assert!(claims(&class, "HTTPRouteRetryConnectionError"), "{class:#}");
     a_route_is_published(&cluster, 3).await;
     if channel == Channel::Experimental {
-        // The object was stored in the shape of the older release.
+        // The object was stored with the older release's schema.
         outside_is_refused(&cluster).await;
         let what = "the type that is not supported is a status";
         cluster

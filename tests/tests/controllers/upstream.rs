@@ -1,5 +1,5 @@
-//! Gateways that are published by a second Gateway. Uses a real API server. The second Gateway's
-//! controller is first the test, and then Sesame itself with two real Envoys.
+//! Gateways that are published by a second Gateway, with a real API server. The test first acts as
+//! the second Gateway's controller. Later Sesame controls that Gateway too, with two real Envoys.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Mutations for bytes, lines of text and protobuf. They can be shrunk.
+//! Mutations of bytes, lines of text and protobuf messages, which can be shrunk.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

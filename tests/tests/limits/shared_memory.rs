@@ -1,5 +1,6 @@
 //! `/dev/shm` is full or read-only when Envoy starts. Envoy aborts if it cannot create its shared
-//! memory there. It must start with hot restart disabled, and support it again once there is space.
+//! memory there. The agent must start Envoy with hot restart disabled, and enable it again once
+//! there is space.
 
 use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, Setup, words};

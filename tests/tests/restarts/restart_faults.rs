@@ -97,7 +97,7 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
         let _ = kill(Pid::from_raw(second), Signal::SIGCONT);
     }
     if matches!(stage, Stage::Attached) {
-        // The first Envoy still has to answer the requests of the killed Envoy.
+        // The first Envoy still has to respond to the killed Envoy's requests.
         tokio::time::sleep(Duration::from_millis(50)).await;
         signal(first, Signal::SIGCONT);
     }

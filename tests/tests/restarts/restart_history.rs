@@ -1,4 +1,4 @@
-//! Revisions that are held back, accepted, rolled back to and resumed.
+//! Holding back revisions, accepting them, rolling back to earlier ones, and resuming.
 
 use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};

@@ -66,7 +66,7 @@ async fn wait_round(agent: &AgentUnderTest, number: usize) {
 }
 
 /// Checks that the first response after a crash is from a complete accepted configuration. The new
-/// one must be served in the end.
+/// configuration must eventually be served.
 ///
 /// Accepted configurations are stored asynchronously. If crashes happen in quick succession on a
 /// slow disk, an older configuration may be served until the manifests are reread.

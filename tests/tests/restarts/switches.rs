@@ -1,4 +1,4 @@
-//! Changes under load. No request may fail.
+//! Changes to routes, Services, clusters and endpoints under load. No request may fail.
 
 use std::net::SocketAddr;
 

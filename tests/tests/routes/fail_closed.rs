@@ -144,7 +144,7 @@ async fn invalid_protected_route_keeps_requests_from_wider_route() {
     checks.finish();
 }
 
-/// Returns routes of `shared.test`. The last route requires authorization, but the expressions of
+/// Returns routes for `shared.test`. The last route requires authorization, but the expressions of
 /// the other routes leave no room for its expression.
 fn expressions() -> Vec<Value> {
     let costs = |prefix: &str| {

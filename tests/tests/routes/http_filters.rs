@@ -557,8 +557,8 @@ fn cors_routes() -> Vec<Value> {
     ]
 }
 
-/// Returns CORS routes that Envoy answers itself: a redirect, and a route without a backend, which
-/// gets 500.
+/// Returns CORS routes to which Envoy itself responds: a redirect, and a route without a backend,
+/// which gets 500.
 fn cors_routes_without_backend() -> Vec<Value> {
     let cors = json!({"type": "CORS", "cors": {
         "allowOrigins": ["https://app.test", "https://*.wild.test"],

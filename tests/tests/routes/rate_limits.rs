@@ -43,7 +43,7 @@ fn objects() -> Vec<Value> {
     ]
 }
 
-/// Returns an HTTPProxy whose only route answers with a number.
+/// Returns an HTTPProxy whose only route responds with a number.
 fn changing(number: usize) -> String {
     let answer = json!({"statusCode": 200, "body": number.to_string()});
     let spec = json!({"virtualhost": {"fqdn": "other.test"},

@@ -182,7 +182,7 @@ async fn sessions(agent: &AgentUnderTest, checks: &mut Checks) {
             checks.that(restricted, format!("{request}: {said}"));
         }
         let session = said.split(';').next().unwrap_or_default();
-        // Without a session, both endpoints answer. The probability of 40 consecutive responses
+        // Without a session, both endpoints respond. The probability of 40 consecutive responses
         // from one endpoint is one in a billion.
         for (request, endpoints) in [
             (request.clone().header(back, session), 1),

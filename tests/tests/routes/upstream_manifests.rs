@@ -158,7 +158,7 @@ fn filled(schema: &Value) -> Value {
     if let Some(value) = schema["enum"].as_array().and_then(|values| values.first()) {
         return value.clone();
     }
-    // This pattern is that of a duration.
+    // This pattern describes a duration.
     let pattern = schema["pattern"].as_str().unwrap_or_default();
     if pattern.contains("ms") {
         return json!("1s");

@@ -1,5 +1,5 @@
-//! Access logs as text, with selected fields, and over the network from a real Envoy to a receiver
-//! in this process. Clients cannot break a line, forge a field or remove the lines of other
+//! Access logs as text, with selected fields, and sent over the network by a real Envoy to an
+//! in-process receiver. Clients cannot break a line, forge a field or suppress the lines of other
 //! requests. An unavailable receiver does not cause failed requests.
 
 use std::net::TcpListener;

@@ -1,5 +1,5 @@
 //! A Gateway outside of the cluster and the mesh that it routes to verify each other. Each rejects
-//! peers with certificates of other authorities. Uses a real agent with a real Envoy, and a real
+//! peers with certificates from other authorities. Uses a real agent with a real Envoy, and a real
 //! API server.
 
 use base64::Engine as _;
@@ -76,7 +76,7 @@ fn routed(name: &str, backend: &Backend, meshed: bool) -> Vec<Value> {
     objects
 }
 
-/// Waits until the route answers with this status.
+/// Waits until the route responds with this status.
 async fn answered(agent: &AgentUnderTest, name: &str, status: u16) {
     let request = agent.get(80, &host(name), "/");
     agent

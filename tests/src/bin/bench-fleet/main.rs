@@ -1,5 +1,5 @@
-//! `make bench-fleet`: the cost that a fleet causes for the API server and the controller, and how
-//! long a change takes to reach all hosts.
+//! `make bench-fleet`: measures what a fleet costs the API server and the controller, and how long
+//! a change takes to reach all hosts.
 //!
 //! Each size has a real API server, a controller with the permissions of `controller/deploy`, one
 //! Gateway, and that number of light agents in a few processes. A light agent has the source and

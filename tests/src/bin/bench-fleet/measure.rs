@@ -1,4 +1,4 @@
-//! Measures one size step by step.
+//! Runs the measurement for one fleet size, step by step.
 
 use std::time::{Duration, Instant};
 
@@ -210,8 +210,8 @@ async fn restart_api_server(
     Ok(())
 }
 
-/// Measures the same number of clients that watch one ConfigMap. Its size equals the API server's
-/// output per agent for a route change.
+/// Measures the same number of clients that watch one ConfigMap. The ConfigMap is as large as the
+/// API server's output per agent for a route change.
 async fn floor(stage: &Stage, args: &Args, figures: &mut Figures) -> anyhow::Result<()> {
     let to_each = figures.route_cost.apiserver_kib / f64::from(figures.hosts);
     #[expect(

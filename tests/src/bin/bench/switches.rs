@@ -1,5 +1,5 @@
-//! Measures routes that switch to a backend that Envoy does not have yet. Envoy needs the cluster
-//! before the route table.
+//! Measures routes that switch to a backend that Envoy does not have yet. Envoy must receive the
+//! cluster before the route table.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -84,7 +84,8 @@ impl ClusterLists {
         })
     }
 
-    /// Alternates both lists for an Envoy without an agent. Envoy has the cluster before and after.
+    /// Alternates between both lists for an Envoy without an agent. Envoy has the cluster before
+    /// and after.
     pub(crate) fn floor(&self, host: &Host, changes: usize) -> anyhow::Result<Times> {
         let mut samples = Vec::new();
         for _ in 0..changes.div_ceil(2) {

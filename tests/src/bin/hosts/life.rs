@@ -15,7 +15,7 @@ use crate::telling;
 const AGENT: &str = "sesame-agent.service";
 const ENVOY: &str = "sesame-envoy.service";
 const SETTINGS: &str = "/etc/sesame/agent.yaml";
-/// Mounts a small disk, which the scenario fills.
+/// Command that mounts a small disk for the scenario to fill.
 const DISK: &str = "mount -t tmpfs -o size=16m,mode=0700 tmpfs /var/lib/sesame && chown sesame:sesame /var/lib/sesame";
 
 pub(crate) fn scenario(packages: &Packages) {

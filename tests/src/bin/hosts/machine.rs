@@ -33,8 +33,8 @@ pub(crate) struct Machine {
     guard: Child,
 }
 
-/// Waits until its input closes. Then kills the first processes of these control groups and
-/// unmounts the root.
+/// The guard's script. Waits until its input closes, then kills the first processes of these
+/// control groups and unmounts the root.
 const GUARD: &str = r#"read -r _
 root=$1; shift
 for group; do

@@ -1,13 +1,13 @@
 //! The root file system that all machines start from, built once from Debian packages.
 //!
-//! They come from the same source as this machine's packages: through its proxy, and from its
-//! mirrors if the Debian release is the same.
+//! The packages come from the same source as this machine's packages: through its proxy, and from
+//! its mirrors if the Debian release is the same.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Packages of a machine besides Debian's essential ones.
+/// Packages to install in addition to Debian's essential ones.
 const INCLUDED: &str = "systemd,systemd-sysv,dbus,udev,iproute2,procps,libnss-systemd,openssl";
 const SUITE: &str = "bookworm";
 /// apt options for downloads.

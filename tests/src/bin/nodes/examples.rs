@@ -1,5 +1,5 @@
-//! Examples and a page of the documentation, applied unmodified to a cluster without Sesame. Each
-//! one serves under load and is then removed.
+//! Applies examples and a documentation page, unmodified, to a cluster without Sesame. Each one
+//! serves under load and is then removed.
 
 use std::fs;
 use std::time::Instant;

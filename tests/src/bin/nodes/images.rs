@@ -8,7 +8,7 @@ use crate::node::ok;
 use crate::node_files::PAUSE;
 use crate::tools::{self, tool};
 
-/// Image of a backend that answers every request with status 200.
+/// Image of a backend that responds to every request with status 200.
 pub(crate) const ECHO: &str = "localhost/echo:test";
 /// Programs of the test images.
 const OWN: &[(&str, &str)] = &[("pause", PAUSE), ("echo-basic", ECHO)];

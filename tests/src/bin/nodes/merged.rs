@@ -24,7 +24,7 @@ const OLD: (&str, u16) = ("stall", 8094);
 const EAST: (&str, u16) = ("east", 8091);
 const WEST: (&str, u16) = ("west", 8092);
 
-/// Runs from applying a Gateway to the removal of the fleet.
+/// Runs the scenario, from applying a Gateway to removing the fleet.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let at = |(_, port): (&str, u16)| -> Vec<SocketAddr> {

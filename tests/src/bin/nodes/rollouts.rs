@@ -23,7 +23,7 @@ pub(crate) async fn agent(stage: &mut Stage) {
     ended(load, "new image of the agent").await;
 }
 
-/// Rolls out a new Envoy image node by node. Each Pod takes over from another one on the same node.
+/// Rolls out a new Envoy image node by node. Each new Pod takes over from the old one on its node.
 pub(crate) async fn envoy(stage: &mut Stage) {
     let before = envoys(&stage.nodes);
     let load = begun(stage).await;

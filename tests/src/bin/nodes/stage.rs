@@ -64,7 +64,7 @@ impl Stage {
         }
     }
 
-    /// Returns port 80 of each node.
+    /// Returns each node's address with port 80.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.at(80)).collect()
     }

@@ -26,7 +26,7 @@ spec:
     filters: [{type: RequestRedirect, requestRedirect: {hostname: example.com}}]
 ";
 
-/// Runs from a cluster without the CRDs to one with them. The CRDs are not removed.
+/// Runs the scenario, from a cluster without the CRDs to one with them. The CRDs are not removed.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     stage.install("controller/deploy");

@@ -21,11 +21,11 @@ pub(crate) const LISTENERS: [(&str, bool); 5] = [
     ("tls-narrow", true),
 ];
 
-/// A setting for all Gateways of a world.
+/// A setting for all Gateways in a world.
 pub(crate) struct Setting {
     /// Field in `spec.edge` of a configuration.
     field: &'static str,
-    /// Equivalent annotation of a Gateway.
+    /// Equivalent annotation on a Gateway.
     annotation: &'static str,
     /// Value in the configuration. The annotation has it in lower case.
     value: &'static str,

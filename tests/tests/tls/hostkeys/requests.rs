@@ -31,7 +31,8 @@ use tokio::net::UnixStream;
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A backend that only accepts clients of one authority, and the objects that route to it.
+/// A backend that accepts only clients with certificates from one authority, and the objects that
+/// route to it.
 struct Site {
     clients: Authority,
     _backend: Backend,

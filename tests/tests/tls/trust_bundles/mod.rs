@@ -216,7 +216,7 @@ async fn removed_authority_is_cut_off_at_once() {
     wait_retained(&agent, 0).await;
 }
 
-/// Returns the ConfigMap of authorities, with their revocation lists.
+/// Returns a ConfigMap with these authorities and their revocation lists.
 fn with_lists(name: &str, authorities: &[&Authority], lists: &str) -> Value {
     let mut map = Authority::config_map(name, authorities);
     map["data"]["ca.crl"] = json!(lists);
