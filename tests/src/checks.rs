@@ -1,4 +1,4 @@
-//! Collects many checks of one running agent, and reports their failures together.
+//! Collects many checks against one running agent, and reports all failures at the end.
 
 use crate::client::{Reply, Request};
 

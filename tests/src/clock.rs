@@ -11,7 +11,7 @@ use tempfile::TempDir;
 /// Source of the preloaded library.
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/clock/clock.c");
 
-/// The clock of all processes started with [`Clock::variables`].
+/// A clock for all processes started with [`Clock::variables`].
 pub struct Clock {
     directory: TempDir,
     offset: File,

@@ -73,7 +73,7 @@ pub async fn deployed(channel: Channel) -> TestCluster {
     cluster
 }
 
-/// Applies one file of `controller/deploy`.
+/// Applies one file from `controller/deploy`.
 pub async fn give_rights(cluster: &TestCluster, file: &str) {
     let path = workspace().join("controller/deploy").join(file);
     let text = std::fs::read_to_string(path).expect(file);

@@ -66,7 +66,7 @@ pub struct Outcome {
     pub bootstraps: BTreeMap<String, Bytes>,
 }
 
-/// Returns the directory of all cases.
+/// Returns the directory that contains all cases.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
 }

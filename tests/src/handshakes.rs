@@ -1,4 +1,4 @@
-//! TLS handshakes of clients that are restricted to given versions, cipher suites, signatures and
+//! TLS handshakes by clients that are restricted to given versions, cipher suites, signatures and
 //! protocols.
 
 use std::net::SocketAddr;

@@ -241,12 +241,12 @@ pub fn on_listener_set(mut route: Value, set: &str) -> Value {
     route
 }
 
-/// Returns a `TrafficPolicy` for a target of the Gateway API.
+/// Returns a `TrafficPolicy` whose target is a Gateway API object.
 pub fn traffic_policy(name: &str, target: Value, spec: &Value) -> Value {
     of_requests("TrafficPolicy", name, target, spec)
 }
 
-/// Returns an `AccessPolicy` for a target of the Gateway API.
+/// Returns an `AccessPolicy` whose target is a Gateway API object.
 pub fn access_policy(name: &str, target: Value, spec: &Value) -> Value {
     of_requests("AccessPolicy", name, target, spec)
 }

@@ -28,7 +28,7 @@ fn published_as() -> NamespacedName {
     NamespacedName::new(NAMESPACE, "edge")
 }
 
-/// Returns the class with merged Gateways, without any Gateway.
+/// Returns a class whose Gateways are merged, but no Gateway.
 fn class(publishing: &str) -> Vec<Value> {
     let spec = json!({"fleet": {"gateways": "Merged"}, "publishing": {"type": publishing}});
     let mut objects = edge_with_parameters(&spec);
@@ -64,8 +64,8 @@ fn both(hostname: &str) -> Vec<Value> {
     ]
 }
 
-/// Returns the status of a Gateway's condition in the agent's status. If it is `False`, appends the
-/// reason.
+/// Returns the status of a Gateway's condition as the agent reports it. If it is `False`, appends
+/// the reason.
 fn verdict(status: &Value, gateway: &str, type_: &str) -> String {
     let mut all = status["objects"].as_array().into_iter().flatten();
     let object = all.find(|object| object["kind"] == "Gateway" && object["name"] == gateway);

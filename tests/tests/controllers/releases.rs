@@ -19,7 +19,7 @@ const OUTSIDE: &str =
 const UPGRADES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/\
     safe-upgrades.gateway.networking.k8s.io";
 
-/// A backendRef to the XBackend of an external host.
+/// A backendRef to the XBackend for an external host.
 static X_BACKEND: LazyLock<Value> = LazyLock::new(
     || json!({"group": "gateway.networking.x-k8s.io", "kind": "XBackend", "name": "outside"}),
 );

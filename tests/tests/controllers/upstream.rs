@@ -39,13 +39,13 @@ async fn apply(cluster: &TestCluster, spec: &Value) {
     cluster.apply_all(&objects).await;
 }
 
-/// Reports, as a host would, that it serves the published revision.
+/// Reports, as a host would, that the published revision is served.
 async fn serve(cluster: &TestCluster) {
     reports::say_serving(cluster.admin(), &edge_name(), "host-1", HOST).await;
 }
 
-/// Waits until Programmed is False because an address is missing, and its message contains all of
-/// these strings.
+/// Waits until `Programmed` is False because an address is missing, with a message that contains
+/// all of these strings.
 async fn awaits(cluster: &TestCluster, words: &[&str]) {
     let what = words.join(", ");
     cluster

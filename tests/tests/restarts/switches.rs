@@ -178,7 +178,7 @@ async fn endpoints_change(setup: Setup, how: &str) {
     wait_backend(&agent, "churn.test", "backend-0").await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "churn.test", "/")]));
     for change in 1..=changes {
-        // Add a new endpoint, then remove the old one. The backend of the old endpoint closes
+        // Add a new endpoint, then remove the old one. The old endpoint's backend closes
         // gracefully.
         let name = format!("backend-{change}");
         let next = Backend::start(&name).await;

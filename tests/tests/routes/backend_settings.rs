@@ -136,8 +136,8 @@ async fn hash_keeps_clients_and_checks_remove_endpoints() {
     checks.same("endpoints of all users", by_user.len(), 2);
     let both = BTreeSet::from(["one".to_owned(), "two".to_owned()]);
     for path in ["/least", "/random", "/checked"] {
-        // After a slow start, a worker may prefer one endpoint, for as many requests as that
-        // endpoint's weight has grown.
+        // After a slow start, a worker may prefer one endpoint for as many requests as that
+        // endpoint's weight has increased.
         turn(&agent, path, "", &both, &mut checks).await;
     }
     let path = "/kept";

@@ -1,4 +1,4 @@
-//! Backends of an `HTTPRoute` rule: weights, missing backends, timeouts and protocols. Uses a real
+//! Backends in an `HTTPRoute` rule: weights, missing backends, timeouts and protocols. Uses a real
 //! agent with a real Envoy.
 
 use std::collections::BTreeMap;

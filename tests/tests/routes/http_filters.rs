@@ -1,4 +1,4 @@
-//! Every filter of an `HTTPRoute`, with a real agent and a real Envoy.
+//! Every `HTTPRoute` filter, with a real agent and a real Envoy.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};

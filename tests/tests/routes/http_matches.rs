@@ -1,4 +1,4 @@
-//! Every kind of match of an `HTTPRoute`, with a real agent and a real Envoy.
+//! Every kind of `HTTPRoute` match, with a real agent and a real Envoy.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -513,8 +513,8 @@ fn fall_through_routes() -> Vec<Value> {
     ]
 }
 
-/// Checks that a request that the most specific route does not match is served by the next less
-/// specific route.
+/// Checks that the next less specific route serves requests that the most specific route does not
+/// match.
 async fn fall_through(agent: &AgentUnderTest, checks: &mut Checks) {
     let get = |host: &str, path: &str| agent.get(80, host, path);
     checks.backend(get("x.fall.test", "/a"), "a").await;

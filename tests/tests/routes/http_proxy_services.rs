@@ -1,4 +1,4 @@
-//! Services of an `HTTPProxy` on a real Envoy: protocols, and verification of backends.
+//! Services in an `HTTPProxy`, with a real Envoy: protocols, and verification of backends.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

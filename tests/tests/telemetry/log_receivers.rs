@@ -272,7 +272,7 @@ async fn clients_cannot_break_text_lines_or_move_columns() {
         checks.that(columns.iter().all(|it| it.iter().all(plain)), &*shown);
         of_clients += usize::from(columns[5] == b"400" || columns[5] == b"200");
     }
-    // Requests that Envoy rejects early also have a line.
+    // Requests that Envoy rejects early are also logged.
     checks.that(of_clients > nasty.len(), format!("{of_clients} lines"));
 
     let runtime = agent.runtime();

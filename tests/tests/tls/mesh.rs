@@ -155,7 +155,7 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     agent.write("policy.yaml", &yaml(&[policy(&[uri])]));
     answered(&agent, "labelled", 200).await;
 
-    // Without a bundle, nothing is sent, and especially not in plaintext.
+    // Without a bundle, nothing is sent, especially not in plaintext.
     agent.remove("bundle.yaml");
     answered(&agent, "labelled", 503).await;
     answered(&agent, "unencrypted", 503).await;

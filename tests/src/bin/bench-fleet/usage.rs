@@ -1,4 +1,4 @@
-//! Resource usage of the processes, from the counters of the kernel and the API server.
+//! Resource usage of the processes, read from kernel and API server counters.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -17,7 +17,7 @@ const REVISION: &str = "churn";
 /// Timeout for serving one change.
 const SERVED: Duration = Duration::from_secs(60);
 
-/// Measurements of one churn. CPU time is in seconds per minute of churn.
+/// Measurements from one churn. CPU time is in seconds per minute of churn.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Churn {
     pub(crate) route_change: Times,

@@ -249,7 +249,7 @@ impl Host {
         Ok(kill(pid, Signal::SIGKILL)?)
     }
 
-    /// Waits until Envoy has the cluster, or no longer has it.
+    /// Waits until Envoy has the cluster, or if `there` is false, until Envoy no longer has it.
     pub(crate) fn wait_cluster(
         &self,
         name: &str,

@@ -24,7 +24,7 @@ pub(crate) struct Switches {
     pub(crate) switch: Times,
     /// Floor for the cluster list. The floor for the route table is the same as for a route change.
     pub(crate) clusters_floor: Times,
-    /// Median of a switch, divided by the sum of both floors' medians.
+    /// Median switch time, divided by the sum of both floors' medians.
     pub(crate) ratio: f64,
 }
 

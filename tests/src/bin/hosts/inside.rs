@@ -187,7 +187,7 @@ impl Inside {
             .collect()
     }
 
-    /// Returns the last lines of the logs of all units.
+    /// Returns the last 60 lines of the journal for Sesame's units.
     pub(crate) fn log(&self) -> String {
         self.output(&[
             "journalctl",

@@ -147,8 +147,8 @@ async fn hangs(inside: &Inside, load: &Load) {
     inside.meanwhile(&["systemctl", "restart", AGENT]).await;
 }
 
-/// Checks that with a full disk, accepted versions are served without being stored. They are stored
-/// once there is space.
+/// Checks that while the disk is full, accepted versions are served without being stored. They are
+/// stored once there is space.
 pub(crate) fn full_disk(inside: &Inside) {
     in_runtime(fills(inside));
 }
@@ -202,7 +202,7 @@ async fn says(inside: &Inside, words: &'static str) {
         .await;
 }
 
-/// Waits until a unit is active with another main process.
+/// Waits until a unit is active with a new main process.
 async fn another_main(inside: &Inside, unit: &'static str, before: u32) {
     inside
         .wait("another process is the unit's", move |inside| {

@@ -18,12 +18,12 @@ const FETCHING: [&str; 4] = [
     "Acquire::Retries",
 ];
 
-/// Returns the path of the root in this directory.
+/// Returns the path of the root file system in this directory.
 pub(crate) fn base(directory: &Path) -> PathBuf {
     directory.join(format!("root-{SUITE}"))
 }
 
-/// Creates the root unless it already exists.
+/// Creates the root file system unless it already exists.
 pub(crate) fn prepare(directory: &Path) {
     let base = base(directory);
     let included = base.with_extension("included");
@@ -73,7 +73,7 @@ fn fetching(dump: &str) -> Vec<String> {
 }
 
 /// Returns source list entries for the release, from lines of `URI RELEASE COMPONENT`. Returns an
-/// empty list if this machine has another release; the defaults are correct in that case.
+/// empty list if this machine runs another release; the defaults are correct in that case.
 fn mirrors(targets: &str) -> Vec<String> {
     let of_release = |release: &str| {
         let rest = release.strip_prefix(SUITE);

@@ -96,7 +96,7 @@ fn remove(group: &Path) {
     }
 }
 
-/// Removes the control groups and files of an earlier run. Panics if that run is still active.
+/// Removes the control groups and files from an earlier run. Panics if that run is still active.
 fn clear() {
     for group in groups().into_iter().chain([unified()]) {
         remove(&group);

@@ -92,7 +92,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     kubectl.ok(&["delete", configuration.0, NAMESPACE]);
 }
 
-/// Replaces a Gateway of another class, which has its own fleet, by a Gateway of this class. Both
+/// Replaces a Gateway of another class, which has its own fleet, with a Gateway of this class. Both
 /// exist for a while.
 async fn moved(stage: &Stage, from: &[SocketAddr], to: &[SocketAddr]) {
     let kubectl = &stage.kubectl;

@@ -216,7 +216,7 @@ impl Node {
     /// Connects the node to the network of all nodes.
     fn connect(&self, init: i32) {
         let (name, init_text) = (&self.name, init.to_string());
-        // The link of the previous start may still be disappearing.
+        // The link from the previous start may still be disappearing.
         let _ = Command::new("ip")
             .args(["link", "delete", name])
             .stderr(Stdio::null())
@@ -294,7 +294,7 @@ pub(crate) fn ok(command: &mut Command) {
     );
 }
 
-/// Returns a command on the node with this first process.
+/// Returns a command that runs on the node with this first process.
 fn enter(init: i32) -> Command {
     let mut command = Command::new("nsenter");
     command

@@ -10,7 +10,7 @@ pub(crate) const PAUSE: &str = "localhost/pause:test";
 /// containerd's socket on the node.
 pub(crate) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 
-/// Settings of a node that its programs need.
+/// Node settings that the node's programs need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeSettings<'a> {
     /// Name of the node.

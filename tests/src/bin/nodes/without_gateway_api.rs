@@ -1,5 +1,5 @@
-//! A cluster without the CRDs of the Gateway API. Agents serve manifests from a ConfigMap, under
-//! load, and a controller waits until the CRDs exist.
+//! A cluster without the Gateway API CRDs. Agents serve manifests from a ConfigMap, under load, and
+//! a controller waits until the CRDs exist.
 
 use std::net::SocketAddr;
 

@@ -61,7 +61,7 @@ impl Site {
     }
 }
 
-/// The files of the request for `default/client`.
+/// The directory with the files for the `default/client` request.
 struct Carried(PathBuf);
 
 impl Carried {
@@ -232,7 +232,7 @@ async fn answer_matches_requested_key_after_agent_is_killed() {
     agent.wait_healthy().await;
     agent.wait_stored().await;
 
-    // The second request gets the certificate of the first request, which is for another key.
+    // The second request receives the first request's certificate, which is for another key.
     agent.kill9();
     agent.change_flag(&flag(""), &flag(",dnsName=b.test"));
     agent.restart();

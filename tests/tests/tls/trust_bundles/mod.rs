@@ -160,7 +160,7 @@ async fn replaced_authority_overlap_ends_on_time_after_kill() {
         .await
         .clean("the old authority, in rotation");
 
-    // An overlap starts at the change, and is short here.
+    // An overlap starts when the bundle changes. Here it is short.
     agent.wait_stored().await;
     agent.change_flag(OVERLAP, SHORT);
     agent.restart();
