@@ -13,7 +13,7 @@ use crate::collector::CollectorError;
 const MAX_FILE_BYTES: u64 = 64 << 10;
 /// Maximum number of headers.
 const MAX_HEADERS: usize = 32;
-/// Reserved headers, which frame the message or describe its content.
+/// Headers that the file must not set, because they frame the message or describe its content.
 const OURS: [&str; 7] = [
     "connection",
     "content-encoding",
@@ -57,7 +57,7 @@ pub(crate) fn read(path: &Path) -> Result<HeaderMap, CollectorError> {
     parse(&text).map_err(content)
 }
 
-/// Parses `name: value` lines. The error names a line without quoting it.
+/// Parses `name: value` lines. The error gives a line number but never quotes the line.
 fn parse(text: &str) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     for (number, line) in (1..).zip(text.lines()) {

@@ -52,7 +52,7 @@ impl ChangeSpan {
         self
     }
 
-    /// Marks the span as failed if `why` contains a reason.
+    /// Marks the span as failed if a reason is given.
     #[must_use]
     pub fn failed(mut self, why: Option<&str>) -> Self {
         self.failure = why.map(bounded);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Publication;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Decision about the publication of one Gateway.
+/// What to do with one Gateway's publication.
 #[derive(Clone, Debug)]
 pub(crate) enum DesiredPublication {
     /// Write this publication.
@@ -15,7 +15,7 @@ pub(crate) enum DesiredPublication {
     Retain,
 }
 
-/// Decisions about all Gateways of this controller.
+/// What to do with the publications of all of this controller's Gateways.
 pub(crate) type DesiredPublications = BTreeMap<NamespacedName, DesiredPublication>;
 
 /// Returns the revision of each Gateway to publish.

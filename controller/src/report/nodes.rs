@@ -1,8 +1,7 @@
-//! Decides which addresses a host may report: those of its Node, and those that the administrator
-//! declared.
+//! Decides which addresses a host may report: its Node's addresses, and addresses that the
+//! administrator declared.
 //!
-//! A compromised host must not be able to redirect the clients of its Gateways to foreign
-//! addresses.
+//! A compromised host must not be able to redirect its Gateways' clients to foreign addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,7 +21,7 @@ use sesame_proto::network::Network;
 
 /// Pause before retrying a watch that the API server does not serve.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum number of addresses kept for a Node.
+/// Maximum number of addresses kept per Node.
 const MAX_ADDRESSES: usize = 64;
 
 /// Name of a Node, and its addresses.

@@ -69,7 +69,7 @@ fn specification_of_ocg() -> Value {
     schema
 }
 
-/// Restricts targets to one kind.
+/// Restricts a policy's targets to one kind.
 fn only_target(schema: &mut Value, group: &str, kind: &str) {
     let targets = &mut schema["properties"]["targetRefs"]["items"];
     targets["x-kubernetes-validations"] = json!([{

@@ -37,7 +37,7 @@ pub(super) struct ClusterReader {
     format: PluginFormat,
 }
 
-/// The objects of a kind, or why they cannot be read.
+/// The objects of a kind, or the reason why they cannot be listed.
 pub(super) enum Listed {
     Objects(&'static str, Vec<Value>),
     /// The kind is not installed.
@@ -72,8 +72,8 @@ impl ClusterReader {
         })
     }
 
-    /// Prints a result in the requested format. Returns an error for the format `name`, which it
-    /// does not support.
+    /// Prints a result in the requested format. Returns an error for `--output name`, which only
+    /// other commands support.
     pub(super) fn print(
         &self,
         value: &impl Serialize,
@@ -108,7 +108,7 @@ impl ClusterReader {
         }
     }
 
-    /// Lists the objects of a kind in one namespace, or in all if `None`.
+    /// Lists the objects of a kind in one namespace, or in all namespaces if `None`.
     pub(super) async fn list(&self, kind: Kind, namespace: Option<&str>) -> Result<Listed> {
         for version in kind.api_versions() {
             let api = self.api(kind, version, namespace);

@@ -1,4 +1,4 @@
-//! Migration between workloads: the old workload is kept until the new one is serving. Pure.
+//! Migrates a fleet between workloads: the old workload is kept until the new one is serving. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub(crate) fn meanwhile(
     let is_wanted = |kind| wanted.iter().any(|object| object.key.0 == kind);
     let on_pods = is_wanted(OwnedKind::Deployment);
     let done = if on_pods {
-        // The old workload is needed until the endpoints on nodes are removed.
+        // The old workload is needed until the Service no longer has endpoints on nodes.
         pods_serve(basis, existing)
             && !existing
                 .iter()
