@@ -40,7 +40,7 @@ pub(super) fn explain(
     };
 }
 
-/// Returns the CORS response if the request is a preflight, or `None`.
+/// Returns the CORS response if the request is a preflight, or `None` otherwise.
 fn preflight_answer(
     snapshot: &Snapshot,
     winner: Taker<'_>,

@@ -178,7 +178,8 @@ fn by_server_name(port: &Port) -> BTreeMap<String, NamedChain<'_>> {
                         names => names.iter().for_each(|name| add(name, chain)),
                     }
                 }
-                // Names without a route are rejected instead of reaching a wider listener.
+                // Connections for names without a route are rejected, so that they never reach a
+                // wider listener.
                 add(&listener.hostname, alone);
             }
             Protocol::Http | Protocol::RawTcp | Protocol::RawUdp => {}

@@ -1,4 +1,4 @@
-//! Finds matches for which another snapshot would respond differently.
+//! Finds matches whose requests would get a different response with another snapshot.
 //!
 //! For each added, removed or changed match, a matching request is explained on both snapshots, and
 //! differences are reported. A match that takes requests from another match is therefore reported,

@@ -40,7 +40,7 @@ pub(super) struct Compared {
     pub(super) client: Option<IpAddr>,
 }
 
-/// A request before any route is tried.
+/// The result of preparing a request for routing.
 pub(super) enum Prepared {
     /// Routes are tried.
     Compared(Compared),
@@ -56,7 +56,7 @@ pub(super) enum HeaderValue {
     Absent,
     /// Each value of the header; a single match is enough.
     Is(Vec<String>),
-    /// The proxy sets the header from information that is not available here.
+    /// The proxy sets the header, and its value is not known here.
     Unknown,
 }
 

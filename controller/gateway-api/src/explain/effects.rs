@@ -72,7 +72,7 @@ pub(super) fn of(
     filters
 }
 
-/// Returns the effects of the filters that policies configure, each with its policies.
+/// Returns the effects of the filters that policies configure, with the names of the policies.
 pub(super) fn of_policies(filters: &RequestFilters) -> Vec<ExplainedFilter> {
     let RequestFilters {
         max_body_bytes,

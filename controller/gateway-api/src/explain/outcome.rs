@@ -1,4 +1,5 @@
-//! The explanation as a value. Scripts read it as JSON, so fields may be added but never renamed.
+//! The explanation as a data structure. Scripts read it as JSON, so fields may be added but never
+//! renamed.
 
 use serde::{Deserialize, Serialize};
 use sesame_proto::provenance::{ObjectPart, Provenance};
@@ -32,7 +33,7 @@ pub struct Explanation {
     /// Notes from a caller that knows more than the snapshot.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Number of entries that are omitted from these lists.
+    /// Number of entries omitted from these lists.
     #[serde(default, skip_serializing_if = "Omitted::is_empty")]
     pub omitted: Omitted,
 }
@@ -286,7 +287,7 @@ pub struct ExplainedBackend {
     pub endpoints: Vec<String>,
     /// Effects of this backend's own filters.
     pub filters: Vec<ExplainedFilter>,
-    /// Number of entries that are omitted from these lists.
+    /// Number of entries omitted from these lists.
     #[serde(default, skip_serializing_if = "Omitted::is_empty")]
     pub omitted: Omitted,
 }

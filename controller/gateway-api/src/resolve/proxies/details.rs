@@ -1,4 +1,4 @@
-//! Errors and warnings of HTTPProxies, with Contour's types and reasons.
+//! Collects errors and warnings about HTTPProxies, with Contour's types and reasons.
 
 use std::collections::BTreeMap;
 

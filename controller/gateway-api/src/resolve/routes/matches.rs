@@ -1,4 +1,5 @@
-//! Matches in HTTPRoute and GRPCRoute rules: validated, deduplicated, and with defaults applied.
+//! Reads the matches in HTTPRoute and GRPCRoute rules: validates them, removes duplicates and
+//! applies defaults.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;

@@ -1,8 +1,8 @@
 //! Edge settings: configuration fields and Gateway annotations that override the defaults for
 //! untrusted clients.
 //!
-//! An unknown annotation has no effect, because the default is the safe choice. The Gateway's
-//! Accepted condition reports it.
+//! An unknown annotation has no effect, because the default is the safe choice. It is reported in
+//! the Gateway's Accepted condition.
 
 use std::collections::BTreeMap;
 

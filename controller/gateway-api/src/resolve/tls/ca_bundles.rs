@@ -43,7 +43,7 @@ pub(crate) struct Combined {
     pub(crate) advice: Option<String>,
 }
 
-/// The namespaces in which references may have their targets.
+/// The namespaces to which references may point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// The referrer's namespace, and all namespaces with a ReferenceGrant for it.

@@ -175,7 +175,8 @@ fn names_a_host(leaf: &X509Certificate<'_>) -> bool {
     })
 }
 
-/// Returns true if the leaf has such a subject alternative name, or if its names are malformed.
+/// Returns true if the leaf has a subject alternative name that satisfies `is_one`, or if its names
+/// are malformed.
 fn has_name(leaf: &X509Certificate<'_>, is_one: fn(&GeneralName<'_>) -> bool) -> bool {
     match leaf.subject_alternative_name() {
         Ok(Some(names)) => names.value.general_names.iter().any(is_one),

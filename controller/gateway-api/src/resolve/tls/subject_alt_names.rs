@@ -85,7 +85,7 @@ impl AltNames {
         Ok(())
     }
 
-    /// Returns true if both names and patterns are missing.
+    /// Returns true if there are neither names nor patterns.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -1,4 +1,4 @@
-//! Reads the rate limits, timeouts and retries of TrafficPolicies.
+//! Reads the rate limits, timeouts and retries in TrafficPolicies.
 
 use sesame_proto::schema::{RateLimit, RateLimitKey, Retry, rate_limit_key};
 

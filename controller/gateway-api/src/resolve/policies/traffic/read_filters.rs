@@ -46,7 +46,7 @@ pub(super) fn read_bandwidth(spec: &BandwidthLimit) -> Result<[Option<u64>; 2], 
     ])
 }
 
-/// Returns the compression, or `None` if it is disabled.
+/// Returns the compression settings, or `None` if compression is disabled.
 pub(super) fn read_compression(spec: &ResponseCompression) -> Result<Option<Compression>, String> {
     let ResponseCompression {
         types,
