@@ -130,7 +130,7 @@ const SECRET: &[&str] = &[
     "xsrf",
 ];
 
-/// Returns the part of a header's name for which it must not be logged, or `None` if it may be
+/// Returns the part of a header's name that forbids logging the header, or `None` if it may be
 /// logged. Pseudo-headers are never logged.
 pub fn secret(header: &str) -> Option<&'static str> {
     let plain = header.to_ascii_lowercase().replace('_', "-");

@@ -1,9 +1,9 @@
 //! Parses untrusted PEM text without silently dropping sections.
 //!
 //! The underlying parser finds BEGIN only at the start of a line, and drops the rest of a line
-//! after END. It also ignores that an END is missing before the next BEGIN. Without this module,
-//! all certificates after the first would be dropped if a file is indented, was joined without a
-//! line break, or contains a byte order mark.
+//! after END. It also accepts a missing END before the next BEGIN. It would drop all certificates
+//! after the first in files that are indented or were joined without a line break. The same applies
+//! to files with a byte order mark in the middle.
 
 use std::borrow::Cow;
 

@@ -257,7 +257,7 @@ impl ClaimHeader {
 }
 
 impl Authorization {
-    /// Maximum number of rules, because each rule is nested in the previous one in Envoy's
+    /// Maximum number of rules per authorization. It is low because rules are nested in Envoy's
     /// configuration.
     pub const MAX_RULES: usize = 16;
     /// Maximum number of entries in each of a rule's lists.

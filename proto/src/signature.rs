@@ -369,8 +369,8 @@ fn list(names: impl Iterator<Item = String>) -> String {
 mod tests {
     use super::*;
 
-    /// Created with `openssl genpkey -algorithm ed25519`. The public key was derived with `openssl
-    /// pkey -pubout`.
+    /// Created with `openssl genpkey -algorithm ed25519`. `PUBLIC` was derived from it with
+    /// `openssl pkey -pubout`.
     const PRIVATE: &str = "-----BEGIN PRIVATE KEY-----\n\
         MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n\
         -----END PRIVATE KEY-----\n";
@@ -381,7 +381,7 @@ mod tests {
         MC4CAQAwBQYDK2VwBCIEIEzNCJsoXb2Wlk8vptbPp2xE6nuXazJ27Jqmp6w4pvW4\n\
         -----END PRIVATE KEY-----\n";
 
-    /// Signature of the message below, created with `openssl pkeyutl -sign -rawin`.
+    /// Signature of `MANIFEST` by this private key, created with `openssl pkeyutl -sign -rawin`.
     const GOLDEN: &str = "01000000000102030421fe31dfa154a261d4adddaa5518887537f14bebc225f37c37621a315d8f3b1af20cd0322fa198\
         a92a9546f7ee6caa30ce5dbd1270b5b94716148ebb71d3c0523cc31d94df41b101";
     const GOLDEN_MESSAGE: &str = "736573616d6520736e617073686f74207369676e61747572652076310a010000000000000014476174657761792f6465\

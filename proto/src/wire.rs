@@ -1,4 +1,4 @@
-//! Takes encoded protobuf messages apart and assembles them without decoding.
+//! Splits and assembles encoded protobuf messages without decoding them.
 //!
 //! A typical update changes one or two of thousands of routes, and decoding and encoding the others
 //! would be most of the work. All manual encoding is in this module, and field numbers are

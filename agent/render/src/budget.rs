@@ -19,7 +19,8 @@ use sesame_proto::schema::{Backend, BackendTls, Listener, Port, TlsTermination};
 use crate::layout::file_name;
 use crate::rendered::{Resource, find};
 
-/// Maximum number of endpoint subscriptions, so that a killed Envoy is gone within 0.3 s.
+/// Maximum number of endpoint subscriptions. It is low enough that a killed Envoy is gone within
+/// 0.3 s.
 pub const MAX_ENDPOINT_FILES: usize = 24;
 
 /// The number of available subscriptions, and the host's preferences.

@@ -62,8 +62,8 @@ fn usable(headers: &[Header]) -> impl Iterator<Item = &Header> {
     })
 }
 
-/// Returns a host name for an object, in the form `name.namespace` that a Service in the cluster
-/// has.
+/// Returns a host name for an object in the form `name.namespace`, like a Service's name in the
+/// cluster.
 pub(crate) fn host(object: &str) -> String {
     match Provenance::parse(object) {
         Ok(Provenance {

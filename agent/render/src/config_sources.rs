@@ -6,8 +6,8 @@ use envoy_types::pb::envoy::config::core::v3::{
     ApiVersion, ConfigSource, PathConfigSource, config_source::ConfigSourceSpecifier,
 };
 
-/// Returns a file source. It has no `watched_directory`, so Envoy reloads the file when another is
-/// renamed to exactly this path.
+/// Returns a file source. It has no `watched_directory`, so Envoy reloads the file when another
+/// file is renamed to exactly this path.
 pub(crate) fn file(path: &Path) -> ConfigSource {
     ConfigSource {
         resource_api_version: ApiVersion::V3.into(),

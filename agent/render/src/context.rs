@@ -1,5 +1,5 @@
-//! The host's options, and the rendering context, which holds what each translator may know of the
-//! rest of the configuration.
+//! The host's options, and the rendering context with the facts that one translator may use from
+//! others.
 //!
 //! Never translate anything here.
 
@@ -185,8 +185,8 @@ impl<'a> RenderContext<'a> {
     }
 
     /// Returns the name of a route in statistics, which is the name of its object. Returns `None`
-    /// if the route has no separate statistics. The number of routes in the snapshot is not
-    /// trusted, because Envoy does not limit the number of such names.
+    /// if the route has no separate statistics. The snapshot is not trusted to limit the number of
+    /// such names, because Envoy does not limit it either.
     pub(crate) fn measured_as(&self, route: &str) -> Option<String> {
         let measured = self.measured_routes.get(..MAX_MEASURED);
         let measured = measured.unwrap_or(self.measured_routes);

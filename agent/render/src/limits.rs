@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// clients.
 pub(crate) const CONNECTION_BUFFER: u32 = 32 * 1024;
 
-/// Maximum and minimum number of bytes of a request body that Envoy keeps for a retry. At 1 Gbit/s,
+/// Maximum and minimum number of request body bytes that Envoy keeps for a retry. At 1 Gbit/s,
 /// these take 2 ms and 1 ms to arrive.
 const MAX_BODY: u64 = 256 << 10;
 const LEAST_BODY: u64 = 128 << 10;

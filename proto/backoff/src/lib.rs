@@ -1,5 +1,5 @@
-//! Exponential backoff between failed attempts. It never sleeps and adds no jitter; callers do so
-//! if needed.
+//! Exponential backoff between failed attempts. It never sleeps and adds no jitter; both are left
+//! to callers.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Safely opens files that another user could have written, and reads and writes stored snapshots.
 //!
 //! A path may refer to a link, a pipe or another user's file, and to something else a moment later.
-//! This crate opens a file without blocking, checks the open file, and never reads more than a
+//! This crate opens a file without blocking, checks the open file, and never reads beyond a size
 //! limit. Each error contains the path, the reason and, if possible, a command that fixes the owner
 //! or mode.
 //!

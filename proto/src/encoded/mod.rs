@@ -272,8 +272,8 @@ impl EncodedSnapshot {
         names.map(|name| std::str::from_utf8(name).ok()).collect()
     }
 
-    /// Returns the hex SHA-256 of all parts except endpoints and private keys, whose digests are
-    /// included. For a canonical snapshot, this is its revision. Does not decode anything.
+    /// Returns the hex SHA-256 of all parts except endpoints and private keys. The digests of the
+    /// keys are included. For a canonical snapshot, this is its revision. Does not decode anything.
     pub fn config_digest(&self) -> String {
         let Parts {
             ahead,
@@ -285,7 +285,8 @@ impl EncodedSnapshot {
         digest::sha256_of_all(&[ahead, route_tables, backends, behind])
     }
 
-    /// Returns the hex SHA-256 of all parts except private keys, whose digests are included.
+    /// Returns the hex SHA-256 of all parts except private keys. The digests of the keys are
+    /// included.
     pub fn digest(&self) -> String {
         digest::sha256_of_all(&self.parts.all())
     }

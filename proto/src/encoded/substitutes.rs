@@ -6,7 +6,7 @@ use super::{EncodedSnapshot, Parts, decoded, serials};
 use crate::keys::KeyPair;
 use crate::schema::{KeyRef, TrustBundle};
 
-/// A host's key pairs and trust bundles, by the names of those that they replace.
+/// A host's key pairs and trust bundles, each under the name of the original that it replaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Substitutes {
     /// Key pairs.

@@ -97,7 +97,7 @@ impl Splitter {
     }
 
     /// Returns the last configuration that could be stored, with the current endpoints. Returns
-    /// `None` if there is none.
+    /// `None` if none has been stored yet.
     pub fn last(&self) -> Option<Sharded> {
         (!self.config.is_empty()).then(|| self.sharded())
     }

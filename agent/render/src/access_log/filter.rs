@@ -53,7 +53,7 @@ pub(super) fn of(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLo
                 numerator: percent.min(100),
                 denominator: DenominatorType::Hundred.into(),
             }),
-            // Otherwise, Envoy samples by request id, which a client can choose.
+            // Otherwise, Envoy samples by request ID, which a client can choose.
             use_independent_randomness: true,
         })
     });
@@ -97,7 +97,8 @@ fn specified(filter: FilterSpecifier) -> AccessLogFilter {
     }
 }
 
-/// Envoy requires a runtime key; no layer defines this one.
+/// Returns a comparison with a minimum. Envoy requires a runtime key, but no runtime layer defines
+/// this one.
 fn at_least(value: u32, key: &str) -> ComparisonFilter {
     ComparisonFilter {
         op: Op::Ge.into(),

@@ -1,8 +1,8 @@
 //! Access logs: one line for each request, connection or session, on the host and to remote
 //! receivers.
 //!
-//! Never log a possible secret. Paths are logged without their query. The only headers read are the
-//! ones listed in [`fields`] or explicitly configured, and never credential headers.
+//! Never log a possible secret. Paths are logged without their query. Only headers that are listed
+//! in [`fields`] or explicitly configured are read, and never credential headers.
 //!
 //! A client cannot inject a field or a line. Envoy escapes every value in JSON objects, and text
 //! lines contain only values that need no escaping.

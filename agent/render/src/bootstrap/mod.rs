@@ -85,7 +85,7 @@ pub fn bootstrap(options: &RenderOptions) -> Bytes {
     .into()
 }
 
-/// Envoy requires a node, although nothing reads it.
+/// Returns the node that Envoy requires, although nothing reads it.
 fn node() -> Node {
     Node {
         id: "sesame".to_owned(),
@@ -129,9 +129,9 @@ fn settings() -> RuntimeLayer {
     }
 }
 
-/// Limits the statistics to those that the agent needs to verify an update and those that show the
-/// host's state. Each cluster exports its version and, once used, a few more. Five thousand
-/// clusters with a hundred series each would take more memory than Envoy itself.
+/// Keeps only statistics that the agent needs to verify an update, or that show the host's state.
+/// Each cluster exports its version and, once used, a few more. Five thousand clusters with a
+/// hundred series each would take more memory than Envoy itself.
 fn statistics() -> StatsConfig {
     let patterns = [
         // Confirm an update.

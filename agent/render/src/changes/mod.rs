@@ -21,7 +21,7 @@ use crate::whole;
 /// little more.
 const MAX_LOOKED_FOR: usize = 16;
 
-/// Renders a Gateway of which only the route tables have changed. Reuses everything else, including
+/// Renders a Gateway if only its route tables have changed. Reuses everything else, including
 /// unchanged virtual hosts. Returns `None` if anything else might be affected; otherwise the result
 /// equals [`render`](crate::render).
 pub fn routes_after(
@@ -58,7 +58,7 @@ pub fn routes_after(
     })
 }
 
-/// Renders a Gateway of which only route tables, backends and endpoints have changed. Reuses
+/// Renders a Gateway if only its route tables, backends and endpoints have changed. Reuses
 /// unchanged route tables, and the unchanged virtual hosts in the others. Returns `None` if
 /// anything else might be affected; otherwise the result equals [`render`](crate::render).
 pub fn backends_after(
@@ -124,9 +124,9 @@ fn differ<'r>(before: &'r [Resource], now: &'r [Resource]) -> Option<[Vec<&'r st
     (count <= MAX_LOOKED_FOR).then_some(differ)
 }
 
-/// Renders a Gateway of which only these endpoint sets have changed, and reuses everything else.
-/// `backends` are all backends that use one of the sets, in the snapshot's order. Returns `None` if
-/// anything else might be affected; otherwise the result equals [`render`](crate::render).
+/// Renders a Gateway if only these endpoint sets have changed. Reuses everything else. `backends`
+/// are all backends that use one of the sets, in the snapshot's order. Returns `None` if anything
+/// else might be affected; otherwise the result equals [`render`](crate::render).
 pub fn endpoints_after(
     rendered: &Rendered,
     changed: &[EndpointSet],

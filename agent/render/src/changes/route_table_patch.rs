@@ -1,5 +1,5 @@
-//! Patches route tables in which most virtual hosts are unchanged, and reuses the rendering of
-//! those.
+//! Patches route tables if most of their virtual hosts are unchanged. Reuses those as rendered
+//! before.
 //!
 //! If one or two virtual hosts in a table of thousands change, decoding and rendering the others
 //! would be most of the work. Virtual hosts are therefore compared in encoded form. Never guess:

@@ -30,8 +30,8 @@ const CONNECT_TIMEOUT_MS: u64 = 5_000;
 const MAX_RESPONSE_HEADERS: u32 = 1_000;
 const MAX_RESPONSE_HEADERS_KIB: u32 = 256;
 
-/// Detects within about 90 s that an endpoint has vanished silently, for example because its node
-/// lost power.
+/// Default TCP keep-alive. It detects within about 90 s that an endpoint has vanished silently, for
+/// example because its node lost power.
 const KEEPALIVE: Keepalive = Keepalive {
     idle_seconds: 60,
     interval_seconds: 10,
@@ -85,7 +85,7 @@ pub(super) fn into(
     cluster.transport_socket = Some(with_header(version, inner));
 }
 
-/// Sets the HTTP options; other protocols have none.
+/// Sets the HTTP options, unless the protocol is TCP or UDP.
 fn set_http(cluster: &mut Cluster, common: CommonOptions, protocol: AppProtocol) {
     let config = match protocol {
         AppProtocol::Http1 | AppProtocol::Websocket => {

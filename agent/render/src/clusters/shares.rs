@@ -45,7 +45,7 @@ const OF_LISTENER: (&str, &str) = ("envoy.resource_limits.listener.", ".connecti
 const OF_CLUSTER: (&str, &str) = ("circuit_breakers.", ".default.max_connections");
 
 /// Returns the encoded `Runtime` with the shares of these listeners and clusters. `ports` and
-/// `backends` are the ones that they were rendered from.
+/// `backends` are their sources in the snapshot.
 pub(crate) fn render(
     options: &RenderOptions,
     ports: &[Port],

@@ -66,8 +66,8 @@ pub(crate) fn render(object: &str, cors: &Cors, problems: &mut RenderProblems) -
         max_age: max_age_seconds.map_or_else(String::new, |seconds| seconds.to_string()),
         allow_credentials: wrappers::boolean(true).filter(|_| *allow_credentials),
         allow_private_network_access: wrappers::boolean(true).filter(|_| *allow_private_network),
-        // A preflight from any other origin is answered here, without CORS headers, and never
-        // reaches the backend.
+        // Envoy itself responds to preflights from other origins, without CORS headers. They never
+        // reach the backend.
         forward_not_matching_preflights: wrappers::boolean(false),
         ..Default::default()
     })

@@ -46,7 +46,7 @@ use crate::{config_sources, wrappers};
 /// Tag of the message field `route_config` of `HttpConnectionManager`.
 const ROUTE_CONFIG: u8 = 4 << 3 | 2;
 
-/// Where a listener's route table is.
+/// Location of a listener's route table.
 #[derive(Clone, Copy)]
 pub(crate) enum Table<'a> {
     /// In the file for the table with this name.
@@ -242,8 +242,8 @@ fn upgrade(protocol: &str) -> UpgradeConfig {
     }
 }
 
-/// Returns an extension that removes all `x-envoy-*` headers sent by clients, because they control
-/// this proxy and any proxies behind it.
+/// Returns an extension that removes all `x-envoy-*` headers sent by clients, because these headers
+/// control this proxy and any proxies behind it.
 fn no_envoy_headers() -> TypedExtensionConfig {
     let remove = header_mutation::Action::RemoveOnMatch(header_mutation::RemoveOnMatch {
         key_matcher: Some(wrappers::string(MatchPattern::Prefix(

@@ -1,7 +1,7 @@
 //! Request and response filters. The connection manager has a placeholder for each.
 //!
-//! A route without filters uses its virtual host's. If a filter cannot be rendered, this returns an
-//! error and requests are rejected, because the filter may be protective.
+//! A route without filters uses its virtual host's. If a filter cannot be rendered, an error is
+//! returned and requests are rejected, because the filter may be protective.
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::{
     HeaderMutation, header_mutation::Action,

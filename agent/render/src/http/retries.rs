@@ -13,8 +13,8 @@ use crate::wrappers;
 const CONNECTION: &str = "connect-failure,refused-stream,reset-before-request";
 
 /// Failures that a route's own retry policy covers: broken connections and timeouts, whether or not
-/// the backend has received the request. `HTTPRouteRetry` says: "retry on connection errors
-/// (disconnect, reset, timeout, TCP failure)".
+/// the backend has received the request. Follows the documentation of `HTTPRouteRetry`: "retry on
+/// connection errors (disconnect, reset, timeout, TCP failure)".
 const RESET: &str = "connect-failure,refused-stream,reset";
 
 /// Failures that are retried if the API forbids repeating a request that a backend may have

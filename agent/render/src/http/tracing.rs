@@ -78,7 +78,7 @@ pub(crate) fn render(context: &RenderContext<'_>) -> Option<ManagerTracing> {
     })
 }
 
-/// Returns the only sampler that decides which spans are recorded. A client cannot force recording
+/// Returns the sampler. It alone decides which spans are recorded: a client cannot force recording
 /// with an Envoy header.
 fn sampler(per_million: u32, ignores_parent: bool) -> TypedExtensionConfig {
     let by_rate = TypedExtensionConfig {

@@ -31,8 +31,8 @@ fn envoy_takes_everything() {
         return;
     };
     let (snapshot, keys) = everything();
-    // From all endpoints in files, to inline endpoints, to some route tables and keys inline, and
-    // finally everything inline.
+    // These budgets cover endpoints in files, inline endpoints, some inline route tables and keys,
+    // and everything inline.
     for budget in [100, 10, 8, 6, 2] {
         let options = RenderOptions {
             subscription_budget: budget,

@@ -80,7 +80,7 @@ pub(crate) fn downstream(
             ticket_keys(session_ticket_keys, context)?
         },
         disable_stateful_session_resumption: asks,
-        // Without a valid OCSP staple, Envoy presents the certificate alone.
+        // Envoy still presents the certificate if its OCSP staple is missing or invalid.
         ocsp_staple_policy: OcspStaplePolicy::LenientStapling.into(),
         // Set explicitly if clients are asked for a certificate, because Envoy's default is about
         // to change.

@@ -108,8 +108,7 @@ fn keys_of(pair: &KeyPair) -> Resource {
     encode(name, secret::Type::TlsCertificate(pair))
 }
 
-/// Returns the authorities in a bundle and its retained authorities, with all their revocation
-/// lists.
+/// Returns a bundle's authorities, including retained ones, with all their revocation lists.
 fn validation(
     bundle: &TrustBundle,
     retained: Option<&RetainedAuthorities>,
