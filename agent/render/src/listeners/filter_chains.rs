@@ -194,7 +194,8 @@ impl Chains {
         Ok(())
     }
 
-    /// Adds a chain for these server names. `*` matches all names that no other chain matches.
+    /// Adds a chain for these server names. `*` or an empty name matches all names that no other
+    /// chain matches.
     fn push(
         &mut self,
         kind: ChainKind,
