@@ -265,7 +265,7 @@ mod tests {
         changes.resolved(&mut seen, SystemTime::UNIX_EPOCH, &at(revision));
     }
 
-    /// Returns the names of the objects changed for a revision, and the number of changes.
+    /// Returns the names of the objects that led to a revision, and the number of changes.
     fn taken(changes: &Changes, revision: &str) -> Option<(Vec<String>, usize)> {
         let change = changes.take(|| at(revision)).remove(&edge())?;
         let names = change.seen.named.iter();

@@ -2,8 +2,8 @@
 //! until its last Gateway is deleted. So deleting a class by mistake cannot withdraw all of its
 //! Gateways at once.
 //!
-//! Only the leader adds and removes the finalizer, only on classes of this controller, and only
-//! once all classes and Gateways are known. This module never writes any other field of a class.
+//! Only the leader adds and removes the finalizer, only on this controller's classes, and only once
+//! all classes and Gateways are known. This module never writes any other field of a class.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -54,7 +54,7 @@ struct ClassUsage {
 }
 
 impl Finalizer {
-    /// Runs until the senders of the task's channels are dropped.
+    /// Runs until the task's channels are closed.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();

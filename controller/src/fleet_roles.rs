@@ -1,4 +1,4 @@
-//! Writes the rules of the Roles that grant access to keys. Each Role grants access to the keys of
+//! Writes the rules for the Roles that grant access to keys. Each Role grants access to the keys of
 //! a fleet's Gateways, or of the Gateways in its annotation, and to no other Secret.
 //!
 //! Agent manifests and `sesame-controller hosts token` create these Roles without rules. A Role's
@@ -34,7 +34,7 @@ pub(crate) struct FleetRoles {
 }
 
 impl FleetRoles {
-    /// Runs until the senders of the task's channels are dropped.
+    /// Runs until the task's channels are closed.
     pub(crate) async fn run(mut self) {
         let mut before = Fleets::default();
         let mut told: Option<String> = None;

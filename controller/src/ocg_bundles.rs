@@ -34,7 +34,7 @@ pub(crate) struct OcgBundleWriter {
 }
 
 impl OcgBundleWriter {
-    /// Runs until the senders of the task's channels are dropped.
+    /// Runs until the task's channels are closed.
     pub(crate) async fn run(mut self) {
         let mut told: Option<String> = None;
         loop {

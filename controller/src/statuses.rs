@@ -1,5 +1,5 @@
-//! The state of Gateways as plain values, passed from the tasks that determine it to the reporter,
-//! which writes statuses.
+//! Defines Gateways' state as plain values, passed from the tasks that determine it to the
+//! reporter, which writes statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -1,6 +1,6 @@
 //! Reads the owner and lifetime of a ServiceAccount token. Pure.
 //!
-//! The token is not verified, because only the API server can do that. So the result must only
+//! The token is not verified, because only the API server can do that. So use the result only to
 //! decide when to request the next token.
 
 use base64::Engine as _;

@@ -1,4 +1,4 @@
-//! `GatewayAgent`: the report of one host about one Gateway.
+//! Defines `GatewayAgent`, one host's report on one Gateway.
 //!
 //! The agent writes it on changes, and otherwise once a minute (configurable), so that a dead host
 //! can be distinguished from an idle one. The controller derives `Programmed`, addresses and
@@ -24,7 +24,7 @@ pub const MAX_REPORTED_ADDRESSES: usize = 256;
 pub const MAX_REPORT_SECONDS: u32 = 3600;
 /// Maximum length of a string in characters, including the ellipsis. Envoy's messages can be long.
 pub const MAX_TEXT: usize = 1025;
-/// Maximum length of a snapshot's name for an object or a part of one.
+/// Maximum length of the name by which a snapshot refers to an object or a part of one.
 const MAX_NAME: usize = 1024;
 /// Maximum length of a version, revision or address.
 const MAX_WORD: usize = 253;

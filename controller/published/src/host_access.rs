@@ -1,5 +1,5 @@
-//! Names and permissions for hosts that join from outside the cluster, and for managed fleets.
-//! Pure.
+//! Defines names and permissions for hosts that join from outside the cluster, and for managed
+//! fleets. Pure.
 //!
 //! For the host `edge-1`, all in Sesame's namespace:
 //!
@@ -55,7 +55,7 @@ const CLAIMED_ANNOTATION: &str = "projectsesame.io/claimed";
 /// Type of a host's Secret.
 const HOST_SECRET_TYPE: &str = "projectsesame.io/host";
 
-/// Prefix of the names of host objects.
+/// Prefix of host objects' names.
 pub const HOST_PREFIX: &str = "sesame-host.";
 const INVITATION_PREFIX: &str = "sesame-invitation.";
 const FLEET_PREFIX: &str = "sesame-fleet.";
@@ -85,12 +85,12 @@ pub fn invitation_account(host: &str) -> String {
     format!("{INVITATION_PREFIX}{}", stem(host))
 }
 
-/// Returns the name of the RoleBinding that grants a host the permissions of its fleet.
+/// Returns the name of the RoleBinding that grants a host its fleet's permissions.
 pub fn fleet_binding(host: &str) -> String {
     format!("{}.fleet", host_account(host))
 }
 
-/// Returns the name of the Role and RoleBinding that grant access to the keys of a host's Gateways.
+/// Returns the name of the Role and RoleBinding that grant a host access to its Gateways' keys.
 pub fn gateways_role(host: &str) -> String {
     format!("{}.gateways", host_account(host))
 }
@@ -100,8 +100,8 @@ pub fn fleet_role(fleet: &str) -> String {
     format!("{FLEET_PREFIX}{fleet}")
 }
 
-/// Returns the name of the Role and RoleBinding for the agents of the managed fleet that serves
-/// only this Gateway.
+/// Returns the name of the Role and RoleBinding for the managed agents that serve only this
+/// Gateway.
 pub fn fleet_agents(gateway: &NamespacedName) -> String {
     format!("{MANAGED_PREFIX}{}", gateway_id(gateway))
 }
@@ -190,8 +190,8 @@ pub fn gateway_rules(gateways: &[NamespacedName]) -> Vec<PolicyRule> {
     ]
 }
 
-/// Returns the permissions of an invitation: creating the host's Secret, requesting the host's
-/// first token, and deleting the invitation.
+/// Returns an invitation's permissions: creating the host's Secret, requesting the host's first
+/// token, and deleting the invitation.
 pub fn invitation_rules(host: &str) -> Vec<PolicyRule> {
     vec![
         // RBAC cannot restrict `create` to a name; the admission policy does.

@@ -1,5 +1,5 @@
-//! Join token: everything that a host needs to join a cluster, as one string that an operator can
-//! copy.
+//! Encodes and parses join tokens. A join token contains everything that a host needs to join a
+//! cluster, as one string that an operator can copy.
 //!
 //! It contains a bearer credential, so it is never logged; `Debug` omits the credential.
 

@@ -1,4 +1,4 @@
-//! Names, labels and data entries of the objects that contain a snapshot. Pure.
+//! Defines the names, labels and data entries of the objects that contain a snapshot. Pure.
 //!
 //! For the Gateway `ns/name`, all in Sesame's namespace:
 //!

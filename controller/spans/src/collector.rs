@@ -1,5 +1,5 @@
-//! Client for the collector that receives spans. Requests must be bounded by a timeout, and nothing
-//! of the response may be used but its status.
+//! Client for the collector that receives spans. Requests must be bounded by a timeout, and only
+//! the response's status may be used.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -173,7 +173,8 @@ impl Collector {
         })
     }
 
-    /// Rereads the header file if it changed. If it is invalid, keeps using the previous headers.
+    /// Rereads the header file if it has changed. If it is invalid, keeps using the previous
+    /// headers.
     fn read_headers_again(&mut self) {
         let Some(path) = self.settings.headers.as_deref() else {
             return;

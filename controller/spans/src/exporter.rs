@@ -1,5 +1,5 @@
-//! The span queue, and the task that exports spans. If the collector is slow or unreachable, the
-//! bounded queue drops spans.
+//! Queues spans, and exports them in a task. If the collector is slow or unreachable, the bounded
+//! queue drops spans.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

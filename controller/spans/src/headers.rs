@@ -1,4 +1,4 @@
-//! Headers for a collector, read from a private file. Never log them or include them in errors.
+//! Reads headers for a collector from a private file. Never log them or include them in errors.
 
 use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -27,7 +27,7 @@ const OURS: [&str; 7] = [
 /// Identity of a file: inode, size and modification time.
 pub(crate) type FileStamp = (u64, u64, i64, i64);
 
-/// Returns the identity of the current file, or `None` if it does not exist.
+/// Returns the current file's identity, or `None` if the file does not exist.
 pub(crate) fn stamp(path: &Path) -> Option<FileStamp> {
     let metadata = std::fs::metadata(path).ok()?;
     let (inode, size) = (metadata.ino(), metadata.size());

@@ -1,6 +1,6 @@
-//! Settings from arguments and environment variables, and the location of the configuration. The
-//! cluster connection and the probes can only be set here. Every other argument overrides a field
-//! of the configuration.
+//! Reads settings, and the location of the configuration, from arguments and environment variables.
+//! The cluster connection and the probes can only be set here. Every other argument overrides a
+//! field of the configuration.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};

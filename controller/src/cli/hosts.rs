@@ -260,7 +260,7 @@ fn table(rows: &[HostRow], now: Timestamp) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns the cells of a row.
+/// Formats a host as table cells.
 fn cells(row: &HostRow, now: Timestamp) -> [String; 11] {
     let HostRow {
         host,

@@ -1,4 +1,4 @@
-//! The command line: arguments in, an exit code out.
+//! Parses the command line, runs the command, and returns its exit code.
 //!
 //! Exit codes:
 //!

@@ -1,4 +1,4 @@
-//! The `Accepted` condition of a SesameConfiguration. Pure.
+//! Computes a SesameConfiguration's `Accepted` condition. Pure.
 
 use jiff::Timestamp;
 use serde::Deserialize as _;

@@ -1,5 +1,5 @@
-//! The controller's configuration: a SesameConfiguration in the cluster or in a file, overridden by
-//! flags and environment variables.
+//! Follows the controller's configuration: a SesameConfiguration in the cluster or in a file,
+//! overridden by flags and environment variables.
 //!
 //! `settings` is pure and derives the settings from the configuration. `file` and `object` follow
 //! the configuration and pass on each valid version. An invalid version is reported and changes

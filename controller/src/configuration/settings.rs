@@ -1,4 +1,4 @@
-//! The controller's settings, derived from configuration, flags and environment variables. Pure.
+//! Derives the controller's settings from the configuration, flags and environment variables. Pure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use sesame_proto::network::Network;
 
 /// Default time without a report after which a host counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(180);
-/// Divisor that gives the share of memory that all Gateways' routes may use. During a change, the
-/// process holds several copies of the routes: resolved, encoded, and the previous version.
+/// The routes of all Gateways may use at most the memory divided by this number. During a change,
+/// the process holds several copies of the routes: resolved, encoded, and the previous version.
 const ROUTES_OF_MEMORY: u64 = 4;
 
 /// Selection of the Gateways to serve.

@@ -1,4 +1,4 @@
-//! The publications of all Gateways. A full resolution builds them; changes that affect only
+//! Keeps the publications of all Gateways. A full resolution builds them; changes that affect only
 //! endpoints or routes modify them in place.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,6 @@
 //! Invites, lists and revokes hosts outside the cluster, with the caller's permissions.
 //!
-//! The running controller is not involved. The cluster itself records the joined hosts: a Role
+//! The running controller is not involved. The cluster itself records the joined hosts. A Role
 //! grants each host its permissions, and a host's tokens become invalid when its ServiceAccount or
 //! Secret is deleted.
 

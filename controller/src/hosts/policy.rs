@@ -1,5 +1,5 @@
-//! The admission policy that limits a join token to one host. Never issue a token before the API
-//! server enforces the policy.
+//! Checks that the API server enforces the admission policy that limits a join token to one host.
+//! Never issue a token before the API server enforces the policy.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The facts about a Gateway from which its objects are built, including resolution results and
-//! reports. Pure.
+//! Collects the facts about a Gateway from which its objects are built, including resolution
+//! results and reports. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

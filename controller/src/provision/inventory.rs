@@ -1,4 +1,4 @@
-//! The cluster state from which a plan is computed.
+//! Holds the cluster state from which a plan is computed.
 
 use std::collections::{BTreeMap, BTreeSet};
 

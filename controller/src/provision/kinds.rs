@@ -1,4 +1,4 @@
-//! The kinds of objects that a Gateway owns.
+//! Lists the kinds of objects that a Gateway owns.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! Maintains the objects that a Gateway owns: its Service, whose EndpointSlices list the hosts that
-//! serve it, the fleet of a managed Gateway, and a second Gateway that forwards to it. All have the
+//! Maintains the objects that a Gateway owns. These are a Service whose EndpointSlices list the
+//! serving hosts, a managed Gateway's fleet, and a second Gateway that forwards to it. All have the
 //! labels and annotations in `spec.infrastructure`.
 //!
 //! By default the Service is headless: `<gateway>-<class>.<namespace>.svc` resolves to the hosts'

@@ -1,4 +1,4 @@
-//! Objects that are created for a Gateway, and their ownership. Pure.
+//! Builds objects for a Gateway, and determines who owns existing ones. Pure.
 
 use std::collections::BTreeMap;
 

@@ -188,7 +188,7 @@ pub(super) fn claim<'a>(
     }
 }
 
-/// Returns the objects of a Gateway's fleet, or why the fleet cannot be managed.
+/// Returns the objects for a Gateway's fleet, or why the fleet cannot be managed.
 fn fleet_of(
     inventory: &Inventory,
     basis: &Basis,

@@ -92,7 +92,7 @@ impl From<kube::Error> for WriteFailure {
 }
 
 impl Provisioner {
-    /// Runs until the senders of the task's channels are dropped.
+    /// Runs until the task's channels are closed.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();

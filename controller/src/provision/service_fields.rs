@@ -1,4 +1,4 @@
-//! Service fields that the configuration controls. Pure.
+//! Derives the Service fields that the configuration controls. Pure.
 
 use serde_json::{Value, json};
 

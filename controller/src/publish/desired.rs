@@ -1,4 +1,4 @@
-//! The desired publications. All other publications are withdrawn.
+//! Defines the desired publications. All other publications are withdrawn.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ pub(crate) enum DesiredPublication {
     Retain,
 }
 
-/// What to do with the publications of all of this controller's Gateways.
+/// What to do with the publication of each of this controller's Gateways.
 pub(crate) type DesiredPublications = BTreeMap<NamespacedName, DesiredPublication>;
 
-/// Returns the revision of each Gateway to publish.
+/// Returns the revision to publish for each Gateway.
 pub(crate) fn revisions(desired: &DesiredPublications) -> BTreeMap<NamespacedName, String> {
     desired
         .iter()

@@ -199,7 +199,7 @@ fn readers_of_either_manifest_find_all_objects() {
         carry_out(&mut state, &next);
         assert_eq!(plan(&state, &next), [], "after {done} writes");
     }
-    // The third revision reuses the shards of the first.
+    // The third revision reuses the first revision's shards.
     let third = told(&plan(
         &whole,
         &desired(&publication("c", "10.0.0.3", "one")),

@@ -46,7 +46,7 @@ pub(crate) struct SnapshotPublisher {
 }
 
 impl SnapshotPublisher {
-    /// Runs until the senders of the task's channels are dropped.
+    /// Runs until the task's channels are closed.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
@@ -261,7 +261,7 @@ struct PlanOutcome {
     failure: Option<String>,
 }
 
-/// Returns the name of a step.
+/// Returns a step's name for its span.
 fn step_name(step: &[ObjectWrite]) -> &'static str {
     let is_manifest = |write: &ObjectWrite| match write {
         ObjectWrite::Create(object) | ObjectWrite::Replace(object) => object.part == Part::Manifest,

@@ -16,8 +16,8 @@ use sesame_gateway_api::status::{
 };
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-/// Maximum number of expiring certificates that a condition lists. Its message must be readable and
-/// is limited in length.
+/// Maximum number of expiring certificates that a condition lists. The condition's message must be
+/// readable and is limited in length.
 const MAX_EXPIRING: usize = 20;
 
 /// Status of an object, for each kind whose status the controller writes.
@@ -163,7 +163,7 @@ pub(super) fn compose(
     })
 }
 
-/// Returns the status of an Ingress, with the addresses of its class's Gateway.
+/// Returns an Ingress's status, with the addresses of the Gateway that its class refers to.
 fn ingress(
     key: &ObjectKey,
     resolved: &ResolvedStatuses,
@@ -189,7 +189,7 @@ fn ingress(
     Some(status)
 }
 
-/// Returns the status of an HTTPProxy, with the addresses of its class's Gateway.
+/// Returns an HTTPProxy's status, with the addresses of the Gateway that its class refers to.
 fn http_proxy(
     key: &ObjectKey,
     resolved: &ResolvedStatuses,

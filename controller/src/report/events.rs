@@ -1,7 +1,8 @@
-//! Writes Events for users of `kubectl describe`: when a condition turns bad or recovers, when a
-//! host is lost or returns, and when a certificate expires soon, would be rejected by clients or
-//! does not cover a hostname. The leader writes each Event once; a new leader repeats Events that
-//! still apply. Statuses contain the same information, so nothing may depend on Events.
+//! Writes Events for users of `kubectl describe`. They report conditions that turn bad or recover,
+//! and hosts that are lost or return. They also report certificates that expire soon, that clients
+//! would reject, or that do not cover a hostname. The leader writes each Event once; a new leader
+//! repeats Events that still apply. Statuses contain the same information, so nothing may depend on
+//! Events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -31,8 +32,8 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// Minimum interval between Events about one Gateway's hosts. Hosts that are lost in the meantime
 /// share the next Event.
 const GATHER: Duration = Duration::from_secs(30);
-/// How long the same Event about a condition is not repeated, because a condition can flap with
-/// every change to another object.
+/// Time during which an Event about the same condition is not repeated, because a condition can
+/// flap with every change to another object.
 const REPEATED: Duration = Duration::from_secs(60);
 /// Maximum number of objects with pending Events about conditions.
 pub(crate) const MAX_UNTOLD: usize = 1000;
@@ -91,7 +92,7 @@ struct Told {
 }
 
 impl Events {
-    /// Runs until the senders of the task's channels are dropped.
+    /// Runs until the task's channels are closed.
     pub(crate) async fn run(mut self) {
         let mut told = Told::default();
         loop {

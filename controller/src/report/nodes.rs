@@ -27,7 +27,7 @@ const MAX_ADDRESSES: usize = 64;
 /// Name of a Node, and its addresses.
 pub(super) type NamedNode = (String, NodeAddresses);
 
-/// Addresses of a Node, the only part of the Node that is kept.
+/// A Node's addresses. Nothing else about the Node is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeAddresses(BTreeSet<IpAddr>);
 

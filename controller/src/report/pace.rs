@@ -47,7 +47,7 @@ impl Pace {
     }
 }
 
-/// Inverse of the share of time that summaries may use while reports keep arriving.
+/// While reports keep arriving, summaries take at most the elapsed time divided by this number.
 const SHARE: u32 = 20;
 
 /// Pace of summaries. Each summary examines all hosts of a Gateway, so with more hosts, more

@@ -166,7 +166,7 @@ fn http_proxy(stored: &Value, status: &ProxyStatus, now: Timestamp) -> Option<Va
     Some(said)
 }
 
-/// Returns the status of an HTTPProxy that no controller serves.
+/// Returns the status for an HTTPProxy that no controller serves.
 pub(super) fn cleared_proxy(stored: &Value) -> Value {
     json!({
         "currentStatus": NOT_RECONCILED,

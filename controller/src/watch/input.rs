@@ -1,4 +1,4 @@
-//! Input events for the engine: one type for everything that can change the world.
+//! Defines the engine's input events: one type for everything that can change the world.
 
 use std::time::SystemTime;
 
@@ -62,6 +62,6 @@ pub(crate) struct WatchedObject {
     pub(crate) name: NamespacedName,
     /// The object, or why it cannot be decoded.
     pub(crate) object: Result<AnyObject, String>,
-    /// Status of the object, if the controller writes statuses of this kind.
+    /// Status of the object, if the controller writes statuses for this kind.
     pub(crate) stored: Option<StoredStatus>,
 }

@@ -14,7 +14,7 @@ use kube::runtime::watcher::Event;
 use super::WatchEvent;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Object that can be created from only a name, which is all that is known about a deleted object.
+/// Object that can be created from just a name, which is all that is known about a deleted object.
 pub(crate) trait OfName {
     /// Returns an object without content.
     fn of_name(metadata: ObjectMeta) -> Self;

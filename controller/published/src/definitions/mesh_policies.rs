@@ -1,5 +1,4 @@
-//! The `GatewayMeshPolicy` and `MeshOCGPolicy` CRDs, generated from the types that resolution
-//! reads.
+//! Generates the `GatewayMeshPolicy` and `MeshOCGPolicy` CRDs from the types that resolution reads.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};

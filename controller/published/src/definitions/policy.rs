@@ -1,4 +1,4 @@
-//! Common parts of policy CRDs.
+//! Builds the parts that policy CRDs share.
 //!
 //! As in Gateway API policies, the status has one entry per ancestor and controller.
 

@@ -1,4 +1,4 @@
-//! Building blocks of generated CRDs: the CRD itself, the schema of a Rust type, and the schema of
+//! Provides building blocks for generated CRDs: the CRD itself, and schemas for Rust types and
 //! conditions.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
-/// Returns the schema of a type, in the form that CRDs require.
+/// Returns the schema for a type, in the form that CRDs require.
 pub(crate) fn of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::openapi3().with(|settings| {
         settings.inline_subschemas = true;

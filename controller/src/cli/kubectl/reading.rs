@@ -154,7 +154,7 @@ impl ClusterReader {
         }
     }
 
-    /// Returns the reports of all hosts, or `None` if the caller may not read them.
+    /// Returns all hosts' reports, or `None` if the caller may not read them.
     pub(super) async fn reports(&self) -> Result<Option<Vec<GatewayAgent>>> {
         let api: Api<GatewayAgent> = Api::namespaced(self.client.clone(), &self.published_in);
         match api.list(&ListParams::default()).await {
@@ -170,7 +170,7 @@ impl ClusterReader {
         Ok(read.snapshot)
     }
 
-    /// Returns the publications of all Gateways.
+    /// Returns all Gateways' publications.
     pub(super) async fn all_published(&self) -> Result<Vec<Snapshot>> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.published_in);
         let label = format!("{PART_LABEL}={}", Part::Manifest.as_str());

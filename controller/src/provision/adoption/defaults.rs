@@ -1,4 +1,4 @@
-//! Default values that the API server fills in. Pure.
+//! Fills in default values as the API server does. Pure.
 //!
 //! With defaults on both sides, a comparison of the stored and desired objects shows only real
 //! differences. A default missing here shows up as a spurious change; it never hides a change.

@@ -105,7 +105,7 @@ fn existing_fleet_is_adopted_unchanged_after_consent() {
     }
     carry_out(&mut inventory, writes);
     assert_eq!(planned(&inventory, &managed()), OwnedPlan::default());
-    // Fields of other writers were kept, and the agreement is no longer needed.
+    // Other writers' fields were kept, and the agreement is no longer needed.
     inventory
         .gateways
         .values_mut()

@@ -41,7 +41,7 @@ struct Images<'a> {
     envoy: &'a str,
 }
 
-/// Returns the objects of a Gateway's fleet, or why it cannot have a fleet. The ServiceAccount
+/// Returns the objects for a Gateway's fleet, or why it cannot have a fleet. The ServiceAccount
 /// comes first, because the owner of its name also gets the other names. `namespace` is the
 /// controller's namespace, and `spans` is the collector that the agents use.
 pub(super) fn objects(

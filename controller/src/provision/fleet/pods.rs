@@ -65,8 +65,8 @@ pub(super) fn giver(image: &str, fleet: &FleetSettings, directories: &[(&str, &s
             "allowPrivilegeEscalation": false,
             "readOnlyRootFilesystem": true,
             "seccompProfile": {"type": "RuntimeDefault"},
-            // The executable has the file capability `NET_BIND_SERVICE`, so it cannot start without
-            // it.
+            // The executable has the file capability `NET_BIND_SERVICE`, so it cannot start in a
+            // container without that capability.
             "capabilities": {"drop": ["ALL"], "add": ["CHOWN", "NET_BIND_SERVICE"]},
         },
         "volumeMounts": mounts(directories),

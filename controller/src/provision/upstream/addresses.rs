@@ -14,8 +14,8 @@ use crate::provision::kinds::OwnedKind;
 use crate::provision::plan::Inventory;
 use crate::statuses::ServiceAddresses;
 
-/// Returns the addresses of a Gateway that has a second Gateway; `problem` is the plan's report on
-/// the second Gateway.
+/// Returns the addresses that a Gateway gets from its second Gateway; `problem` is the plan's
+/// report on the second Gateway.
 pub(in crate::provision) fn addresses(
     basis: &Basis,
     inventory: &Inventory,
