@@ -10,7 +10,7 @@ use crate::run::reload::LIVE;
 
 const BEGIN: &str = "<!-- What follows is written by a test; see CONTRIBUTING.md. -->\n";
 
-/// Returns the list of settings.
+/// Returns the list of settings, as Markdown.
 fn list() -> String {
     let program = Cli::command();
     let mut variables = Vec::new();
@@ -53,7 +53,7 @@ fn list() -> String {
                 .get_help()
                 .map(ToString::to_string)
                 .unwrap_or_default();
-            // The word "list" already implies that.
+            // Omit this hint, because the word "list" already implies it.
             let help = help.replace('\n', " ").replace("; repeatable", "");
             let default = if defaults.is_empty() {
                 String::new()
