@@ -253,7 +253,7 @@ fn sorted(kind: XdsKind, resources: &[Resource]) -> Result<Vec<&Resource>, PlanE
     Ok(all)
 }
 
-/// Writes of the LDS file: at most one before and one after the route tables change.
+/// Writes to the LDS file: at most one before and one after the route tables change.
 #[derive(Default)]
 struct ListenerWrites {
     union: Vec<Write>,

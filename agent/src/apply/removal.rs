@@ -41,7 +41,7 @@ pub(crate) struct LeftOver {
     leaves: Vec<(XdsKind, Resource)>,
 }
 
-/// Writes of the CDS file: at most one before and one after the route tables change.
+/// Writes to the CDS file: at most one before and one after the route tables change.
 #[derive(Default)]
 pub(super) struct ClusterWrites {
     pub(super) union: Option<Vec<Resource>>,
@@ -159,7 +159,7 @@ impl LeftOver {
     }
 }
 
-/// Returns the write of the CDS file, or nothing if `resources` is `None`.
+/// Returns the write to the CDS file, or nothing if `resources` is `None`.
 pub(super) fn write(resources: Option<Vec<Resource>>, new: bool) -> Vec<Write> {
     let write = |resources| Write {
         subscription: Subscription::new(XdsKind::Clusters, ""),

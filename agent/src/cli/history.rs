@@ -143,7 +143,7 @@ fn table(listed: &[AcceptedGeneration]) -> String {
 }
 
 /// Prints the difference. As with `diff`, the exit code is 0 if the configurations are equal, and 1
-/// otherwise.
+/// if they differ.
 pub(crate) fn diff(agent: &AgentArgs, args: &DiffArgs) -> anyhow::Result<u8> {
     let DiffArgs {
         manifests,

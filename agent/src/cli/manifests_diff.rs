@@ -13,7 +13,7 @@ use super::history::DiffArgs;
 use super::{EXIT_FAULT, offline};
 
 /// Prints the difference. As with `diff`, the exit code is 0 if all responses are the same, and 1
-/// otherwise.
+/// if they differ.
 pub(super) fn main(
     agent: &AgentArgs,
     args: &DiffArgs,

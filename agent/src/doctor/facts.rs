@@ -46,7 +46,7 @@ pub struct HostFacts {
     /// Why new connections cannot be steered between two Envoys, if they cannot.
     pub steering: Result<(), String>,
     /// The agent's user, if this process is root and that user has different permissions. In that
-    /// case, only that user can check the cluster and the steering of connections.
+    /// case, only that user can check the cluster, and whether new connections can be steered.
     pub left_to: Option<String>,
     /// State of the cluster, if one is configured.
     pub cluster: Option<ClusterFacts>,

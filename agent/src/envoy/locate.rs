@@ -119,8 +119,8 @@ pub async fn version(path: &Path) -> Result<Version, LocateError> {
     .await
 }
 
-/// Runs the binary with one argument and parses its output. If parsing fails, the error message
-/// says that `expected` was expected.
+/// Runs the binary with one argument and parses its output. `expected` describes valid output in
+/// error messages.
 pub(super) async fn ask<T>(
     path: &Path,
     argument: &'static str,

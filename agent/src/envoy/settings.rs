@@ -41,7 +41,7 @@ impl Default for RestartBackoff {
 }
 
 impl RestartBackoff {
-    /// Returns the pause after this many consecutive deaths, at least one.
+    /// Returns the pause after this many consecutive deaths. Expects at least one death.
     pub(super) fn pause(self, deaths: u32) -> Duration {
         let Some(doublings) = deaths.checked_sub(2) else {
             return self.at_once;

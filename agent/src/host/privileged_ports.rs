@@ -1,4 +1,4 @@
-//! Explains errors with ports that require the `CAP_NET_BIND_SERVICE` capability.
+//! Explains errors from binding ports that require the `CAP_NET_BIND_SERVICE` capability.
 
 use std::fmt;
 use std::fs;

@@ -43,7 +43,7 @@ struct ChangedName {
 }
 
 /// Prints the difference. As with `diff`, the exit code is 0 if the bundles are equal, and 1
-/// otherwise.
+/// if they differ.
 pub(super) fn main(args: &CompareArgs) -> anyhow::Result<u8> {
     let (first, gateway) = read(&args.from)?;
     let (from, to) = if let Some(to) = &args.to {

@@ -31,9 +31,9 @@ pub(super) struct SocketGroup {
 }
 
 impl SocketGroup {
-    /// Returns how many sockets to add so that none of the second process's sockets changes its
-    /// index while the first process closes its own. More than one socket then keeps its index to
-    /// the end.
+    /// Returns how many sockets to add so that the second process's first socket keeps its index
+    /// while the first process closes its own sockets. If any are added, it keeps its index to the
+    /// end.
     pub(super) fn missing(&self) -> u32 {
         if self.after >= self.before {
             0
